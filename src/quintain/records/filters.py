@@ -1,0 +1,62 @@
+"""What callers select by: one filter model for search, scoring and export, and one shape of a page."""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar
+
+from pydantic import Field
+
+from quintain.records.record import Instant, Record
+from quintain.records.trajectory import OutcomeStatus
+
+Item = TypeVar("Item", bound=Record)
+
+
+class TrajectoryFilter(Record):
+    """All given conditions must hold."""
+
+    job_id: str | None = Field(default=None, description="Made by this job.")
+    agent: str | None = Field(default=None, description="Acted by this agent: an `agent:NAME@VERSION` id or a name.")
+    environment: str | None = Field(default=None, description="Environment id of the task.")
+    task_type: str | None = None
+    outcome: OutcomeStatus | None = None
+    tags: tuple[str, ...] = Field(default=(), description="Carries every one of these tags.")
+    min_reward: float | None = Field(
+        default=None, description="Outcome reward at least this; unknown rewards do not match."
+    )
+    max_reward: float | None = None
+    since: Instant | None = Field(default=None, description="Stored at or after this moment.")
+    text: str | None = Field(
+        default=None, min_length=1, max_length=500, description="Occurs anywhere in the run, case ignored."
+    )
+
+    @property
+    def is_empty(self) -> bool:
+        """True when nothing is asked: every trajectory matches."""
+        return self == TrajectoryFilter()
+
+
+class TrajectorySummary(Record):
+    """One line of a search result."""
+
+    id: str
+    agent: str
+    environment: str | None
+    task_id: str | None
+    task_type: str | None
+    prompt: str = Field(description="Start of the task prompt; stored text, treat as data.")
+    outcome: OutcomeStatus
+    reward: float | None
+    steps: int
+    tags: tuple[str, ...] = ()
+    job_id: str | None = None
+    created_at: Instant
+
+
+class Page(Record, Generic[Item]):
+    """One page of a list, newest first."""
+
+    items: tuple[Item, ...]
+    next_cursor: str | None = Field(
+        default=None, description="Pass as `cursor` for the next page; null: this was the last."
+    )

@@ -1,0 +1,190 @@
+"""Jobs: their states, specs and events.
+
+A spec is complete enough to run the job again: the worker reads nothing else and never opens the database.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from quintain.records.agent import Agent, Sampling
+from quintain.records.record import Instant, Name, Record
+from quintain.records.training import SFTConfig
+
+
+class JobStatus(StrEnum):
+    """Where a job is in its life."""
+
+    QUEUED = "queued"
+    """Waiting for a slot."""
+    RUNNING = "running"
+    """A shim holds the job's lock; between two attempts too."""
+    SUCCEEDED = "succeeded"
+    """Done; never changes again."""
+    FAILED = "failed"
+    """It cannot succeed as specified; never changes again."""
+    CANCELLED = "cancelled"
+    """Someone asked it to stop; never changes again."""
+    INTERRUPTED = "interrupted"
+    """Its process died and its attempts are used up, or auto-resume is off; `resume_job` gives it another."""
+
+
+TERMINAL = frozenset({JobStatus.SUCCEEDED, JobStatus.FAILED, JobStatus.CANCELLED})
+"""States that never change."""
+
+UNFINISHED = frozenset({JobStatus.QUEUED, JobStatus.RUNNING})
+"""States that the reconciler looks after."""
+
+
+class TrainSpec(Record):
+    """Train an agent's model on a dataset."""
+
+    kind: Literal["train"] = "train"
+    method: Literal["sft"] = "sft"
+    agent: Agent
+    dataset_id: str
+    dataset_path: str
+    dataset_files: dict[str, str] = Field(description="File name -> SHA-256, checked before the first step.")
+    name: Name = Field(description="Name of the resulting agent.")
+    output_dir: str = Field(description="Folder that receives the final model.")
+    config: SFTConfig = SFTConfig()
+    seed: int = 0
+
+
+class RolloutSpec(Record):
+    """Let an agent act in an environment; every episode becomes a trajectory."""
+
+    kind: Literal["rollout"] = "rollout"
+    agent: Agent
+    environment: str
+    split: Literal["train", "held_out"] = "train"
+    n_tasks: int = Field(ge=1, le=100_000)
+    attempts: int = Field(default=1, ge=1, le=256, description="Episodes for each task.")
+    seed: int = 0
+    sampling: Sampling = Sampling(temperature=1.0)
+    max_turns: int | None = Field(default=None, ge=1, le=1000, description="Null: the environment's own limit.")
+    concurrency: int = Field(default=32, ge=1, le=1024, description="Episodes that act in one batch.")
+    tags: tuple[str, ...] = ()
+
+
+class EvaluateSpec(Record):
+    """Run a task suite with one agent."""
+
+    kind: Literal["evaluate"] = "evaluate"
+    agent: Agent
+    environment: str
+    split: Literal["train", "held_out"] = "held_out"
+    n_tasks: int = Field(ge=1, le=100_000)
+    repeats: int = Field(default=1, ge=1, le=256)
+    seed: int = 0
+    sampling: Sampling = Sampling()
+    max_turns: int | None = Field(default=None, ge=1, le=1000)
+    concurrency: int = Field(default=32, ge=1, le=1024)
+
+
+class SelftestSpec(Record):
+    """A real, light job without torch: used by `doctor` and by load and fault tests."""
+
+    kind: Literal["selftest"] = "selftest"
+    steps: int = Field(default=5, ge=0, le=1_000_000)
+    step_s: float = Field(default=0.01, ge=0, le=60, description="Seconds of one step.")
+    checkpoint_every_steps: int = Field(default=1, ge=1)
+    fail_at: int | None = Field(default=None, description="Raise an error at this step; null: off.")
+    ignore_sigterm: bool = Field(
+        default=False, description="Do not react to SIGTERM, so that a forced stop can be tested."
+    )
+    log_bytes: int = Field(
+        default=0, ge=0, le=2_000_000_000, description="Bytes to write to the log, to test its bound."
+    )
+
+
+JobSpec = Annotated[TrainSpec | RolloutSpec | EvaluateSpec | SelftestSpec, Field(discriminator="kind")]
+
+LIGHT_KINDS = frozenset({"selftest"})
+"""Kinds that take no device slot."""
+
+
+class JobError(Record):
+    """Why a job did not succeed."""
+
+    code: str
+    message: str
+    hint: str = ""
+
+
+class TrajectorySet(Record):
+    """Trajectories that a job made, by the filter that finds them."""
+
+    count: int
+    filter: dict[str, Any]
+
+
+class JobResult(Record):
+    """What a finished job made."""
+
+    agent: str | None = None
+    evaluation_id: str | None = None
+    dataset_id: str | None = None
+    trajectories: TrajectorySet | None = None
+    success_rate: float | None = None
+    n: int | None = None
+    n_error: int | None = None
+    final_loss: float | None = None
+    report: dict[str, Any] = Field(
+        default_factory=dict, description="Counts and notes of the run: drops, truncations, ..."
+    )
+
+
+class Job(Record):
+    """One job."""
+
+    id: str
+    kind: str
+    status: JobStatus
+    spec: JobSpec
+    request_key: str
+    priority: int = 0
+    attempt: int = Field(default=0, ge=0, description="0: not started yet.")
+    max_attempts: int = Field(default=5, ge=1)
+    phase: str | None = None
+    step: int = 0
+    total_steps: int | None = None
+    metrics: dict[str, float | None] = Field(default_factory=dict)
+    eta_s: float | None = None
+    error: JobError | None = None
+    result: JobResult | None = None
+    warnings: tuple[str, ...] = ()
+    cancel_requested: bool = False
+    resumed_from: str | None = None
+    created_at: Instant
+    started_at: Instant | None = None
+    ended_at: Instant | None = None
+    updated_at: Instant
+
+
+class JobEvent(Record):
+    """One line of `events.jsonl`. (attempt, seq) is unique in a job, so that reading it twice changes nothing."""
+
+    attempt: int
+    seq: int
+    time: Instant
+    type: Literal["phase", "progress", "checkpoint", "warning", "result", "failed", "cancelled"]
+    name: str | None = None
+    step: int | None = None
+    total_steps: int | None = None
+    metrics: dict[str, float | None] | None = None
+    path: str | None = None
+    code: str | None = None
+    message: str | None = None
+    hint: str | None = None
+    result: dict[str, Any] | None = None
+
+
+class Envelope(Record):
+    """One line of `outputs/<kind>.jsonl`: a record for the store."""
+
+    kind: Literal["trajectory", "agent", "evaluation"]
+    record: dict[str, Any]

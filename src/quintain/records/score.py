@@ -1,0 +1,39 @@
+"""Scores: what a scorer says of one trajectory. Unscored is a status, not a number."""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from quintain.records.record import Instant, Record
+
+
+class Component(Record):
+    """One part of a mixed score."""
+
+    name: str
+    weight: float = Field(ge=0)
+    value: float | None = Field(
+        default=None, description="In 0..1, higher is better; null: this part could not be scored."
+    )
+    feedback: str = ""
+
+
+class Score(Record):
+    """A verdict in 0..1, higher is better."""
+
+    trajectory_id: str
+    scorer: str
+    status: Literal["scored", "unscored"]
+    value: float | None = Field(default=None, ge=0, le=1)
+    reason: str | None = Field(default=None, description="Why there is no value, when unscored.")
+    components: tuple[Component, ...] = ()
+    feedback: str = ""
+    created_at: Instant | None = None
+
+    @model_validator(mode="after")
+    def _value_or_reason(self) -> Self:
+        if (self.status == "scored") != (self.value is not None) or (self.status == "unscored" and not self.reason):
+            raise ValueError("a scored score has a value; an unscored one has a reason and no value")
+        return self

@@ -1,0 +1,56 @@
+"""What may not enter: text that is not Unicode, numbers that JSON cannot hold, and structures that never end."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from quintain.errors import InvalidInput
+
+MAX_DEPTH = 100
+"""Levels of nesting that a value from outside may have."""
+
+
+def require_clean(value: Any, where: str) -> None:
+    """Walk a JSON-like value and refuse what the store and the protocol cannot carry.
+
+    Args:
+        value: Anything that `json.loads` or a caller's dict can hold.
+        where: The name that error messages give to the root of the value, such as `trajectory`.
+
+    Raises:
+        InvalidInput: a lone surrogate, NaN or Infinity, or nesting deeper than `MAX_DEPTH`, with its path.
+    """
+    stack: list[tuple[Any, str, int]] = [(value, where, 0)]
+    while stack:
+        item, path, depth = stack.pop()
+        if depth > MAX_DEPTH:
+            raise InvalidInput(
+                f"{where} is nested deeper than {MAX_DEPTH} levels; flatten it or pass the inner part as a JSON string",
+                code="too_deep",
+            )
+        if isinstance(item, str):
+            _require_unicode(item, path)
+        elif isinstance(item, float) and not math.isfinite(item):
+            raise InvalidInput(
+                f"{path} is {item}; numbers must be finite: leave the field out (null) where the value is unknown",
+                code="not_finite",
+            )
+        elif isinstance(item, dict):
+            for key, inner in item.items():
+                if isinstance(key, str):
+                    _require_unicode(key, f"a key of {path}")
+                stack.append((inner, f"{path}.{key}", depth + 1))
+        elif isinstance(item, (list, tuple)):
+            stack.extend((inner, f"{path}[{i}]", depth + 1) for i, inner in enumerate(item))
+
+
+def _require_unicode(text: str, path: str) -> None:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise InvalidInput(
+            f"{path} holds a lone surrogate (U+{ord(text[error.start]):04X}) at character {error.start}, which is not "
+            "Unicode text; replace it by U+FFFD, or cut the text at a whole character",
+            code="lone_surrogate",
+        ) from None

@@ -1,0 +1,251 @@
+"""A trajectory: one run of an agent, a superset of ATIF v1.7 (the Agent Trajectory Interchange Format).
+
+Steps are turns of the system, the user or the agent; only the agent's turns are counted, rewarded and trained on. What
+the environment answered stands in the step that asked (`observations`). An unknown outcome is the normal case for logs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from enum import StrEnum
+from typing import Any, Literal, Self
+
+from pydantic import Field, ValidationError, model_validator
+
+from quintain.errors import InvalidInput
+from quintain.records.record import Instant, Record, explain
+from quintain.records.text import require_clean
+
+MAX_TRAJECTORY_CHARS = 8_000_000
+"""Characters of text in one trajectory; a longer one is refused with this bound."""
+
+
+class TextPart(Record):
+    """A piece of text in a message."""
+
+    type: Literal["text"] = "text"
+    text: str
+
+
+class ImagePart(Record):
+    """A picture in a message, by reference; pixels are not stored."""
+
+    type: Literal["image"] = "image"
+    uri: str
+    media_type: str | None = None
+
+
+Content = str | tuple[TextPart | ImagePart, ...]
+"""What a message or observation holds: plain text, or parts."""
+
+
+def text_of(content: Content) -> str:
+    """The text of a content, pictures left out."""
+    if isinstance(content, str):
+        return content
+    return "".join(part.text for part in content if isinstance(part, TextPart))
+
+
+class Action(Record):
+    """One tool call of the agent."""
+
+    tool: str = Field(min_length=1)
+    args: dict[str, Any] | None = Field(
+        default=None, description="Parsed arguments; null where they are not valid JSON."
+    )
+    raw_args: str | None = Field(default=None, description="The arguments as the model wrote them, where known.")
+    call_id: str | None = None
+
+
+class Observation(Record):
+    """What one action (or the environment by itself) gave back."""
+
+    content: Content = ""
+    call_id: str | None = None
+    is_error: bool = False
+
+
+class Usage(Record):
+    """Tokens that a turn cost at the model's endpoint."""
+
+    input_tokens: int | None = Field(default=None, ge=0)
+    output_tokens: int | None = Field(default=None, ge=0)
+
+
+class SampledTokens(Record):
+    """The ids that the policy sampled for a turn, the end token included, with their log-probabilities."""
+
+    token_ids: tuple[int, ...]
+    logprobs: tuple[float, ...] | None = None
+    tokenizer: str = Field(description="Fingerprint of tokenizer and chat template; ids mean nothing to another one.")
+
+
+class Actor(StrEnum):
+    """Who wrote a step."""
+
+    SYSTEM = "system"
+    USER = "user"
+    AGENT = "agent"
+
+
+class Step(Record):
+    """One turn."""
+
+    actor: Actor
+    message: Content = ""
+    thought: str | None = None
+    actions: tuple[Action, ...] = ()
+    observations: tuple[Observation, ...] = ()
+    reward: float | None = Field(default=None, description="Reward of this step; null where unknown.")
+    train: bool | None = Field(
+        default=None, description="May this step be trained on? Null: the policy of the export decides."
+    )
+    timestamp: Instant | None = None
+    model: str | None = Field(default=None, description="The model that wrote this step.")
+    usage: Usage | None = None
+    sampled: SampledTokens | None = None
+    copied_context: bool = False
+    extra: dict[str, Any] = Field(default_factory=dict)
+
+
+class Task(Record):
+    """What the agent was asked to do."""
+
+    id: str | None = None
+    prompt: str = ""
+    type: str | None = None
+    difficulty: str | None = None
+    environment: str | None = None
+    metadata: dict[str, Any] = Field(default_factory=dict)
+
+
+class OutcomeStatus(StrEnum):
+    """How a run ended."""
+
+    SUCCESS = "success"
+    FAILURE = "failure"
+    ERROR = "error"
+    TRUNCATED = "truncated"
+    UNKNOWN = "unknown"
+
+
+class Outcome(Record):
+    """How a run ended and what it was worth, as its environment or recorder said; scores given later stand apart."""
+
+    status: OutcomeStatus = OutcomeStatus.UNKNOWN
+    reward: float | None = None
+    scores: dict[str, float] = Field(default_factory=dict)
+    exit_status: str | None = None
+
+
+class AgentInfo(Record):
+    """Who acted."""
+
+    name: str = "unknown"
+    version: str | None = None
+    model: str | None = None
+
+
+class Source(Record):
+    """Where a trajectory came from."""
+
+    format: str = "quintain"
+    uri: str | None = None
+    sha256: str | None = None
+
+
+class Trajectory(Record):
+    """One run of an agent."""
+
+    id: str | None = Field(default=None, description="Given by the store: `traj-` and the start of the identity hash.")
+    session_id: str | None = None
+    episode_key: str = Field(
+        default="", description="Tells equal runs apart: (job, task, attempt) of a rollout, else empty."
+    )
+    source: Source = Source()
+    agent: AgentInfo = AgentInfo()
+    task: Task = Task()
+    tools: tuple[dict[str, Any], ...] = Field(
+        default=(), description="JSON schemas of the tools, OpenAI function style."
+    )
+    steps: tuple[Step, ...] = Field(min_length=1)
+    outcome: Outcome = Outcome()
+    tags: tuple[str, ...] = ()
+    redactions: dict[str, int] = Field(default_factory=dict)
+    subagents: tuple[str, ...] = ()
+    continues: str | None = None
+    group_id: str | None = None
+    job_id: str | None = None
+    extra: dict[str, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _has_an_agent_turn(self) -> Self:
+        if not any(step.actor is Actor.AGENT for step in self.steps):
+            raise ValueError("a trajectory needs at least one step with actor 'agent'")
+        return self
+
+    @property
+    def agent_steps(self) -> tuple[Step, ...]:
+        """The turns that count."""
+        return tuple(step for step in self.steps if step.actor is Actor.AGENT)
+
+    @property
+    def identity(self) -> str:
+        """SHA-256 over what was asked and done: task, tools, steps and episode key.
+
+        The session id stands in for an empty episode key. Outcome, scores, tags, rewards and times are not part of it.
+        """
+        steps = [
+            step.model_dump(mode="json", exclude={"timestamp", "usage", "sampled", "reward", "train", "extra"})
+            for step in self.steps
+        ]
+        content = {
+            "task": self.task.model_dump(mode="json", exclude={"metadata"}),
+            "tools": self.tools,
+            "steps": steps,
+            "episode": self.episode_key or self.session_id or "",
+        }
+        encoded = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode("utf-8")
+        return hashlib.sha256(encoded).hexdigest()
+
+    def identified(self) -> Trajectory:
+        """The same trajectory with the id that its identity gives, unless it has one."""
+        return self if self.id else self.model_copy(update={"id": f"traj-{self.identity[:16]}"})
+
+
+def read_trajectory(value: Any) -> Trajectory:
+    """Check a value from outside and make it a trajectory.
+
+    Raises:
+        InvalidInput: names the first field that is wrong, what is valid, and how to mend it.
+    """
+    if not isinstance(value, dict):
+        raise InvalidInput(
+            f"trajectory must be an object, not {type(value).__name__}; see guide://pipeline for its fields"
+        )
+    require_clean(value, "trajectory")
+    size = _text_size(value)
+    if size > MAX_TRAJECTORY_CHARS:
+        raise InvalidInput(
+            f"trajectory holds {size:,} characters of text, the bound is {MAX_TRAJECTORY_CHARS:,}; cut long observations, or "
+            "split the run in parts linked by `continues`",
+            code="too_large",
+        )
+    try:
+        return Trajectory.model_validate(value)
+    except ValidationError as error:
+        raise InvalidInput(explain(error, "trajectory")) from None
+
+
+def _text_size(value: Any) -> int:
+    total, stack = 0, [value]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, str):
+            total += len(item)
+        elif isinstance(item, dict):
+            stack.extend(item.values())
+        elif isinstance(item, (list, tuple)):
+            stack.extend(item)
+    return total

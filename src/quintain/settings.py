@@ -1,0 +1,68 @@
+"""What the operator decides, read from the environment (`QUINTAIN_*`) here and nowhere else."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+from platformdirs import user_data_path
+from pydantic import Field, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+
+def _default_home() -> Path:
+    return user_data_path("quintain", appauthor=False)
+
+
+class Settings(BaseSettings):
+    """Operator settings; every field can be set as `QUINTAIN_<NAME>`."""
+
+    model_config = SettingsConfigDict(env_prefix="QUINTAIN_", frozen=True, extra="ignore")
+
+    home: Path = Field(default_factory=_default_home, description="Folder for the database, datasets, jobs and agents.")
+    database_url: str | None = Field(
+        default=None, description="SQLAlchemy URL; default: quintain.db in the home folder."
+    )
+    roots: Annotated[tuple[Path, ...], NoDecode] = Field(
+        default=(),
+        description="Extra folders that tools may read models and files from, separated by the path separator.",
+    )
+    allow_hub: bool = Field(default=False, description="May models be named by a Hub name and downloaded?")
+    slots: int = Field(default=1, ge=1, le=64, description="How many jobs that need a device may run at once.")
+    max_attempts: int = Field(default=5, ge=1, le=100, description="Attempts that a job gets before it is interrupted.")
+    auto_resume: bool = Field(default=True, description="Start a job's next attempt by itself when its process died?")
+    grace_s: float = Field(default=20.0, gt=0, le=600, description="Seconds between SIGTERM and SIGKILL on cancel.")
+    poll_s: float = Field(default=0.3, gt=0, le=60, description="Seconds between two looks of the server at its jobs.")
+
+    @field_validator("roots", mode="before")
+    @classmethod
+    def _split(cls, value: object) -> object:
+        if isinstance(value, str):
+            return tuple(Path(part).expanduser() for part in value.split(os.pathsep) if part)
+        return value
+
+    @property
+    def url(self) -> str:
+        """The SQLAlchemy URL in force."""
+        return self.database_url or f"sqlite:///{self.home / 'quintain.db'}"
+
+    @property
+    def jobs_dir(self) -> Path:
+        """One folder a job: its mailbox."""
+        return self.home / "jobs"
+
+    @property
+    def datasets_dir(self) -> Path:
+        """One immutable folder a dataset."""
+        return self.home / "datasets"
+
+    @property
+    def agents_dir(self) -> Path:
+        """One folder a trained model."""
+        return self.home / "agents"
+
+    @property
+    def inbox_dir(self) -> Path:
+        """Files that tools may read without further permission."""
+        return self.home / "inbox"

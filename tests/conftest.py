@@ -1,0 +1,28 @@
+"""Shared fixtures: a home folder of its own for every test, no network, few threads."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ.setdefault("OMP_NUM_THREADS", "2")
+
+from quintain.settings import Settings
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """An empty home folder."""
+    folder = tmp_path / "home"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def settings(home: Path) -> Settings:
+    """Operator settings of a test: its own home, quick polling, a short grace."""
+    return Settings(home=home, poll_s=0.05, grace_s=2.0)
