@@ -1,0 +1,43 @@
+# Everything a newcomer types. GNU make 3.81 syntax; the environment is made with the standard library and pip alone.
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+DEMO_FLAGS ?=
+
+.PHONY: install demo test lint format soak clean
+
+demo: install
+	@$(BIN)/quintain demo $(DEMO_FLAGS)
+
+test: lint
+	@HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -q -m "not soak"
+
+lint: install
+	@$(BIN)/ruff check src tests benchmarks scripts
+	@$(BIN)/ruff format --check src tests benchmarks scripts
+	@$(BIN)/mypy
+
+format: install
+	@$(BIN)/ruff check --fix src tests benchmarks scripts
+	@$(BIN)/ruff format src tests benchmarks scripts
+
+soak: install
+	@HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -q -m soak
+
+install: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt Makefile
+	@set -e; found=""; \
+	for python in python3.13 python3.12 python3.11 python3; do \
+	  if "$$python" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then found="$$python"; break; fi; \
+	done; \
+	if [ -z "$$found" ]; then \
+	  echo "Quintain needs Python 3.11 or newer with venv: apt install python3-venv (Debian, Ubuntu) or brew install python@3.12 (macOS)." >&2; exit 1; \
+	fi; \
+	echo "Making $(VENV) with $$found (the first time takes some minutes: torch is large)"; \
+	test -x $(BIN)/python || "$$found" -m venv $(VENV); \
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $(STAMP)
+
+clean:
+	rm -rf $(VENV) demo-out .mypy_cache .ruff_cache

@@ -1,0 +1,224 @@
+"""`quintain demo`: the main job, driven as an assistant drives it.
+
+A real MCP client spawns `quintain serve` in a home folder of its own and calls its tools over stdio: let the embedded
+agent act, score what it did, freeze the good runs, train on them, measure both agents on the same held-out tasks, and
+compare. Nothing here touches the store, the jobs or the model by another way.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import anyio
+from mcp import Client, StdioServerParameters
+from mcp.types import TextContent, TextResourceContents
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from quintain.errors import QuintainError, Unavailable
+
+ENVIRONMENT = "quintain/inventory"
+_ENDED = {"succeeded", "failed", "cancelled", "interrupted"}
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much of everything a demo does."""
+
+    collect_tasks: int
+    temperature: float
+    epochs: int
+    batch_size: int
+    learning_rate: float
+    eval_tasks: int
+
+
+FULL = Scale(collect_tasks=400, temperature=0.8, epochs=6, batch_size=16, learning_rate=1e-3, eval_tasks=200)
+FAST = Scale(collect_tasks=160, temperature=0.8, epochs=5, batch_size=16, learning_rate=1e-3, eval_tasks=80)
+
+
+def run_demo(*, fast: bool, seed: int, json_file: Path | None, out: Path) -> int:
+    """Run the demo and print its result; returns the exit status."""
+    console = Console()
+    folder = (out / f"{time.strftime('%Y%m%d-%H%M%S')}-seed{seed}").resolve()
+    folder.mkdir(parents=True, exist_ok=False)
+    began = time.monotonic()
+    try:
+        result = anyio.run(_with_server, FAST if fast else FULL, seed, folder, console)
+    except QuintainError as error:
+        console.print(str(error), style="red", markup=False)
+        console.print(f"Everything that was made so far is in {folder}", style="dim")
+        return 1
+    summary = {**result, "duration_s": round(time.monotonic() - began, 1)}
+    if json_file is not None:
+        json_file.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+    _print_result(console, summary, folder)
+    return 0
+
+
+async def _with_server(scale: Scale, seed: int, folder: Path, console: Console) -> dict[str, Any]:
+    server = StdioServerParameters(
+        command=sys.executable,
+        args=["-m", "quintain.cli.main", "serve", "--home", str(folder / "home")],
+        env={"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"},
+    )
+    columns = (TextColumn("{task.description:<38}"), BarColumn(bar_width=30), MofNCompleteColumn(), TimeElapsedColumn())
+    async with Client(server) as client:
+        tools = await client.list_tools()
+        console.print(
+            f"Connected over stdio (MCP {client.protocol_version}); the server offers {len(tools.tools)} tools.\n"
+        )
+        with Progress(*columns, console=console) as progress:
+            return await Demo(client, progress, scale, seed).run(folder)
+
+
+class Demo:
+    """One conversation with the server: the calls that an assistant would make, in their order."""
+
+    def __init__(self, client: Client, progress: Progress, scale: Scale, seed: int) -> None:
+        self.client, self.progress, self.scale, self.seed = client, progress, scale, seed
+
+    async def run(self, folder: Path) -> dict[str, Any]:
+        """Collect, score, export, train, evaluate, compare; returns what `--json` writes."""
+        scale, seed = self.scale, self.seed
+        await self.call(
+            "register_agent", {"name": "baseline", "model": "starter", "description": "The embedded model as shipped."}
+        )
+        dataset = await self._gather()
+        baseline = await self._evaluate("baseline")
+        hyperparameters = {"epochs": scale.epochs, "batch_size": scale.batch_size, "learning_rate": scale.learning_rate}
+        training = {
+            "method": "sft",
+            "model": "baseline",
+            "dataset_id": dataset["dataset_id"],
+            "name": "sft",
+            "seed": seed,
+        }
+        sft = await self.job("train on them (SFT)", "start_training", {**training, "hyperparameters": hyperparameters})
+        trained = await self._evaluate("sft")
+        compared = await self.call("compare_agents", {"agents": ["baseline", "sft"], "environment": ENVIRONMENT})
+        await self._draw(folder / "curves.png", sft["job_id"], compared)
+        kept = ("a", "b", "difference", "ci_low", "ci_high", "p_corrected", "significant", "n_tasks")
+        return {
+            "baseline": {"success_rate": baseline["result"]["success_rate"], "n": baseline["result"]["n"]},
+            "sft": {"success_rate": trained["result"]["success_rate"], "n": trained["result"]["n"]},
+            "comparisons": [{key: pair[key] for key in kept} for pair in compared["comparisons"]],
+            "seed": seed,
+            "training_rows": dataset["rows"],
+        }
+
+    async def _gather(self) -> Mapping[str, Any]:
+        """Let the baseline act on training tasks and freeze the runs that succeeded."""
+        request = {
+            "agent": "baseline",
+            "environment": ENVIRONMENT,
+            "n_tasks": self.scale.collect_tasks,
+            "seed": self.seed,
+        }
+        rollouts = await self.job(
+            "let the baseline act", "collect_rollouts", {**request, "temperature": self.scale.temperature}
+        )
+        found = rollouts["result"]["trajectories"]["filter"]
+        scores = await self.call("score_trajectories", {"scorer": "outcome", "filter": found})
+        export = {"kind": "sft", "name": "own-successes", "filter": found, "scorer": "outcome", "min_score": 1.0}
+        dataset = await self.call("export_dataset", {**export, "seed": self.seed})
+        self.progress.console.print(
+            f"  scored {scores['scored']} runs, mean {scores['summary']['mean']:.2f}; froze {dataset['rows']} good ones, "
+            f"left out {dataset['dropped']}",
+            style="dim",
+        )
+        return dataset
+
+    async def _evaluate(self, agent: str) -> Mapping[str, Any]:
+        request = {"agent": agent, "environment": ENVIRONMENT, "n_tasks": self.scale.eval_tasks, "seed": self.seed}
+        return await self.job(f"evaluate {agent} on held-out tasks", "evaluate_agent", request)
+
+    async def call(self, tool: str, arguments: Mapping[str, Any], **options: Any) -> Mapping[str, Any]:
+        """Call a tool and return its structured result.
+
+        Raises:
+            Unavailable: the server answered with an error; its text is the message.
+        """
+        result = await self.client.call_tool(tool, dict(arguments), **options)
+        if result.is_error or result.structured_content is None:
+            text = " ".join(block.text for block in result.content if isinstance(block, TextContent))
+            raise Unavailable(f"{tool} failed: {text}", code="demo_failed")
+        return result.structured_content
+
+    async def job(self, title: str, tool: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Start a job and follow it with progress until it has succeeded."""
+        bar = self.progress.add_task(title, total=None)
+        started = await self.call(tool, arguments)
+        while True:
+            follow = {"job_id": started["job_id"], "wait_s": 20}
+            view = await self.call("get_job", follow, progress_callback=_mover(self.progress, bar, title))
+            self.progress.update(bar, completed=view["step"], total=view["total_steps"])
+            if view["status"] in _ENDED:
+                break
+        self.progress.update(bar, description=title)
+        self.progress.stop_task(bar)
+        if view["status"] != "succeeded":
+            raise Unavailable(f"{title}: {view['job_id']} is {view['status']}: {view['error']}", code="demo_failed")
+        return view
+
+    async def _draw(self, path: Path, train_job: str, compared: Mapping[str, Any]) -> None:
+        from quintain.tools.pictures import draw
+
+        resource = await self.client.read_resource(f"job://{train_job}/metrics")
+        (content,) = resource.contents
+        assert isinstance(content, TextResourceContents)
+        loss = json.loads(content.text)["curves"]["loss"]
+        bars = [
+            {"label": row["agent"], "value": row["success_rate"], "low": row["ci_low"], "high": row["ci_high"]}
+            for row in sorted(compared["leaderboard"], key=lambda row: row["agent"] != "baseline")
+        ]
+        panels = [
+            {"title": "SFT loss", "xlabel": "step", "lines": [{"x": loss["steps"], "y": loss["values"]}]},
+            {"title": "success on held-out tasks (95 % CI)", "bars": bars},
+        ]
+        await anyio.Path(path).write_bytes(
+            await anyio.to_thread.run_sync(draw, {"title": "quintain demo", "panels": panels})
+        )
+
+
+def _mover(progress: Progress, bar: TaskID, title: str) -> Any:
+    async def move(step: float, total: float | None, message: str | None) -> None:
+        progress.update(bar, completed=step, total=total, description=f"{title} [dim]{message or ''}[/dim]"[:60])
+
+    return move
+
+
+def _print_result(console: Console, summary: Mapping[str, Any], folder: Path) -> None:
+    table = Table("agent", "success on held-out tasks", "tasks", title="\nDid it get better?", title_justify="left")
+    for name in ("baseline", "sft"):
+        table.add_row(name, f"{summary[name]['success_rate']:.1%}", str(summary[name]["n"]))
+    console.print(table)
+    for pair in summary["comparisons"]:
+        verdict = "yes, better" if pair["significant"] and pair["difference"] > 0 else "no significant improvement"
+        console.print(
+            f"{pair['b']} - {pair['a']}: {pair['difference']:+.1%}, 95 % CI [{pair['ci_low']:+.1%}, {pair['ci_high']:+.1%}], "
+            f"exact McNemar p = {pair['p_corrected']:.2g}, n = {pair['n_tasks']}: [bold]{verdict}[/bold]"
+        )
+    console.print(
+        f"\nCurves: {_short(folder / 'curves.png')}   home folder: {_short(folder / 'home')}   took {summary['duration_s']} s"
+    )
+    console.print("\nUse it from Claude Code:", style="bold")
+    command = Path(sys.executable).with_name("quintain")
+    console.print(f"  claude mcp add quintain -- {command} serve", soft_wrap=True, markup=False)
+    console.print("or in Claude Desktop, Cursor, VS Code (their MCP settings file):", style="bold")
+    entry = {"mcpServers": {"quintain": {"command": str(command), "args": ["serve"]}}}
+    console.print(f"  {json.dumps(entry)}", soft_wrap=True, markup=False)
+
+
+def _short(path: Path) -> str:
+    with suppress(ValueError):
+        return str(path.relative_to(Path.cwd()))
+    return str(path)

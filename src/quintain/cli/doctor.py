@@ -1,0 +1,74 @@
+"""`quintain doctor`: does this installation work? Ends with a real job through shim and worker."""
+
+from __future__ import annotations
+
+import sqlite3
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from rich.console import Console
+
+from quintain import __version__
+from quintain.errors import QuintainError, Unavailable
+from quintain.records.job import SelftestSpec
+from quintain.settings import Settings
+from quintain.tools.agents import starter_folder
+from quintain.tools.jobs import get_job
+from quintain.tools.services import Services, open_services
+
+
+def run_doctor(home: Path | None) -> int:
+    """Run the checks, print a line for each; returns 0 when all of them pass."""
+    console = Console()
+    settings = Settings(home=home.resolve()) if home else Settings()
+    console.print(
+        f"quintain {__version__}, Python {sys.version.split()[0]}, SQLite {sqlite3.sqlite_version}, home {settings.home}"
+    )
+    try:
+        services = open_services(settings, trusted=True)
+    except QuintainError as error:
+        console.print(f"home and database: {error}", style="red", markup=False)
+        return 1
+    checks: list[tuple[str, Callable[[Services], str]]] = [
+        ("embedded model", _starter),
+        ("a job from start to end", _job),
+    ]
+    failures = 0
+    try:
+        console.print("home and database: ok", style="green")
+        for name, check in checks:
+            try:
+                console.print(f"{name}: {check(services)}", style="green")
+            except QuintainError as error:
+                failures += 1
+                console.print(f"{name}: {error}", style="red", markup=False)
+    finally:
+        services.close()
+    return 1 if failures else 0
+
+
+def _starter(services: Services) -> str:
+    missing = [
+        name
+        for name in ("config.json", "model.safetensors", "tokenizer.json")
+        if not (starter_folder() / name).is_file()
+    ]
+    if missing:
+        raise Unavailable(f"the installation lacks {', '.join(missing)} of the embedded model; install quintain again")
+    return "ok"
+
+
+def _job(services: Services) -> str:
+    started = services.jobs.start(SelftestSpec(steps=3))
+    view = get_job(services, started.job.id, wait_s=0)
+    for _ in range(4):
+        if view.status in {"succeeded", "failed", "cancelled", "interrupted"}:
+            break
+        view = get_job(services, started.job.id, wait_s=10)
+    if view.status != "succeeded":
+        folder = services.jobs.directory(view.job_id)
+        raise Unavailable(
+            f"{view.job_id} is {view.status}: {view.error or 'no answer within 40 s'}; look into {folder}"
+        )
+    return f"ok ({view.job_id})"

@@ -1,0 +1,125 @@
+"""A scripted expert: it reads what any policy reads, the prompt and the observations, and solves every task.
+
+It gives demonstrations to pre-train the embedded model on, and an upper bound to test the environment against.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Generator, Sequence
+from typing import Any, NamedTuple
+
+from quintain.errors import InvalidInput
+from quintain.records.seams import Message, Reply, Turn
+from quintain.records.trajectory import Action, text_of
+
+
+class Move(NamedTuple):
+    """A thought and the one call that follows from it."""
+
+    thought: str
+    tool: str
+    args: dict[str, Any]
+
+
+Script = Generator[Move, str, None]
+"""Yields moves and is sent the observation of each."""
+
+_LOOKUP = re.compile(r"What is the (\w+) of the (\w+ \w+)\?")
+_COMPARE = re.compile(r"Which has the (low|high)er (\w+): the (\w+ \w+) or the (\w+ \w+)\?")
+_EXTREME = re.compile(r"Which of the (\w+) has the (low|high)est (\w+)\?")
+_TOTAL = re.compile(r"What is the (\w+) of the (\w+ \w+) and the (\w+ \w+) together\?")
+
+
+class Expert:
+    """A `Policy` for `quintain/inventory` that needs no model."""
+
+    def __init__(self) -> None:
+        self._scripts: dict[str, Script] = {}
+
+    def act(self, turns: Sequence[Turn]) -> list[Reply]:
+        """The next move of each episode."""
+        return [self._move(turn) for turn in turns]
+
+    def close(self, episode_id: str) -> None:
+        """Forget an episode."""
+        self._scripts.pop(episode_id, None)
+
+    def _move(self, turn: Turn) -> Reply:
+        script = self._scripts.get(turn.episode_id)
+        if script is None:
+            script = self._scripts[turn.episode_id] = _script(_last(turn.messages, "user"))
+            move = next(script)
+        else:
+            move = script.send(_last(turn.messages, "tool"))
+        call = json.dumps({"name": move.tool, "arguments": move.args})
+        return Reply(
+            text=f"{move.thought}\n<tool_call>\n{call}\n</tool_call>",
+            thought=move.thought,
+            actions=(Action(tool=move.tool, args=move.args),),
+        )
+
+
+def _last(messages: Sequence[Message], role: str) -> str:
+    return next((text_of(message.content) for message in reversed(messages) if message.role == role), "")
+
+
+def _script(prompt: str) -> Script:
+    if match := _LOOKUP.fullmatch(prompt):
+        return _lookup(*match.groups())
+    if match := _COMPARE.fullmatch(prompt):
+        return _compare(*match.groups())
+    if match := _EXTREME.fullmatch(prompt):
+        return _extreme(*match.groups())
+    if match := _TOTAL.fullmatch(prompt):
+        return _total(*match.groups())
+    raise InvalidInput(f"the expert knows the questions of quintain/inventory only, not {prompt[:80]!r}")
+
+
+def _lookup(field: str, name: str) -> Script:
+    found = yield Move(f"Find the {name}.", "search", {"query": name})
+    item_id = _id_of(found, name)
+    seen = yield Move(f"The {name} is {item_id}.", "open", {"item_id": item_id})
+    value = int(re.findall(rf"\b{field} (\d+)", seen)[0])
+    yield Move(f"Its {field} is {value}.", "submit", {"answer": value})
+
+
+def _both(a: str, b: str) -> Generator[Move, str, list[str]]:
+    """Find two items; returns their ids."""
+    found = yield Move(f"Find the {a}.", "search", {"query": a})
+    first = _id_of(found, a)
+    found = yield Move(f"The {a} is {first}. Find the {b}.", "search", {"query": b})
+    return [first, _id_of(found, b)]
+
+
+def _compare(direction: str, field: str, a: str, b: str) -> Script:
+    ids = yield from _both(a, b)
+    seen = yield Move(f"The {b} is {ids[1]}. Compare.", "compare", {"item_ids": ids, "field": field})
+    yield _answer(seen, direction)
+
+
+def _extreme(category: str, direction: str, field: str) -> Script:
+    found = yield Move(f"Find the {category}.", "search", {"query": category})
+    ids = [line.split()[0] for line in found.splitlines()]
+    seen = yield Move("Compare them.", "compare", {"item_ids": ids, "field": field})
+    yield _answer(seen, direction)
+
+
+def _answer(seen: str, direction: str) -> Move:
+    """The lowest stands first in a comparison, the highest last."""
+    place = "first" if direction == "low" else "last"
+    line = seen.splitlines()[0 if direction == "low" else -1]
+    name = " ".join(line.split()[1:-1])
+    return Move(f"The {direction}est is {place}: {name}.", "submit", {"answer": name})
+
+
+def _total(field: str, a: str, b: str) -> Script:
+    ids = yield from _both(a, b)
+    seen = yield Move(f"The {b} is {ids[1]}. Compare.", "compare", {"item_ids": ids, "field": field})
+    x, y = (int(line.split()[-1]) for line in seen.splitlines())
+    yield Move(f"{x} + {y} = {x + y}.", "submit", {"answer": x + y})
+
+
+def _id_of(found: str, name: str) -> str:
+    return next(line.split()[0] for line in found.splitlines() if line.endswith(f" {name}"))

@@ -1,0 +1,161 @@
+"""The questions: which there are, and how a task's id alone gives back its warehouse, prompt and answer.
+
+The answer is computed here and never stored in a task, so that no export and no policy can read it there.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from random import Random
+from typing import NamedTuple
+
+from quintain.environments.inventory.world import (
+    CATEGORIES,
+    FIELDS,
+    NAMES,
+    SPLITS,
+    Item,
+    Name,
+    fill_shelves,
+    pick_lookalikes,
+    pick_names,
+)
+from quintain.errors import InvalidInput
+from quintain.records.seeds import stable_seed
+from quintain.records.trajectory import Task
+
+ENVIRONMENT_ID = "quintain/inventory"
+VERSION = "1"
+"""Goes into every task's seed and every suite's hash; raise it when a change alters any task."""
+
+TYPES = ("lookup", "compare", "extreme", "total")
+DIFFICULTIES = ("easy", "medium", "hard")
+PROMPTS = {
+    "lookup": "What is the {field} of the {a}?",
+    "compare": "Which has the {direction}er {field}: the {a} or the {b}?",
+    "extreme": "Which of the {category} has the {direction}est {field}?",
+    "total": "What is the {field} of the {a} and the {b} together?",
+}
+NUMBERS = 100_000
+"""Tasks of each type and difficulty in a split."""
+
+_LOOKALIKES = {"easy": 0, "medium": 1, "hard": 3}
+_CATEGORY_SIZE = {"easy": 3, "medium": 4, "hard": 5}
+_OTHERS = 4
+_ID = re.compile(rf"inventory/({'|'.join(SPLITS)})/({'|'.join(TYPES)})/({'|'.join(DIFFICULTIES)})/(\d{{5}})")
+
+
+class TaskKey(NamedTuple):
+    """The parts of a task's id."""
+
+    split: str
+    type: str
+    difficulty: str
+    number: int
+
+    @property
+    def id(self) -> str:
+        """Such as `inventory/train/lookup/easy/00123`."""
+        return f"inventory/{self.split}/{self.type}/{self.difficulty}/{self.number:05d}"
+
+
+@dataclass(frozen=True)
+class Case:
+    """What a task's id stands for."""
+
+    prompt: str
+    items: tuple[Item, ...]
+    answer: int | str
+
+
+def parse_key(task_id: str | None) -> TaskKey:
+    """Read a task's id.
+
+    Raises:
+        InvalidInput: it is not the id of an inventory task.
+    """
+    match = _ID.fullmatch(task_id or "")
+    if match is None:
+        raise InvalidInput(
+            f"{task_id!r} is not a task of {ENVIRONMENT_ID}; ids look like 'inventory/train/lookup/easy/00123': take "
+            "tasks from the environment's own splits",
+            code="unknown_task",
+        )
+    split, kind, difficulty, number = match.groups()
+    return TaskKey(split, kind, difficulty, int(number))
+
+
+def build_case(key: TaskKey) -> Case:
+    """The warehouse, prompt and answer of a task; same key, same case."""
+    rng = Random(stable_seed(ENVIRONMENT_ID, VERSION, key.id))
+    hard = key.difficulty == "hard"
+    if key.type == "extreme":
+        return _extreme(rng, key, hard)
+    asked = pick_names(rng, key.split, 1 if key.type == "lookup" else 2)
+    near = [name for target in asked for name in pick_lookalikes(rng, key.split, target, _LOOKALIKES[key.difficulty])]
+    # Two targets may have the same lookalike, and a target's lookalike may be the other target's.
+    shelved = list(dict.fromkeys([*asked, *near]))
+    items = fill_shelves(rng, key.split, shelved, _OTHERS)
+    # Sums of prices need carrying over two digits: only the hard totals ask for them.
+    field = rng.choice([f for f in FIELDS if f != "price" or key.type != "total" or hard])
+    direction = rng.choice(["low", "high"]) if hard else "low"
+    words = {"field": field, "direction": direction, "a": str(asked[0]), "b": str(asked[-1])}
+    chosen = [item for item in items if item.name in asked]
+    answer: int | str
+    if key.type == "compare":
+        answer = _first(chosen, field, direction)
+    else:
+        answer = sum(item.values[field] for item in chosen)
+    return Case(PROMPTS[key.type].format(**words), items, answer)
+
+
+def _extreme(rng: Random, key: TaskKey, hard: bool) -> Case:
+    category = rng.choice(list(CATEGORIES))
+    members: list[Name] = rng.sample(
+        [name for name in NAMES[key.split] if name.category == category], _CATEGORY_SIZE[key.difficulty]
+    )
+    items = fill_shelves(rng, key.split, members, _OTHERS)
+    field, direction = rng.choice(list(FIELDS)), rng.choice(["low", "high"]) if hard else "low"
+    prompt = PROMPTS["extreme"].format(category=category, direction=direction, field=field)
+    return Case(prompt, items, _first([item for item in items if item.name in members], field, direction))
+
+
+def _first(items: list[Item], field: str, direction: str) -> str:
+    ordered = sorted(items, key=lambda item: item.values[field])
+    return str(ordered[0 if direction == "low" else -1].name)
+
+
+def draw_tasks(split: str, n: int, seed: int) -> list[Task]:
+    """`n` distinct tasks, types and difficulties in turn; fewer tasks of the same seed are a prefix of more.
+
+    Raises:
+        InvalidInput: an unknown split, or more tasks than there are.
+    """
+    if split not in SPLITS:
+        raise InvalidInput(f"split {split!r} does not exist in {ENVIRONMENT_ID}; valid: {', '.join(SPLITS)}")
+    bound = len(TYPES) * len(DIFFICULTIES) * NUMBERS
+    if not 0 <= n <= bound:
+        raise InvalidInput(f"n_tasks is {n}; {ENVIRONMENT_ID} has between 0 and {bound:,} tasks in a split")
+    rng = Random(stable_seed(ENVIRONMENT_ID, VERSION, split, seed))
+    seen: set[TaskKey] = set()
+    tasks: list[Task] = []
+    while len(tasks) < n:
+        i = len(tasks)
+        kind, difficulty = TYPES[i % len(TYPES)], DIFFICULTIES[i // len(TYPES) % len(DIFFICULTIES)]
+        key = TaskKey(split, kind, difficulty, rng.randrange(NUMBERS))
+        if key not in seen:
+            seen.add(key)
+            tasks.append(_task(key, seed))
+    return tasks
+
+
+def _task(key: TaskKey, seed: int) -> Task:
+    return Task(
+        id=key.id,
+        prompt=build_case(key).prompt,
+        type=key.type,
+        difficulty=key.difficulty,
+        environment=ENVIRONMENT_ID,
+        metadata={"split": key.split, "seed": seed},
+    )

@@ -1,0 +1,1 @@
+"""The only episode loop, task suites, statistics and comparison. No torch and no store."""

@@ -1,0 +1,198 @@
+"""Agents against each other on the same tasks: paired, with intervals, corrected for how many pairs there are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from itertools import combinations
+from typing import NamedTuple
+
+from quintain.errors import InvalidInput
+from quintain.evaluation.statistics import (
+    Interval,
+    clustered_difference,
+    holm,
+    mcnemar_exact,
+    newcombe_paired,
+    sign_flip_exact,
+)
+from quintain.records.evaluation import (
+    Comparison,
+    EpisodeResult,
+    Evaluation,
+    Flip,
+    LeaderboardRow,
+    PairedComparison,
+)
+
+SIGNIFICANCE = 0.05
+"""Family-wise error rate: a corrected p-value below it counts as a difference."""
+
+
+class _Tested(NamedTuple):
+    """A pair's difference and test, before correction."""
+
+    interval: Interval
+    ci_method: str
+    p: float
+    p_method: str
+    solved: list[tuple[int, int]]  # one (successes of a, successes of b) a task
+    n_excluded: int
+
+
+def compare(
+    evaluations: Sequence[Evaluation], names: Sequence[str], comparison_id: str, now: datetime | None
+) -> Comparison:
+    """Compare two or more evaluations of the same suite, each with each.
+
+    Args:
+        evaluations: At least two, of the same suite hash.
+        names: How the agents are called in the result, one for each evaluation, all different.
+        comparison_id: Id of the result.
+        now: When it was made.
+
+    Raises:
+        InvalidInput: fewer than two, names that do not fit, different suites, or no task with two verdicts.
+    """
+    _require_comparable(evaluations, names)
+    named = list(zip(names, evaluations, strict=True))
+    pairs = list(combinations(named, 2))
+    tested = [_test(a, b) for (_, a), (_, b) in pairs]
+    corrected = holm([test.p for test in tested])
+    return Comparison(
+        id=comparison_id,
+        environment=evaluations[0].environment,
+        suite_hash=evaluations[0].suite_hash,
+        comparisons=tuple(
+            PairedComparison(
+                a=name_a,
+                b=name_b,
+                evaluation_a=a.id,
+                evaluation_b=b.id,
+                difference=test.interval.value,
+                ci_low=test.interval.low,
+                ci_high=test.interval.high,
+                ci_method=test.ci_method,
+                p=test.p,
+                p_method=test.p_method,
+                p_corrected=p_corrected,
+                significant=p_corrected < SIGNIFICANCE,
+                n_tasks=len(test.solved),
+                only_a=sum(x > y for x, y in test.solved),
+                only_b=sum(y > x for x, y in test.solved),
+                n_excluded=test.n_excluded,
+            )
+            for ((name_a, a), (name_b, b)), test, p_corrected in zip(pairs, tested, corrected, strict=True)
+        ),
+        leaderboard=_leaderboard(named),
+        flips=tuple(flip for pair in pairs for flip in _flips(*pair)),
+        created_at=now,
+    )
+
+
+def _require_comparable(evaluations: Sequence[Evaluation], names: Sequence[str]) -> None:
+    if len(evaluations) < 2:
+        raise InvalidInput(f"a comparison needs at least 2 evaluations, got {len(evaluations)}; evaluate another agent")
+    if len(names) != len(evaluations) or len(set(names)) != len(names):
+        raise InvalidInput(f"{len(evaluations)} evaluations need as many different names, got {list(names)!r}")
+    first = evaluations[0]
+    for other in evaluations[1:]:
+        if other.suite_hash != first.suite_hash:
+            tasks = [{result.task_id for result in evaluation.results} for evaluation in (first, other)]
+            raise InvalidInput(
+                f"{first.id} ran suite {first.suite_hash} ({len(tasks[0])} tasks) and {other.id} ran suite "
+                f"{other.suite_hash} ({len(tasks[1])} tasks); they share {len(tasks[0] & tasks[1])} tasks. Only equal "
+                "suites can be paired: evaluate both with the same environment, split, n_tasks, repeats and seed",
+                code="different_suites",
+            )
+
+
+def _test(a: Evaluation, b: Evaluation) -> _Tested:
+    """Pair two evaluations by task and repeat, and test their difference with the task as the unit.
+
+    A task counts if every repeat has a verdict from both. Where the repeats of a task always agree (as with one
+    repeat) it is one binary outcome an agent: exact McNemar test, Newcombe interval. Otherwise repeats are not
+    independent, so a task's repeats are summed before the test and averaged before the interval.
+    """
+    solved, n_excluded = _paired(a, b)
+    if not solved:
+        raise InvalidInput(
+            f"none of the {n_excluded} tasks of {a.id} and {b.id} has a verdict from both in every repeat; look at "
+            "their errors and evaluate again",
+            code="nothing_to_pair",
+        )
+    repeats = a.repeats
+    if all(count in {0, repeats} for pair in solved for count in pair):
+        both = sum(x > 0 and y > 0 for x, y in solved)
+        only_a, only_b = sum(x > y for x, y in solved), sum(y > x for x, y in solved)
+        interval = newcombe_paired(both, only_a, only_b, len(solved) - both - only_a - only_b)
+        p, p_method = mcnemar_exact(only_a, only_b), "McNemar's exact test"
+        return _Tested(interval, "Newcombe 1998 method 10", p, p_method, solved, n_excluded)
+    interval = clustered_difference([(y - x) / repeats for x, y in solved])
+    p = sign_flip_exact([y - x for x, y in solved])
+    return _Tested(interval, "t interval over tasks", p, "exact sign-flip test over tasks", solved, n_excluded)
+
+
+def _paired(a: Evaluation, b: Evaluation) -> tuple[list[tuple[int, int]], int]:
+    """Successes of both in each task with a verdict from both in every repeat, and how many tasks were left out."""
+    by_task_a, by_task_b = _verdicts(a), _verdicts(b)
+    solved, n_excluded = [], 0
+    for task_id in sorted(by_task_a.keys() | by_task_b.keys()):
+        verdicts = [side.get(task_id, []) for side in (by_task_a, by_task_b)]
+        if all(len(side) == a.repeats for side in verdicts):
+            solved.append((sum(verdicts[0]), sum(verdicts[1])))
+        else:
+            n_excluded += 1
+    return solved, n_excluded
+
+
+def _verdicts(evaluation: Evaluation) -> dict[str, list[bool]]:
+    """Task -> the verdicts of its repeats; a task without any has an empty list."""
+    verdicts: dict[str, list[bool]] = {}
+    for result in evaluation.results:
+        found = verdicts.setdefault(result.task_id, [])
+        if result.success is not None:
+            found.append(result.success)
+    return verdicts
+
+
+def _flips(named_a: tuple[str, Evaluation], named_b: tuple[str, Evaluation]) -> Iterable[Flip]:
+    """The episodes that one side solved and the other, on the same task and repeat, did not."""
+    (name_a, a), (name_b, b) = named_a, named_b
+    others: dict[tuple[str, int], EpisodeResult] = {(result.task_id, result.repeat): result for result in b.results}
+    for result in a.results:
+        other = others.get((result.task_id, result.repeat))
+        if other is None or None in {result.success, other.success} or result.success == other.success:
+            continue
+        winner, loser = (result, other) if result.success else (other, result)
+        yield Flip(
+            task_id=result.task_id,
+            solved_by=name_a if winner is result else name_b,
+            failed_by=name_b if winner is result else name_a,
+            trajectory_solved=winner.trajectory_id,
+            trajectory_failed=loser.trajectory_id,
+        )
+
+
+def _leaderboard(named: Sequence[tuple[str, Evaluation]]) -> tuple[LeaderboardRow, ...]:
+    """By success rate, then mean reward; agents that are equal in both share a rank; unknown stands last."""
+
+    def merit(evaluation: Evaluation) -> tuple[float, float]:
+        known = (evaluation.rate.value, evaluation.mean_reward)
+        return tuple(float("-inf") if value is None else value for value in known)  # type: ignore[return-value]
+
+    merits = [merit(evaluation) for _, evaluation in named]
+    ordered = sorted(named, key=lambda pair: merit(pair[1]), reverse=True)
+    return tuple(
+        LeaderboardRow(
+            rank=1 + sum(other > merit(evaluation) for other in merits),
+            agent=name,
+            evaluation_id=evaluation.id,
+            success_rate=evaluation.rate.value,
+            ci_low=evaluation.rate.ci_low,
+            ci_high=evaluation.rate.ci_high,
+            n=evaluation.rate.n,
+            mean_reward=evaluation.mean_reward,
+        )
+        for name, evaluation in ordered
+    )

@@ -1,0 +1,30 @@
+"""Task suites: which tasks an evaluation runs, how often, and the hash by which two evaluations can be paired."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import NamedTuple
+
+from quintain.evaluation.episodes import EpisodePlan
+from quintain.records.seams import TaskSource
+
+
+class Suite(NamedTuple):
+    """What to run, and the hash that says so."""
+
+    plans: tuple[EpisodePlan, ...]
+    hash: str
+
+
+def plan_suite(source: TaskSource, *, split: str, n_tasks: int, repeats: int, seed: int) -> Suite:
+    """The episodes of an evaluation: all tasks once, then all again, `repeats` times.
+
+    The hash covers the environment's id and version, the task ids and the repeats: agents evaluated under the same
+    hash met the same tasks equally often.
+    """
+    tasks = source.tasks(split, n_tasks, seed)
+    content = [source.id, source.version, repeats, sorted(task.id or task.prompt for task in tasks)]
+    encoded = json.dumps(content, separators=(",", ":"), ensure_ascii=False).encode("utf-8")
+    plans = tuple(EpisodePlan(task, attempt) for attempt in range(repeats) for task in tasks)
+    return Suite(plans, hashlib.sha256(encoded).hexdigest())

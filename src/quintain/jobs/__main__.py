@@ -1,0 +1,32 @@
+"""`python -m quintain.jobs LAUNCH_FILE`: one reconcile, which a shim turns into when its job has ended.
+
+The options stand in the file and not in the command line, where anyone could read the database's password.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+from quintain.jobs.launch import Launch
+from quintain.jobs.runner import JobRunner
+from quintain.store.store import open_store
+
+ELECTION_WAIT_S = 60.0
+
+
+def main(launch_file: str) -> None:
+    """Wait for the election lock and reconcile."""
+    logging.basicConfig(level=logging.WARNING)
+    options = Launch.model_validate_json(Path(launch_file).read_bytes()).options
+    store = open_store(options.url)
+    try:
+        JobRunner(store, options, lambda: datetime.now(UTC)).reconcile(wait_s=ELECTION_WAIT_S)
+    finally:
+        store.close()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

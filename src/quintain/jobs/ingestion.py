@@ -1,0 +1,114 @@
+"""Reading a job's directory into the store: events to its row, outputs to the nouns that they are.
+
+Every step can be repeated: events are known by (attempt, seq), records by their identity, and a file's offset moves only
+after what stands before it is stored.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import datetime
+
+from pydantic import ValidationError
+
+from quintain.errors import InvalidInput
+from quintain.jobs.directory import JobDirectory, read_lines
+from quintain.records.agent import Agent
+from quintain.records.evaluation import Evaluation
+from quintain.records.job import Envelope, JobEvent
+from quintain.records.record import explain
+from quintain.records.trajectory import Trajectory
+from quintain.store.store import Store
+
+OUTPUT_KINDS = ("trajectory", "agent", "evaluation")
+"""In the order in which they are stored: an evaluation names what stands before it."""
+
+
+def ingest(store: Store, job_id: str, directory: JobDirectory, now: datetime) -> bool:
+    """Store what the worker has written since the last time; true where there was something.
+
+    Outputs first: who sees the `result` event in the store finds the records of the job there too.
+    """
+    offsets = store.jobs.offsets(job_id)
+    files = [directory.outputs / f"{kind}.jsonl" for kind in OUTPUT_KINDS]
+    changed = False
+    for path in (*files, directory.events):
+        name = path.relative_to(directory.path).as_posix()
+        offset = offsets.get(name, 0)
+        while (read := read_lines(path, offset)).lines:
+            if path == directory.events:
+                events, warnings = _events(read.lines)
+            else:
+                events, warnings = [], _store_outputs(store, job_id, path.stem, read.lines, now)
+            if not store.jobs.ingest(job_id, name, (offset, read.end), now, events=events, warnings=warnings):
+                break
+            offset, changed = read.end, True
+    return changed
+
+
+def made_agent(store: Store, directory: JobDirectory, now: datetime) -> str | None:
+    """The id that the store gave to the agent that a job made; None where it made none."""
+    lines = read_lines(directory.outputs / "agent.jsonl", 0).lines
+    for line in reversed(lines):
+        try:
+            return store.agents.add(_agent(_record(line, "agent"), directory.path.name), now).id
+        except (ValueError, ValidationError):
+            continue
+    return None
+
+
+def _events(lines: Sequence[bytes]) -> tuple[list[JobEvent], list[str]]:
+    events: list[JobEvent] = []
+    faults: list[str] = []
+    for line in lines:
+        try:
+            events.append(JobEvent.model_validate_json(line))
+        except ValidationError as error:
+            faults.append(explain(error, "event"))
+    return events, _warnings("event", faults)
+
+
+def _store_outputs(store: Store, job_id: str, kind: str, lines: Sequence[bytes], now: datetime) -> list[str]:
+    """Store the records of these lines; a bad one is counted and never stops the others."""
+    faults: list[str] = []
+    trajectories: list[Trajectory] = []
+    for line in lines:
+        try:
+            record = _record(line, kind)
+            if kind == "trajectory":
+                trajectories.append(Trajectory.model_validate(record | {"job_id": job_id}))
+            elif kind == "agent":
+                store.agents.add(_agent(record, job_id), now)
+            else:
+                store.evaluations.add(Evaluation.model_validate(record | {"job_id": job_id}), now)
+        except ValidationError as error:
+            faults.append(explain(error, kind))
+        except ValueError as error:  # not JSON, or an InvalidInput of the store
+            faults.append(str(error))
+    try:
+        store.trajectories.add_many(trajectories, now)
+    except InvalidInput:  # all or nothing: find the one that is wrong
+        for trajectory in trajectories:
+            try:
+                store.trajectories.add_many([trajectory], now)
+            except InvalidInput as error:
+                faults.append(str(error))
+    return _warnings(kind, faults)
+
+
+def _record(line: bytes, kind: str) -> dict[str, object]:
+    envelope = Envelope.model_validate(json.loads(line))
+    if envelope.kind != kind:
+        raise InvalidInput(f"a line of outputs/{kind}.jsonl holds kind {envelope.kind!r}")
+    return envelope.record
+
+
+def _agent(record: dict[str, object], job_id: str) -> Agent:
+    return Agent.model_validate(record | {"job_id": job_id})
+
+
+def _warnings(kind: str, faults: Sequence[str]) -> list[str]:
+    if not faults:
+        return []
+    return [f"bad_output: {len(faults)} {kind} line(s) could not be stored; the first: {faults[0]}"]

@@ -1,0 +1,239 @@
+"""The supervisor of one job: starts the worker, keeps its log bounded, carries out a cancel, writes how it ended.
+
+Run by file path (`python -I -S shim.py JOB_DIR`) with the standard library alone, so that it starts in milliseconds, stays
+small beside the job, and does not change under a running job when the package is upgraded.
+
+It inherits the job's lock from whoever started it and hands it on to the worker: while the lock is held, the job lives.
+No clock, no process id and no heartbeat is asked. Everything else stands in `launch.json` (quintain.jobs.launch).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import json
+import os
+import resource
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+POLL_S = 0.05
+CHUNK = 65_536
+PR_SET_PDEATHSIG = 1
+
+
+class LogRing:
+    """The first and the last `bound` bytes of a stream, in files that any reader can put together.
+
+    The head is `log`; the tail is in segments of half the bound, each named by the offset of its first byte in the stream
+    (`log.4194304`), of which the newest two are kept. So a reader sees how much was dropped, even after a kill -9.
+    """
+
+    def __init__(self, folder: str, bound: int) -> None:
+        self.folder, self.bound = folder, bound
+        start = max(self._segments(), default=0)  # a later attempt continues the stream
+        self.file = self._open(start)
+        size = os.fstat(self.file).st_size
+        self.offset = start + size
+        self.room = (bound if start == 0 else bound // 2) - size
+
+    def write(self, data: bytes) -> None:
+        """Append to the stream. A full disk loses log lines, never the job."""
+        while data:
+            if self.room <= 0:
+                self._next_segment()
+            part, data = data[: self.room], data[self.room :]
+            try:
+                os.write(self.file, part)
+            except OSError:
+                pass
+            self.offset += len(part)
+            self.room -= len(part)
+
+    def _next_segment(self) -> None:
+        os.close(self.file)
+        for old in self._segments()[:-1]:
+            os.unlink(self._path(old))
+        self.file = self._open(self.offset)
+        self.room = self.bound // 2
+
+    def _open(self, start: int) -> int:
+        return os.open(self._path(start), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+
+    def _path(self, start: int) -> str:
+        return os.path.join(self.folder, f"log.{start}" if start else "log")
+
+    def _segments(self) -> list[int]:
+        names = (name.removeprefix("log.") for name in os.listdir(self.folder) if name.startswith("log."))
+        return sorted(int(name) for name in names if name.isdigit())
+
+
+class Shim:
+    """One attempt of one job, from the start of its worker to its exit record."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        with open(self.path("launch.json"), encoding="utf-8") as file:
+            self.launch: dict[str, Any] = json.load(file)
+        self.lock: int = self.launch["lock_fd"]
+        self.log = LogRing(folder, self.launch["log_bytes"])
+        self.terminated = False
+
+    def path(self, name: str) -> str:
+        """A file of the job directory."""
+        return os.path.join(self.folder, name)
+
+    def supervise(self, ready: Callable[[], None]) -> None:
+        """Run the worker to its end; `ready` is called as soon as it runs."""
+        signal.signal(signal.SIGTERM, self._on_sigterm)
+        attempt = self.launch["attempt"]
+        # Written before the worker exists: without this record of its attempt, a dead job never began it.
+        self.record("shim.json", {"attempt": attempt, "shim": os.getpid(), "worker": None})
+        worker = self.start_worker()
+        self.record("shim.json", {"attempt": attempt, "shim": os.getpid(), "worker": worker.pid})
+        ready()
+        cancelled = forced = False
+        deadline: float | None = None
+        while worker.poll() is None:
+            self.pump(worker, POLL_S)
+            if deadline is None:
+                cancelled = os.path.exists(self.path("cancel"))
+                if cancelled or self.terminated:
+                    # The worker alone: its helpers end with it, or with the group below.
+                    worker.send_signal(signal.SIGTERM)
+                    deadline = time.monotonic() + self.launch["grace_s"]
+            elif time.monotonic() >= deadline and not forced:
+                forced = True
+                kill_group(worker.pid)
+        kill_group(worker.pid)
+        self.drain(worker)
+        code = worker.returncode
+        peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / (1024 if sys.platform != "darwin" else 1024**2)
+        self.record(
+            "exit.json",
+            {
+                "attempt": attempt,
+                "returncode": code if code >= 0 else None,
+                "signal": -code if code < 0 else None,
+                "cancelled": cancelled,
+                "forced": forced,
+                "peak_rss_mb": round(peak, 1),
+                "ended_at": datetime.now(UTC).isoformat(),
+            },
+            durable=True,
+        )
+
+    def start_worker(self) -> subprocess.Popen[bytes]:
+        """Start the worker in a session of its own, with the job's lock, and bound to this process by its stdin."""
+        env = {**os.environ, **{name: value for name, value in self.launch["env"].items() if value is not None}}
+        for name, value in self.launch["env"].items():
+            if value is None:
+                env.pop(name, None)
+        return subprocess.Popen(
+            self.launch["worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            bufsize=0,
+            start_new_session=True,
+            pass_fds=(self.lock,),
+            preexec_fn=die_with_parent(os.getpid()),
+            env=env,
+            cwd=self.folder,
+        )
+
+    def pump(self, worker: subprocess.Popen[bytes], wait_s: float) -> bool:
+        """Move what the worker wrote into the log; false when there was nothing for `wait_s` seconds."""
+        pipe = worker.stdout
+        if pipe is None or pipe.closed:
+            time.sleep(wait_s)
+            return False
+        if not select.select([pipe], [], [], wait_s)[0]:
+            return False
+        data = os.read(pipe.fileno(), CHUNK)
+        if not data:
+            pipe.close()
+            return False
+        self.log.write(data)
+        return True
+
+    def drain(self, worker: subprocess.Popen[bytes]) -> None:
+        """Read the rest of the pipe; a process that escaped the group may hold it open, so not for ever."""
+        deadline = time.monotonic() + 1.0
+        while time.monotonic() < deadline and self.pump(worker, 0.0):
+            pass
+
+    def record(self, name: str, content: dict[str, Any], *, durable: bool = False) -> None:
+        """Write a file of the job directory whole."""
+        aside = self.path(f".{name}.{os.getpid()}")
+        with open(aside, "w", encoding="utf-8") as file:
+            json.dump(content, file)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+        os.replace(aside, self.path(name))
+
+    def reconcile(self) -> None:
+        """Become the reconciler, which ingests this job and starts the next: no server need be up."""
+        # An explicit unlock frees the job even where a copy of the descriptor escaped.
+        fcntl.flock(self.lock, fcntl.LOCK_UN)
+        if not self.terminated:
+            errors = os.open(self.path("reconcile.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            os.dup2(errors, 2)
+            os.execv(self.launch["reconcile"][0], self.launch["reconcile"])
+
+    def _on_sigterm(self, *_: object) -> None:
+        self.terminated = True  # the machine goes down: stop the worker, start nothing new
+
+
+def kill_group(leader: int) -> None:
+    """SIGKILL to every process of the worker's group."""
+    try:
+        os.killpg(leader, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):  # macOS says EPERM of a group of zombies
+        pass
+
+
+def die_with_parent(parent: int) -> Callable[[], None] | None:
+    """On Linux the kernel kills the worker when the shim dies; elsewhere the worker watches its stdin (worker/lifeline)."""
+    if sys.platform != "linux":
+        return None
+    libc = ctypes.CDLL(None)
+
+    def bind() -> None:
+        libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it died before prctl
+            os._exit(1)
+
+    return bind
+
+
+def main(folder: str) -> None:
+    """Split in two: the first half ends when the worker runs, so that the starter can reap it; the second supervises."""
+    wait, ready = os.pipe()
+    if os.fork():
+        os.close(ready)
+        os._exit(0 if os.read(wait, 1) else 1)
+    os.close(wait)
+    shim = Shim(folder)
+
+    def tell() -> None:
+        os.write(ready, b"!")
+        os.close(ready)
+
+    try:
+        shim.supervise(tell)
+    except Exception as error:
+        shim.log.write(f"the supervisor of this job failed: {type(error).__name__}: {error}\n".encode())
+        raise
+    shim.reconcile()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

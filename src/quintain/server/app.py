@@ -1,0 +1,173 @@
+"""The server: what `quintain.tools` offers, registered with the protocol. Transports are in `stdio` and `http`."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+import anyio.to_thread
+from mcp import MCPError
+from mcp.server import CacheHint, Server, ServerRequestContext
+from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
+from mcp.types import (
+    INVALID_PARAMS,
+    CallToolRequestParams,
+    CallToolResult,
+    CompleteRequestParams,
+    CompleteResult,
+    Completion,
+    GetPromptRequestParams,
+    GetPromptResult,
+    ListPromptsResult,
+    ListResourcesResult,
+    ListResourceTemplatesResult,
+    ListToolsResult,
+    PaginatedRequestParams,
+    PromptMessage,
+    ReadResourceRequestParams,
+    ReadResourceResult,
+    TextContent,
+    TextResourceContents,
+)
+
+import quintain
+from quintain.errors import QuintainError
+from quintain.server import failures, resources
+from quintain.server.bindings import Binding, bind, call, select
+from quintain.server.guide import INSTRUCTIONS, PROMPTS
+from quintain.server.lifespan import Running, lifespan_of, subscribe_resource, unsubscribe_resource
+from quintain.settings import Settings
+from quintain.tools.spec import ToolSpec
+
+if TYPE_CHECKING:
+    from quintain.tools.services import Services
+
+logger = logging.getLogger(__name__)
+
+QuintainServer = Server[Running]
+_Context = ServerRequestContext[Running]
+
+
+def create_server(settings: Settings, *, toolsets: Sequence[str] | None = None, read_only: bool = False) -> QuintainServer:
+    """The server of this installation.
+
+    Args:
+        settings: What the operator decided.
+        toolsets: Offer the tools of these sets only; None: all.
+        read_only: Offer no tool that changes anything.
+
+    Raises:
+        InvalidInput: an unknown toolset.
+    """
+    from quintain.tools.catalog import CATALOG
+    from quintain.tools.services import open_services
+
+    return build_server(CATALOG, partial(open_services, settings), toolsets=toolsets, read_only=read_only)
+
+
+def build_server(
+    catalog: Sequence[ToolSpec],
+    open_services: Callable[[], Services],
+    *,
+    toolsets: Sequence[str] | None = None,
+    read_only: bool = False,
+) -> QuintainServer:
+    """A server for a catalog of tools, on services that are opened once it runs."""
+    # Standard output belongs to the protocol: whatever is logged goes to stderr, plain.
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    bindings = {spec.name: bind(spec) for spec in select(catalog, toolsets=toolsets, read_only=read_only)}
+    specs = resources.resource_specs(catalog)
+    bus = InMemorySubscriptionBus()
+    return Server(
+        "quintain",
+        title="Quintain",
+        version=quintain.__version__,
+        description="Trains agents: record, score, export, train, evaluate, compare.",
+        instructions=INSTRUCTIONS,
+        lifespan=lifespan_of(open_services, bus),
+        cache_hints={"tools/list": CacheHint(ttl_ms=60_000, scope="public")},
+        on_list_tools=partial(_list_tools, ListToolsResult(tools=[binding.listing for binding in bindings.values()])),
+        on_call_tool=partial(_call_tool, bindings),
+        on_list_resources=partial(_list_resources, specs),
+        on_list_resource_templates=partial(_list_templates, specs),
+        on_read_resource=partial(_read_resource, specs),
+        on_subscribe_resource=subscribe_resource,
+        on_unsubscribe_resource=unsubscribe_resource,
+        on_subscriptions_listen=ListenHandler(bus),
+        on_list_prompts=_list_prompts,
+        on_get_prompt=_get_prompt,
+        on_completion=_complete,
+    )
+
+
+async def _list_tools(tools: ListToolsResult, ctx: _Context, params: PaginatedRequestParams | None) -> ListToolsResult:
+    return tools
+
+
+async def _call_tool(bindings: Mapping[str, Binding], ctx: _Context, params: CallToolRequestParams) -> CallToolResult:
+    try:
+        if params.name not in bindings:
+            raise failures.unknown_tool(params.name, bindings)
+        services = await ctx.lifespan_context.services()
+        return await call(bindings[params.name], params.arguments or {}, services, ctx.session.report_progress)
+    except Exception as error:
+        return failures.tool_failure(params.name, error)
+
+
+async def _list_resources(
+    specs: Sequence[resources.ResourceSpec], ctx: _Context, params: PaginatedRequestParams | None
+) -> ListResourcesResult:
+    try:
+        services = await ctx.lifespan_context.services()
+        jobs = await anyio.to_thread.run_sync(resources.newest_jobs, services)
+    except QuintainError as error:
+        # The guides stay readable while the database is not.
+        logger.warning("jobs are left out of the list of resources: %s", error)
+        jobs = []
+    return ListResourcesResult(resources=[*resources.fixed(specs), *jobs])
+
+
+async def _list_templates(
+    specs: Sequence[resources.ResourceSpec], ctx: _Context, params: PaginatedRequestParams | None
+) -> ListResourceTemplatesResult:
+    return ListResourceTemplatesResult(resource_templates=resources.templates(specs))
+
+
+async def _read_resource(
+    specs: Sequence[resources.ResourceSpec], ctx: _Context, params: ReadResourceRequestParams
+) -> ReadResourceResult:
+    uri = str(params.uri)
+    try:
+        services = await ctx.lifespan_context.services()
+        text, mime_type = await anyio.to_thread.run_sync(resources.read, specs, services, uri)
+    except Exception as error:
+        raise failures.protocol_failure(uri, error) from error
+    return ReadResourceResult(contents=[TextResourceContents(uri=uri, text=text, mime_type=mime_type)])
+
+
+async def _list_prompts(ctx: _Context, params: PaginatedRequestParams | None) -> ListPromptsResult:
+    return ListPromptsResult(prompts=[spec.listing for spec in PROMPTS.values()])
+
+
+async def _get_prompt(ctx: _Context, params: GetPromptRequestParams) -> GetPromptResult:
+    spec, given = PROMPTS.get(params.name), params.arguments or {}
+    if spec is None:
+        raise MCPError(INVALID_PARAMS, f"[not_found] there is no prompt {params.name!r}; valid: {', '.join(PROMPTS)}")
+    for argument in spec.listing.arguments or ():
+        if argument.required and not given.get(argument.name):
+            raise MCPError(INVALID_PARAMS, f"[invalid_input] {params.name} needs `{argument.name}`: {argument.description}")
+    text = TextContent(type="text", text=spec.render(given))
+    return GetPromptResult(description=spec.listing.description, messages=[PromptMessage(role="user", content=text)])
+
+
+async def _complete(ctx: _Context, params: CompleteRequestParams) -> CompleteResult:
+    name, start = params.argument.name, params.argument.value
+    try:
+        services = await ctx.lifespan_context.services()
+        values = await anyio.to_thread.run_sync(resources.complete, services, name, start)
+    except Exception as error:
+        raise failures.protocol_failure(name, error) from error
+    return CompleteResult(completion=Completion(values=values, total=len(values), has_more=False))

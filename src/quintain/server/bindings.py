@@ -1,0 +1,163 @@
+"""A tool specification bound to the protocol: its listing, the check of its arguments, the call and the result."""
+
+from __future__ import annotations
+
+import base64
+import inspect
+import json
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import anyio.to_thread
+from mcp.types import CallToolResult, ImageContent, TextContent, Tool, ToolAnnotations
+from pydantic import BaseModel, ValidationError
+
+from quintain.errors import InvalidInput
+from quintain.records.record import Record
+from quintain.records.text import require_clean
+from quintain.server import failures
+from quintain.server.schemas import input_schema, output_schema
+from quintain.server.texts import facts, scrub
+from quintain.tools.calls import arguments_model, refuse_unknown
+from quintain.tools.spec import Picture, ToolSpec
+
+if TYPE_CHECKING:
+    from quintain.tools.services import Services
+
+ReportProgress = Callable[[float, float | None, str | None], Awaitable[None]]
+
+
+@dataclass(frozen=True)
+class Binding:
+    """One tool as this server offers it."""
+
+    spec: ToolSpec
+    arguments: type[BaseModel]
+    listing: Tool
+
+
+def bind(spec: ToolSpec) -> Binding:
+    """Derive schemas, description and hints from a specification and its function."""
+    arguments = arguments_model(spec)
+    listing = Tool(
+        name=spec.name,
+        title=spec.title,
+        description=inspect.getdoc(spec.function),
+        input_schema=input_schema(arguments),
+        output_schema=None if spec.picture else output_schema(spec.function),
+        annotations=ToolAnnotations(
+            read_only_hint=spec.read_only,
+            destructive_hint=spec.destructive,
+            idempotent_hint=spec.idempotent,
+            open_world_hint=spec.open_world,
+        ),
+    )
+    return Binding(spec, arguments, listing)
+
+
+def select(
+    catalog: Sequence[ToolSpec], *, toolsets: Sequence[str] | None = None, read_only: bool = False
+) -> tuple[ToolSpec, ...]:
+    """The tools of some toolsets (None: all), without those that change anything where `read_only`; sorted by name.
+
+    Raises:
+        InvalidInput: a toolset that no tool belongs to.
+    """
+    known = sorted({spec.toolset for spec in catalog})
+    unknown = sorted(set(toolsets or ()) - set(known))
+    if unknown:
+        raise InvalidInput(f"there is no toolset {unknown[0]!r}; valid: {', '.join(known)}")
+    chosen = (s for s in catalog if (toolsets is None or s.toolset in toolsets) and (s.read_only or not read_only))
+    return tuple(sorted(chosen, key=lambda spec: spec.name))
+
+
+async def call(binding: Binding, given: Mapping[str, Any], services: Services, report: ReportProgress) -> CallToolResult:
+    """Check the arguments, run the tool in a worker thread, and put its answer in both channels of a result.
+
+    A started function is never abandoned: when the client goes away, what it began to write is finished.
+
+    Raises:
+        QuintainError: whatever the checks or the tool refuse.
+    """
+    if binding.spec.watch is None:
+        return await anyio.to_thread.run_sync(_run, binding, given, services)
+    arguments = await anyio.to_thread.run_sync(read_arguments, binding, given)
+    record = await _watch(partial(binding.spec.watch, services, **arguments), services.settings.poll_s, report)
+    return await anyio.to_thread.run_sync(to_result, record)
+
+
+def _run(binding: Binding, given: Mapping[str, Any], services: Services) -> CallToolResult:
+    return to_result(binding.spec.function(services, **read_arguments(binding, given)))
+
+
+async def _watch(begin: Callable[[], Iterator[Record]], poll_s: float, report: ReportProgress) -> Record:
+    """Follow a waiting tool to its last record; reports progress when the step grows.
+
+    Two records are drawn a round: a watch that is over says so by ending, and is then answered without another pause.
+    """
+    records = await anyio.to_thread.run_sync(begin)
+    last: Record | None = None
+    reported = -1.0
+    while True:
+        drawn = await anyio.to_thread.run_sync(lambda: list(islice(records, 2)))
+        last = drawn[-1] if drawn else last
+        if last is None:
+            raise RuntimeError("a watch ended without a record")
+        step = float(getattr(last, "step", 0) or 0)
+        if step > reported:
+            reported = step
+            await report(step, getattr(last, "total_steps", None), getattr(last, "phase", None))
+        if len(drawn) < 2:
+            return last
+        await anyio.sleep(poll_s)
+
+
+def read_arguments(binding: Binding, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a call as the function takes them.
+
+    Some clients send objects and lists as JSON strings: a string that is not valid as it stands is read as JSON.
+
+    Raises:
+        UnknownField: an argument that the tool does not have.
+        InvalidInput: a value of the wrong type, outside its bounds, or that JSON and Unicode cannot carry.
+    """
+    refuse_unknown(binding.spec.name, given, binding.arguments.model_fields)
+    require_clean(dict(given), "arguments")
+    try:
+        model = binding.arguments.model_validate(given)
+    except ValidationError as error:
+        parsed = _with_json_strings_parsed(given, {str(fault["loc"][0]) for fault in error.errors() if fault["loc"]})
+        try:
+            if parsed == given:
+                raise error
+            require_clean(parsed, "arguments")
+            model = binding.arguments.model_validate(parsed)
+        except ValidationError as second:
+            raise failures.invalid_arguments(binding.spec.name, second, binding.listing.input_schema) from None
+    return {name: getattr(model, name) for name in model.model_fields_set}
+
+
+def _with_json_strings_parsed(given: Mapping[str, Any], names: set[str]) -> dict[str, Any]:
+    parsed = dict(given)
+    for name in names & given.keys():
+        if isinstance(given[name], str):
+            try:
+                value = json.loads(given[name])
+            except (ValueError, RecursionError):
+                continue
+            if isinstance(value, (dict, list)):
+                parsed[name] = value
+    return parsed
+
+
+def to_result(value: Record | Picture) -> CallToolResult:
+    """Both channels of a result: `structuredContent`, and text with the same facts for clients that show only one."""
+    if isinstance(value, Picture):
+        image = ImageContent(type="image", data=base64.b64encode(value.png).decode("ascii"), mime_type="image/png")
+        return CallToolResult(content=[TextContent(type="text", text=scrub(value.text)), image])
+    text, values = facts(value)
+    return CallToolResult(content=[TextContent(type="text", text=text)], structured_content=values)

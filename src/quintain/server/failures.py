@@ -1,0 +1,80 @@
+"""The one place where failures become what the model reads: `[code] what was wrong; what is valid; what to call next`."""
+
+from __future__ import annotations
+
+import difflib
+import logging
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from mcp import MCPError
+from mcp.types import INTERNAL_ERROR, INVALID_PARAMS, CallToolResult, TextContent
+from pydantic import ValidationError
+
+from quintain.errors import InvalidInput, NotFound, QuintainError
+from quintain.records.record import explain
+from quintain.server.texts import scrub
+
+logger = logging.getLogger(__name__)
+
+
+def tool_failure(tool: str, error: Exception) -> CallToolResult:
+    """The result of a call that raised: our own errors in full, any other without its text, which goes to the log."""
+    if isinstance(error, QuintainError):
+        text = str(error)
+    else:
+        logger.error("tool %r raised an unexpected exception", tool, exc_info=error)
+        text = (
+            f"[internal] {tool} failed in a way that it does not foresee; the server's log (stderr) has the details; try "
+            "once more, and if it fails again tell the user to look there"
+        )
+    return CallToolResult(is_error=True, content=[TextContent(type="text", text=scrub(text))])
+
+
+def protocol_failure(what: str, error: Exception) -> MCPError:
+    """The protocol error for a resource, prompt or completion request that raised."""
+    if isinstance(error, QuintainError):
+        code = INVALID_PARAMS if isinstance(error, (NotFound, InvalidInput)) else INTERNAL_ERROR
+        return MCPError(code=code, message=scrub(str(error)), data={"uri": scrub(what)})
+    logger.error("reading %r raised an unexpected exception", what, exc_info=error)
+    return MCPError(code=INTERNAL_ERROR, message="[internal] the server's log (stderr) has the details")
+
+
+def unknown_tool(name: str, known: Collection[str]) -> NotFound:
+    """A tool that this server does not have, or not with these switches."""
+    close = difflib.get_close_matches(name, known, n=1)
+    hint = f" (did you mean {close[0]!r}?)" if close else ""
+    return NotFound(f"there is no tool {name!r}{hint}; valid: {', '.join(sorted(known)) or 'none'}", code="unknown_tool")
+
+
+def invalid_arguments(tool: str, error: ValidationError, schema: Mapping[str, Any]) -> InvalidInput:
+    """Arguments of the wrong type or outside their bounds, with the bounds of the first one at fault.
+
+    Args:
+        tool: The tool's name.
+        error: What the argument model said.
+        schema: The tool's input schema.
+    """
+    location = error.errors(include_url=False, include_context=False)[0]["loc"]
+    name = str(location[0]) if location else ""
+    bounds = _bounds(schema.get("properties", {}).get(name, {}))
+    valid = f"; valid `{name}`: {bounds}" if bounds else ""
+    return InvalidInput(f"{explain(error, 'arguments')}{valid}; correct it and call {tool} again")
+
+
+def _bounds(schema: Mapping[str, Any]) -> str:
+    """What a scalar argument may be, in a few words; empty where the schema sets no bound."""
+    branches = [branch for branch in schema.get("anyOf", [schema]) if branch.get("type") != "null"]
+    if len(branches) != 1:
+        return ""
+    (branch,) = branches
+    if "enum" in branch:
+        return ", ".join(map(str, branch["enum"]))
+    if "const" in branch:
+        return str(branch["const"])
+    low, high = branch.get("minimum"), branch.get("maximum")
+    if low is not None and high is not None:
+        return f"{low}..{high}"
+    limits = [("at least", low), ("above", branch.get("exclusiveMinimum"))]
+    limits += [("at most", high), ("below", branch.get("exclusiveMaximum")), ("matching", branch.get("pattern"))]
+    return ", ".join(f"{word} {bound}" for word, bound in limits if bound is not None)

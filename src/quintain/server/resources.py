@@ -1,0 +1,148 @@
+"""Resources, each a view of something that a tool shows as well, and completions of their ids."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from mcp import UriTemplate
+from mcp.types import Resource, ResourceTemplate
+
+from quintain.errors import InvalidInput, NotFound
+from quintain.records.filters import TrajectoryFilter
+from quintain.records.record import Record
+from quintain.server.guide import PIPELINE
+from quintain.server.texts import facts, scrub
+from quintain.tools.pictures import metric_curves
+from quintain.tools.spec import ToolSpec
+
+if TYPE_CHECKING:
+    from quintain.tools.services import Services
+
+_JSON, _TEXT, _MARKDOWN = "application/json", "text/plain", "text/markdown"
+_LISTED_JOBS = 20
+_MAX_LOG_LINES = 1000
+_MAX_COMPLETIONS = 100
+
+
+@dataclass(frozen=True)
+class ResourceSpec:
+    """A family of resources: an RFC 6570 template and what reads one of them, `read(services, **variables)`."""
+
+    uri: str
+    title: str
+    mime_type: str
+    read: Callable[..., Record | str]
+
+    @property
+    def name(self) -> str:
+        """The template without its punctuation: `job`, `job_metrics`, `guide_pipeline`, ..."""
+        path = self.uri.replace("://", "/").split("{?")[0]
+        return "_".join(part for part in path.split("/") if not part.startswith("{"))
+
+
+class Metrics(Record):
+    """`job://{id}/metrics`: every metric as steps and values."""
+
+    job_id: str
+    curves: dict[str, tuple[tuple[int, float], ...]]
+
+
+def resource_specs(catalog: Sequence[ToolSpec]) -> tuple[ResourceSpec, ...]:
+    """All resources whose tool is in the catalog: what a tool shows is read with that tool's function."""
+    tools = {spec.name: spec.function for spec in catalog}
+
+    def method_guide(services: Services, method: str) -> str:
+        known = tools["list_library"](services, kind="methods", limit=200).items
+        for item in known:
+            if item["method"] == method:
+                return _method_page(item)
+        raise NotFound(f"there is no method {method!r}; valid: {', '.join(item['method'] for item in known)}")
+
+    families: tuple[tuple[str, str, str, Callable[..., Record | str] | None], ...] = (
+        ("job://{job_id}", "Job", _JSON, tools.get("get_job")),
+        ("job://{job_id}/metrics", "Curves of a job", _JSON, _metrics),
+        ("job://{job_id}/log{?tail}", "End of a job's log", _TEXT, _log),
+        ("trajectory://{trajectory_id}", "Trajectory", _JSON, tools.get("get_trajectory")),
+        ("dataset://{dataset_id}", "Dataset", _JSON, lambda services, dataset_id: services.store.datasets.get(dataset_id)),
+        ("agent://{agent_id}", "Agent", _JSON, lambda services, agent_id: services.store.agents.get(agent_id)),
+        ("guide://pipeline", "From runs to a better agent", _MARKDOWN, lambda services: PIPELINE),
+        ("guide://methods/{method}", "Settings of a training method", _MARKDOWN, method_guide if "list_library" in tools else None),
+    )
+    return tuple(ResourceSpec(uri, title, kind, read) for uri, title, kind, read in families if read is not None)
+
+
+def templates(specs: Iterable[ResourceSpec]) -> list[ResourceTemplate]:
+    """The families with variables, as the protocol lists them."""
+    return [
+        ResourceTemplate(uri_template=spec.uri, name=spec.name, title=spec.title, mime_type=spec.mime_type)
+        for spec in specs
+        if UriTemplate.is_template(spec.uri)
+    ]
+
+
+def fixed(specs: Iterable[ResourceSpec]) -> list[Resource]:
+    """The resources without variables."""
+    return [
+        Resource(uri=spec.uri, name=spec.name, title=spec.title, mime_type=spec.mime_type)
+        for spec in specs
+        if not UriTemplate.is_template(spec.uri)
+    ]
+
+
+def newest_jobs(services: Services) -> list[Resource]:
+    """The newest jobs as concrete resources, for clients that do not know templates."""
+    jobs = services.store.jobs.page(limit=_LISTED_JOBS).items
+    return [Resource(uri=f"job://{job.id}", name=job.id, title=f"Job {job.id} ({job.kind}, {job.status})", mime_type=_JSON) for job in jobs]
+
+
+def read(specs: Iterable[ResourceSpec], services: Services, uri: str) -> tuple[str, str]:
+    """The text and the media type of one resource.
+
+    Raises:
+        NotFound: no family has such a URI, or there is no such thing in it.
+    """
+    for spec in specs:
+        variables = UriTemplate.parse(spec.uri).match(uri)
+        if variables is not None:
+            content = spec.read(services, **variables)
+            return (scrub(content) if isinstance(content, str) else facts(content).text), spec.mime_type
+    families = ", ".join(spec.uri for spec in specs)
+    raise NotFound(f"there is no resource {uri!r}; valid: {families}", code="unknown_resource")
+
+
+def complete(services: Services, argument: str, start: str) -> list[str]:
+    """Ids that an argument of a resource or prompt can take, newest first, of those that begin with `start`."""
+    sources: Mapping[str, Callable[[], Iterable[str | None]]] = {
+        "job_id": lambda: (job.id for job in services.store.jobs.page(limit=_MAX_COMPLETIONS).items),
+        "dataset_id": lambda: (item.id for item in services.store.datasets.page(limit=_MAX_COMPLETIONS).items),
+        "agent_id": lambda: (agent.id for agent in services.store.agents.page(limit=_MAX_COMPLETIONS).items),
+        "trajectory_id": lambda: (
+            item.id for item in services.store.trajectories.search(TrajectoryFilter(), limit=_MAX_COMPLETIONS).items
+        ),
+    }
+    sources = {**sources, "model": sources["agent_id"], "agents": sources["agent_id"]}
+    values = sources[argument]() if argument in sources else ()
+    return [value for value in values if value and value.startswith(start)][:_MAX_COMPLETIONS]
+
+
+def _metrics(services: Services, job_id: str) -> Metrics:
+    job = services.store.jobs.get(job_id)
+    curves = metric_curves(services.store.jobs.events(job.id, type="progress"))
+    return Metrics(job_id=job.id, curves={name: tuple(zip(*curve, strict=True)) for name, curve in curves.items()})
+
+
+def _log(services: Services, job_id: str, tail: str = "50") -> str:
+    job = services.store.jobs.get(job_id)
+    if not tail.isdecimal() or not 1 <= int(tail[:9]) <= _MAX_LOG_LINES:
+        raise InvalidInput(f"tail is {tail[:40]!r}; it must be a number of lines, 1..{_MAX_LOG_LINES}")
+    return services.jobs.log_tail(job.id, int(tail[:9]))
+
+
+def _method_page(method: Mapping[str, Any]) -> str:
+    lines = [f"# Method `{method['method']}`", "", str(method["summary"]), "", "Settings, passed as `hyperparameters`:", ""]
+    for name, schema in method["hyperparameters"].items():
+        bounds = ", ".join(f"{key} {schema[key]}" for key in ("default", "minimum", "exclusiveMinimum", "maximum") if key in schema)
+        lines.append(f"- `{name}` ({bounds}): {schema.get('description', '')}".rstrip(": "))
+    return "\n".join(lines)

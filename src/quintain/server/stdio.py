@@ -1,0 +1,109 @@
+"""The stdio transport: one JSON-RPC message a line, every line answered, nothing else on standard output.
+
+It stands in for the SDK's own `stdio_server` because that one neither bounds nor answers a line that it cannot read, and
+ends when an answer cannot be encoded. It also answers `server/discover` that comes before `initialize` on the same pipe,
+as some clients send it; the SDK would take the first for the protocol era of the whole connection and refuse the second.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import anyio
+import anyio.from_thread
+import anyio.lowlevel
+import anyio.to_thread
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp.shared.inbound import InboundLadderRejection, classify_inbound_request
+from mcp.shared.message import SessionMessage
+from mcp.types import (
+    INTERNAL_ERROR,
+    DiscoverResult,
+    ErrorData,
+    JSONRPCError,
+    JSONRPCMessage,
+    JSONRPCRequest,
+    JSONRPCResponse,
+)
+from mcp_types import SERVER_INFO_META_KEY
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic_core import PydanticSerializationError
+
+from quintain.server.app import QuintainServer
+from quintain.server.lines import LineCutter, read_line
+
+logger = logging.getLogger(__name__)
+
+_CHUNK_BYTES = 64 * 2**10
+
+
+def serve_stdio(server: QuintainServer) -> None:
+    """Serve one client on standard input and output until the input closes; jobs go on after that."""
+    with _claimed(0, os.open(os.devnull, os.O_RDONLY)) as source, _claimed(1, os.dup(2)) as sink:
+        anyio.run(_serve, server, source, sink)
+
+
+@contextmanager
+def _claimed(descriptor: int, stand_in: int) -> Iterator[int]:
+    """Take a standard stream for the protocol: prints and child processes get the stand-in instead of it."""
+    private = os.dup(descriptor)
+    os.dup2(stand_in, descriptor)
+    os.close(stand_in)
+    try:
+        yield private
+    finally:
+        # The duplicate stays open: a thread may still wait on it, and its number must not be given to another file.
+        os.dup2(private, descriptor)
+
+
+async def _serve(server: QuintainServer, source: int, sink: int) -> None:
+    chunks_in, chunks = anyio.create_memory_object_stream[bytes](0)
+    inbound_in, inbound = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+    outbound_in, outbound = anyio.create_memory_object_stream[SessionMessage](0)
+    # A daemon thread, because nothing can wake a read that waits for a terminal when the server is told to stop.
+    token = anyio.lowlevel.current_token()
+    threading.Thread(target=_read, args=(source, chunks_in, token), name="stdin", daemon=True).start()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_deliver, server, chunks, inbound_in, outbound_in.clone())
+        tasks.start_soon(_write, outbound, sink, tasks.cancel_scope)
+        await server.run(inbound, outbound_in, server.create_initialization_options())
+
+
+def _read(source: int, chunks: MemoryObjectSendStream[bytes], token: anyio.lowlevel.EventLoopToken) -> None:
+    """Hand over what arrives until the input ends or the server has stopped."""
+    try:
+        while chunk := os.read(source, _CHUNK_BYTES):
+            anyio.from_thread.run(chunks.send, chunk, token=token)
+        anyio.from_thread.run_sync(chunks.close, token=token)
+    except (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.RunFinishedError):
+        return
+
+
+async def _deliver(
+    server: QuintainServer,
+    chunks: MemoryObjectReceiveStream[bytes],
+    inbound: MemoryObjectSendStream[SessionMessage | Exception],
+    outbound: MemoryObjectSendStream[SessionMessage],
+) -> None:
+    """Read the lines, answer what the SDK would not, and pass the rest on."""
+    cutter = LineCutter()
+    era_open = True
+
+    async def handle(message: JSONRPCMessage) -> None:
+        nonlocal era_open
+        answer: JSONRPCMessage | None = message if isinstance(message, JSONRPCError) and message.error.code in _REFUSED else None
+        if isinstance(message, JSONRPCRequest) and era_open:
+            answer = _discovery(server, message)
+            era_open = answer is not None
+        await (outbound.send(SessionMessage(answer)) if answer else inbound.send(SessionMessage(message)))
+
+    async with chunks, inbound, outbound:
+        async for chunk in chunks:
+            for line in cutter.feed(chunk):
+                await handle(read_line(line))
+        for line in cutter.finish():
+            await handle(read_line(line))

@@ -1,0 +1,89 @@
+"""Evaluations of agents, and the comparisons drawn from them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import Engine, select
+
+from quintain.records.evaluation import Comparison, Evaluation
+from quintain.records.filters import Page
+from quintain.store.documents import encode, fetch
+from quintain.store.engine import insert_missing, reading, writing
+from quintain.store.paging import fetch_page
+from quintain.store.tables import comparisons
+from quintain.store.tables import evaluations as table
+
+
+@dataclass(frozen=True)
+class Evaluations:
+    """The stored evaluations and comparisons."""
+
+    engine: Engine
+
+    def add(self, evaluation: Evaluation, now: datetime) -> Evaluation:
+        """Store an evaluation; the same id again gives back what is stored."""
+        stamped = evaluation if evaluation.created_at is not None else evaluation.model_copy(update={"created_at": now})
+        row = {
+            "id": stamped.id,
+            "agent_id": stamped.agent_id,
+            "environment": stamped.environment,
+            "document": encode(stamped, "evaluation"),
+            "created_at": stamped.created_at,
+        }
+        with writing(self.engine) as connection:
+            insert_missing(connection, table, [row])
+            return fetch(connection, table, Evaluation, stamped.id, "evaluation")
+
+    def get(self, evaluation_id: str) -> Evaluation:
+        """The evaluation with this id.
+
+        Raises:
+            NotFound: names the three newest ids.
+        """
+        with reading(self.engine) as connection:
+            return fetch(connection, table, Evaluation, evaluation_id, "evaluation")
+
+    def of_agent(self, agent_id: str) -> list[Evaluation]:
+        """Every evaluation of an agent (`agent:NAME@VERSION`), newest first."""
+        query = select(table.c.document).where(table.c.agent_id == agent_id).order_by(table.c.seq.desc())
+        with reading(self.engine) as connection:
+            return [Evaluation.model_validate_json(document) for document in connection.scalars(query)]
+
+    def page(self, *, environment: str | None = None, limit: int = 50, cursor: str | None = None) -> Page[Evaluation]:
+        """One page of the evaluations, newest first; with `environment`, of that one only."""
+        query = select(table.c.seq, table.c.document)
+        if environment is not None:
+            query = query.where(table.c.environment == environment)
+        with reading(self.engine) as connection:
+            return fetch_page(
+                connection,
+                query,
+                table,
+                lambda rows: [Evaluation.model_validate_json(row.document) for row in rows],
+                limit=limit,
+                cursor=cursor,
+            )
+
+    def add_comparison(self, comparison: Comparison, now: datetime) -> Comparison:
+        """Store a comparison; the same id again gives back what is stored."""
+        stamped = comparison if comparison.created_at is not None else comparison.model_copy(update={"created_at": now})
+        row = {
+            "id": stamped.id,
+            "environment": stamped.environment,
+            "document": encode(stamped, "comparison"),
+            "created_at": stamped.created_at,
+        }
+        with writing(self.engine) as connection:
+            insert_missing(connection, comparisons, [row])
+            return fetch(connection, comparisons, Comparison, stamped.id, "comparison")
+
+    def get_comparison(self, comparison_id: str) -> Comparison:
+        """The comparison with this id.
+
+        Raises:
+            NotFound: names the three newest ids.
+        """
+        with reading(self.engine) as connection:
+            return fetch(connection, comparisons, Comparison, comparison_id, "comparison")

@@ -1,0 +1,75 @@
+"""Scores: what scorers said of stored trajectories, the history kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import Engine, func, insert, select
+
+from quintain.records.score import Score
+from quintain.store.documents import chunks, encode, missing
+from quintain.store.engine import reading, writing
+from quintain.store.tables import scores as table
+from quintain.store.tables import trajectories
+
+
+@dataclass(frozen=True)
+class Scores:
+    """The stored scores."""
+
+    engine: Engine
+
+    def add_many(self, scores: Iterable[Score], now: datetime) -> None:
+        """Store scores, all or none.
+
+        Raises:
+            NotFound: a trajectory that is not stored.
+        """
+        stamped = [score if score.created_at else score.model_copy(update={"created_at": now}) for score in scores]
+        documents = [encode(score, "score") for score in stamped]
+        with writing(self.engine) as connection:
+            identities: dict[str, str] = {}
+            ids = list(dict.fromkeys(score.trajectory_id for score in stamped))
+            for chunk in chunks(ids):
+                found = select(trajectories.c.id, trajectories.c.identity).where(trajectories.c.id.in_(chunk))
+                identities.update((row.id, row.identity) for row in connection.execute(found))
+            if unknown := [i for i in ids if i not in identities]:
+                raise missing(connection, trajectories, unknown, "trajectory")
+            rows = [
+                {
+                    "trajectory_id": score.trajectory_id,
+                    "identity": identities[score.trajectory_id],
+                    "scorer": score.scorer,
+                    "document": document,
+                    "created_at": score.created_at,
+                }
+                for score, document in zip(stamped, documents, strict=True)
+            ]
+            if rows:
+                connection.execute(insert(table), rows)
+
+    def of(self, trajectory_id: str) -> list[Score]:
+        """Every score of a trajectory, newest first."""
+        query = select(table.c.document).where(table.c.trajectory_id == trajectory_id).order_by(table.c.seq.desc())
+        with reading(self.engine) as connection:
+            return [Score.model_validate_json(document) for document in connection.scalars(query)]
+
+    def latest(self, scorer: str, ids: Sequence[str]) -> dict[str, Score]:
+        """Each trajectory's newest score by this scorer; a score of content that has since grown does not count."""
+        found: dict[str, Score] = {}
+        with reading(self.engine) as connection:
+            for chunk in chunks(list(ids)):
+                newest = (
+                    select(func.max(table.c.seq))
+                    .join(
+                        trajectories,
+                        (trajectories.c.id == table.c.trajectory_id) & (trajectories.c.identity == table.c.identity),
+                    )
+                    .where(table.c.scorer == scorer, table.c.trajectory_id.in_(chunk))
+                    .group_by(table.c.trajectory_id)
+                )
+                query = select(table.c.trajectory_id, table.c.document).where(table.c.seq.in_(newest))
+                found.update((row[0], Score.model_validate_json(row[1])) for row in connection.execute(query))
+        return found

@@ -1,0 +1,99 @@
+"""The store: one engine and one attribute a noun."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+import sqlalchemy
+from sqlalchemy import Connection, Engine
+
+from quintain.errors import Unavailable
+from quintain.store.agents import Agents
+from quintain.store.datasets import Datasets
+from quintain.store.engine import BUSY_TIMEOUT_S, create_engine, reading, writing
+from quintain.store.evaluations import Evaluations
+from quintain.store.jobs import Jobs
+from quintain.store.migrations import REVISIONS
+from quintain.store.scores import Scores
+from quintain.store.trajectories import Trajectories
+
+
+@dataclass(frozen=True)
+class Store:
+    """All that lasts. Safe to share between threads; every call is its own short transaction."""
+
+    engine: Engine
+    trajectories: Trajectories
+    scores: Scores
+    datasets: Datasets
+    agents: Agents
+    evaluations: Evaluations
+    jobs: Jobs
+
+    def close(self) -> None:
+        """Close every connection."""
+        self.engine.dispose()
+
+
+def open_store(url: str) -> Store:
+    """Open the database at an SQLAlchemy URL; makes its folder and brings its schema up to date.
+
+    Raises:
+        Unavailable: the database was written by a newer program, or cannot be opened.
+    """
+    database = sqlalchemy.make_url(url).database if url.startswith("sqlite") else None
+    path = Path(database) if database else None
+    if path:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    engine = create_engine(url)
+    try:
+        with reading(engine) as connection:
+            due = _is_behind(connection)
+        if due:
+            _migrate(engine, path)
+    except BaseException:
+        engine.dispose()
+        raise
+    return Store(
+        engine,
+        Trajectories(engine),
+        Scores(engine),
+        Datasets(engine),
+        Agents(engine),
+        Evaluations(engine),
+        Jobs(engine),
+    )
+
+
+def _is_behind(connection: Connection) -> bool:
+    """Does this database lack a revision? One that we do not know was written by a newer program."""
+    if not sqlalchemy.inspect(connection).has_table("alembic_version"):
+        return True
+    revision = connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar()
+    if revision is not None and revision not in REVISIONS:
+        raise Unavailable(
+            f"the database has schema {revision}, this program knows up to {REVISIONS[-1]}: a newer version of quintain "
+            "wrote it. Upgrade this installation, or point QUINTAIN_HOME at another folder",
+            code="database_newer",
+        )
+    return revision != REVISIONS[-1]
+
+
+def _migrate(engine: Engine, path: Path | None) -> None:
+    """Run the missing revisions, all or none; a second process waits at the lock and then finds nothing to do."""
+    from alembic import command
+    from alembic.config import Config
+    from filelock import FileLock
+
+    lock: AbstractContextManager[object] = nullcontext()
+    if path:
+        lock = FileLock(f"{path}.migration.lock", timeout=4 * BUSY_TIMEOUT_S)
+    with lock, writing(engine) as connection:
+        if not _is_behind(connection):
+            return
+        config = Config()
+        config.set_main_option("script_location", "quintain.store:migrations")
+        config.attributes["connection"] = connection
+        command.upgrade(config, "head")

@@ -1,0 +1,221 @@
+"""Every table, declared once.
+
+A record stands whole in `document` (JSON, encoded once); the other columns are what we select and order by. `seq` gives
+the order of arrival: newest first is `seq` descending. Changing a table takes a new revision in `migrations/versions`.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Dialect,
+    Double,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+    TypeDecorator,
+    UniqueConstraint,
+    text,
+)
+
+
+class Moment(TypeDecorator[datetime]):
+    """A moment in UTC as text of fixed width, `2026-01-02T03:04:05.000006Z`: it reads and sorts on every database."""
+
+    impl = String(27)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> str | None:
+        """Text for the database; a moment without a zone is an error of ours."""
+        if value is None:
+            return None
+        if value.tzinfo is None:
+            raise ValueError(f"{value!r} has no time zone; pass UTC")
+        return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> datetime | None:
+        """A moment with its zone."""
+        return None if value is None else datetime.fromisoformat(value)
+
+
+metadata = MetaData()
+_ID = String(120)
+
+
+def _seq() -> Column[int]:
+    return Column("seq", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True)
+
+
+def _id() -> Column[str]:
+    return Column("id", _ID, nullable=False, unique=True)
+
+
+def _created_at() -> Column[datetime]:
+    return Column("created_at", Moment, nullable=False)
+
+
+trajectories = Table(
+    "trajectories",
+    metadata,
+    _seq(),
+    _id(),
+    Column("identity", String(64), nullable=False, unique=True),
+    Column("session_id", Text),
+    Column("opening", String(64)),  # hash of the steps up to the agent's first, to find the session's earlier part
+    Column("job_id", Text),
+    Column("agent", Text, nullable=False),
+    Column("agent_label", Text, nullable=False),  # NAME@VERSION, or NAME where the version is unknown
+    Column("environment", Text),
+    Column("task_id", Text),
+    Column("task_type", Text),
+    Column("prompt", Text, nullable=False),  # its start
+    Column("outcome", String(20), nullable=False),
+    Column("reward", Double),
+    Column("n_steps", Integer, nullable=False),  # agent steps
+    Column("text", Text, nullable=False),  # all that was said and done, casefolded, for the text filter
+    Column("document", Text, nullable=False),
+    _created_at(),
+    Column("updated_at", Moment, nullable=False),
+    Index("ix_trajectories_opening", "opening"),
+    Index("ix_trajectories_job_id", "job_id", "seq"),
+    Index("ix_trajectories_agent", "agent", "seq"),
+    sqlite_autoincrement=True,
+)
+
+trajectory_tags = Table(
+    "trajectory_tags",
+    metadata,
+    Column("trajectory_id", _ID, ForeignKey("trajectories.id", ondelete="CASCADE"), primary_key=True),
+    Column("tag", Text, primary_key=True),
+    Index("ix_trajectory_tags_tag", "tag"),
+)
+
+scores = Table(
+    "scores",
+    metadata,
+    _seq(),
+    Column("trajectory_id", _ID, ForeignKey("trajectories.id", ondelete="CASCADE"), nullable=False),
+    Column("identity", String(64), nullable=False),  # of the trajectory when it was scored; it can grow later
+    Column("scorer", Text, nullable=False),
+    Column("document", Text, nullable=False),
+    _created_at(),
+    Index("ix_scores_trajectory_id", "trajectory_id", "scorer", "seq"),
+    sqlite_autoincrement=True,
+)
+
+datasets = Table(
+    "datasets",
+    metadata,
+    _seq(),
+    _id(),
+    Column("name", String(100), nullable=False),
+    Column("document", Text, nullable=False),
+    _created_at(),
+    Index("ix_datasets_name", "name", "seq"),
+    sqlite_autoincrement=True,
+)
+
+dataset_members = Table(
+    "dataset_members",
+    metadata,
+    Column("dataset_id", _ID, ForeignKey("datasets.id", ondelete="CASCADE"), primary_key=True),
+    Column("trajectory_id", _ID, ForeignKey("trajectories.id"), primary_key=True),
+    Index("ix_dataset_members_trajectory_id", "trajectory_id"),
+)
+
+agents = Table(
+    "agents",
+    metadata,
+    _seq(),
+    _id(),
+    Column("name", String(100), nullable=False),
+    Column("version", Integer, nullable=False),
+    Column("job_id", Text, unique=True),  # one agent a job, so that reading its outputs twice adds none
+    Column("document", Text, nullable=False),
+    _created_at(),
+    UniqueConstraint("name", "version"),
+    sqlite_autoincrement=True,
+)
+
+evaluations = Table(
+    "evaluations",
+    metadata,
+    _seq(),
+    _id(),
+    Column("agent_id", Text, nullable=False),
+    Column("environment", Text, nullable=False),
+    Column("document", Text, nullable=False),
+    _created_at(),
+    Index("ix_evaluations_agent_id", "agent_id", "seq"),
+    Index("ix_evaluations_environment", "environment", "seq"),
+    sqlite_autoincrement=True,
+)
+
+comparisons = Table(
+    "comparisons",
+    metadata,
+    _seq(),
+    _id(),
+    Column("environment", Text, nullable=False),
+    Column("document", Text, nullable=False),
+    _created_at(),
+    sqlite_autoincrement=True,
+)
+
+_UNFINISHED = text("status in ('queued', 'running')")
+
+jobs = Table(
+    "jobs",
+    metadata,
+    _seq(),
+    _id(),
+    Column("kind", String(40), nullable=False),
+    Column("status", String(20), nullable=False),
+    Column("request_key", Text, nullable=False),
+    Column("spec", Text, nullable=False),  # JSON, as metrics, error, result, warnings and offsets are
+    Column("priority", Integer, nullable=False, default=0),
+    Column("attempt", Integer, nullable=False, default=0),
+    Column("max_attempts", Integer, nullable=False),
+    Column("phase", Text),
+    Column("step", Integer, nullable=False, default=0),
+    Column("total_steps", Integer),
+    Column("metrics", Text, nullable=False, default="{}"),
+    Column("error", Text),
+    Column("result", Text),
+    Column("warnings", Text, nullable=False, default="[]"),
+    Column("cancel_requested", Boolean, nullable=False, default=False),
+    Column("resumed_from", Text),
+    Column("offsets", Text, nullable=False, default="{}"),  # file name -> bytes already ingested
+    _created_at(),
+    Column("started_at", Moment),
+    Column("ended_at", Moment),
+    Column("updated_at", Moment, nullable=False),
+    Index(
+        "uq_jobs_request_key_unfinished",
+        "request_key",
+        unique=True,
+        sqlite_where=_UNFINISHED,
+        postgresql_where=_UNFINISHED,
+    ),
+    Index("ix_jobs_status", "status", "priority", "seq"),
+    sqlite_autoincrement=True,
+)
+
+job_events = Table(
+    "job_events",
+    metadata,
+    Column("job_id", _ID, ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True),
+    Column("attempt", Integer, primary_key=True, autoincrement=False),
+    Column("seq", Integer, primary_key=True, autoincrement=False),
+    Column("type", String(20), nullable=False),
+    Column("time", Moment, nullable=False),
+    Column("body", Text, nullable=False),  # JSON of the event
+)

@@ -1,0 +1,134 @@
+"""Agents by name: the one grammar of `agent` and `model` arguments, and `register_agent`."""
+
+from __future__ import annotations
+
+import re
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, ValidationError
+
+from quintain.errors import InvalidInput, NotFound, Refused
+from quintain.records.agent import Agent, ModelRef, Sampling
+from quintain.records.record import explain
+from quintain.tools.results import AgentResult
+from quintain.tools.services import Services
+
+_HUB_NAME = re.compile(r"^[A-Za-z0-9][\w.-]{0,95}/[\w.-]{1,96}$")
+
+
+def register_agent(
+    services: Services,
+    name: Annotated[
+        str, Field(description="Name of the agent: letters, digits, `.`, `_`, `-`; a new version if it exists.")
+    ],
+    model: Annotated[
+        str, Field(description="Agent id or name, `starter`, a model folder under the allowed roots, or a Hub name.")
+    ],
+    system_prompt: Annotated[
+        str | None,
+        Field(max_length=20_000, description="Replaces the environment's system prompt; null: use the environment's."),
+    ] = None,
+    sampling: Annotated[
+        Sampling | None, Field(description="How the agent picks its tokens; null: as the model's agent does.")
+    ] = None,
+    template: Annotated[
+        Literal["auto", "tools", "react"],
+        Field(description="How turns are written: native tool calls, ReAct text, or automatic."),
+    ] = "auto",
+    description: Annotated[str, Field(max_length=2000, description="A note for people.")] = "",
+) -> AgentResult:
+    """Name a model together with its system prompt and sampling settings, so that it can act, be trained and be compared.
+
+    Use it when the same model should be tried with another prompt or other settings, or to give a folder a name. A base
+    model that is used directly is registered by itself, and trained agents are registered by their job. The same name
+    with other content makes the next version; nothing is ever overwritten.
+    """
+    origin = resolve_agent(services, model)
+    try:
+        agent = Agent(
+            name=name,
+            model=origin.model,
+            system_prompt=system_prompt if system_prompt is not None else origin.system_prompt,
+            sampling=sampling or origin.sampling,
+            template=template,
+            description=description,
+            parent=origin.id,
+        )
+    except ValidationError as error:
+        raise InvalidInput(explain(error, "agent")) from None
+    stored = services.store.agents.add(agent, services.clock())
+    return AgentResult(
+        agent=stored,
+        resource_uri=f"agent://{stored.id}",
+        next_step=f"Measure it with evaluate_agent(agent={stored.id!r}, environment='quintain/inventory').",
+    )
+
+
+def resolve_agent(services: Services, reference: str) -> Agent:
+    """The stored agent that a reference names; a base model becomes `agent:NAME@1` on first use.
+
+    Raises:
+        NotFound: nothing has this name, or the folder holds no model.
+        Refused: a folder outside the allowed roots, or a Hub name without the operator's permission.
+    """
+    known = services.store.agents.find(reference)
+    if known is not None:
+        return _with_starter_path(known)
+    if reference == "starter":
+        model = ModelRef(source="starter", path=str(starter_folder()))
+        return services.store.agents.add(
+            Agent(name="starter", model=model, description="The embedded model."), services.clock()
+        )
+    folder = Path(reference).expanduser()
+    if reference.startswith(("/", ".", "~")) or folder.is_dir():
+        return _agent_of_folder(services, folder)
+    if _HUB_NAME.match(reference):
+        return _agent_of_hub(services, reference)
+    return services.store.agents.get(reference)
+
+
+def starter_folder() -> Path:
+    """Where the embedded model lies in this installation."""
+    return Path(str(files("quintain") / "starter"))
+
+
+def _with_starter_path(agent: Agent) -> Agent:
+    # The package may have moved since the agent was stored (a new virtual environment on the same home folder).
+    if agent.model.source != "starter":
+        return agent
+    return agent.model_copy(update={"model": agent.model.model_copy(update={"path": str(starter_folder())})})
+
+
+def _agent_of_folder(services: Services, folder: Path) -> Agent:
+    settings = services.settings
+    resolved = folder.resolve()
+    roots = [root.resolve() for root in (settings.home, *settings.roots)]
+    if not services.trusted and not any(resolved.is_relative_to(root) for root in roots):
+        raise Refused(
+            f"the folder {str(folder)!r} is outside the allowed roots; put the model under {str(settings.inbox_dir)!r}, or let "
+            "the operator add its folder to QUINTAIN_ROOTS",
+            code="outside_roots",
+        )
+    if not (resolved / "config.json").is_file():
+        raise NotFound(
+            f"{str(folder)!r} holds no model (no config.json); name the folder that `save_pretrained` wrote, an agent of "
+            "list_library(kind='agents'), or 'starter'",
+            code="model_not_found",
+        )
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", resolved.name).strip("-._")[:100] or "model"
+    return services.store.agents.add(
+        Agent(name=name, model=ModelRef(source="folder", path=str(resolved))), services.clock()
+    )
+
+
+def _agent_of_hub(services: Services, name: str) -> Agent:
+    if not services.settings.allow_hub:
+        raise Refused(
+            f"the model {name!r} is no known agent or folder, and Hub names are off; use 'starter', a folder under the allowed "
+            "roots, or let the operator set QUINTAIN_ALLOW_HUB=1",
+            code="hub_not_allowed",
+        )
+    agent = Agent(name=name.split("/")[-1].lstrip("._-")[:100], model=ModelRef(source="hub", path=name))
+    return services.store.agents.add(agent, services.clock())

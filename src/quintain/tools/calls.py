@@ -1,0 +1,62 @@
+"""Call a tool with plain arguments: checked against its signature, with errors in our words."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from difflib import get_close_matches
+from functools import cache
+from typing import Any, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+
+from quintain.errors import InvalidInput, UnknownField
+from quintain.records.record import explain
+from quintain.records.text import require_clean
+from quintain.tools.services import Services
+from quintain.tools.spec import ToolSpec
+
+
+def call(services: Services, spec: ToolSpec, arguments: Mapping[str, Any]) -> Any:
+    """Check the arguments and run the tool.
+
+    Raises:
+        UnknownField: an argument that the tool does not have; names the valid ones and the nearest.
+        InvalidInput: a value of the wrong type or out of bounds, or text that is not Unicode.
+    """
+    require_clean(dict(arguments), "arguments")
+    model = arguments_model(spec)
+    refuse_unknown(spec.name, arguments, model.model_fields)
+    try:
+        checked = model.model_validate(dict(arguments))
+    except ValidationError as error:
+        raise InvalidInput(explain(error, spec.name)) from None
+    return spec.function(services, **{name: getattr(checked, name) for name in checked.model_fields_set})
+
+
+def refuse_unknown(tool: str, arguments: Mapping[str, Any], valid: Mapping[str, Any]) -> None:
+    """Refuse arguments that nothing reads.
+
+    Raises:
+        UnknownField: names them, the nearest valid name and all valid names.
+    """
+    unknown = [name for name in arguments if name not in valid]
+    if unknown:
+        near = get_close_matches(unknown[0], list(valid), n=1)
+        hint = f" (did you mean {near[0]!r}?)" if near else ""
+        raise UnknownField(
+            f"{tool} has no argument {', '.join(map(repr, unknown))}{hint}; valid: {', '.join(valid)}",
+            code="unknown_argument",
+        )
+
+
+@cache
+def arguments_model(spec: ToolSpec) -> type[BaseModel]:
+    """The arguments of a tool as a pydantic model, read from its signature less `services`."""
+    hints = get_type_hints(spec.function, include_extras=True)
+    fields: dict[str, Any] = {
+        name: (hints[name], ... if parameter.default is inspect.Parameter.empty else parameter.default)
+        for name, parameter in inspect.signature(spec.function).parameters.items()
+        if name != "services"
+    }
+    return create_model(f"{spec.name}_arguments", __config__=ConfigDict(extra="forbid"), **fields)

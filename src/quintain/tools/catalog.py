@@ -1,0 +1,45 @@
+"""Every tool, once: server, facade and CLI are thin adapters over this list."""
+
+from __future__ import annotations
+
+from quintain.tools.agents import register_agent
+from quintain.tools.datasets import export_dataset
+from quintain.tools.evaluation import collect_rollouts, compare_agents, evaluate_agent
+from quintain.tools.jobs import cancel_job, get_job, list_jobs, resume_job, watch_job
+from quintain.tools.library import list_library
+from quintain.tools.pictures import plot_job
+from quintain.tools.scoring import score_trajectories
+from quintain.tools.spec import ToolSpec
+from quintain.tools.training import start_training
+from quintain.tools.trajectories import get_trajectory, record_trajectory, search_trajectories
+
+
+def _read(name: str, function: object, title: str, toolset: str, **more: object) -> ToolSpec:
+    return ToolSpec(name, function, title, True, False, True, toolset, **more)  # type: ignore[arg-type]
+
+
+def _write(
+    name: str, function: object, title: str, toolset: str, *, idempotent: bool = True, destructive: bool = False
+) -> ToolSpec:
+    return ToolSpec(name, function, title, False, destructive, idempotent, toolset)  # type: ignore[arg-type]
+
+
+CATALOG: tuple[ToolSpec, ...] = (
+    _write("record_trajectory", record_trajectory, "Record a run", "data", idempotent=False),
+    _read("search_trajectories", search_trajectories, "Search runs", "data"),
+    _read("get_trajectory", get_trajectory, "Read a run", "data"),
+    _write("export_dataset", export_dataset, "Freeze a dataset", "data", idempotent=False),
+    _read("list_library", list_library, "List the library", "data"),
+    _write("score_trajectories", score_trajectories, "Score runs", "label"),
+    _write("start_training", start_training, "Start training", "train"),
+    _write("register_agent", register_agent, "Name an agent", "train"),
+    _read("get_job", get_job, "Follow a job", "train", watch=watch_job),
+    _read("list_jobs", list_jobs, "List jobs", "train"),
+    _write("cancel_job", cancel_job, "Stop a job", "train", destructive=True),
+    _write("resume_job", resume_job, "Continue a job", "train"),
+    _read("plot_job", plot_job, "Draw a job's curves", "train", picture=True),
+    _write("collect_rollouts", collect_rollouts, "Collect rollouts", "evaluate"),
+    _write("evaluate_agent", evaluate_agent, "Evaluate an agent", "evaluate"),
+    _write("compare_agents", compare_agents, "Compare agents", "evaluate"),
+)
+"""All tools, by toolset: data, label, train, evaluate."""

@@ -1,0 +1,314 @@
+"""`RLTrainingTool`: the same tools as dict calls, for Python programs.
+
+    from quintain.tools import RLTrainingTool
+    RLTrainingTool().run({"action": "train", "algorithm": "sft", "dataset": "good-runs", "num_epochs": 3})
+
+Answers are JSON strings. `train` and `evaluate` wait and answer with the finished result unless `"wait": false`.
+Nothing is printed and nothing is raised: errors come back as `{"status": "error", "code", "message"}`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from quintain.errors import InvalidInput, QuintainError
+from quintain.records.job import UNFINISHED
+from quintain.records.record import Record
+from quintain.settings import Settings
+from quintain.tools.calls import call, refuse_unknown
+from quintain.tools.catalog import CATALOG
+from quintain.tools.results import JobView
+from quintain.tools.services import Services, open_services
+from quintain.tools.spec import Picture
+
+logger = logging.getLogger(__name__)
+
+_TOOLS = {spec.name: spec for spec in CATALOG}
+_SHORT = {
+    "record": "record_trajectory",
+    "search": "search_trajectories",
+    "get": "get_trajectory",
+    "score": "score_trajectories",
+    "export": "export_dataset",
+    "collect": "collect_rollouts",
+    "compare": "compare_agents",
+    "register": "register_agent",
+    "status": "get_job",
+    "jobs": "list_jobs",
+    "cancel": "cancel_job",
+    "resume": "resume_job",
+    "plot": "plot_job",
+    "library": "list_library",
+}
+_TRAIN = {
+    "algorithm",
+    "model_name",
+    "dataset",
+    "max_samples",
+    "num_epochs",
+    "output_dir",
+    "use_lora",
+    "batch_size",
+    "learning_rate",
+}
+_TRAIN_ALSO = {"name", "seed", "hyperparameters", "request_key", "wait"}
+_EVALUATE = {
+    "model_path",
+    "agent",
+    "environment",
+    "max_samples",
+    "n_tasks",
+    "repeats",
+    "seed",
+    "split",
+    "sampling",
+    "max_turns",
+    "wait",
+}
+_DEFAULT_ENVIRONMENT = "quintain/inventory"
+
+
+class RLTrainingTool:
+    """Quintain's tools as dict calls on one home folder."""
+
+    def __init__(self, home: str | Path | None = None) -> None:
+        self._settings = Settings(home=Path(home)) if home is not None else Settings()
+        self._services: Services | None = None
+        self._actions = {
+            "train": self._train,
+            "evaluate": self._evaluate,
+            "load_dataset": self._load_dataset,
+            "create_reward": self._create_reward,
+            "wait": self._wait,
+        }
+
+    def run(self, parameters: Mapping[str, Any]) -> str:
+        """Carry out `parameters["action"]` (default `train`) and answer in JSON.
+
+        Every tool is an action, by its full name or its short one: record, search, get, score, export, collect, compare,
+        register, status, jobs, cancel, resume, plot, library; besides train, evaluate, load_dataset, create_reward, wait.
+        """
+        try:
+            answer = self._dispatch(dict(parameters))
+        except QuintainError as error:
+            answer = {"status": "error", "code": error.code, "message": error.message}
+        except Exception as error:
+            logger.exception("Action failed")
+            answer = {"status": "error", "code": "internal", "message": f"{type(error).__name__}: {error}"}
+        return json.dumps(answer, ensure_ascii=False, allow_nan=False)
+
+    def register_dataset(self, name: str, runs: Iterable[Mapping[str, Any]]) -> str:
+        """Record runs (canonical trajectories, or `{"messages", "task"}`) and freeze them as the dataset `name`.
+
+        Returns:
+            The id of the dataset.
+
+        Raises:
+            InvalidInput: a run is malformed; nothing of the rest is frozen.
+        """
+        services = self._open()
+        ids = []
+        for run in runs:
+            arguments = dict(run) if "messages" in run or "trajectory" in run else {"trajectory": dict(run)}
+            ids.append(call(services, _TOOLS["record_trajectory"], arguments).trajectory_id)
+        arguments = {"kind": "sft", "name": name, "trajectory_ids": ids, "outcomes": ["success", "unknown"]}
+        dataset_id: str = call(services, _TOOLS["export_dataset"], arguments).dataset_id
+        return dataset_id
+
+    def close(self) -> None:
+        """Close the database; jobs go on."""
+        if self._services is not None:
+            self._services.close()
+            self._services = None
+
+    def _open(self) -> Services:
+        if self._services is None:
+            self._services = open_services(self._settings, trusted=True)
+        return self._services
+
+    def _dispatch(self, parameters: dict[str, Any]) -> dict[str, Any]:
+        action = parameters.pop("action", "train")
+        if action in self._actions:
+            return self._actions[action](parameters)
+        spec = _TOOLS.get(_SHORT.get(action, action))
+        if spec is None:
+            known = sorted({*self._actions, *_SHORT, *_TOOLS})
+            raise InvalidInput(f"action {action!r} is not known; valid: {', '.join(known)}", code="unknown_action")
+        if spec.picture:
+            return self._plot(parameters)
+        wait = parameters.pop("wait", False)
+        result = call(self._open(), spec, parameters)
+        if wait and isinstance(result, Record) and "job_id" in type(result).model_fields:
+            result = self._finish(result.job_id)  # type: ignore[attr-defined]
+        return {"status": "success", **result.model_dump(mode="json")}
+
+    def _train(self, parameters: dict[str, Any]) -> dict[str, Any]:
+        refuse_unknown("train", parameters, dict.fromkeys(sorted(_TRAIN | _TRAIN_ALSO)))
+        services = self._open()
+        settings = dict(parameters.get("hyperparameters") or {})
+        settings.setdefault("epochs", parameters.get("num_epochs", 3))
+        settings.setdefault("batch_size", parameters.get("batch_size", 4))
+        if "learning_rate" in parameters:
+            settings.setdefault("learning_rate", parameters["learning_rate"])
+        if parameters.get("use_lora", True):
+            settings.setdefault("lora", {})
+        if "dataset" not in parameters:
+            raise InvalidInput("train needs `dataset`: a dataset id or name from export or register_dataset")
+        arguments = {
+            "method": str(parameters.get("algorithm", "sft")).lower(),
+            "model": parameters.get("model_name", "starter"),
+            "dataset_id": self._sampled(
+                parameters["dataset"], parameters.get("max_samples"), parameters.get("seed", 0)
+            ),
+            "hyperparameters": settings,
+            **{key: parameters[key] for key in ("name", "seed", "request_key") if key in parameters},
+        }
+        started = call(services, _TOOLS["start_training"], arguments)
+        about = {
+            "algorithm": arguments["method"].upper(),
+            "model": arguments["model"],
+            "num_epochs": settings["epochs"],
+            "dataset_size": services.store.datasets.get(arguments["dataset_id"]).rows,
+        }
+        if not parameters.get("wait", True):
+            return {**about, **started.model_dump(mode="json")}
+        view = self._finish(started.job_id)
+        answer = {**about, **_finished(view)}
+        if view.result is not None and view.result.agent:
+            agent = services.store.agents.get(view.result.agent)
+            answer["agent"] = agent.id
+            answer["output_dir"] = self._copied(agent.model.adapter or agent.model.path, parameters.get("output_dir"))
+        return answer
+
+    def _sampled(self, dataset: str, max_samples: int | None, seed: int) -> str:
+        """The dataset, or a new one of its first `max_samples` runs in stored order."""
+        services = self._open()
+        found = services.store.datasets.get(dataset)
+        if max_samples is None or max_samples >= found.rows:
+            return found.id
+        members = services.store.datasets.members(found.id)[:max_samples]
+        arguments = {
+            "kind": "sft",
+            "name": found.name,
+            "trajectory_ids": members,
+            "outcomes": ["success", "failure", "error", "truncated", "unknown"],
+            "include_held_out": True,
+            "seed": seed,
+        }
+        return str(call(services, _TOOLS["export_dataset"], arguments).dataset_id)
+
+    def _copied(self, model: str, output_dir: str | None) -> str:
+        """Where the model lies; a copy of it where the caller asked for a folder of its own."""
+        if output_dir is None:
+            return model
+        import shutil
+
+        shutil.copytree(model, output_dir, dirs_exist_ok=True)
+        return output_dir
+
+    def _evaluate(self, parameters: dict[str, Any]) -> dict[str, Any]:
+        refuse_unknown("evaluate", parameters, dict.fromkeys(sorted(_EVALUATE)))
+        agent = parameters.pop("agent", None) or parameters.pop("model_path", None)
+        if agent is None:
+            raise InvalidInput(
+                "evaluate needs `agent` (or `model_path`): an agent id or name, 'starter', or a model folder"
+            )
+        wait = parameters.pop("wait", True)
+        parameters.pop("model_path", None)
+        samples = parameters.pop("max_samples", None)
+        arguments = {
+            "environment": _DEFAULT_ENVIRONMENT,
+            **({"n_tasks": samples} if samples else {}),
+            **parameters,
+            "agent": agent,
+        }
+        started = call(self._open(), _TOOLS["evaluate_agent"], arguments)
+        if not wait:
+            return dict(started.model_dump(mode="json"))
+        view = self._finish(started.job_id)
+        answer = {"model_path": agent, **_finished(view)}
+        if view.result is not None and view.result.evaluation_id:
+            evaluation = self._open().store.evaluations.get(view.result.evaluation_id)
+            answer |= {
+                "evaluation_id": evaluation.id,
+                "num_samples": evaluation.rate.n,
+                "accuracy": evaluation.rate.value,
+                "ci_low": evaluation.rate.ci_low,
+                "ci_high": evaluation.rate.ci_high,
+                "average_reward": evaluation.mean_reward,
+            }
+        return answer
+
+    def _load_dataset(self, parameters: dict[str, Any]) -> dict[str, Any]:
+        refuse_unknown("load_dataset", parameters, dict.fromkeys(("dataset", "format", "split", "max_samples")))
+        from itertools import islice
+
+        from quintain.formats.sft import read_rows
+
+        if "dataset" not in parameters:
+            raise InvalidInput("load_dataset needs `dataset`: a dataset id or name from export or register_dataset")
+        dataset = self._open().store.datasets.get(parameters["dataset"])
+        split = parameters.get("split", "train")
+        if split not in dataset.splits:
+            raise InvalidInput(f"{dataset.id} has no split {split!r}; it has: {', '.join(dataset.splits)}")
+        rows = list(islice(read_rows(Path(dataset.path), split), parameters.get("max_samples", 100)))
+        return {
+            "status": "success",
+            "dataset_id": dataset.id,
+            "format": dataset.kind,
+            "split": split,
+            "dataset_size": len(rows),
+            "sample_keys": sorted(rows[0].trajectory.model_dump(exclude_defaults=True)) if rows else [],
+        }
+
+    def _create_reward(self, parameters: dict[str, Any]) -> dict[str, Any]:
+        refuse_unknown("create_reward", parameters, dict.fromkeys(("reward_type",)))
+        from quintain.rewards.registry import scorer
+
+        rule = scorer(parameters.get("reward_type", "outcome"))
+        return {
+            "status": "success",
+            "reward_type": rule.name,
+            "next_step": f"Use it: action score with scorer={rule.name!r}.",
+        }
+
+    def _wait(self, parameters: dict[str, Any]) -> dict[str, Any]:
+        refuse_unknown("wait", parameters, dict.fromkeys(("job_id", "timeout_s")))
+        view = self._finish(parameters.get("job_id", ""), parameters.get("timeout_s"))
+        return view.model_dump(mode="json")
+
+    def _plot(self, parameters: dict[str, Any]) -> dict[str, Any]:
+        path = parameters.pop("path", None)
+        picture: Picture = call(self._open(), _TOOLS["plot_job"], parameters)
+        if path is not None:
+            Path(path).write_bytes(picture.png)
+        return {"status": "success", "text": picture.text, "path": path}
+
+    def _finish(self, job_id: str, timeout_s: float | None = None) -> JobView:
+        """Wait until the job has ended, or for `timeout_s` seconds."""
+        end = time.monotonic() + timeout_s if timeout_s is not None else float("inf")
+        while True:
+            left = max(0.0, min(50.0, end - time.monotonic()))
+            view: JobView = call(self._open(), _TOOLS["get_job"], {"job_id": job_id, "wait_s": left})
+            if view.status not in UNFINISHED or time.monotonic() >= end:
+                return view
+
+
+def _finished(view: JobView) -> dict[str, Any]:
+    """The end of a job in the facade's words: `success` with its result, or `error` with its reason."""
+    common = {"job_id": view.job_id, "job_status": view.status}
+    if view.status != "succeeded" or view.result is None:
+        error = view.error
+        message = f"{error.message} {error.hint}".strip() if error else f"the job is {view.status}; {view.next_step}"
+        return {"status": "error", "code": error.code if error else view.status, "message": message, **common}
+    return {
+        "status": "success",
+        **common,
+        "final_loss": view.result.final_loss,
+        "success_rate": view.result.success_rate,
+    }

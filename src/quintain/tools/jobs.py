@@ -1,0 +1,195 @@
+"""Jobs: look at one (and wait for its next change), list them, ask one to stop, continue one."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from quintain.records.job import TERMINAL, UNFINISHED, Job, JobEvent, JobSpec, JobStatus
+from quintain.tools.results import Curve, JobList, JobStarted, JobSummary, JobView
+from quintain.tools.services import Services
+
+JobId = Annotated[str, Field(description="Id that a start tool gave, or from list_jobs.")]
+Detail = Annotated[
+    Literal["metrics", "log"] | None, Field(description="Also return the curves of all metrics, or the end of the log.")
+]
+WaitS = Annotated[
+    float, Field(ge=0, le=50, description="Wait up to so many seconds for the next change; 0: answer at once.")
+]
+
+
+def get_job(services: Services, job_id: JobId, wait_s: WaitS = 0, detail: Detail = None) -> JobView:
+    """Show a job: status, phase, step of total, newest metrics, time left, and its result or its error.
+
+    With `wait_s` it waits for the next change (a new phase or status) and answers no later than that; call it again to keep waiting.
+    Jobs outlive this conversation: list_jobs finds them later.
+    """
+    view: JobView | None = None
+    for view in watch_job(services, job_id, wait_s, detail):
+        if view.status not in UNFINISHED or not wait_s:
+            break
+        time.sleep(services.settings.poll_s)
+    assert view is not None
+    return view
+
+
+def watch_job(services: Services, job_id: JobId, wait_s: WaitS = 0, detail: Detail = None) -> Iterator[JobView]:
+    """Yield the job until its status or phase changes, it ends, or `wait_s` has passed; the caller sleeps between."""
+    end = time.monotonic() + wait_s
+    services.jobs.reconcile()
+    first = services.store.jobs.get(job_id)
+    current = first
+    while True:
+        yield _detailed(services, view_of(current), detail)
+        done = current.status not in UNFINISHED or (current.status, current.phase) != (first.status, first.phase)
+        if done or time.monotonic() >= end:
+            return
+        services.jobs.reconcile()
+        current = services.store.jobs.get(job_id)
+
+
+def job_log(services: Services, job_id: str, tail: int = 100) -> str:
+    """The last lines that a job's worker wrote to its log."""
+    services.store.jobs.get(job_id)
+    return services.jobs.log_tail(job_id, max(1, min(tail, 1000)))
+
+
+def metric_curves(events: Sequence[JobEvent]) -> dict[str, Curve]:
+    """Every metric over the steps; a step that a later attempt ran again counts once, as the later one had it."""
+    points: dict[str, dict[int, float]] = defaultdict(dict)
+    for event in sorted(events, key=lambda event: (event.attempt, event.seq)):
+        for name, value in (event.metrics or {}).items():
+            if value is not None and event.step is not None:
+                points[name][event.step] = value
+    return {
+        name: Curve(steps=tuple(sorted(values)), values=tuple(values[step] for step in sorted(values)))
+        for name, values in points.items()
+    }
+
+
+def _detailed(services: Services, view: JobView, detail: str | None) -> JobView:
+    if detail == "metrics":
+        curves = metric_curves(services.store.jobs.events(view.job_id, type="progress"))
+        return view.model_copy(update={"curves": {name: _thinned(curve) for name, curve in curves.items()}})
+    if detail == "log":
+        return view.model_copy(update={"log": job_log(services, view.job_id)})
+    return view
+
+
+def _thinned(curve: Curve, most: int = 200) -> Curve:
+    """At most so many points, the first and the last among them."""
+    n = len(curve.steps)
+    if n <= most:
+        return curve
+    kept = [round(i * (n - 1) / (most - 1)) for i in range(most)]
+    return Curve(steps=tuple(curve.steps[i] for i in kept), values=tuple(curve.values[i] for i in kept))
+
+
+def list_jobs(
+    services: Services,
+    status: Annotated[JobStatus | None, Field(description="Only jobs in this state.")] = None,
+    kind: Annotated[
+        Literal["train", "rollout", "evaluate", "selftest"] | None, Field(description="Only jobs of this kind.")
+    ] = None,
+    limit: Annotated[int, Field(ge=1, le=200, description="Entries on a page.")] = 20,
+    cursor: Annotated[str | None, Field(description="`next_cursor` of the page before.")] = None,
+) -> JobList:
+    """List jobs, newest first; use it to find running or finished work after a restart or in a new conversation."""
+    services.jobs.reconcile()
+    page = services.store.jobs.page(status=status, kind=kind, limit=limit, cursor=cursor)
+    items = tuple(
+        JobSummary(
+            job_id=job.id,
+            kind=job.kind,
+            status=job.status,
+            step=job.step,
+            total_steps=job.total_steps,
+            created_at=job.created_at,
+            resource_uri=f"job://{job.id}",
+        )
+        for job in page.items
+    )
+    step = (
+        "Look at one with get_job."
+        if items
+        else "No job yet: start one with collect_rollouts, start_training or evaluate_agent."
+    )
+    return JobList(items=items, next_cursor=page.next_cursor, next_step=step)
+
+
+def cancel_job(services: Services, job_id: JobId) -> JobView:
+    """Ask a job to stop. It stops at its next step, keeps its newest checkpoint, and can be continued with resume_job.
+
+    A queued job ends at once; a job that has ended stays as it is.
+    """
+    return view_of(services.jobs.cancel(job_id))
+
+
+def resume_job(services: Services, job_id: JobId) -> JobView:
+    """Continue a job from its newest complete checkpoint.
+
+    An interrupted job gets its next attempt under the same id; a failed or cancelled one becomes a new job with `resumed_from`.
+    """
+    return view_of(services.jobs.resume(job_id))
+
+
+def start(services: Services, spec: JobSpec, request_key: str | None) -> JobStarted:
+    """Start a job for a tool and say how to follow it."""
+    job, deduplicated = services.jobs.start(spec, request_key=request_key)
+    again = "The same request is already under way. " if deduplicated else ""
+    return JobStarted(
+        job_id=job.id,
+        status=job.status,
+        resource_uri=f"job://{job.id}",
+        deduplicated=deduplicated,
+        next_step=f"{again}Follow it with get_job(job_id={job.id!r}, wait_s=30) until its status is succeeded or failed.",
+    )
+
+
+def view_of(job: Job) -> JobView:
+    """A job as the tools show it."""
+    return JobView(
+        job_id=job.id,
+        kind=job.kind,
+        status=job.status,
+        phase=job.phase,
+        step=job.step,
+        total_steps=job.total_steps,
+        metrics=job.metrics,
+        eta_s=job.eta_s,
+        attempt=job.attempt,
+        error=job.error,
+        result=job.result,
+        warnings=job.warnings,
+        resumed_from=job.resumed_from,
+        created_at=job.created_at,
+        started_at=job.started_at,
+        ended_at=job.ended_at,
+        resource_uri=f"job://{job.id}",
+        next_step=_next_step(job),
+    )
+
+
+def _next_step(job: Job) -> str:
+    if job.status in UNFINISHED:
+        stopping = "It was asked to stop. " if job.cancel_requested else ""
+        return f"{stopping}Call get_job(job_id={job.id!r}, wait_s=30) to follow it; cancel_job stops it."
+    if job.status is JobStatus.INTERRUPTED:
+        return f"Continue it from its newest checkpoint with resume_job(job_id={job.id!r})."
+    if job.status in TERMINAL - {JobStatus.SUCCEEDED}:
+        cause = "Mend what `error` names, then start again" if job.status is JobStatus.FAILED else "It was cancelled"
+        return f"{cause}; resume_job(job_id={job.id!r}) continues from its newest checkpoint."
+    result = job.result
+    if result is None:
+        return "Done."
+    if result.evaluation_id:
+        return f"Compare it with another evaluation of the same tasks: compare_agents(agents=[..., {result.evaluation_id!r}])."
+    if result.agent:
+        return f"Measure the new agent: evaluate_agent(agent={result.agent!r}, environment=...), then compare_agents."
+    if result.trajectories:
+        return f"Score what it made: score_trajectories(scorer='outcome', filter={result.trajectories.filter})."
+    return "Done."

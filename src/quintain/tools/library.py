@@ -1,0 +1,79 @@
+"""The library: what there is to work with."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from quintain.environments.registry import environment_ids, task_source
+from quintain.rewards.registry import scorer_names
+from quintain.tools.results import LibraryResult
+from quintain.tools.services import Services
+from quintain.tools.training import METHODS, describe_method
+
+Kind = Literal["datasets", "agents", "evaluations", "environments", "scorers", "methods"]
+
+_NEXT = {
+    "datasets": "Train on one with start_training(dataset_id=...), or make one with export_dataset.",
+    "agents": "Measure one with evaluate_agent, train from one with start_training(model=...).",
+    "evaluations": "Compare two of the same suite with compare_agents.",
+    "environments": "Let an agent act in one with collect_rollouts, measure it with evaluate_agent.",
+    "scorers": "Use one, or a weighted mix, in score_trajectories.",
+    "methods": "Pass a method and its hyperparameters to start_training.",
+}
+
+
+def list_library(
+    services: Services,
+    kind: Annotated[Kind, Field(description="What to list.")],
+    limit: Annotated[int, Field(ge=1, le=200, description="Entries on a page.")] = 20,
+    cursor: Annotated[str | None, Field(description="`next_cursor` of the page before.")] = None,
+) -> LibraryResult:
+    """List datasets, agents (with their newest results), evaluations, environments, scorers or training methods."""
+    items: list[dict[str, Any]]
+    following = None
+    if kind == "environments":
+        items = [_environment(name) for name in environment_ids()]
+    elif kind == "scorers":
+        items = [{"name": name} for name in scorer_names()]
+    elif kind == "methods":
+        items = [describe_method(name) for name in METHODS]
+    else:
+        items, following = _stored(services, kind, limit, cursor)
+    return LibraryResult(kind=kind, items=tuple(items), next_cursor=following, next_step=_NEXT[kind])
+
+
+def _stored(services: Services, kind: Kind, limit: int, cursor: str | None) -> tuple[list[dict[str, Any]], str | None]:
+    store = services.store
+    if kind == "datasets":
+        datasets = store.datasets.page(limit=limit, cursor=cursor)
+        return [item.model_dump(mode="json", exclude={"files"}) for item in datasets.items], datasets.next_cursor
+    if kind == "agents":
+        agents = store.agents.page(limit=limit, cursor=cursor)
+        return [_agent(services, item.model_dump(mode="json")) for item in agents.items], agents.next_cursor
+    evaluations = store.evaluations.page(limit=limit, cursor=cursor)
+    return [item.model_dump(mode="json", exclude={"results"}) for item in evaluations.items], evaluations.next_cursor
+
+
+def _agent(services: Services, agent: dict[str, Any]) -> dict[str, Any]:
+    newest = services.store.evaluations.of_agent(agent["id"])[:1]
+    results = [
+        {"evaluation_id": item.id, "environment": item.environment, "success_rate": item.rate.value, "n": item.rate.n}
+        for item in newest
+    ]
+    return {**agent, "results": results}
+
+
+def _environment(name: str) -> dict[str, Any]:
+    source = task_source(name)
+    environment = source.make()
+    try:
+        return {
+            "id": source.id,
+            "version": source.version,
+            "tools": [tool["function"]["name"] for tool in environment.tools],
+            "max_turns": environment.max_turns,
+        }
+    finally:
+        environment.close()

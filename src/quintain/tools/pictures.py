@@ -1,0 +1,83 @@
+"""Pictures of a job's curves, drawn by a short subprocess so that the server never loads matplotlib."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from quintain.errors import InvalidInput, Unavailable
+from quintain.records.job import Job
+from quintain.tools.jobs import metric_curves
+from quintain.tools.results import Curve
+from quintain.tools.services import Services
+from quintain.tools.spec import Picture
+
+_CURVES = ("loss", "validation_loss", "success_rate", "learning_rate", "grad_norm")
+_BARS = "▁▂▃▄▅▆▇█"
+
+
+def plot_job(
+    services: Services,
+    job_id: Annotated[str, Field(description="Job whose curves to draw.")],
+    metrics: Annotated[
+        list[str] | None,
+        Field(max_length=6, description="Which metrics; null: loss, or the success rate of an evaluation."),
+    ] = None,
+) -> Picture:
+    """Draw the curves of a job (loss, success rate, ...) as a picture, with a text version for clients without pictures."""
+    job = services.store.jobs.get(job_id)
+    curves = metric_curves(services.store.jobs.events(job_id, type="progress"))
+    available = [name for name in (*_CURVES, *sorted(curves)) if name in curves]
+    chosen = list(dict.fromkeys(metrics or [name for name in available if name in _CURVES[:3]] or available[:1]))
+    missing = [name for name in chosen if name not in curves]
+    if missing or not chosen:
+        known = ", ".join(dict.fromkeys(available)) or "none yet; wait with get_job(wait_s=30)"
+        raise InvalidInput(f"{job_id} has no metric {missing or ''}; it has: {known}", code="no_such_metric")
+    panels = [
+        {"title": name, "xlabel": "step", "lines": [{"x": curves[name].steps, "y": curves[name].values}]}
+        for name in chosen
+    ]
+    png = draw({"title": f"{job.id} ({job.kind}, {job.status})", "panels": panels})
+    return Picture(_text(job, {name: curves[name] for name in chosen}), png)
+
+
+def draw(figure: dict[str, Any]) -> bytes:
+    """Draw a figure description (see worker/picture.py) as PNG.
+
+    Raises:
+        Unavailable: the drawing process failed or took longer than a minute.
+    """
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "quintain.worker.picture"],
+            input=json.dumps(figure).encode(),
+            capture_output=True,
+            timeout=60,
+            check=True,
+        )
+    except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
+        raise Unavailable("the picture could not be drawn; read the same numbers from job://{id}/metrics") from error
+    return done.stdout
+
+
+def sparkline(values: Sequence[float], width: int = 40) -> str:
+    """A curve as one line of text, at most `width` characters."""
+    if len(values) > width:
+        values = [values[round(i * (len(values) - 1) / (width - 1))] for i in range(width)]
+    low, high = min(values), max(values)
+    span = (high - low) or 1.0
+    return "".join(_BARS[min(7, int((value - low) / span * 7.999))] for value in values)
+
+
+def _text(job: Job, curves: dict[str, Curve]) -> str:
+    lines = [f"{job.id} ({job.kind}): {job.status}, step {job.step} of {job.total_steps or '?'}"]
+    lines += [
+        f"{name}: {curve.values[0]:.4g} -> {curve.values[-1]:.4g}  {sparkline(curve.values)}"
+        for name, curve in curves.items()
+    ]
+    return "\n".join(lines)

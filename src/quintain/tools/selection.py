@@ -1,0 +1,42 @@
+"""Which trajectories a tool works on: ids or a filter, never silently everything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from quintain.errors import InvalidInput, NotFound
+from quintain.records.filters import TrajectoryFilter
+from quintain.records.trajectory import Trajectory
+from quintain.tools.services import Services
+
+
+def select(services: Services, filter: TrajectoryFilter | None, ids: Sequence[str] | None) -> Iterator[Trajectory]:
+    """Stream the chosen trajectories, oldest first.
+
+    Raises:
+        InvalidInput: neither or both are given, or the filter has no condition.
+        NotFound: nothing matches, or an id is unknown.
+    """
+    if (filter is None) == (ids is None):
+        raise InvalidInput(
+            "give exactly one of `filter` and `trajectory_ids`; search_trajectories shows what a filter finds"
+        )
+    if ids is not None:
+        if not ids:
+            raise InvalidInput(
+                "`trajectory_ids` is empty; take ids from search_trajectories, or give a `filter`", code="empty_filter"
+            )
+        return services.store.trajectories.iterate(ids=list(dict.fromkeys(ids)))
+    if filter is None or filter.is_empty:
+        raise InvalidInput(
+            "the filter has no condition and would select everything; give at least one of "
+            f"{', '.join(TrajectoryFilter.model_fields)}",
+            code="empty_filter",
+        )
+    if not services.store.trajectories.count(filter):
+        raise NotFound(
+            f"no stored trajectory matches {filter.model_dump(mode='json', exclude_defaults=True)}; loosen it, or look with "
+            "search_trajectories",
+            code="nothing_matches",
+        )
+    return services.store.trajectories.iterate(filter)

@@ -1,0 +1,69 @@
+"""The parent's only composition root: server, CLI and facade all act through these services.
+
+The store is imported when services open, not when this module is: a server answers `tools/list` without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from quintain.errors import Unavailable
+from quintain.settings import Settings
+
+if TYPE_CHECKING:
+    from quintain.jobs.runner import JobRunner
+    from quintain.store.store import Store
+
+
+@dataclass(frozen=True)
+class Services:
+    """What tool functions work with."""
+
+    settings: Settings
+    store: Store
+    jobs: JobRunner
+    clock: Callable[[], datetime]
+    trusted: bool = False
+    """True for the facade and the CLI, whose caller is the user: only they take free paths."""
+
+    def close(self) -> None:
+        """Close the database; running jobs go on."""
+        self.store.close()
+
+
+def utc_now() -> datetime:
+    """The moment, in UTC."""
+    return datetime.now(UTC)
+
+
+def open_services(settings: Settings, *, trusted: bool = False) -> Services:
+    """Make the home folder, open (and if due migrate) the store, and connect the job runner.
+
+    Raises:
+        Unavailable: the home folder cannot be written, or the database is newer than this program.
+    """
+    from quintain.jobs.runner import JobOptions, JobRunner
+    from quintain.store.store import open_store
+
+    folders = (settings.home, settings.jobs_dir, settings.datasets_dir, settings.agents_dir, settings.inbox_dir)
+    try:
+        for folder in folders:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise Unavailable(
+            f"the home folder {str(settings.home)!r} cannot be made or written ({error.strerror}); set QUINTAIN_HOME to a "
+            "folder that this user may write"
+        ) from error
+    store = open_store(settings.url)
+    options = JobOptions(
+        jobs_dir=settings.jobs_dir,
+        url=settings.url,
+        slots=settings.slots,
+        max_attempts=settings.max_attempts,
+        auto_resume=settings.auto_resume,
+        grace_s=settings.grace_s,
+    )
+    return Services(settings, store, JobRunner(store, options, utc_now), utc_now, trusted)

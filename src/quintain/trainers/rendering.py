@@ -1,0 +1,414 @@
+"""Trajectories to token ids and back, one way for training, preview and inference.
+
+An episode's tokens are the concatenation of segments that are tokenised one by one:
+
+    opening | agent turn | continuation | agent turn | ...
+
+The opening is everything up to and including the first generation prompt; an agent turn is exactly what the agent wrote
+and its end token; a continuation is what the chat template puts between an end token and the next generation prompt.
+So a policy that keeps its KV cache and a trainer that reads the trajectory see the same ids.
+
+Where a template rewrites earlier text (say, strips thinking from past turns), the chain breaks: the next turn starts a
+row of its own with its whole prompt, in training as in inference.
+
+Text that people or tools wrote can hold the spelling of a control token (`<|im_end|>`). It must never become one, so
+such spellings are cut after their first character by `_CUT` before the template sees them, and the pieces are
+tokenised apart.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple
+
+from jinja2.exceptions import TemplateError
+
+from quintain.errors import InvalidInput
+from quintain.records.seams import Message
+from quintain.records.trajectory import Action, Actor, Trajectory
+from quintain.trainers.styles import FALLBACK_TEMPLATE, Parsed, StyleName, parse, to_chat
+
+_CUT = "\ufdd0"
+"""A Unicode noncharacter, meant for internal use; in stored text it is replaced by U+FFFD."""
+
+_FIXED_DATE = "26 Jul 2024"
+"""The date that Llama templates show when none is given; without it the prompt would change from day to day."""
+
+
+@dataclass(frozen=True)
+class TokenRow:
+    """One training row and its per-token streams, all of the same length."""
+
+    token_ids: list[int]
+    supervised: list[bool]
+    """True: this token is in the loss."""
+    step_index: list[int]
+    """The step of the trajectory that wrote the token; -1 for what no agent turn wrote."""
+    weight: list[float]
+    """Weight of the token in the loss; 0 where it is not supervised."""
+
+    @property
+    def n_supervised(self) -> int:
+        """How many tokens are in the loss."""
+        return sum(self.supervised)
+
+
+class Rendering(NamedTuple):
+    """A trajectory as rows, and what did not get in."""
+
+    rows: list[TokenRow]
+    truncated_turns: int
+    """Agent turns that fell off because their row would be longer than allowed."""
+    dropped: str | None
+    """Why there is no row at all: `nothing_supervised`, `too_long`, `zero_weight` or `template_refused`."""
+
+
+class _Segment(NamedTuple):
+    ids: list[int]
+    step: int = -1
+    trained: bool = False
+
+
+@dataclass(frozen=True)
+class _Spellings:
+    """Control tokens as they are spelled in text."""
+
+    own: re.Pattern[str]
+    """In what the agent wrote: special tokens only, since tags such as `<think>` may be its own."""
+    foreign: re.Pattern[str]
+    """In all other text: special tokens, and added tokens that the template itself uses."""
+    end: re.Pattern[str]
+    """A special token after which nothing but white space comes."""
+
+
+@dataclass(frozen=True)
+class Renderer:
+    """How one tokenizer writes episodes; make it by `Renderer.of`."""
+
+    tokenizer: Any
+    style: StyleName
+    template: str
+    fingerprint: str
+    """Hash of tokenizer, template and style: sampled ids are valid under an equal fingerprint only."""
+    has_system_role: bool
+    spellings: _Spellings
+    end_turn: tuple[int, ...] = ()
+    """What the template writes at the end of a turn; empty where it writes nothing of the kind."""
+    end_ids: frozenset[int] = frozenset()
+    """Ids that end an agent turn: those that the template writes, and the tokenizer's eos token."""
+    appendable: bool = True
+    """Does a finished turn still begin with the generation prompt?"""
+    warnings: tuple[str, ...] = ()
+
+    @staticmethod
+    def of(tokenizer: Any, style: Literal["auto", "tools", "react"] = "auto") -> Renderer:
+        """Find out how this tokenizer's template writes turns, by a probe episode.
+
+        Args:
+            tokenizer: A transformers tokenizer; without a chat template it gets `FALLBACK_TEMPLATE`.
+            style: How turns are written; `auto` is `tools` where a rendered tool call can be read back, else `react`.
+
+        Raises:
+            InvalidInput: the style that was asked for does not work with the template.
+        """
+        faults = []
+        styles: tuple[StyleName, ...] = ("tools", "react") if style == "auto" else (style,)
+        for candidate in styles:
+            for has_system_role in (True, False):
+                try:
+                    return _probed(_renderer(tokenizer, candidate, has_system_role))
+                except InvalidInput as error:
+                    faults.append(error.message)
+        raise InvalidInput(
+            f"the model's chat template cannot write turns in style {style!r}: {faults[0]}; "
+            "use template 'auto' or 'react', or another model",
+            code="template_unfit",
+        )
+
+    def opening(self, messages: Sequence[Message], tools: Sequence[dict[str, Any]] = ()) -> list[int]:
+        """Ids of everything up to and including the generation prompt."""
+        return self._encode(self._text(messages, tools, prompt=True))
+
+    def continuation(
+        self, history: Sequence[Message], new: Sequence[Message], tools: Sequence[dict[str, Any]] = ()
+    ) -> list[int] | None:
+        """Ids between the end token of the last turn in `history` and the next generation prompt.
+
+        Returns:
+            None where the template rewrites what stands before: encode `opening([*history, *new])` from scratch then.
+        """
+        if not self.appendable:
+            return None
+        written = self._finished(self._text(history, tools, prompt=False))
+        full = self._text([*history, *new], tools, prompt=True)
+        return self._encode(full[len(written) :]) if full.startswith(written) else None
+
+    def closing(self, turn: Sequence[int]) -> list[int]:
+        """The end token that a turn still needs before the continuation, when its length limit cut it off."""
+        return [] if turn and turn[-1] in self.end_ids else list(self.end_turn)
+
+    def parse(self, text: str) -> Parsed:
+        """Read what an agent wrote, without its end token; never raises."""
+        return parse(text, self.style)
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """The text of ids, control tokens spelled out."""
+        return self.tokenizer.decode(token_ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+
+    def written(self, turn: Sequence[int]) -> str:
+        """The text of an agent turn, without its end token."""
+        return self.decode(turn[:-1] if turn and turn[-1] in self.end_ids else turn)
+
+    def rows(self, trajectory: Trajectory, max_length: int, weight: float = 1.0) -> list[TokenRow]:
+        """The training rows of a trajectory; see `render` for what did not get in."""
+        return self.render(trajectory, max_length, weight).rows
+
+    def render(self, trajectory: Trajectory, max_length: int, weight: float = 1.0) -> Rendering:
+        """A trajectory as training rows of at most `max_length` tokens.
+
+        A row ends with the last supervised turn that fits whole. Every supervised turn stands in exactly one row.
+
+        Args:
+            trajectory: What was asked and done; steps with `train=False` and copied ones stay out of the loss.
+            max_length: Tokens of a row.
+            weight: Weight of the trajectory in the loss.
+
+        Raises:
+            InvalidInput: the template leaves out what the agent wrote.
+        """
+        if weight <= 0:
+            return Rendering([], 0, "zero_weight")
+        try:
+            chains = list(self._chains(trajectory))
+        except InvalidInput as error:
+            if error.code != "template_refused":
+                raise
+            return Rendering([], 0, "template_refused")
+        rows: list[TokenRow] = []
+        n_turns = n_kept = 0
+        for chain in chains:
+            ends, length = [0], 0
+            for place, segment in enumerate(chain):
+                length += len(segment.ids)
+                n_turns += segment.trained
+                if segment.trained and length <= max_length:
+                    ends.append(place + 1)
+                    n_kept += 1
+            if ends[-1]:
+                rows.append(_row(chain[: ends[-1]], weight))
+        if not n_turns:
+            return Rendering([], 0, "nothing_supervised")
+        return Rendering(rows, n_turns - n_kept, None if rows else "too_long")
+
+    def _chains(self, trajectory: Trajectory) -> Iterator[list[_Segment]]:
+        """Segments of the episode; a new list wherever the template breaks with the text before."""
+        messages = messages_of(trajectory)
+        history = [message for message, _ in messages]
+        chain: list[_Segment] = []
+        written, closing = "", list[int]()
+        for place, (message, index) in enumerate(messages):
+            if message.role != "assistant":
+                continue
+            step = trajectory.steps[index]
+            prompt = self._text(history[:place], trajectory.tools, prompt=True)
+            finished = self._finished(self._text(history[: place + 1], trajectory.tools, prompt=False))
+            if chain and self.appendable and prompt.startswith(written):
+                chain.append(_Segment(closing + self._encode(prompt[len(written) :])))
+            else:
+                if chain:
+                    yield chain
+                chain = [_Segment(self._encode(prompt))]
+            if step.sampled and step.sampled.tokenizer == self.fingerprint:
+                turn = list(step.sampled.token_ids)
+            else:
+                turn = self._encode(_turn(prompt, finished))
+                if not self.written(turn).strip() and (message.actions or message.thought or message.content):
+                    raise InvalidInput(
+                        f"the chat template writes nothing for the agent's turn in step {index}, so nothing could be "
+                        "learned from it; use template 'react' or another model",
+                        code="empty_turn",
+                    )
+            chain.append(_Segment(turn, index, step.train is not False and not step.copied_context))
+            written, closing = finished, self.closing(turn)
+        yield chain
+
+    def _text(self, messages: Sequence[Message], tools: Sequence[dict[str, Any]], *, prompt: bool) -> str:
+        """The rendered text, with `_CUT` inside every control token that somebody spelled in a message."""
+        chat = to_chat(messages, tools, style=self.style, has_system_role=self.has_system_role)
+        marks = self.spellings
+        guarded = [_cut(entry, marks.own if entry["role"] == "assistant" else marks.foreign) for entry in chat]
+        schemas = _cut(list(tools), marks.foreign) if tools and self.style == "tools" else None
+        try:
+            return self.tokenizer.apply_chat_template(
+                guarded,
+                tools=schemas,
+                chat_template=self.template,
+                add_generation_prompt=prompt,
+                tokenize=False,
+                date_string=_FIXED_DATE,
+            )
+        except (TemplateError, TypeError, ValueError) as error:
+            raise InvalidInput(
+                f"the model's chat template refused the messages: {error}; their roles may not alternate as it wants",
+                code="template_refused",
+            ) from None
+
+    def _finished(self, text: str) -> str:
+        """Rendered text up to and including its last end token."""
+        found = self.spellings.end.search(text)
+        return text[: found.end()] if found else text.rstrip()
+
+    def _encode(self, text: str) -> list[int]:
+        pieces = (p for p in text.split(_CUT) if p)
+        return [i for piece in pieces for i in self.tokenizer.encode(piece, add_special_tokens=False, verbose=False)]
+
+
+def messages_of(trajectory: Trajectory) -> list[tuple[Message, int]]:
+    """The chat of a trajectory, each message with the index of its step (-1: the task's prompt, said by no step)."""
+    messages: list[tuple[Message, int]] = []
+    for index, step in enumerate(trajectory.steps):
+        if step.actor is Actor.AGENT:
+            if trajectory.task.prompt and all(m.role == "system" for m, _ in messages):
+                messages.append((Message(role="user", content=trajectory.task.prompt), -1))
+            said = Message(role="assistant", content=step.message, thought=step.thought, actions=step.actions)
+            messages.append((said, index))
+        else:
+            role: Literal["system", "user"] = "system" if step.actor is Actor.SYSTEM else "user"
+            messages.append((Message(role=role, content=step.message), index))
+        messages += [(Message(role="tool", content=o.content, call_id=o.call_id), index) for o in step.observations]
+    return messages
+
+
+def _row(chain: Sequence[_Segment], weight: float) -> TokenRow:
+    ids, supervised, steps = list[int](), list[bool](), list[int]()
+    for segment in chain:
+        ids += segment.ids
+        supervised += [segment.trained] * len(segment.ids)
+        steps += [segment.step] * len(segment.ids)
+    return TokenRow(ids, supervised, steps, [weight if s else 0.0 for s in supervised])
+
+
+def _turn(prompt: str, finished: str) -> str:
+    """What the agent wrote after the prompt, with its end token.
+
+    A template can show a generation prompt that it does not repeat in a finished turn (an opened `<think>`): then the
+    turn is what comes after the text that both share.
+    """
+    return finished[len(os.path.commonprefix([prompt, finished])) :]
+
+
+def _cut(value: Any, spellings: re.Pattern[str]) -> Any:
+    """The value with every spelled control token in its strings cut after the first character."""
+    if isinstance(value, str):
+        return spellings.sub(rf"\g<0>{_CUT}", value.replace(_CUT, "\ufffd"))
+    if isinstance(value, dict):
+        return {_cut(key, spellings): _cut(item, spellings) for key, item in value.items()}
+    return [_cut(item, spellings) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def _renderer(tokenizer: Any, style: StyleName, has_system_role: bool) -> Renderer:
+    has_template = bool(getattr(tokenizer, "chat_template", None))
+    probe_tools = list(_PROBE_TOOLS) if style == "tools" else None
+    template = tokenizer.get_chat_template(tools=probe_tools) if has_template else FALLBACK_TEMPLATE
+    added = tokenizer.added_tokens_decoder.values()
+    special = {token.content for token in added if token.special} | set(tokenizer.all_special_tokens)
+    used = {token.content for token in added if token.content in template and not token.content.isspace()}
+    return Renderer(
+        tokenizer=tokenizer,
+        style=style,
+        template=template,
+        fingerprint=_fingerprint(tokenizer, template, style),
+        has_system_role=has_system_role,
+        spellings=_Spellings(
+            own=_first_character_of(special),
+            foreign=_first_character_of(special | used),
+            end=re.compile(rf"(?:{_any_of(special)})(?=\s*\Z)"),
+        ),
+        warnings=()
+        if has_template
+        else ("the tokenizer has no chat template; turns are written with the template 'quintain-fallback'",),
+    )
+
+
+def _any_of(spellings: set[str]) -> str:
+    return "|".join(re.escape(s) for s in sorted(spellings, key=len, reverse=True)) or "(?!)"
+
+
+def _first_character_of(spellings: set[str]) -> re.Pattern[str]:
+    # A look-ahead, so that spellings which overlap are all found; a single character cannot be cut.
+    return re.compile(rf"(?={_any_of({s for s in spellings if len(s) > 1})}).", re.DOTALL)
+
+
+def _fingerprint(tokenizer: Any, template: str, style: StyleName) -> str:
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        state = json.dumps(sorted(tokenizer.get_vocab().items()))
+    else:
+        state = backend.to_str()
+        state = state[state.index('"added_tokens"') :]  # truncation and padding stand before; they vary with the calls
+    content = "\0".join((state, template, style, str(tokenizer.eos_token)))
+    return f"tok-{hashlib.sha256(content.encode('utf-8')).hexdigest()[:16]}"
+
+
+_PROBE_TOOLS = (
+    {
+        "type": "function",
+        "function": {
+            "name": "probe_tool",
+            "description": "probe description",
+            "parameters": {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]},
+        },
+    },
+)
+_PROBE_CALL = Action(tool="probe_tool", args={"text": 'é "quoted"\n{}', "list": [1, 2.5, None], "flag": True})
+_PROBE = (
+    Message(role="system", content="probe system"),
+    Message(role="user", content="probe question"),
+    Message(role="assistant", thought="probe thought", actions=(_PROBE_CALL,)),
+    Message(role="tool", content="probe observation"),
+    Message(role="assistant", thought="probe answer"),
+)
+
+
+def _probed(renderer: Renderer) -> Renderer:
+    """The renderer with what a probe episode shows of its template.
+
+    Raises:
+        InvalidInput: something of the episode is lost, or a turn cannot be read back.
+    """
+    ends: list[str] = []
+    appendable = True
+    for place, mentions in ((2, ("probe system", "probe question", "probe_tool")), (4, ("probe observation",))):
+        said = _PROBE[place]
+        prompt = renderer._text(_PROBE[:place], _PROBE_TOOLS, prompt=True)
+        if missing := [m for m in mentions if m not in prompt]:
+            raise InvalidInput(f"the template leaves out {missing[0]!r}", code="template_unfit")
+        finished = renderer._finished(renderer._text(_PROBE[: place + 1], _PROBE_TOOLS, prompt=False))
+        appendable &= finished.startswith(prompt)
+        turn = _turn(prompt, finished)
+        found = renderer.spellings.end.search(turn)
+        ends.append(found[0] if found else "")
+        read = renderer.parse(turn[: found.start()] if found else turn)
+        if (read.thought, [(a.tool, a.args) for a in read.actions]) != (
+            said.thought,
+            [(a.tool, a.args) for a in said.actions],
+        ):
+            raise InvalidInput(f"a turn does not read back: {turn!r}", code="template_unfit")
+    end_ids = {renderer._encode(end)[-1] for end in ends if end}
+    if renderer.tokenizer.eos_token_id is not None:
+        end_ids.add(renderer.tokenizer.eos_token_id)
+    warnings = renderer.warnings
+    if not all(ends):
+        warnings += ("the chat template writes no end token after a turn, so the model does not learn to stop",)
+    return replace(
+        renderer,
+        end_turn=tuple(renderer._encode(ends[-1])),
+        end_ids=frozenset(end_ids),
+        appendable=appendable,
+        warnings=warnings,
+    )

@@ -1,0 +1,118 @@
+"""The walls of the house: who may import whom, what a server may load, how large a piece of code may grow."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[2] / "src" / "quintain"
+
+# Room -> rooms that it may import, besides itself. A room below never imports a room above it; rooms on one line do not
+# import each other. (errors, settings) < records < line 3 < line 4 < line 5 < (tools, worker) < server < cli
+GROUND = {"errors", "settings"}
+LINE_2 = GROUND | {"records"}
+LINE_3 = {"store", "formats", "sandbox", "endpoints"}
+LINE_4 = {"rewards", "environments", "jobs"}
+LINE_5 = {"evaluation", "trainers"}
+ALLOWED: dict[str, set[str]] = {
+    "__init__": set(),
+    "errors": set(),
+    "settings": {"errors"},
+    "records": GROUND,
+    **dict.fromkeys(LINE_3, LINE_2),
+    **dict.fromkeys(LINE_4, LINE_2 | LINE_3),
+    **dict.fromkeys(LINE_5, LINE_2 | LINE_3 | LINE_4),
+    "tools": LINE_2 | LINE_3 | LINE_4 | {"evaluation"},
+    "worker": (LINE_2 | LINE_3 | LINE_4 | LINE_5) - {"settings", "store"},
+    "server": LINE_2 | LINE_3 | LINE_4 | {"evaluation", "tools", "__init__"},
+    "cli": LINE_2 | LINE_3 | LINE_4 | {"evaluation", "tools", "server", "__init__"},
+}
+# The environment is read in settings.py alone, and only the composition roots look at the settings.
+READS_SETTINGS = {"tools", "server", "cli"}
+
+MAX_MODULE_LINES = 400
+MAX_FUNCTION_LINES = 60
+FORBIDDEN_NAMES = {"utils", "util", "base", "manager", "helpers", "common", "misc"}
+
+
+def modules() -> Iterator[tuple[Path, str, ast.Module]]:
+    for path in sorted(SOURCE.rglob("*.py")):
+        relative = path.relative_to(SOURCE)
+        room = relative.parts[0].removesuffix(".py")
+        yield path, room, ast.parse(path.read_text(encoding="utf-8"))
+
+
+def imported(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Line and dotted name of everything that a module imports, inside functions too."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node.lineno, alias.name
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"relative import in line {node.lineno}"
+            yield node.lineno, node.module or ""
+
+
+def test_rooms_import_only_what_lies_below_them() -> None:
+    faults = []
+    for path, room, tree in modules():
+        assert room in ALLOWED, f"{path}: the room {room!r} is not in the table; add it to DESIGN's import rule first"
+        for line, name in imported(tree):
+            if name != "quintain" and not name.startswith("quintain."):
+                continue
+            target = (name.split(".") + ["__init__"])[1]
+            if target not in ALLOWED[room] | {room}:
+                faults.append(f"{path.relative_to(SOURCE)}:{line} {room} imports {target}")
+    assert not faults, "\n".join(faults)
+
+
+def test_settings_are_read_by_the_composition_roots_only() -> None:
+    faults = [
+        f"{path.relative_to(SOURCE)}:{line}"
+        for path, room, tree in modules()
+        for line, name in imported(tree)
+        if name == "quintain.settings" and room not in READS_SETTINGS
+    ]
+    assert not faults, "\n".join(faults)
+
+
+def test_the_environment_is_read_in_settings_alone() -> None:
+    faults = [
+        f"{path.relative_to(SOURCE)}:{node.lineno}"
+        for path, room, tree in modules()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and node.attr in {"environ", "getenv"} and room not in {"settings"}
+    ]
+    # The shim hands its own environment to the worker that it starts; it reads nothing from it.
+    assert [fault for fault in faults if not fault.startswith("jobs/")] == []
+
+
+def test_no_module_and_no_function_outgrows_its_bound() -> None:
+    faults = []
+    for path, _, tree in modules():
+        lines = path.read_text(encoding="utf-8").count("\n")
+        if lines > MAX_MODULE_LINES:
+            faults.append(f"{path.relative_to(SOURCE)}: {lines} lines, the bound is {MAX_MODULE_LINES}")
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                length = (node.end_lineno or 0) - node.lineno + 1
+                if length > MAX_FUNCTION_LINES:
+                    faults.append(f"{path.relative_to(SOURCE)}:{node.lineno} {node.name}: {length} lines, the bound is {MAX_FUNCTION_LINES}")
+    assert not faults, "\n".join(faults)
+
+
+def test_no_module_has_a_name_that_says_nothing() -> None:
+    assert not [path for path, _, _ in modules() if path.stem in FORBIDDEN_NAMES]
+
+
+@pytest.mark.parametrize("entry", ["quintain.server", "quintain.server.app", "quintain.tools.catalog", "quintain.cli.main"])
+def test_a_fresh_interpreter_that_imports_the_server_loads_nothing_heavy(entry: str) -> None:
+    heavy = ("torch", "transformers", "peft", "numpy", "scipy", "matplotlib", "tokenizers", "accelerate")
+    program = f"import sys, {entry}; print([name for name in {heavy!r} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "[]", done.stdout
