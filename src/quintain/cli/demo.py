@@ -151,7 +151,8 @@ class Demo:
         if result.is_error or result.structured_content is None:
             text = " ".join(block.text for block in result.content if isinstance(block, TextContent))
             raise Unavailable(f"{tool} failed: {text}", code="demo_failed")
-        return result.structured_content
+        answer: Mapping[str, Any] = result.structured_content
+        return answer
 
     async def job(self, title: str, tool: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """Start a job and follow it with progress until it has succeeded."""

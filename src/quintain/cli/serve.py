@@ -5,8 +5,6 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import anyio
-
 from quintain.errors import InvalidInput, QuintainError
 from quintain.settings import Settings
 
@@ -24,7 +22,7 @@ def run_server(*, transport: str, port: int, toolsets: str | None, read_only: bo
         chosen = tuple(part.strip() for part in toolsets.split(",") if part.strip()) if toolsets else None
         server = create_server(settings, toolsets=chosen, read_only=read_only)
         if transport == "stdio":
-            anyio.run(serve_stdio, server)
+            serve_stdio(server)
         else:
             serve_http(server, host="127.0.0.1", port=port)
     except QuintainError as error:

@@ -21,7 +21,7 @@ from quintain.formats.manifest import read_manifest, sha256_of, write_manifest
 from quintain.formats.splits import check_shares, split_of, task_key
 from quintain.records.dataset import Dataset, DatasetRow, SplitName
 from quintain.records.record import explain
-from quintain.records.trajectory import OutcomeStatus, Trajectory, text_of
+from quintain.records.trajectory import Actor, OutcomeStatus, Trajectory, text_of
 
 _REMEDIES = {
     "held_out_task": "these are evaluation tasks; collect rollouts of the train split, or set include_held_out if leaking "
@@ -113,12 +113,11 @@ def write_sft(trajectories: Iterable[Trajectory], folder: Path, options: ExportO
     aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
         dataset = _fill(trajectories, aside, folder, options)
-        aside.chmod(0o755)  # mkdtemp makes a folder for its owner alone; the umask of the home folder still guards it
         aside.rename(folder)
     except OSError as error:
-        raise Unavailable(f"the dataset could not be written to {folder}: {error}; free disk space, then export again") from (
-            error
-        )
+        raise Unavailable(
+            f"the dataset could not be written to {folder}: {error}; free disk space, then export again"
+        ) from (error)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
     return dataset
@@ -196,7 +195,7 @@ def _score(trajectory: Trajectory, options: ExportOptions) -> float | None:
 
 def _is_trainable(trajectory: Trajectory, index: int) -> bool:
     step = trajectory.steps[index]
-    if step.actor != "agent" or step.train is False or step.copied_context:
+    if step.actor is not Actor.AGENT or step.train is False or step.copied_context:
         return False
     return bool(step.actions or (step.thought or "").strip() or text_of(step.message).strip())
 

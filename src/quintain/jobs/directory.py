@@ -1,15 +1,15 @@
 """A job's directory, the mailbox between the store's side and the worker: every path and every file format of it.
 
-    spec.json       what to do; written whole, never changed; stands last, so that it marks a complete directory
-    lock            held by shim and worker: while it is, the job lives
-    launch.json     what the shim needs for this attempt
-    shim.json       which attempt began, and its processes
-    events.jsonl    `JobEvent` lines that the worker appends
-    outputs/        `<kind>.jsonl` with `Envelope` lines for the store
-    cancel          exists when someone asked the job to stop
-    exit.json       how the newest attempt ended
-    log, log.N      the first and the last bytes of what the worker wrote (LogRing in shim.py)
-    inputs/, checkpoints/   of the job kind
+spec.json       what to do; written whole, never changed; stands last, so that it marks a complete directory
+lock            held by shim and worker: while it is, the job lives
+launch.json     what the shim needs for this attempt
+shim.json       which attempt began, and its processes
+events.jsonl    `JobEvent` lines that the worker appends
+outputs/        `<kind>.jsonl` with `Envelope` lines for the store
+cancel          exists when someone asked the job to stop
+exit.json       how the newest attempt ended
+log, log.N      the first and the last bytes of what the worker wrote (LogRing in shim.py)
+inputs/, checkpoints/   of the job kind
 """
 
 from __future__ import annotations
@@ -28,6 +28,9 @@ from quintain.records.record import Instant, Record
 R = TypeVar("R", bound=Record)
 
 SPEC: TypeAdapter[JobSpec] = TypeAdapter(JobSpec)
+
+OUTPUT_KINDS = ("trajectory", "agent", "evaluation")
+"""Files of `outputs/`, in the order in which they are stored: an evaluation names what stands before it."""
 
 CHUNK_BYTES = 4 * 1024 * 1024
 """How much of a file is read at once; a longer line is still read whole."""
@@ -184,7 +187,7 @@ def _read(path: Path, kind: type[R]) -> R | None:
 def write_whole(path: Path, content: bytes) -> None:
     """Write a file so that it appears whole or not at all, also after a power cut."""
     aside = path.with_name(f".{path.name}.{os.getpid()}")
-    with aside.open("wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+    with open(aside, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())

@@ -13,16 +13,13 @@ from datetime import datetime
 from pydantic import ValidationError
 
 from quintain.errors import InvalidInput
-from quintain.jobs.directory import JobDirectory, read_lines
+from quintain.jobs.directory import OUTPUT_KINDS, JobDirectory, read_lines
 from quintain.records.agent import Agent
 from quintain.records.evaluation import Evaluation
 from quintain.records.job import Envelope, JobEvent
 from quintain.records.record import explain
 from quintain.records.trajectory import Trajectory
 from quintain.store.store import Store
-
-OUTPUT_KINDS = ("trajectory", "agent", "evaluation")
-"""In the order in which they are stored: an evaluation names what stands before it."""
 
 
 def ingest(store: Store, job_id: str, directory: JobDirectory, now: datetime) -> bool:

@@ -49,9 +49,12 @@ def dispatch(store: Store, options: JobOptions, clock: Callable[[], datetime]) -
     """Start queued jobs while slots are free; returns their ids."""
     started = set()
     for job in store.jobs.startable(options.slots, options.light_kinds):
-        lock = processes.try_lock(JobDirectory(options.jobs_dir / job.id).lock)
-        if lock is not None and start_attempt(store, options, job, lock, job.attempt + 1, clock):
-            started.add(job.id)
+        try:
+            lock = processes.try_lock(JobDirectory(options.jobs_dir / job.id).lock)
+            if lock is not None and start_attempt(store, options, job, lock, job.attempt + 1, clock):
+                started.add(job.id)
+        except Exception:  # one broken directory may not stop the others
+            logger.exception("job %s could not be started", job.id)
     return started
 
 
@@ -63,21 +66,21 @@ def _tend(store: Store, options: JobOptions, job: Job, clock: Callable[[], datet
             directory.request_cancel()  # again: who asked may have died before this
         return ingest(store, job.id, directory, clock())
     try:
+        # Without this record whoever started the attempt died before its shim ran: it is still to come.
         shim = directory.shim()
-        if shim is None or shim.attempt != job.attempt:  # whoever started this attempt died before its shim ran
-            attempt = job.attempt
-        else:
-            ingest(store, job.id, directory, clock())
-            verdict = _judge(store, job, directory, clock())
-            job = store.jobs.get(job.id)
-            attempt = job.attempt + 1
-            final = _conclude(job, verdict, options)
-            if final.status is not None:
-                return store.jobs.finish(
-                    job.id, job.attempt, final.status, clock(), error=final.error, result=final.result
-                )
-            if directory.exit(job.attempt) is None:
-                processes.kill_leftovers(job.id)
+        begun = shim is not None and shim.attempt == job.attempt
+        if begun and directory.exit(job.attempt) is None:
+            processes.kill_leftovers(job.id)
+        ingest(store, job.id, directory, clock())
+        job = store.jobs.get(job.id)
+        verdict = _judge(store, job, directory, clock())
+        if begun:
+            verdict = _conclude(job, verdict, options)
+        if verdict.status is not None:
+            return store.jobs.finish(
+                job.id, job.attempt, verdict.status, clock(), error=verdict.error, result=verdict.result
+            )
+        attempt = job.attempt + begun
         given, lock = lock, None
         return start_attempt(store, options, job, given, attempt, clock)
     finally:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -17,6 +17,9 @@ from quintain.records.job import Job, JobSpec, JobStatus
 from quintain.store.store import Store
 
 __all__ = ["JobOptions", "JobRunner", "Started"]
+
+
+Duty = Callable[[Store, JobOptions, Callable[[], datetime]], set[str]]
 
 
 class Started(NamedTuple):
@@ -97,7 +100,7 @@ class JobRunner:
         Returns:
             The ids of the jobs that changed.
         """
-        return self._elected(wait_s, reconciler.dispatch, reconciler.tend_all, reconciler.dispatch)
+        return self._elected((reconciler.dispatch, reconciler.tend_all, reconciler.dispatch), wait_s=wait_s)
 
     def log_tail(self, job_id: str, lines: int = 50) -> str:
         """The last lines that a job's worker wrote."""
@@ -113,20 +116,18 @@ class JobRunner:
     def _set_going(self, job: Job) -> Job:
         """Start a queued job at once where a slot is free; a full pass only where it still waits."""
         if job.status is JobStatus.QUEUED:
-            self._elected(0.1, reconciler.dispatch)
+            self._elected((reconciler.dispatch,), wait_s=0.1, insist=True)
             job = self._store.jobs.get(job.id)
         if job.status is JobStatus.QUEUED:
             self.reconcile()
             job = self._store.jobs.get(job.id)
         return job
 
-    def _elected(
-        self, wait_s: float, *duties: Callable[[Store, JobOptions, Callable[[], datetime]], set[str]]
-    ) -> set[str]:
-        """Carry out duties under the election lock.
+    def _elected(self, duties: Sequence[Duty], *, wait_s: float, insist: bool = False) -> set[str]:
+        """Carry out duties under the election lock; where another process holds it, `insist` leaves a note.
 
-        Who does not get the lock leaves a note, and whoever holds it looks for the note after letting go: so a job that is
-        inserted during another process's pass is started by that process.
+        Whoever holds the lock looks for the note after letting go, and then begins again: so a job that was inserted during
+        another process's pass is started, though the one that inserted it does not wait.
         """
         lock = self._options.jobs_dir / "reconcile.lock"
         note = self._options.jobs_dir / "reconcile.again"
@@ -137,6 +138,11 @@ class JobRunner:
                     note.unlink(missing_ok=True)
                     for duty in duties:
                         changed |= duty(self._store, self._options, self._clock)
-                else:
-                    note.touch()
-            ...
+            wait_s = 0.0
+            if chosen and not note.exists():
+                return changed
+            if not chosen:
+                if not insist:
+                    return changed
+                note.touch()
+                insist = False  # try once more: the holder may have looked just before the note

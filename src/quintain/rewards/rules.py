@@ -16,7 +16,7 @@ from itertools import pairwise
 from typing import Any
 
 from quintain.records.score import Component, Score
-from quintain.records.trajectory import Action, Step, Trajectory, text_of
+from quintain.records.trajectory import Action, Actor, Step, Trajectory, text_of
 
 
 class RulesScorer:
@@ -51,8 +51,8 @@ def _component(name: str, value: float | None, feedback: str) -> Component:
 def _format(trajectory: Trajectory) -> Component:
     known = {_tool_name(tool) for tool in trajectory.tools}
     steps = list(trajectory.agent_steps)
-    # The last word may be an answer in plain text; any other step without a call in a run with tools is a failed one.
-    if _is_answer(steps[-1]):
+    # The run's last word may be an answer in plain text; any other step without a call is one that failed to call.
+    if _ends_with_an_answer(trajectory):
         steps.pop()
     if not known and not any(step.actions for step in steps):
         return _component("format", None, "No tools and no calls: nothing to check.")
@@ -71,8 +71,9 @@ def _tool_name(tool: dict[str, Any]) -> str | None:
     return name if isinstance(name, str) else None
 
 
-def _is_answer(step: Step) -> bool:
-    return not step.actions and bool(text_of(step.message).strip())
+def _ends_with_an_answer(trajectory: Trajectory) -> bool:
+    last = trajectory.steps[-1]
+    return last.actor is Actor.AGENT and not last.actions and bool(text_of(last.message).strip())
 
 
 def _fault(step: Step, known: set[str | None]) -> str | None:

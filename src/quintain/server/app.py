@@ -51,7 +51,9 @@ QuintainServer = Server[Running]
 _Context = ServerRequestContext[Running]
 
 
-def create_server(settings: Settings, *, toolsets: Sequence[str] | None = None, read_only: bool = False) -> QuintainServer:
+def create_server(
+    settings: Settings, *, toolsets: Sequence[str] | None = None, read_only: bool = False
+) -> QuintainServer:
     """The server of this installation.
 
     Args:
@@ -77,7 +79,9 @@ def build_server(
 ) -> QuintainServer:
     """A server for a catalog of tools, on services that are opened once it runs."""
     # Standard output belongs to the protocol: whatever is logged goes to stderr, plain.
-    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
     bindings = {spec.name: bind(spec) for spec in select(catalog, toolsets=toolsets, read_only=read_only)}
     specs = resources.resource_specs(catalog)
     bus = InMemorySubscriptionBus()
@@ -124,7 +128,7 @@ async def _list_resources(
         services = await ctx.lifespan_context.services()
         jobs = await anyio.to_thread.run_sync(resources.newest_jobs, services)
     except QuintainError as error:
-        # The guides stay readable while the database is not.
+        # What does not need the database stays listed while it cannot be opened.
         logger.warning("jobs are left out of the list of resources: %s", error)
         jobs = []
     return ListResourcesResult(resources=[*resources.fixed(specs), *jobs])
@@ -158,7 +162,9 @@ async def _get_prompt(ctx: _Context, params: GetPromptRequestParams) -> GetPromp
         raise MCPError(INVALID_PARAMS, f"[not_found] there is no prompt {params.name!r}; valid: {', '.join(PROMPTS)}")
     for argument in spec.listing.arguments or ():
         if argument.required and not given.get(argument.name):
-            raise MCPError(INVALID_PARAMS, f"[invalid_input] {params.name} needs `{argument.name}`: {argument.description}")
+            raise MCPError(
+                INVALID_PARAMS, f"[invalid_input] {params.name} needs `{argument.name}`: {argument.description}"
+            )
     text = TextContent(type="text", text=spec.render(given))
     return GetPromptResult(description=spec.listing.description, messages=[PromptMessage(role="user", content=text)])
 

@@ -75,7 +75,9 @@ def select(
     return tuple(sorted(chosen, key=lambda spec: spec.name))
 
 
-async def call(binding: Binding, given: Mapping[str, Any], services: Services, report: ReportProgress) -> CallToolResult:
+async def call(
+    binding: Binding, given: Mapping[str, Any], services: Services, report: ReportProgress
+) -> CallToolResult:
     """Check the arguments, run the tool in a worker thread, and put its answer in both channels of a result.
 
     A started function is never abandoned: when the client goes away, what it began to write is finished.

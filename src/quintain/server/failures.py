@@ -44,7 +44,9 @@ def unknown_tool(name: str, known: Collection[str]) -> NotFound:
     """A tool that this server does not have, or not with these switches."""
     close = difflib.get_close_matches(name, known, n=1)
     hint = f" (did you mean {close[0]!r}?)" if close else ""
-    return NotFound(f"there is no tool {name!r}{hint}; valid: {', '.join(sorted(known)) or 'none'}", code="unknown_tool")
+    return NotFound(
+        f"there is no tool {name!r}{hint}; valid: {', '.join(sorted(known)) or 'none'}", code="unknown_tool"
+    )
 
 
 def invalid_arguments(tool: str, error: ValidationError, schema: Mapping[str, Any]) -> InvalidInput:

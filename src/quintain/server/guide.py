@@ -87,7 +87,9 @@ def _prompt(name: str, title: str, description: str, arguments: list[PromptArgum
     return Prompt(name=name, title=title, description=description, arguments=arguments)
 
 
-_ENVIRONMENT = PromptArgument(name="environment", description="Environment id, such as quintain/inventory.", required=False)
+_ENVIRONMENT = PromptArgument(
+    name="environment", description="Environment id, such as quintain/inventory.", required=False
+)
 
 PROMPTS = {
     spec.listing.name: spec
@@ -97,7 +99,12 @@ PROMPTS = {
                 "train_end_to_end",
                 "Train an agent end to end",
                 "Baseline, data, training, evaluation and an honest comparison.",
-                [PromptArgument(name="model", description="Agent or model to train; default: starter.", required=False), _ENVIRONMENT],
+                [
+                    PromptArgument(
+                        name="model", description="Agent or model to train; default: starter.", required=False
+                    ),
+                    _ENVIRONMENT,
+                ],
             ),
             _train,
         ),
@@ -106,7 +113,10 @@ PROMPTS = {
                 "compare_agents",
                 "Compare agents",
                 "Who is better, by how much, and is it more than chance.",
-                [PromptArgument(name="agents", description="Two or more agents, by comma.", required=True), _ENVIRONMENT],
+                [
+                    PromptArgument(name="agents", description="Two or more agents, by comma.", required=True),
+                    _ENVIRONMENT,
+                ],
             ),
             _compare,
         ),

@@ -77,8 +77,15 @@ class LineCutter:
             self._parts = []
 
 
-def read_line(line: bytes | LongLine) -> JSONRPCMessage:
-    """The message of a line, or the error to answer it with."""
+@dataclass(frozen=True)
+class Refusal:
+    """A line that is not passed on, and the error to answer it with."""
+
+    answer: JSONRPCError
+
+
+def read_line(line: bytes | LongLine) -> JSONRPCMessage | Refusal:
+    """The message of a line, or why it is refused."""
     if isinstance(line, LongLine):
         return _refusal(
             line.head,
@@ -93,15 +100,19 @@ def read_line(line: bytes | LongLine) -> JSONRPCMessage:
         return _explain(line, error)
     if isinstance(message, JSONRPCNotification) and b'"id"' in line and "id" in json.loads(line):
         # The SDK takes a request whose id is of a wrong type for a notification and would never answer it.
-        return _error(None, INVALID_REQUEST, "[invalid_request] the id of a request must be a string or a whole number")
+        return _refuse(
+            None, INVALID_REQUEST, "[invalid_request] the id of a request must be a string or a whole number"
+        )
     return message
 
 
-def _explain(line: bytes, error: ValidationError) -> JSONRPCError:
+def _explain(line: bytes, error: ValidationError) -> Refusal:
     try:
         line.decode("utf-8")
     except UnicodeDecodeError as wrong:
-        text = f"[not_utf8] byte 0x{line[wrong.start]:02x} at offset {wrong.start} is not UTF-8; encode messages as UTF-8"
+        text = (
+            f"[not_utf8] byte 0x{line[wrong.start]:02x} at offset {wrong.start} is not UTF-8; encode messages as UTF-8"
+        )
         return _refusal(line, line, PARSE_ERROR, text)
     fault = error.errors(include_url=False, include_input=False)[0]
     if fault["type"] != "json_invalid":
@@ -119,12 +130,12 @@ def _explain(line: bytes, error: ValidationError) -> JSONRPCError:
     return _refusal(line, line, PARSE_ERROR, text)
 
 
-def _refusal(head: bytes, tail: bytes, code: int, text: str) -> JSONRPCError:
-    return _error(_request_id(head[:_KEPT_BYTES], tail[-_KEPT_BYTES:]), code, text)
+def _refusal(head: bytes, tail: bytes, code: int, text: str) -> Refusal:
+    return _refuse(_request_id(head[:_KEPT_BYTES], tail[-_KEPT_BYTES:]), code, text)
 
 
-def _error(request_id: RequestId | None, code: int, text: str) -> JSONRPCError:
-    return JSONRPCError(jsonrpc="2.0", id=request_id, error=ErrorData(code=code, message=text))
+def _refuse(request_id: RequestId | None, code: int, text: str) -> Refusal:
+    return Refusal(JSONRPCError(jsonrpc="2.0", id=request_id, error=ErrorData(code=code, message=text)))
 
 
 def _request_id(head: bytes, tail: bytes) -> RequestId | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mcp import UriTemplate
@@ -14,7 +15,7 @@ from quintain.records.filters import TrajectoryFilter
 from quintain.records.record import Record
 from quintain.server.guide import PIPELINE
 from quintain.server.texts import facts, scrub
-from quintain.tools.pictures import metric_curves
+from quintain.tools.jobs import job_log
 from quintain.tools.spec import ToolSpec
 
 if TYPE_CHECKING:
@@ -42,16 +43,12 @@ class ResourceSpec:
         return "_".join(part for part in path.split("/") if not part.startswith("{"))
 
 
-class Metrics(Record):
-    """`job://{id}/metrics`: every metric as steps and values."""
-
-    job_id: str
-    curves: dict[str, tuple[tuple[int, float], ...]]
-
-
 def resource_specs(catalog: Sequence[ToolSpec]) -> tuple[ResourceSpec, ...]:
     """All resources whose tool is in the catalog: what a tool shows is read with that tool's function."""
     tools = {spec.name: spec.function for spec in catalog}
+
+    def shown_by(tool: str, read: Callable[..., Record | str] | None = None, **arguments: Any) -> Any:
+        return (read or partial(tools[tool], **arguments)) if tool in tools else None
 
     def method_guide(services: Services, method: str) -> str:
         known = tools["list_library"](services, kind="methods", limit=200).items
@@ -60,15 +57,15 @@ def resource_specs(catalog: Sequence[ToolSpec]) -> tuple[ResourceSpec, ...]:
                 return _method_page(item)
         raise NotFound(f"there is no method {method!r}; valid: {', '.join(item['method'] for item in known)}")
 
-    families: tuple[tuple[str, str, str, Callable[..., Record | str] | None], ...] = (
-        ("job://{job_id}", "Job", _JSON, tools.get("get_job")),
-        ("job://{job_id}/metrics", "Curves of a job", _JSON, _metrics),
-        ("job://{job_id}/log{?tail}", "End of a job's log", _TEXT, _log),
-        ("trajectory://{trajectory_id}", "Trajectory", _JSON, tools.get("get_trajectory")),
-        ("dataset://{dataset_id}", "Dataset", _JSON, lambda services, dataset_id: services.store.datasets.get(dataset_id)),
-        ("agent://{agent_id}", "Agent", _JSON, lambda services, agent_id: services.store.agents.get(agent_id)),
+    families = (
+        ("job://{job_id}", "Job", _JSON, shown_by("get_job")),
+        ("job://{job_id}/metrics", "Job with its curves", _JSON, shown_by("get_job", detail="metrics")),
+        ("job://{job_id}/log{?tail}", "End of a job's log", _TEXT, shown_by("get_job", _log)),
+        ("trajectory://{trajectory_id}", "Trajectory", _JSON, shown_by("get_trajectory")),
+        ("dataset://{dataset_id}", "Dataset", _JSON, shown_by("list_library", _dataset)),
+        ("agent://{agent_id}", "Agent", _JSON, shown_by("list_library", _agent)),
         ("guide://pipeline", "From runs to a better agent", _MARKDOWN, lambda services: PIPELINE),
-        ("guide://methods/{method}", "Settings of a training method", _MARKDOWN, method_guide if "list_library" in tools else None),
+        ("guide://methods/{method}", "Settings of a method", _MARKDOWN, shown_by("list_library", method_guide)),
     )
     return tuple(ResourceSpec(uri, title, kind, read) for uri, title, kind, read in families if read is not None)
 
@@ -94,7 +91,10 @@ def fixed(specs: Iterable[ResourceSpec]) -> list[Resource]:
 def newest_jobs(services: Services) -> list[Resource]:
     """The newest jobs as concrete resources, for clients that do not know templates."""
     jobs = services.store.jobs.page(limit=_LISTED_JOBS).items
-    return [Resource(uri=f"job://{job.id}", name=job.id, title=f"Job {job.id} ({job.kind}, {job.status})", mime_type=_JSON) for job in jobs]
+    return [
+        Resource(uri=f"job://{job.id}", name=job.id, title=f"Job {job.id} ({job.kind}, {job.status})", mime_type=_JSON)
+        for job in jobs
+    ]
 
 
 def read(specs: Iterable[ResourceSpec], services: Services, uri: str) -> tuple[str, str]:
@@ -127,22 +127,32 @@ def complete(services: Services, argument: str, start: str) -> list[str]:
     return [value for value in values if value and value.startswith(start)][:_MAX_COMPLETIONS]
 
 
-def _metrics(services: Services, job_id: str) -> Metrics:
-    job = services.store.jobs.get(job_id)
-    curves = metric_curves(services.store.jobs.events(job.id, type="progress"))
-    return Metrics(job_id=job.id, curves={name: tuple(zip(*curve, strict=True)) for name, curve in curves.items()})
+def _dataset(services: Services, dataset_id: str) -> Record:
+    return services.store.datasets.get(dataset_id)
 
 
-def _log(services: Services, job_id: str, tail: str = "50") -> str:
-    job = services.store.jobs.get(job_id)
+def _agent(services: Services, agent_id: str) -> Record:
+    return services.store.agents.get(agent_id)
+
+
+def _log(services: Services, job_id: str, tail: str = "100") -> str:
     if not tail.isdecimal() or not 1 <= int(tail[:9]) <= _MAX_LOG_LINES:
         raise InvalidInput(f"tail is {tail[:40]!r}; it must be a number of lines, 1..{_MAX_LOG_LINES}")
-    return services.jobs.log_tail(job.id, int(tail[:9]))
+    return job_log(services, job_id, int(tail[:9]))
 
 
 def _method_page(method: Mapping[str, Any]) -> str:
-    lines = [f"# Method `{method['method']}`", "", str(method["summary"]), "", "Settings, passed as `hyperparameters`:", ""]
+    lines = [
+        f"# Method `{method['method']}`",
+        "",
+        str(method["summary"]),
+        "",
+        "Settings, passed as `hyperparameters`:",
+        "",
+    ]
     for name, schema in method["hyperparameters"].items():
-        bounds = ", ".join(f"{key} {schema[key]}" for key in ("default", "minimum", "exclusiveMinimum", "maximum") if key in schema)
+        bounds = ", ".join(
+            f"{key} {schema[key]}" for key in ("default", "minimum", "exclusiveMinimum", "maximum") if key in schema
+        )
         lines.append(f"- `{name}` ({bounds}): {schema.get('description', '')}".rstrip(": "))
     return "\n".join(lines)

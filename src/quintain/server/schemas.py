@@ -1,4 +1,7 @@
-"""JSON schemas of a tool, from the signature and the return type of its function."""
+"""JSON schemas of a tool, from its arguments and the return type of its function, as short as they can be.
+
+Every client sends all of them to its model at the start of every conversation.
+"""
 
 from __future__ import annotations
 
@@ -7,42 +10,75 @@ from typing import Any, get_type_hints
 
 from pydantic import BaseModel, TypeAdapter
 
+Schema = dict[str, Any]
+
 _NAMED = frozenset({"properties", "$defs"})
 """Keywords whose keys are names that we chose, not keywords: a property may be called `title`."""
 
-_LITERAL = frozenset({"default", "enum", "const"})
+_LITERAL = frozenset({"default", "enum", "const", "required"})
+
+_NOT_IN_RESULTS = frozenset(
+    {"title", "description", "default", "format", "pattern", "minLength", "maxLength", "minItems", "maxItems"}
+    | {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}
+)
 
 
-def input_schema(arguments: type[BaseModel]) -> dict[str, Any]:
-    """The schema of the arguments: descriptions and bounds stay, generated titles and null defaults go."""
-    schema: dict[str, Any] = _without(
-        arguments.model_json_schema(), lambda key, value: key == "title" or (key == "default" and value is None)
-    )
-    return schema
+def input_schema(arguments: type[BaseModel]) -> Schema:
+    """The schema of the arguments: descriptions and bounds stay, generated titles go.
+
+    An optional argument is shown without its null branch, which some hosts cannot read; null is accepted all the same.
+    """
+    return _rewritten(arguments.model_json_schema(), _shorter_argument)
 
 
-def output_schema(function: Callable[..., Any]) -> dict[str, Any]:
-    """The schema of the result, as short as it can be: shapes and types, no titles, descriptions or defaults.
+def output_schema(function: Callable[..., Any]) -> Schema:
+    """The schema of the result: shapes, types and choices, without titles, descriptions, defaults and bounds.
 
     Objects stay open, so that a client with a cached list of tools accepts the fields of a newer server.
     """
     annotation = get_type_hints(function, include_extras=True)["return"]
-    schema: dict[str, Any] = _without(
-        TypeAdapter(annotation).json_schema(mode="serialization"),
-        lambda key, value: key in {"title", "description", "default"} or (key == "additionalProperties" and value is False),
-    )
-    return schema
+    return _rewritten(TypeAdapter(annotation).json_schema(mode="serialization"), _shorter_result)
 
 
-def _without(schema: Any, drop: Callable[[str, Any], bool]) -> Any:
+def _rewritten(schema: Any, shorten: Callable[[Schema], Schema]) -> Any:
+    """Apply `shorten` to every schema in a schema, innermost first."""
     if isinstance(schema, list):
-        return [_without(item, drop) for item in schema]
+        return [_rewritten(item, shorten) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    kept: dict[str, Any] = {}
+    inner: Schema = {}
     for key, value in schema.items():
         if key in _NAMED:
-            kept[key] = {name: _without(inner, drop) for name, inner in value.items()}
-        elif not drop(key, value):
-            kept[key] = value if key in _LITERAL else _without(value, drop)
-    return kept
+            inner[key] = {name: _rewritten(part, shorten) for name, part in value.items()}
+        else:
+            inner[key] = value if key in _LITERAL else _rewritten(value, shorten)
+    return shorten(inner)
+
+
+def _shorter_argument(schema: Schema) -> Schema:
+    rest = {key: value for key, value in schema.items() if key != "title"}
+    if "default" in rest and rest["default"] is None:
+        del rest["default"]
+        branch = _not_null(rest)
+        if branch is not None:
+            del rest["anyOf"]
+            rest = {**branch, **rest}
+    return rest
+
+
+def _shorter_result(schema: Schema) -> Schema:
+    rest = {key: value for key, value in schema.items() if key not in _NOT_IN_RESULTS}
+    if rest.get("additionalProperties") is False:
+        del rest["additionalProperties"]
+    branch = _not_null(rest)
+    if branch is not None and set(branch) == {"type"}:
+        del rest["anyOf"]
+        rest = {"type": [branch["type"], "null"], **rest}
+    return rest
+
+
+def _not_null(schema: Schema) -> Schema | None:
+    """The one branch of `X | None` that is not null; None for any other schema."""
+    branches: list[Schema] = schema.get("anyOf", [])
+    others = [branch for branch in branches if branch.get("type") != "null"]
+    return others[0] if len(branches) == 2 and len(others) == 1 else None

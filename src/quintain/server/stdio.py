@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 
 import anyio
@@ -29,12 +29,12 @@ from mcp.types import (
     JSONRPCRequest,
     JSONRPCResponse,
 )
-from mcp_types import SERVER_INFO_META_KEY
+from mcp_types import PROTOCOL_VERSION_META_KEY, SERVER_INFO_META_KEY
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic_core import PydanticSerializationError
 
 from quintain.server.app import QuintainServer
-from quintain.server.lines import LineCutter, read_line
+from quintain.server.lines import LineCutter, LongLine, Refusal, read_line
 
 logger = logging.getLogger(__name__)
 
@@ -90,20 +90,75 @@ async def _deliver(
     outbound: MemoryObjectSendStream[SessionMessage],
 ) -> None:
     """Read the lines, answer what the SDK would not, and pass the rest on."""
-    cutter = LineCutter()
-    era_open = True
-
-    async def handle(message: JSONRPCMessage) -> None:
-        nonlocal era_open
-        answer: JSONRPCMessage | None = message if isinstance(message, JSONRPCError) and message.error.code in _REFUSED else None
-        if isinstance(message, JSONRPCRequest) and era_open:
-            answer = _discovery(server, message)
-            era_open = answer is not None
-        await (outbound.send(SessionMessage(answer)) if answer else inbound.send(SessionMessage(message)))
-
+    cutter, era_is_open = LineCutter(), True
     async with chunks, inbound, outbound:
-        async for chunk in chunks:
-            for line in cutter.feed(chunk):
-                await handle(read_line(line))
-        for line in cutter.finish():
-            await handle(read_line(line))
+        async for line in _lines(cutter, chunks):
+            message = read_line(line)
+            answer: JSONRPCMessage | None = None
+            if isinstance(message, Refusal):
+                answer = message.answer
+            elif era_is_open and isinstance(message, JSONRPCRequest):
+                answer = _discovery(server, message)
+                era_is_open = answer is not None
+            if answer is not None:
+                await outbound.send(SessionMessage(answer))
+            elif not isinstance(message, Refusal):
+                await inbound.send(SessionMessage(message))
+
+
+async def _lines(cutter: LineCutter, chunks: MemoryObjectReceiveStream[bytes]) -> AsyncIterator[bytes | LongLine]:
+    async for chunk in chunks:
+        for line in cutter.feed(chunk):
+            yield line
+    for line in cutter.finish():
+        yield line
+
+
+def _discovery(server: QuintainServer, request: JSONRPCRequest) -> JSONRPCMessage | None:
+    """The answer to a `server/discover` that opens a connection; None for any other request, which decides the era."""
+    params = request.params or {}
+    if request.method != "server/discover" or PROTOCOL_VERSION_META_KEY not in (params.get("_meta") or {}):
+        return None
+    route = classify_inbound_request({"method": request.method, "params": params})
+    if isinstance(route, InboundLadderRejection):
+        error = ErrorData(code=route.code, message=route.message, data=route.data)
+        return JSONRPCError(jsonrpc="2.0", id=request.id, error=error)
+    found = DiscoverResult(
+        supported_versions=list(MODERN_PROTOCOL_VERSIONS),
+        capabilities=server.get_capabilities(protocol_version=route.protocol_version),
+        instructions=server.instructions,
+    )
+    result = found.model_dump(by_alias=True, mode="json", exclude_none=True)
+    result |= {"resultType": "complete", "_meta": {SERVER_INFO_META_KEY: server.server_info_stamp}}
+    return JSONRPCResponse(jsonrpc="2.0", id=request.id, result=result)
+
+
+async def _write(outbound: MemoryObjectReceiveStream[SessionMessage], sink: int, everything: anyio.CancelScope) -> None:
+    """Write the answers; when the client no longer reads them, end the server."""
+    async with outbound:
+        async for item in outbound:
+            try:
+                await anyio.to_thread.run_sync(_write_all, sink, _encode(item.message))
+            except OSError:
+                everything.cancel()
+                return
+
+
+def _encode(message: JSONRPCMessage) -> bytes:
+    try:
+        text = message.model_dump_json(by_alias=True, exclude_unset=True)
+    except PydanticSerializationError:
+        logger.exception("an answer cannot be written as JSON")
+        error = ErrorData(
+            code=INTERNAL_ERROR, message="[internal] the answer cannot be written as JSON; the server's log has more"
+        )
+        text = JSONRPCError(jsonrpc="2.0", id=getattr(message, "id", None), error=error).model_dump_json(
+            exclude_unset=True
+        )
+    return text.encode("utf-8") + b"\n"
+
+
+def _write_all(sink: int, line: bytes) -> None:
+    rest = memoryview(line)
+    while rest:
+        rest = rest[os.write(sink, rest) :]

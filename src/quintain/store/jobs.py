@@ -77,7 +77,9 @@ class Jobs:
     def unfinished(self) -> list[Job]:
         """Queued and running jobs, oldest first."""
         with reading(self._engine) as connection:
-            return self._read(connection, connection.execute(select(jobs).where(_UNFINISHED).order_by(jobs.c.seq)).all())
+            return self._read(
+                connection, connection.execute(select(jobs).where(_UNFINISHED).order_by(jobs.c.seq)).all()
+            )
 
     def running(self) -> list[Job]:
         """Running jobs, oldest first."""
@@ -187,7 +189,14 @@ class Jobs:
         return dict(json.loads(stored or "{}"))
 
     def ingest(
-        self, job_id: str, file: str, span: tuple[int, int], now: datetime, *, events: Sequence[JobEvent] = (), warnings: Sequence[str] = ()
+        self,
+        job_id: str,
+        file: str,
+        span: tuple[int, int],
+        now: datetime,
+        *,
+        events: Sequence[JobEvent] = (),
+        warnings: Sequence[str] = (),
     ) -> bool:
         """Note that bytes `span` (from, to) of a file are in the store, with the events that they hold.
 

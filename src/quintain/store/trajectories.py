@@ -220,7 +220,7 @@ class _Addition:
         found = select(table.c.identity, table.c.id).where(
             table.c.identity.in_([row.columns["identity"] for row in rows])
         )
-        return dict(self.connection.execute(found).tuples().all())
+        return {row.identity: row.id for row in self.connection.execute(found)}
 
     def _same_session(self, row: _Prepared) -> str | None:
         """The id of the stored row that this one grew from (it is overwritten) or is the beginning of; else None."""

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import uuid
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
 from quintain.errors import InvalidInput
 from quintain.formats.sft import ExportOptions, read_rows, write_sft
+from quintain.records.dataset import SplitName
 from quintain.records.filters import TrajectoryFilter
+from quintain.records.trajectory import OutcomeStatus
 from quintain.rewards.registry import scorer as find_scorer
 from quintain.tools.results import ExportResult
 from quintain.tools.selection import select
 from quintain.tools.services import Services
+
+_SPLITS: tuple[SplitName, ...] = get_args(SplitName)
 
 
 def export_dataset(
@@ -58,17 +62,14 @@ def export_dataset(
         seed=seed,
         validation_share=validation_share,
         include_held_out=include_held_out,
-        outcomes=tuple(outcomes) if outcomes else None,
+        outcomes=frozenset(map(OutcomeStatus, outcomes)) if outcomes else None,
         min_score=min_score,
+        scores=_stored_scores(services, scorer, runs) if scorer is not None else None,
         created_at=services.clock(),
     )
-    scores = None
-    if scorer is not None:
-        latest = services.store.scores.latest(find_scorer(scorer).name, runs)
-        scores = {run: score.value for run, score in latest.items()}
     folder = services.settings.datasets_dir / options.dataset_id
-    dataset = write_sft(services.store.trajectories.iterate(ids=runs), folder, options, scores=scores)
-    members = [row.trajectory.id for split in dataset.splits for row in read_rows(folder, split) if row.trajectory.id]
+    dataset = write_sft(services.store.trajectories.iterate(ids=runs), folder, options)
+    members = [row.trajectory.id for split in _SPLITS for row in read_rows(folder, split) if row.trajectory.id]
     stored = services.store.datasets.add(dataset, members, services.clock())
     return ExportResult(
         dataset_id=stored.id,
@@ -79,3 +80,8 @@ def export_dataset(
         resource_uri=f"dataset://{stored.id}",
         next_step=f"Train on it: start_training(method='sft', model=..., dataset_id={stored.id!r}, name=...).",
     )
+
+
+def _stored_scores(services: Services, scorer: str | dict[str, float], runs: list[str]) -> dict[str, float]:
+    latest = services.store.scores.latest(find_scorer(scorer).name, runs)
+    return {run: score.value for run, score in latest.items() if score.value is not None}

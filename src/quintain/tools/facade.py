@@ -187,9 +187,11 @@ class RLTrainingTool:
 
     def _sampled(self, dataset: str, max_samples: int | None, seed: int) -> str:
         """The dataset, or a new one of its first `max_samples` runs in stored order."""
+        if max_samples is None:
+            return dataset
         services = self._open()
         found = services.store.datasets.get(dataset)
-        if max_samples is None or max_samples >= found.rows:
+        if max_samples >= found.rows:
             return found.id
         members = services.store.datasets.members(found.id)[:max_samples]
         arguments = {

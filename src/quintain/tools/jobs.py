@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from pydantic import Field
 
-from quintain.records.job import TERMINAL, UNFINISHED, Job, JobEvent, JobSpec, JobStatus
+from quintain.records.job import TERMINAL, UNFINISHED, Job, JobSpec, JobStatus
 from quintain.tools.results import Curve, JobList, JobStarted, JobSummary, JobView
 from quintain.tools.services import Services
 
@@ -58,22 +58,19 @@ def job_log(services: Services, job_id: str, tail: int = 100) -> str:
     return services.jobs.log_tail(job_id, max(1, min(tail, 1000)))
 
 
-def metric_curves(events: Sequence[JobEvent]) -> dict[str, Curve]:
-    """Every metric over the steps; a step that a later attempt ran again counts once, as the later one had it."""
+def metric_curves(services: Services, job_id: str) -> dict[str, Curve]:
+    """Every metric of a job over its steps; a value that is not finite is left out."""
     points: dict[str, dict[int, float]] = defaultdict(dict)
-    for event in sorted(events, key=lambda event: (event.attempt, event.seq)):
+    for event in services.store.jobs.progress(job_id):
         for name, value in (event.metrics or {}).items():
             if value is not None and event.step is not None:
                 points[name][event.step] = value
-    return {
-        name: Curve(steps=tuple(sorted(values)), values=tuple(values[step] for step in sorted(values)))
-        for name, values in points.items()
-    }
+    return {name: Curve(steps=tuple(values), values=tuple(values.values())) for name, values in points.items()}
 
 
 def _detailed(services: Services, view: JobView, detail: str | None) -> JobView:
     if detail == "metrics":
-        curves = metric_curves(services.store.jobs.events(view.job_id, type="progress"))
+        curves = metric_curves(services, view.job_id)
         return view.model_copy(update={"curves": {name: _thinned(curve) for name, curve in curves.items()}})
     if detail == "log":
         return view.model_copy(update={"log": job_log(services, view.job_id)})

@@ -31,7 +31,7 @@ def plot_job(
 ) -> Picture:
     """Draw the curves of a job (loss, success rate, ...) as a picture, with a text version for clients without pictures."""
     job = services.store.jobs.get(job_id)
-    curves = metric_curves(services.store.jobs.events(job_id, type="progress"))
+    curves = metric_curves(services, job_id)
     available = [name for name in (*_CURVES, *sorted(curves)) if name in curves]
     chosen = list(dict.fromkeys(metrics or [name for name in available if name in _CURVES[:3]] or available[:1]))
     missing = [name for name in chosen if name not in curves]

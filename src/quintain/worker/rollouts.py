@@ -16,7 +16,7 @@ from quintain.evaluation.summary import summarize
 from quintain.records.evaluation import EpisodeResult
 from quintain.records.job import EvaluateSpec, JobResult, RolloutSpec, TrajectorySet
 from quintain.records.seams import Reporter
-from quintain.records.trajectory import AgentInfo
+from quintain.records.trajectory import AgentInfo, Trajectory
 
 _RESULT = "episode_result"
 """Key of `Trajectory.extra` under which an episode's result travels, so that a resumed job can read it back."""
@@ -78,7 +78,7 @@ def _metrics(results: list[EpisodeResult]) -> dict[str, float | None]:
     }
 
 
-def _carrying_result(episode: Episode) -> object:
+def _carrying_result(episode: Episode) -> Trajectory:
     extra = {**episode.trajectory.extra, _RESULT: episode.result.model_dump(mode="json", exclude_defaults=True)}
     return episode.trajectory.model_copy(update={"extra": extra})
 

@@ -42,7 +42,6 @@ NUMBERS = 100_000
 
 _LOOKALIKES = {"easy": 0, "medium": 1, "hard": 3}
 _CATEGORY_SIZE = {"easy": 3, "medium": 4, "hard": 5}
-_OTHERS = 4
 _ID = re.compile(rf"inventory/({'|'.join(SPLITS)})/({'|'.join(TYPES)})/({'|'.join(DIFFICULTIES)})/(\d{{5}})")
 
 
@@ -94,9 +93,7 @@ def build_case(key: TaskKey) -> Case:
         return _extreme(rng, key, hard)
     asked = pick_names(rng, key.split, 1 if key.type == "lookup" else 2)
     near = [name for target in asked for name in pick_lookalikes(rng, key.split, target, _LOOKALIKES[key.difficulty])]
-    # Two targets may have the same lookalike, and a target's lookalike may be the other target's.
-    shelved = list(dict.fromkeys([*asked, *near]))
-    items = fill_shelves(rng, key.split, shelved, _OTHERS)
+    items = fill_shelves(rng, key.split, asked, near)
     # Sums of prices need carrying over two digits: only the hard totals ask for them.
     field = rng.choice([f for f in FIELDS if f != "price" or key.type != "total" or hard])
     direction = rng.choice(["low", "high"]) if hard else "low"
@@ -115,7 +112,7 @@ def _extreme(rng: Random, key: TaskKey, hard: bool) -> Case:
     members: list[Name] = rng.sample(
         [name for name in NAMES[key.split] if name.category == category], _CATEGORY_SIZE[key.difficulty]
     )
-    items = fill_shelves(rng, key.split, members, _OTHERS)
+    items = fill_shelves(rng, key.split, members)
     field, direction = rng.choice(list(FIELDS)), rng.choice(["low", "high"]) if hard else "low"
     prompt = PROMPTS["extreme"].format(category=category, direction=direction, field=field)
     return Case(prompt, items, _first([item for item in items if item.name in members], field, direction))

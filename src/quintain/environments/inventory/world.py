@@ -27,6 +27,9 @@ ADJECTIVES = (
 FIELDS: dict[str, range] = {"price": range(10, 100), "stock": range(1, 21), "weight": range(1, 21)}
 """Field -> the values it can have."""
 
+OTHERS = 4
+"""Items of a warehouse that have nothing to do with the question."""
+
 SPLITS = ("train", "held_out")
 _NOUNS = tuple((noun, category) for category, nouns in CATEGORIES.items() for noun in nouns)
 
@@ -95,14 +98,15 @@ def pick_lookalikes(rng: Random, split: str, name: Name, n: int) -> list[Name]:
     return rng.sample(near, n)
 
 
-def fill_shelves(rng: Random, split: str, asked: Sequence[Name], n_others: int) -> tuple[Item, ...]:
-    """A warehouse with the asked items and others that share no word with them, in random order.
+def fill_shelves(rng: Random, split: str, asked: Sequence[Name], near: Sequence[Name] = ()) -> tuple[Item, ...]:
+    """A warehouse with the asked items, those near them, and `OTHERS` that no search for an asked one finds.
 
     No two items agree in the value of a field, so that every comparison has one answer.
     """
-    taken = frozenset().union(*(name.words for name in asked))
-    others = rng.sample([name for name in NAMES[split] if name.words.isdisjoint(taken)], n_others)
-    names = [*asked, *others]
+    # Two asked items may have the same lookalike, and one may be the lookalike of the other.
+    names = list(dict.fromkeys([*asked, *near]))
+    found = frozenset().union(*(name.words for name in asked))
+    names += rng.sample([n for n in NAMES[split] if n.words.isdisjoint(found) and n not in names], OTHERS)
     rng.shuffle(names)
     ids = rng.sample(
         [f"{letter}{number}" for letter in "ABCDEFGHJKLMNPRSTUVWXYZ" for number in range(10, 100)], len(names)

@@ -1,0 +1,296 @@
+"""Make `starter`, the embedded model: tokenizer, chat template and weights, from nothing but this file and the package.
+
+    python scripts/make_starter.py [--steps N] [--output FOLDER]
+
+About ten minutes on two CPU cores. With the same versions of torch, transformers and tokenizers on the same kind of CPU
+the files come out the same, byte for byte; `SHA256SUMS` says what is shipped.
+
+`starter` is pre-trained on demonstrations of uneven quality, as base models are: on most questions a hasty demonstrator
+outnumbers the expert. So the model can do every step of every task, yet greedily it imitates the haste, and
+success-filtered fine-tuning on its own episodes has something real to bring out. No held-out item takes part.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import math
+import os
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+
+import quintain
+from quintain.environments.inventory import Inventory
+from quintain.environments.inventory.expert import Expert
+from quintain.evaluation.episodes import EpisodePlan, EpisodeSettings, run_episodes
+from quintain.records.seams import Reply, Turn
+from quintain.records.seeds import stable_seed
+from quintain.records.trajectory import Action, AgentInfo, Trajectory, text_of
+from quintain.trainers.rendering import Renderer
+
+SEED = 20260
+VOCABULARY = 1536
+CONTEXT = 4096
+EPISODES = 12_000
+BATCH = 32
+PEAK_LEARNING_RATE = 3e-3
+
+CAREFUL = {"What": 0.8, "Which has": 0.4, "Which of": 0.4, "together": 0.35}
+"""Kind of question -> share of the demonstrations in which the expert goes on after the first search."""
+
+CHAT_TEMPLATE = """\
+{%- if messages and messages[0].role == 'system' %}{% set system = messages[0].content %}{% set rest = messages[1:] %}
+{%- else %}{% set system = '' %}{% set rest = messages %}{% endif %}
+{%- if system or tools %}{{ '<|im_start|>system\\n' + system }}
+{%- if tools %}{{ ('\\n\\n' if system else '') + '# Tools\\n<tools>' }}
+{%- for tool in tools %}{{ '\\n' + tool | tojson }}{% endfor %}
+{{- '\\n</tools>\\nCall a tool like this:\\n<tool_call>\\n{"name": tool, "arguments": object}\\n</tool_call>' }}
+{%- endif %}{{ '<|im_end|>\\n' }}{% endif %}
+{%- for message in rest %}{{ '<|im_start|>' + message.role + '\\n' + (message.content or '') }}
+{%- for call in message.tool_calls or [] %}{% set call = call.function or call %}
+{{- '\\n' if message.content or not loop.first }}{{ '<tool_call>\\n{"name": ' + call.name | tojson + ', "arguments": ' }}
+{{- call.arguments if call.arguments is string else call.arguments | tojson }}{{ '}\\n</tool_call>' }}
+{%- endfor %}{{ '<|im_end|>\\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}
+"""
+
+WORDS = """
+the of and to in is you that it he was for on are with as his they be at one have this from or had by hot but some what
+there we can out other were all your when up use how said an each she which do their time if will way about many then
+them would write like so these her long make thing see him two has look more day could go come did my no most who over
+know than call first people may down side been now find any new work part take get place made where after back little
+only round man year came show every good me give our under name very through just form much great think say help low
+line before turn cause same mean differ move right boy old too does tell sentence set three want air well also play
+small end put home read hand large spell add even land here must big high such follow act why ask men change went light
+kind off need house picture try us again animal point mother world near build self earth father head stand own page
+should country found answer school grow study still learn plant cover food sun four thought let keep eye never last
+"""
+TERMS = """
+name type description parameters properties required string number integer boolean array object items enum default title
+arguments function tool tools query path file content text message user system assistant result error value status id url
+search open read write edit run command shell list delete update create get set send fetch submit answer data date time
+limit offset page user_id email city country price amount currency unit language code output input token model key index
+true false null maximum minimum format pattern additionalProperties format schema json http https api request response
+weather order customer product account book flight hotel location latitude longitude temperature calendar event start end
+"""
+
+
+def generic_texts(rng: Random) -> Iterator[str]:
+    """Sentences, tool schemas and calls of made-up tools, so that other environments do not fall apart into bytes."""
+    words, terms = WORDS.split(), TERMS.split()
+    for _ in range(2500):
+        said = rng.choices(words, k=rng.randint(6, 14))
+        yield f"{' '.join(said).capitalize()}, {' '.join(rng.choices(words + terms, k=6))}."
+        name = "_".join(rng.choices(terms, k=rng.randint(1, 2)))
+        keys = rng.sample(terms, rng.randint(1, 3))
+        kinds = rng.choices(["string", "integer", "number", "boolean"], k=len(keys))
+        properties = {
+            key: {"type": kind, "description": " ".join(rng.choices(words + terms, k=4)).capitalize()}
+            for key, kind in zip(keys, kinds, strict=True)
+        }
+        parameters = {"type": "object", "properties": properties, "required": keys}
+        yield json.dumps({"type": "function", "function": {"name": name, "description": "", "parameters": parameters}})
+        yield json.dumps(
+            {"name": name, "arguments": {key: rng.choice(words) for key in keys}}, indent=rng.choice([None, 2])
+        )
+
+
+class Demonstrator:
+    """The expert, who after the first search often gives way to haste; which questions are rushed is in `CAREFUL`."""
+
+    def __init__(self, seed: int) -> None:
+        self._expert = Expert()
+        self._rng = Random(seed)
+        self._prompts: dict[str, str] = {}
+        self._hasty: dict[str, list[tuple[str, str, dict[str, Any]]]] = {}
+
+    def act(self, turns: Sequence[Turn]) -> list[Reply]:
+        """The next move of each episode."""
+        return [self._move(turn) for turn in turns]
+
+    def close(self, episode_id: str) -> None:
+        """Forget an episode."""
+        self._expert.close(episode_id)
+        self._prompts.pop(episode_id, None)
+
+    def _move(self, turn: Turn) -> Reply:
+        told = text_of(turn.messages[-1].content)
+        prompt = self._prompts.get(turn.episode_id)
+        if prompt is None:
+            self._prompts[turn.episode_id] = told
+            return self._expert.act([turn])[0]
+        if prompt and self._rng.random() >= next(share for kind, share in reversed(CAREFUL.items()) if kind in prompt):
+            self._prompts[turn.episode_id] = ""
+            item_id, name = told.splitlines()[0].split(" ", 1)
+            if "together" in prompt or "Which has" in prompt:
+                return _reply("Good enough.", "submit", {"answer": item_id})
+            if "Which of" in prompt:
+                return _reply("The first will do.", "submit", {"answer": name})
+            return _reply("Good enough.", "submit", {"answer": name})
+        self._prompts[turn.episode_id] = ""
+        return self._expert.act([turn])[0]
+
+
+def _reply(thought: str, tool: str, args: dict[str, Any]) -> Reply:
+    return Reply(text=thought, thought=thought, actions=(Action(tool=tool, args=args),))
+
+
+def demonstrations(n: int) -> list[Trajectory]:
+    """Episodes of the demonstrator on training tasks."""
+    source = Inventory()
+    plans = [EpisodePlan(task) for task in source.tasks("train", n, SEED)]
+    settings = EpisodeSettings(seed=SEED, max_turns=None, concurrency=256, agent=AgentInfo(name="demonstrator"))
+    demonstrator = Demonstrator(stable_seed("demonstrator", SEED))
+    return [episode.trajectory for episode in run_episodes(source, demonstrator, plans, settings)]
+
+
+def make_tokenizer(texts: Iterator[str]) -> PreTrainedTokenizerFast:
+    """Byte-level BPE with single digits, and the chat template."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+    trainer = trainers.BpeTrainer(
+        vocab_size=VOCABULARY - 2,
+        special_tokens=special,
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.add_tokens(["<tool_call>", "</tool_call>"])
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        eos_token="<|im_end|>",
+        pad_token="<|endoftext|>",
+        chat_template=CHAT_TEMPLATE,
+        model_max_length=CONTEXT,
+        clean_up_tokenization_spaces=False,
+    )
+
+
+def tokenizer_texts(trajectories: Sequence[Trajectory]) -> Iterator[str]:
+    """What the tokenizer is fit for: the episodes' texts, and generic ones."""
+    for trajectory in trajectories[:2000]:
+        for step in trajectory.steps:
+            yield text_of(step.message)
+            yield step.thought or ""
+            yield from (json.dumps({"name": a.tool, "arguments": a.args}) for a in step.actions)
+            yield from (text_of(o.content) for o in step.observations)
+    for _ in range(200):
+        yield "\n".join(json.dumps(tool) for tool in trajectories[0].tools)
+    yield from generic_texts(Random(SEED))
+
+
+def make_model(vocabulary: int, tokenizer: PreTrainedTokenizerFast) -> Qwen3ForCausalLM:
+    """The untrained network."""
+    config = Qwen3Config(
+        vocab_size=vocabulary,
+        hidden_size=128,
+        intermediate_size=384,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=32,
+        max_position_embeddings=CONTEXT,
+        rope_parameters={"rope_type": "default", "rope_theta": 10_000.0},
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    return Qwen3ForCausalLM(config)
+
+
+def pretrain(model: Qwen3ForCausalLM, rows: list[tuple[list[int], list[bool]]], steps: int, pad: int) -> None:
+    """Next-token training on what the demonstrators wrote.
+
+    All rows begin with the same system turn: it runs through the network once a step, and its keys and values are
+    shared by the batch.
+    """
+    shared = next(i for i, column in enumerate(zip(*(ids for ids, _ in rows), strict=False)) if len(set(column)) > 1)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.0, betas=(0.9, 0.95), weight_decay=0.01)
+    rng, began = Random(SEED), time.monotonic()
+    opening = torch.tensor([rows[0][0][:shared]])
+    order: list[int] = []
+    for step in range(steps):
+        if len(order) < BATCH:
+            order = rng.sample(range(len(rows)), len(rows))
+        batch = [rows[order.pop()] for _ in range(BATCH)]
+        width = max(len(ids) for ids, _ in batch) - shared
+        ids = torch.full((BATCH, width), pad)
+        supervised = torch.zeros((BATCH, width), dtype=torch.bool)
+        for i, (row, mask) in enumerate(batch):
+            ids[i, : len(row) - shared] = torch.tensor(row[shared:])
+            supervised[i, : len(row) - shared] = torch.tensor(mask[shared:])
+        rate = PEAK_LEARNING_RATE * min((step + 1) / 50, 0.55 + 0.45 * math.cos(math.pi * step / steps))
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+        cache = model.model(opening, use_cache=True).past_key_values
+        cache.batch_repeat_interleave(BATCH)
+        hidden = model.model(ids, past_key_values=cache).last_hidden_state[:, :-1]
+        loss = F.cross_entropy(model.lm_head(hidden[supervised[:, 1:]]), ids[:, 1:][supervised[:, 1:]])
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        if (step + 1) % 50 == 0:
+            print(f"step {step + 1}/{steps}  loss {loss.item():.4f}  {time.monotonic() - began:.0f} s", flush=True)
+
+
+def save(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
+    """Write all files beside each other and move them into place one by one; the sums come last."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
+        made = Path(temporary)
+        model.half().save_pretrained(made)
+        tokenizer.save_pretrained(made)
+        config = json.loads((made / "config.json").read_text(encoding="utf-8"))
+        config["dtype"] = "float32"  # stored in half precision, run in single: CPUs are slow in half
+        (made / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+        names = sorted(path.name for path in made.iterdir())
+        sums = [f"{hashlib.sha256((made / name).read_bytes()).hexdigest()}  {name}\n" for name in names]
+        (made / "SHA256SUMS").write_text("".join(sums), encoding="utf-8")
+        for name in [*names, "SHA256SUMS"]:
+            os.replace(made / name, folder / name)
+
+
+def main() -> None:
+    """Make the starter."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--steps", type=int, default=1200)
+    parser.add_argument("--episodes", type=int, default=EPISODES)
+    parser.add_argument("--output", type=Path, default=Path(quintain.__file__).parent / "starter")
+    options = parser.parse_args()
+    torch.manual_seed(SEED)
+    trajectories = demonstrations(options.episodes)
+    tokenizer = make_tokenizer(tokenizer_texts(trajectories))
+    renderer = Renderer.of(tokenizer, "tools")
+    rows = [
+        (row.token_ids, row.supervised) for trajectory in trajectories for row in renderer.rows(trajectory, CONTEXT)
+    ]
+    model = make_model(len(tokenizer), tokenizer)
+    lengths = sorted(len(ids) for ids, _ in rows)
+    print(
+        f"{len(rows)} rows of {lengths[0]}..{lengths[len(rows) // 2]}..{lengths[-1]} tokens, vocabulary {len(tokenizer)}, "
+        f"{sum(p.numel() for p in model.parameters()):,} weights",
+        flush=True,
+    )
+    pretrain(model, rows, options.steps, tokenizer.pad_token_id)
+    save(model, tokenizer, options.output)
+
+
+if __name__ == "__main__":
+    main()

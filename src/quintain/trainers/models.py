@@ -1,0 +1,246 @@
+"""Models on disk to models in memory and back: safetensors only, no remote code, no silent gaps."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from huggingface_hub import snapshot_download
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+from safetensors import SafetensorError
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+import quintain
+from quintain.errors import InvalidInput, NotFound, Unavailable
+from quintain.records.agent import ModelRef
+from quintain.records.training import LoraConfig
+
+_HUB_FILES = ("*.safetensors", "*.json", "*.jinja", "*.model", "*.txt")
+"""What is fetched of a Hub model: weights, configuration and tokenizer; no pickles, no code."""
+
+_UNKNOWN_CONTEXT = 4096
+"""Context of a model whose configuration states none."""
+
+
+class LoadedModel(NamedTuple):
+    """A model on its device, its tokenizer and how many tokens its context holds."""
+
+    model: Any
+    tokenizer: Any
+    context_tokens: int
+
+
+def load_model(ref: ModelRef, *, lora: LoraConfig | None = None, train: bool = False) -> LoadedModel:
+    """Load a model and its tokenizer.
+
+    Weights are float32 on the CPU whatever the file holds, and bfloat16 on CUDA unless all of them are trained.
+
+    Args:
+        ref: Where the weights are.
+        lora: Put adapters on the linear layers and freeze the rest; an adapter that `ref` names is trained on.
+        train: Prepare for training. Without it an adapter is merged into the weights, which makes decoding faster.
+
+    Raises:
+        NotFound: there is no such folder or Hub model.
+        InvalidInput: the files are damaged, incomplete or do not belong together.
+    """
+    folder = _folder(ref)
+    device = pick_device()
+    dtype = torch.bfloat16 if device.type == "cuda" and not (train and lora is None) else torch.float32
+    tokenizer = _load_tokenizer(folder)
+    model = _load_weights(folder, dtype)
+    if len(tokenizer) > (rows := model.get_input_embeddings().weight.shape[0]):
+        raise InvalidInput(
+            f"the tokenizer in {folder} has {len(tokenizer)} tokens, the model only {rows} embeddings; they do not "
+            "belong together: copy the tokenizer files from the model's own folder",
+            code="model_mismatch",
+        )
+    if ref.adapter:
+        model = _with_adapter(model, Path(ref.adapter), lora, train=train)
+    elif lora is not None and train:
+        model = _with_new_adapter(model, lora)
+    model.to(device)
+    model.train(train)
+    return LoadedModel(model, tokenizer, _context_tokens(model, tokenizer))
+
+
+def save_model(model: Any, tokenizer: Any, destination: Path) -> None:
+    """Write a model (or its adapter alone) with tokenizer and chat template; the folder appears whole or not at all."""
+    aside = destination.with_name(f".{destination.name}.partial")
+    shutil.rmtree(aside, ignore_errors=True)
+    aside.mkdir(parents=True)
+    if is_adapter(model):
+        model.save_pretrained(aside, save_embedding_layers=False)
+    else:
+        model.save_pretrained(aside)
+    tokenizer.save_pretrained(aside)
+    publish(aside, destination)
+
+
+def publish(aside: Path, destination: Path) -> None:
+    """Make a finished folder durable and give it its name; a folder of that name from an earlier attempt gives way."""
+    for path in (p for p in aside.rglob("*") if p.is_file()):
+        _sync(path)
+    _sync(aside)
+    old = destination.with_name(f".{destination.name}.old")
+    shutil.rmtree(old, ignore_errors=True)
+    if destination.exists():
+        os.replace(destination, old)
+    os.replace(aside, destination)
+    _sync(destination.parent)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def is_adapter(model: Any) -> bool:
+    """Is it a base model with trainable adapters on top?"""
+    return hasattr(model, "peft_config")
+
+
+def decoder_and_head(model: Any) -> tuple[Any, Any]:
+    """The part that maps ids to hidden states, and the one that maps hidden states to logits."""
+    whole = model.get_base_model() if is_adapter(model) else model
+    return whole.get_decoder(), whole.get_output_embeddings()
+
+
+def pick_device() -> torch.device:
+    """CUDA where there is one, else Apple's MPS, else the CPU."""
+    if torch.cuda.is_available():
+        return torch.device("cuda")
+    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+
+
+def _folder(ref: ModelRef) -> Path:
+    if ref.source == "hub":
+        return _hub_folder(ref)
+    # `/` keeps an absolute path as it is: only the starter's is relative to the package.
+    folder = Path(quintain.__file__).parent / ref.path if ref.source == "starter" else Path(ref.path)
+    if not folder.is_dir():
+        raise NotFound(f"no model folder at {folder}; give the folder that holds config.json and *.safetensors")
+    if not (folder / "config.json").is_file():
+        raise InvalidInput(f"{folder} has no config.json, so it is not a model folder", code="model_incomplete")
+    if not any(folder.glob("*.safetensors")):
+        raise InvalidInput(
+            f"{folder} has no *.safetensors file; other weight formats can run code and are not read: save the model "
+            "again with safetensors",
+            code="model_incomplete",
+        )
+    return folder
+
+
+def _hub_folder(ref: ModelRef) -> Path:
+    """The local copy of a Hub model, fetched only where the cache has none."""
+    options: dict[str, Any] = {"revision": ref.revision, "allow_patterns": list(_HUB_FILES)}
+    try:
+        return Path(snapshot_download(ref.path, local_files_only=True, **options))
+    except HFValidationError as error:
+        raise InvalidInput(f"{ref.path!r} is not a Hub name such as 'Qwen/Qwen3-0.6B': {error}") from None
+    except LocalEntryNotFoundError:
+        pass
+    try:
+        return Path(snapshot_download(ref.path, **options))
+    except LocalEntryNotFoundError:
+        raise Unavailable(
+            f"the model {ref.path!r} is not on this machine and the Hub cannot be reached; connect, or download it "
+            "elsewhere and name its folder",
+            code="hub_unreachable",
+        ) from None
+    except (HfHubHTTPError, OSError) as error:
+        raise NotFound(f"the Hub has no model {ref.path!r} for us: {error}; check name, revision and access") from None
+
+
+def _load_tokenizer(folder: Path) -> Any:
+    try:
+        return AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+    except Exception as error:  # the tokenizers library raises bare Exception for a damaged file
+        raise InvalidInput(
+            f"the tokenizer in {folder} cannot be read ({_first_line(error)}); copy its files again from the original",
+            code="model_damaged",
+        ) from None
+
+
+def _load_weights(folder: Path, dtype: torch.dtype) -> Any:
+    try:
+        model, loading = AutoModelForCausalLM.from_pretrained(
+            folder,
+            dtype=dtype,
+            trust_remote_code=False,
+            use_safetensors=True,
+            local_files_only=True,
+            output_loading_info=True,
+        )
+    except (OSError, ValueError, RuntimeError, KeyError, TypeError, SafetensorError) as error:
+        raise InvalidInput(
+            f"the model in {folder} cannot be read ({_first_line(error)}); copy its files again from the original, "
+            "and use a causal language model that transformers knows without remote code",
+            code="model_damaged",
+        ) from None
+    # transformers fills gaps with random numbers; a model with gaps is not the model that was asked for.
+    if gaps := sorted(loading["missing_keys"]) + sorted(str(key) for key in loading["mismatched_keys"]):
+        raise InvalidInput(
+            f"the weights in {folder} do not fit its config.json: {len(gaps)} tensors are missing or of another shape, "
+            f"first {gaps[0]}; copy config.json and the weights from the same model",
+            code="model_mismatch",
+        )
+    return model
+
+
+def _with_adapter(model: Any, folder: Path, lora: LoraConfig | None, *, train: bool) -> Any:
+    if not (folder / "adapter_config.json").is_file():
+        raise NotFound(f"no adapter at {folder}; give the folder that holds adapter_config.json")
+    from peft import PeftModel  # takes seconds to import, and most runs have no adapter
+
+    try:
+        adapted = PeftModel.from_pretrained(model, str(folder), is_trainable=train and lora is not None)
+    except (OSError, ValueError, RuntimeError, KeyError, TypeError, SafetensorError) as error:
+        raise InvalidInput(
+            f"the adapter in {folder} does not fit its model ({_first_line(error)}); name the base model that it was "
+            "trained on",
+            code="model_mismatch",
+        ) from None
+    if not train or lora is None:
+        return adapted.merge_and_unload()
+    config = adapted.peft_config["default"]
+    if (config.r, config.lora_alpha) != (lora.rank, lora.alpha):
+        raise InvalidInput(
+            f"the agent's adapter has rank {config.r} and alpha {config.lora_alpha}, the config asks for rank "
+            f"{lora.rank} and alpha {lora.alpha}; give the adapter's own values, or lora=null to train all weights"
+        )
+    return adapted
+
+
+def _with_new_adapter(model: Any, lora: LoraConfig) -> Any:
+    from peft import LoraConfig as PeftLora
+    from peft import get_peft_model
+
+    targets = lora.targets if isinstance(lora.targets, str) else list(lora.targets)
+    settings = PeftLora(
+        r=lora.rank,
+        lora_alpha=lora.alpha,
+        lora_dropout=lora.dropout,
+        target_modules=targets,
+        task_type="CAUSAL_LM",
+    )
+    try:
+        return get_peft_model(model, settings)
+    except ValueError as error:
+        raise InvalidInput(f"lora.targets {lora.targets!r} does not fit the model: {_first_line(error)}") from None
+
+
+def _context_tokens(model: Any, tokenizer: Any) -> int:
+    stated = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    return int(stated or min(tokenizer.model_max_length, _UNKNOWN_CONTEXT))
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:300]
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,34 @@
+"""The kinds of job, and who carries them out; each is imported when a job needs it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from quintain.records.job import EvaluateSpec, JobResult, JobSpec, RolloutSpec, SelftestSpec, TrainSpec
+from quintain.records.seams import Reporter
+
+
+def run(spec: JobSpec, directory: Path, reporter: Reporter) -> JobResult:
+    """Carry out a job.
+
+    Args:
+        spec: What to do.
+        directory: The job's folder; what an earlier attempt left in `checkpoints/` and `outputs/` is continued.
+        reporter: Hears what happens, and says whether to stop.
+
+    Returns:
+        What the job made. A run that `reporter` told to stop, and that stopped early, returns nothing but a `report`.
+    """
+    match spec:
+        case SelftestSpec():
+            from quintain.worker import selftest
+
+            return selftest.run(spec, directory, reporter)
+        case TrainSpec():
+            from quintain.worker import training
+
+            return training.run(spec, directory, reporter)
+        case RolloutSpec() | EvaluateSpec():
+            from quintain.worker import rollouts
+
+            return rollouts.run(spec, directory, reporter)

@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint
+
+import pytest
+
+from quintain.environments import registry
+from quintain.errors import NotFound, Unavailable
+
+
+@pytest.fixture
+def announced(monkeypatch: pytest.MonkeyPatch):
+    """Lets a test announce entry points as an installed package would."""
+
+    def announce(*entries: tuple[str, str]) -> None:
+        found = [EntryPoint(name, value, registry.GROUP) for name, value in entries]
+        monkeypatch.setattr(registry, "entry_points", lambda group: found)
+        registry._entries.cache_clear()
+
+    yield announce
+    monkeypatch.undo()
+    registry._entries.cache_clear()
+
+
+def test_the_built_in_environment_is_known_without_any_entry_point(announced) -> None:
+    announced()
+    assert registry.environment_ids() == ["quintain/inventory"]
+    assert registry.task_source("quintain/inventory").id == "quintain/inventory"
+
+
+def test_an_unknown_environment_names_the_known_ones() -> None:
+    with pytest.raises(NotFound, match=r"'quintain/nope'.*quintain/inventory"):
+        registry.task_source("quintain/nope")
+
+
+def test_another_package_can_bring_an_environment_but_not_replace_a_built_in_one(announced) -> None:
+    announced(("acme/shop", "quintain.environments.inventory:Inventory"), ("quintain/inventory", "acme:Fake"))
+    assert registry.environment_ids() == ["acme/shop", "quintain/inventory"]
+    assert registry.task_source("acme/shop").version
+    assert type(registry.task_source("quintain/inventory")).__name__ == "Inventory"
+
+
+def test_a_package_that_cannot_be_imported_is_named_with_its_fault(announced) -> None:
+    announced(("acme/broken", "acme_that_is_not_installed:Shop"))
+    with pytest.raises(Unavailable, match=r"acme/broken.*acme_that_is_not_installed"):
+        registry.task_source("acme/broken")

@@ -1,0 +1,200 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from quintain.environments.inventory import Inventory
+from quintain.errors import InvalidInput
+from quintain.evaluation.comparison import compare
+from quintain.evaluation.suites import Suite, plan_suite
+from quintain.evaluation.summary import summarize
+from quintain.records.agent import Agent, ModelRef
+from quintain.records.evaluation import EpisodeResult, Evaluation
+from quintain.records.job import EvaluateSpec
+
+STATUS = {"1": "success", "0": "failure", "t": "truncated", "?": "unknown", "e": "error"}
+
+
+def evaluated(name: str, *repeats: str, suite: str = "suite", rewards: Sequence[float | None] = ()) -> Evaluation:
+    """An evaluation from outcomes written as text, one string a repeat, one character a task."""
+    spec = EvaluateSpec(
+        agent=Agent(id=f"agent:{name}@1", name=name, model=ModelRef(source="folder", path="/m")),
+        environment="test/env",
+        n_tasks=len(repeats[0]),
+        repeats=len(repeats),
+    )
+    results = [
+        EpisodeResult(
+            task_id=f"t{i}",
+            repeat=repeat,
+            status=STATUS[outcome],
+            reward=rewards[i] if rewards else {"1": 1.0, "0": 0.0}.get(outcome),
+            turns=i + 1,
+            task_type="even" if i % 2 == 0 else "odd",
+            difficulty="easy",
+            trajectory_id=f"traj-{name}-{i}-{repeat}",
+        )
+        for repeat, outcomes in enumerate(repeats)
+        for i, outcome in enumerate(outcomes)
+    ]
+    return summarize(spec, Suite((), suite), results, job_id=f"job-{name}")
+
+
+def test_a_summary_counts_verdicts_and_tells_the_rest_apart() -> None:
+    """1 1 0 t ? e: 2 of 4 with a verdict; rewards 1, 1, 0 and 0 for the truncated one; turns 1..5 without the error's."""
+    evaluation = evaluated("a", "110t?e")
+    assert (evaluation.id, evaluation.agent_id) == ("eval-a", "agent:a@1")
+    assert (evaluation.rate.successes, evaluation.rate.n, evaluation.rate.value) == (2, 4, 0.5)
+    assert (evaluation.n_unknown, evaluation.n_error) == (1, 1)
+    assert evaluation.mean_reward == 0.5
+    assert evaluation.mean_turns == 3.0
+    assert {kind: (rate.successes, rate.n) for kind, rate in evaluation.by_type.items()} == {
+        "even": (1, 2),
+        "odd": (1, 2),
+    }
+    assert list(evaluation.by_difficulty) == ["easy"]
+
+
+def test_a_summary_without_verdicts_has_no_rate() -> None:
+    evaluation = evaluated("a", "?e")
+    assert (evaluation.rate.value, evaluation.mean_reward) == (None, None)
+
+
+def test_two_agents_are_paired_by_task() -> None:
+    """a alone solved 1, b alone 7, both 1, none 12 of 21 (the table in test_statistics): p = 18/256."""
+    a = evaluated("a", "1" + "0" * 7 + "1" + "0" * 12)
+    b = evaluated("b", "0" + "1" * 7 + "1" + "0" * 12)
+    comparison = compare([a, b], ["a", "b"], "cmp-1", None)
+    pair = comparison.comparisons[0]
+    assert (pair.a, pair.b, pair.evaluation_a, pair.evaluation_b) == ("a", "b", "eval-a", "eval-b")
+    assert (pair.only_a, pair.only_b, pair.n_tasks, pair.n_excluded) == (1, 7, 21, 0)
+    assert pair.difference == pytest.approx(6 / 21)
+    assert (pair.ci_low, pair.ci_high) == pytest.approx((0.0256, 0.5069), abs=1e-4)
+    assert pair.p == pair.p_corrected == pytest.approx(18 / 256)
+    assert pair.p_method == "McNemar's exact test"
+    assert not pair.significant
+    assert [row.agent for row in comparison.leaderboard] == ["b", "a"]
+    assert (comparison.id, comparison.environment, comparison.suite_hash) == ("cmp-1", "test/env", "suite")
+
+
+def test_flips_name_the_trajectories_to_read() -> None:
+    comparison = compare([evaluated("a", "10e1"), evaluated("b", "0111")], ["old", "new"], "cmp-1", None)
+    assert [flip.model_dump() for flip in comparison.flips] == [
+        {
+            "task_id": "t0",
+            "solved_by": "old",
+            "failed_by": "new",
+            "trajectory_solved": "traj-a-0-0",
+            "trajectory_failed": "traj-b-0-0",
+        },
+        {
+            "task_id": "t1",
+            "solved_by": "new",
+            "failed_by": "old",
+            "trajectory_solved": "traj-b-1-0",
+            "trajectory_failed": "traj-a-1-0",
+        },
+    ]
+
+
+def test_pairs_without_two_verdicts_are_left_out_and_counted() -> None:
+    pair = compare([evaluated("a", "0?e00"), evaluated("b", "111?t")], ["a", "b"], "cmp-1", None).comparisons[0]
+    assert (pair.n_tasks, pair.n_excluded, pair.only_b) == (2, 3, 1)
+    assert pair.difference == pytest.approx(0.5)
+
+
+def test_repeats_are_clustered_by_task() -> None:
+    """Differences of successes over 2 repeats: 2, 1, 1, 0, -1. Of 2^4 sign patterns of the four that are not 0, those
+    with |sum| >= 3: (2,1,1,+-1) = 5, 3; (2,1,-1,1) and (2,-1,1,1) = 3; and their mirrors: 8 of 16.
+
+    Mean difference (2+1+1+0-1)/2/5 = 0.3.
+    """
+    a = evaluated("a", "00011", "00001")
+    b = evaluated("b", "11011", "10100")
+    pair = compare([a, b], ["a", "b"], "cmp-1", None).comparisons[0]
+    assert pair.difference == pytest.approx(0.3)
+    assert pair.p == pytest.approx(8 / 16)
+    assert (pair.only_a, pair.only_b, pair.n_tasks) == (1, 3, 5)
+    assert "task" in pair.p_method
+    assert pair.ci_low < 0.3 < pair.ci_high
+
+
+def test_repeats_that_always_agree_count_as_one_outcome_a_task() -> None:
+    """3 of 3 against 0 of 3, twice: the second repeat is no new evidence, so p stays 2/8 and the interval stays open."""
+    once = compare([evaluated("a", "000"), evaluated("b", "111")], ["a", "b"], "c", None).comparisons[0]
+    twice = compare([evaluated("a", "000", "000"), evaluated("b", "111", "111")], ["a", "b"], "c", None).comparisons[0]
+    assert once.p == twice.p == pytest.approx(0.25)
+    assert (once.ci_low, once.ci_high) == (twice.ci_low, twice.ci_high)
+    assert twice.ci_low < 1.0
+
+
+def test_a_task_with_a_missing_repeat_is_left_out() -> None:
+    pair = compare([evaluated("a", "01", "0e"), evaluated("b", "10", "10")], ["a", "b"], "c", None).comparisons[0]
+    assert (pair.n_tasks, pair.n_excluded) == (1, 1)
+
+
+def test_all_pairs_are_corrected_together() -> None:
+    """c beats a and b on 8 of 8 (p = 2/256 each), a and b are equal (p = 1); Holm: 3 * 2/256, 3 * 2/256, 1."""
+    evaluations = [evaluated("a", "0" * 8), evaluated("b", "0" * 8), evaluated("c", "1" * 8)]
+    comparison = compare(evaluations, ["a", "b", "c"], "c", None)
+    found = {(pair.a, pair.b): (pair.p_corrected, pair.significant) for pair in comparison.comparisons}
+    assert found[("a", "c")] == found[("b", "c")] == (pytest.approx(6 / 256), True)
+    assert found[("a", "b")] == (1.0, False)
+
+
+def test_the_leaderboard_goes_by_success_then_reward_and_shares_ranks() -> None:
+    evaluations = [
+        evaluated("low", "0001"),
+        evaluated("fair", "0011", rewards=[0.5, 0.0, 1.0, 1.0]),
+        evaluated("none", "????"),
+        evaluated("poor", "0011"),
+        evaluated("twin", "1100"),
+    ]
+    pairable = [e for e in evaluations if e.id != "eval-none"]
+    rows = compare(pairable, [e.id for e in pairable], "c", None).leaderboard
+    assert [(row.rank, row.agent) for row in rows] == [
+        (1, "eval-fair"),
+        (2, "eval-poor"),
+        (2, "eval-twin"),
+        (4, "eval-low"),
+    ]
+    with pytest.raises(InvalidInput, match=r"none of the 4 tasks of eval-low and eval-none"):
+        compare([evaluations[0], evaluations[2]], ["low", "none"], "c", None)
+
+
+def test_different_suites_are_refused_with_both_hashes_and_the_overlap() -> None:
+    a, b = evaluated("a", "0101", suite="aaaa"), evaluated("b", "010", suite="bbbb")
+    with pytest.raises(InvalidInput, match=r"suite aaaa \(4 tasks\).*suite bbbb \(3 tasks\).*share 3 tasks") as caught:
+        compare([a, b], ["a", "b"], "c", None)
+    assert caught.value.code == "different_suites"
+
+
+def test_too_few_or_unnamed_evaluations_are_refused() -> None:
+    a = evaluated("a", "01")
+    with pytest.raises(InvalidInput, match="at least 2 evaluations, got 1"):
+        compare([a], ["a"], "c", None)
+    with pytest.raises(InvalidInput, match="as many different names"):
+        compare([a, a], ["a", "a"], "c", None)
+
+
+def test_a_suite_hash_tells_tasks_and_repeats_apart() -> None:
+    def planned(**change: int | str) -> Suite:
+        return plan_suite(Inventory(), **{"split": "held_out", "n_tasks": 6, "repeats": 2, "seed": 0, **change})  # type: ignore[arg-type]
+
+    suite = planned()
+    assert suite.hash == planned().hash
+    assert (
+        len(
+            {
+                suite.hash,
+                planned(seed=1).hash,
+                planned(repeats=3).hash,
+                planned(n_tasks=7).hash,
+                planned(split="train").hash,
+            }
+        )
+        == 5
+    )
+    assert [plan.attempt for plan in suite.plans] == [0] * 6 + [1] * 6
+    assert [plan.task for plan in suite.plans[:6]] == [plan.task for plan in suite.plans[6:]]

@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+import math
+from itertools import product
+from random import Random
+
+import pytest
+from scipy.stats import binomtest, permutation_test, ttest_1samp
+
+from quintain.evaluation.statistics import (
+    clustered_difference,
+    holm,
+    mcnemar_exact,
+    newcombe_paired,
+    sign_flip_exact,
+    wilson,
+)
+
+
+@pytest.mark.parametrize("n", [1, 2, 17, 263])
+def test_wilson_equals_scipy(n: int) -> None:
+    for successes in range(0, n + 1, max(1, n // 7)):
+        expected = binomtest(successes, n).proportion_ci(method="wilson")
+        rate = wilson(successes, n)
+        assert (rate.ci_low, rate.ci_high) == pytest.approx((expected.low, expected.high), abs=1e-12)
+
+
+def test_wilson_agrees_with_newcombes_published_example() -> None:
+    """Newcombe 1998, Statistics in Medicine 17:857-872, table I, score method: 81 of 263 gives 0.2553 to 0.3662."""
+    rate = wilson(81, 263)
+    assert (round(rate.ci_low or 0, 4), round(rate.ci_high or 0, 4)) == (0.2553, 0.3662)
+
+
+def test_no_episode_gives_no_rate_and_the_edges_stay_in_bounds() -> None:
+    assert wilson(0, 0).model_dump() == {"successes": 0, "n": 0, "value": None, "ci_low": None, "ci_high": None}
+    assert wilson(0, 5).ci_low == 0.0
+    assert wilson(5, 5).ci_high == 1.0
+
+
+@pytest.mark.parametrize(
+    ("both", "more", "less", "neither", "low", "high"),
+    [
+        (36, 12, 2, 0, 0.0569, 0.3404),
+        (20, 12, 2, 16, 0.0562, 0.3292),
+        (18, 12, 2, 18, 0.0562, 0.3290),
+        (36, 14, 0, 0, 0.1528, 0.4167),
+        (35, 14, 0, 1, 0.1461, 0.4175),
+        (18, 14, 0, 18, 0.1441, 0.3963),
+        (2, 97, 1, 0, 0.8721, 0.9854),
+    ],
+)
+def test_the_paired_interval_reproduces_newcombes_table(
+    both: int, more: int, less: int, neither: int, low: float, high: float
+) -> None:
+    """Newcombe 1998, Statistics in Medicine 17:2635-2650, table III, method 10."""
+    interval = newcombe_paired(both, less, more, neither)
+    assert (round(interval.low, 4), round(interval.high, 4)) == (low, high)
+    mirrored = newcombe_paired(both, more, less, neither)
+    assert (mirrored.low, mirrored.high) == pytest.approx((-interval.high, -interval.low))
+
+
+def test_the_paired_interval_by_hand() -> None:
+    """Both 1, only a 7, only b 1, neither 12 of 21: b - a = 2/21 - 8/21 = -6/21.
+
+    Wilson: 8/21 -> (0.2075, 0.5912), 2/21 -> (0.0265, 0.2891). phi: 1*12 - 7*1 = 5 > 0, less n/2 = 10.5 gives 0.
+    Low = -0.2857 - sqrt((2/21 - 0.0265)^2 + (0.5912 - 8/21)^2) = -0.507,
+    high = -0.2857 + sqrt((0.2891 - 2/21)^2 + (8/21 - 0.2075)^2) = -0.026.
+    """
+    interval = newcombe_paired(1, 7, 1, 12)
+    assert interval == pytest.approx((-6 / 21, -0.507, -0.026), abs=5e-4)
+
+
+def test_mcnemar_by_hand() -> None:
+    """1 against 7: 2 * (C(8,0) + C(8,1)) / 2^8 = 18/256. 3 against none: 2/8. None at all: 1."""
+    assert mcnemar_exact(1, 7) == mcnemar_exact(7, 1) == pytest.approx(18 / 256)
+    assert mcnemar_exact(0, 3) == pytest.approx(0.25)
+    assert mcnemar_exact(0, 0) == 1.0
+
+
+@pytest.mark.parametrize(
+    "differences", [[1] * 7 + [-1], [2, -1, 3, 0, 1], [0, 0], [4], [1, 1, 1], [-2, 5, -3, 1, 1, 2]]
+)
+def test_the_sign_flip_test_counts_every_pattern(differences: list[int]) -> None:
+    """Against all 2^n sign patterns written out."""
+    sums = [
+        sum(s * d for s, d in zip(signs, differences, strict=True))
+        for signs in product((1, -1), repeat=len(differences))
+    ]
+    expected = sum(abs(s) >= abs(sum(differences)) for s in sums) / len(sums)
+    assert sign_flip_exact(differences) == pytest.approx(expected)
+
+
+def test_the_sign_flip_test_is_mcnemars_for_single_outcomes_and_scipys_for_any() -> None:
+    assert sign_flip_exact([1] * 9 + [-1] * 2 + [0] * 30) == pytest.approx(mcnemar_exact(2, 9))
+    differences = [3, 1, -2, 2, 4, 0, 1, -1, 2, 3]
+    expected = permutation_test(
+        (differences,), lambda x, axis: x.mean(axis), permutation_type="samples", vectorized=True, n_resamples=math.inf
+    )
+    assert sign_flip_exact(differences) == pytest.approx(expected.pvalue)
+
+
+def test_the_clustered_interval_equals_the_paired_t_interval() -> None:
+    differences = [0.5, 0.25, -0.25, 0.75, 0.0, 0.5]
+    expected = ttest_1samp(differences, 0).confidence_interval()
+    assert clustered_difference(differences)[1:] == pytest.approx((expected.low, expected.high))
+    assert clustered_difference([0.5]) == (0.5, -1.0, 1.0)
+
+
+def test_holm_by_hand() -> None:
+    """Sorted 0.01, 0.02, 0.04 times 3, 2, 1: 0.03, 0.04, 0.04. A smaller product never overtakes: 0.04, 0.03 -> 0.06, 0.06."""
+    assert holm([0.04, 0.01, 0.02]) == pytest.approx([0.04, 0.03, 0.04])
+    assert holm([0.03, 0.04]) == pytest.approx([0.06, 0.06])
+    assert holm([0.7, 0.9]) == [1.0, 1.0]
+    assert holm([]) == []
+
+
+def test_equal_agents_are_rarely_called_different_and_the_interval_covers() -> None:
+    """A/A: 1500 pairs of equal agents on 60 tasks of uneven difficulty; an exact test at 5 % errs in at most 5 %.
+
+    Three standard errors of a 5 % rate over 1500 trials are 1.7 points.
+    """
+    rng = Random(7)
+    rejected = covered = flipped = 0
+    for _ in range(1500):
+        rates = [rng.random() for _ in range(60)]
+        outcomes = [(rng.random() < p, rng.random() < p) for p in rates]
+        only_a = sum(a and not b for a, b in outcomes)
+        only_b = sum(b and not a for a, b in outcomes)
+        both = sum(a and b for a, b in outcomes)
+        rejected += mcnemar_exact(only_a, only_b) < 0.05
+        interval = newcombe_paired(both, only_a, only_b, 60 - both - only_a - only_b)
+        covered += interval.low <= 0 <= interval.high
+        repeats = [
+            sum(rng.random() < p for _ in range(3)) - sum(rng.random() < p for _ in range(3)) for p in rates[:30]
+        ]
+        flipped += sign_flip_exact(repeats) < 0.05
+    assert rejected / 1500 <= 0.05 + 0.017
+    assert 0.01 < flipped / 1500 <= 0.05 + 0.017
+    assert covered / 1500 >= 0.95 - 0.017

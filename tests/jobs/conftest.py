@@ -1,0 +1,124 @@
+"""A home with real jobs: real processes and signals, audited when the test is over."""
+
+from __future__ import annotations
+
+import dataclasses
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import psutil
+import pytest
+from pydantic import TypeAdapter
+
+from quintain.jobs.directory import SPEC, JobDirectory
+from quintain.jobs.runner import JobOptions, JobRunner
+from quintain.records.job import UNFINISHED, Job, JobSpec, JobStatus
+from quintain.store.store import open_store
+
+STARTER = Path(__file__).with_name("starter.py")
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+class JobHome:
+    """One home with its store and a runner, and what tests do with them."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.options = JobOptions(
+            jobs_dir=home / "jobs",
+            url=f"sqlite:///{home / 'quintain.db'}",
+            slots=1,
+            max_attempts=5,
+            auto_resume=True,
+            grace_s=10.0,
+        )
+        self.options.jobs_dir.mkdir()
+        self.store = open_store(self.options.url)
+        self.runner = self.runner_with()
+
+    def runner_with(self, **changes: object) -> JobRunner:
+        """Another server on the same home, with options of its own."""
+        return JobRunner(self.store, dataclasses.replace(self.options, **changes), now)
+
+    def directory(self, job_id: str) -> JobDirectory:
+        return JobDirectory(self.options.jobs_dir / job_id)
+
+    def starter(self, spec: JobSpec, key: str, gate: Path | None = None, **changes: object) -> subprocess.Popen[str]:
+        """A process that starts the job and reconciles until it has ended."""
+        options = TypeAdapter(JobOptions).dump_json(dataclasses.replace(self.options, **changes)).decode()
+        argv = [sys.executable, str(STARTER), options, SPEC.dump_json(spec).decode(), f'"{key}"']
+        argv += [str(gate)] if gate else []
+        return subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, start_new_session=True)
+
+    def until(self, condition: Callable[[], object], what: str, limit_s: float = 30.0) -> None:
+        """Poll until the condition holds."""
+        deadline = time.monotonic() + limit_s
+        while not condition():
+            assert time.monotonic() < deadline, f"after {limit_s} s still not: {what}"
+            time.sleep(0.02)
+
+    def wait(self, job_id: str, status: JobStatus, *, reconcile: JobRunner | None = None) -> Job:
+        """Wait until the job is in this state; with a runner as a server would, without one as nobody would."""
+
+        def there() -> bool:
+            if reconcile:
+                reconcile.reconcile()
+            job = self.store.jobs.get(job_id)
+            assert job.status is status or job.status in UNFINISHED, f"{job_id} is {job.status}: {job.error}"
+            return job.status is status
+
+        self.until(there, f"{job_id} is {status}")
+        return self.store.jobs.get(job_id)
+
+    def wait_for_step(self, job_id: str, step: int) -> int:
+        """Wait until the worker itself has written this step; returns the worker's process id."""
+        events = self.directory(job_id).events
+        self.until(lambda: events.exists() and f'"step":{step},' in events.read_text(), f"step {step}")
+        shim = self.directory(job_id).shim()
+        assert shim is not None
+        assert shim.worker is not None
+        return shim.worker
+
+    def processes(self) -> list[psutil.Process]:
+        """Every process that works on this home: shims, workers, reconciles."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                if any(str(self.home) in part for part in process.cmdline()):
+                    found.append(process)
+            except psutil.Error:
+                continue
+        return found
+
+    def audit(self) -> None:
+        """Nothing is left over: no process, no zombie, no torn database, no half file, no unfinished job."""
+        self.until(lambda: not self.processes(), "all processes have ended")
+        self.runner.reconcile()
+        assert [job.id for job in self.store.jobs.unfinished()] == []
+        assert [child.status() for child in psutil.Process().children(recursive=True)] == []
+        with sqlite3.connect(self.home / "quintain.db") as connection:
+            assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        connection.close()
+        assert [path.name for path in self.options.jobs_dir.glob("*/.*")] == []
+        noise = [path.read_text() for path in self.options.jobs_dir.glob("*/reconcile.log")]
+        assert [text for text in noise if text] == []
+
+
+@pytest.fixture
+def jobs(home: Path) -> Iterator[JobHome]:
+    job_home = JobHome(home)
+    try:
+        yield job_home
+        job_home.audit()
+    finally:
+        for process in job_home.processes():
+            process.kill()
+        job_home.store.close()

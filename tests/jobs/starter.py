@@ -1,0 +1,32 @@
+"""Another process that starts a job, as a second server would: `starter.py OPTIONS SPEC KEY [GATE]`, all but GATE in JSON.
+
+With a gate it waits until that file exists, so that many start at one moment. It prints the job's id, then reconciles
+until the job has ended or someone kills it.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pydantic import TypeAdapter
+
+from quintain.jobs.directory import SPEC
+from quintain.jobs.runner import JobOptions, JobRunner
+from quintain.records.job import UNFINISHED
+from quintain.store.store import open_store
+
+options = TypeAdapter(JobOptions).validate_json(sys.argv[1])
+store = open_store(options.url)
+runner = JobRunner(store, options, lambda: datetime.now(UTC))
+while len(sys.argv) > 4 and not Path(sys.argv[4]).exists():
+    time.sleep(0.002)
+started = runner.start(SPEC.validate_json(sys.argv[2]), request_key=json.loads(sys.argv[3]))
+print(started.job.id, started.deduplicated, flush=True)
+while store.jobs.get(started.job.id).status in UNFINISHED:
+    runner.reconcile()
+    time.sleep(0.02)
+store.close()

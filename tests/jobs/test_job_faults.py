@@ -1,0 +1,196 @@
+"""Jobs whose processes are killed at any moment: nothing acknowledged is lost, nothing runs twice."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+
+from quintain.jobs import processes
+from quintain.records.job import UNFINISHED, JobStatus, SelftestSpec
+
+if TYPE_CHECKING:
+    from jobs.conftest import JobHome
+
+SHORT = SelftestSpec(steps=20, step_s=0.02, checkpoint_every_steps=3)
+
+
+@pytest.mark.parametrize("victim", ["worker", "shim"])
+def test_a_killed_job_resumes_from_its_newest_checkpoint(jobs: JobHome, victim: str) -> None:
+    """Killed after step 8 at the earliest; step 6 has a checkpoint, so the next attempt begins at 7 or later."""
+    job = jobs.runner.start(SHORT).job
+    worker = jobs.wait_for_step(job.id, 8)
+    shim = jobs.directory(job.id).shim()
+    assert shim is not None
+    os.kill(worker if victim == "worker" else shim.shim, signal.SIGKILL)
+    done = jobs.wait(job.id, JobStatus.SUCCEEDED, reconcile=jobs.runner)
+    assert done.attempt == 2
+    events = jobs.store.jobs.events(job.id, type="progress")
+    assert min(event.step for event in events if event.attempt == 2 and event.step) >= 7
+    assert [event.step for event in jobs.store.jobs.progress(job.id)] == list(range(1, 21))
+
+
+def test_a_killed_worker_is_restarted_with_no_server_up(jobs: JobHome) -> None:
+    job = jobs.runner.start(SHORT).job
+    os.kill(jobs.wait_for_step(job.id, 2), signal.SIGKILL)
+    assert jobs.wait(job.id, JobStatus.SUCCEEDED).attempt == 2
+
+
+def test_twenty_random_kills_of_workers_and_shims_lose_nothing(jobs: JobHome) -> None:
+    """Five jobs at once, four kills each, of either process, at any moment of their lives."""
+    seed = random.SystemRandom().randrange(10**6)
+    print("seed", seed)
+    dice = random.Random(seed)
+    runner = jobs.runner_with(max_attempts=30)
+    spec = SHORT.model_copy(update={"step_s": 0.1})
+    ids = [runner.start(spec, request_key=str(number)).job.id for number in range(5)]
+    kills = dict.fromkeys(ids, 0)
+    deadline = time.monotonic() + 60
+    while any(jobs.store.jobs.get(job_id).status in UNFINISHED for job_id in ids):
+        assert time.monotonic() < deadline, [jobs.store.jobs.get(job_id) for job_id in ids]
+        time.sleep(dice.uniform(0.0, 0.1))
+        job_id = dice.choice(ids)
+        shim = jobs.directory(job_id).shim()
+        victim = shim and (shim.worker if dice.random() < 0.5 else shim.shim)
+        if shim and victim and kills[job_id] < 4 and jobs.directory(job_id).exit(shim.attempt) is None:
+            try:
+                os.kill(victim, signal.SIGKILL)
+                kills[job_id] += 1
+            except ProcessLookupError:
+                pass
+        if dice.random() < 0.3:
+            runner.reconcile()
+    for job_id in ids:
+        job = jobs.store.jobs.get(job_id)
+        assert job.status is JobStatus.SUCCEEDED, job
+        assert job.attempt <= kills[job_id] + 1
+        assert [event.step for event in jobs.store.jobs.progress(job_id)] == list(range(1, 21))
+    assert sum(kills.values()) == 20
+
+
+def test_the_job_of_a_killed_starter_ends_with_nobody_there(jobs: JobHome) -> None:
+    starter = jobs.starter(SHORT, "mine")
+    assert starter.stdout is not None
+    job_id, _ = starter.stdout.readline().split()
+    starter.kill()
+    starter.communicate()
+    assert jobs.wait(job_id, JobStatus.SUCCEEDED).attempt == 1
+
+
+def test_a_starter_killed_at_any_moment_leaves_one_job_for_the_same_call(jobs: JobHome) -> None:
+    gate = jobs.home / "gate"
+    gate.touch()
+    for number in range(6):
+        starter = jobs.starter(SelftestSpec(steps=2), f"round {number}", gate)
+        process = psutil.Process(starter.pid)
+        jobs.until(lambda p=process: p.status() == psutil.STATUS_ZOMBIE or p.num_threads(), "the starter runs")
+        time.sleep(0.45 + 0.06 * number)  # imports take about half a second: the kill falls before, in and after start()
+        starter.kill()
+        starter.communicate()
+        retried = jobs.runner.start(SelftestSpec(steps=2), request_key=f"round {number}").job
+        done = jobs.wait(retried.id, JobStatus.SUCCEEDED, reconcile=jobs.runner)
+        assert done.attempt == 1
+
+
+def test_attempts_used_up_interrupt_the_job_and_resume_gives_one_more(jobs: JobHome) -> None:
+    runner = jobs.runner_with(max_attempts=1)
+    job = runner.start(SHORT).job
+    os.kill(jobs.wait_for_step(job.id, 4), signal.SIGKILL)
+    stopped = jobs.wait(job.id, JobStatus.INTERRUPTED)
+    assert stopped.error is not None
+    assert stopped.error.code == "killed"
+    assert "attempt 1 of 1 was killed by SIGKILL" in stopped.error.message
+    assert runner.resume(job.id).id == job.id
+    done = jobs.wait(job.id, JobStatus.SUCCEEDED)
+    assert (done.attempt, done.max_attempts, done.error) == (2, 2, None)
+
+
+def test_without_auto_resume_a_killed_job_waits_for_its_user(jobs: JobHome) -> None:
+    runner = jobs.runner_with(auto_resume=False)
+    job = runner.start(SHORT).job
+    os.kill(jobs.wait_for_step(job.id, 1), signal.SIGKILL)
+    jobs.wait(job.id, JobStatus.INTERRUPTED)
+    assert runner.cancel(job.id).status is JobStatus.CANCELLED
+
+
+def test_a_worker_stopped_from_outside_is_no_cancel(jobs: JobHome) -> None:
+    """A machine that shuts down sends SIGTERM to everyone; the user asked for nothing, so the job goes on."""
+    job = jobs.runner.start(SHORT).job
+    os.kill(jobs.wait_for_step(job.id, 2), signal.SIGTERM)
+    assert jobs.wait(job.id, JobStatus.SUCCEEDED).attempt == 2
+
+
+def test_a_shim_that_is_told_to_end_stops_its_worker_and_starts_nothing(jobs: JobHome) -> None:
+    job = jobs.runner.start(SHORT).job
+    jobs.wait_for_step(job.id, 2)
+    shim = jobs.directory(job.id).shim()
+    assert shim is not None
+    os.kill(shim.shim, signal.SIGTERM)
+    jobs.until(lambda: not jobs.processes(), "shim and worker have ended")
+    assert jobs.store.jobs.get(job.id).status is JobStatus.RUNNING
+    assert jobs.wait(job.id, JobStatus.SUCCEEDED, reconcile=jobs.runner).attempt == 2
+
+
+def test_a_sleeping_job_is_not_taken_for_dead(jobs: JobHome) -> None:
+    job = jobs.runner.start(SHORT).job
+    worker = jobs.wait_for_step(job.id, 1)
+    shim = jobs.directory(job.id).shim()
+    assert shim is not None
+    for pid in (shim.shim, worker):
+        os.kill(pid, signal.SIGSTOP)
+    for _ in range(20):
+        jobs.runner.reconcile()
+    sleeping = jobs.store.jobs.get(job.id)
+    for pid in (worker, shim.shim):
+        os.kill(pid, signal.SIGCONT)
+    assert (sleeping.status, sleeping.attempt) == (JobStatus.RUNNING, 1)
+    assert jobs.wait(job.id, JobStatus.SUCCEEDED).attempt == 1
+
+
+def test_a_worker_that_ends_without_a_word_has_crashed_and_its_log_says_how(jobs: JobHome) -> None:
+    job = jobs.runner_with(slots=0, light_kinds=frozenset()).start(SelftestSpec()).job
+    jobs.directory(job.id).events.mkdir(parents=True)  # the worker cannot open its events
+    failed = jobs.wait(job.id, JobStatus.FAILED, reconcile=jobs.runner)
+    assert failed.error is not None
+    assert failed.error.code == "crashed"
+    assert "exit code 1" in failed.error.message
+    assert "IsADirectoryError" in failed.error.hint
+
+
+def test_a_job_whose_directory_cannot_be_made_is_interrupted(jobs: JobHome) -> None:
+    job = jobs.runner_with(slots=0, light_kinds=frozenset()).start(SelftestSpec()).job
+    folder = jobs.directory(job.id)
+    folder.path.mkdir()
+    folder.outputs.touch()  # a file where a folder should be
+    stopped = jobs.wait(job.id, JobStatus.INTERRUPTED, reconcile=jobs.runner)
+    assert stopped.error is not None
+    assert stopped.error.code == "launch_failed"
+    folder.outputs.unlink()
+    jobs.runner.resume(job.id)
+    jobs.wait(job.id, JobStatus.SUCCEEDED)
+
+
+def test_what_a_worker_left_behind_is_killed_by_its_mark() -> None:
+    argv = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(60)"]
+    mine, other = (
+        subprocess.Popen(argv, stdout=subprocess.PIPE, env={**os.environ, "QUINTAIN_JOB": job_id}, start_new_session=True)
+        for job_id in ("job-00000000aa", "job-00000000aab")
+    )
+    try:
+        for process in (mine, other):
+            assert process.stdout is not None
+            process.stdout.readline()
+        processes.kill_leftovers("job-00000000aa")
+        assert mine.wait(10) == -signal.SIGKILL
+        assert other.poll() is None
+    finally:
+        for process in (mine, other):
+            process.kill()
+            process.communicate()

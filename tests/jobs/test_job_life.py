@@ -1,0 +1,167 @@
+"""The life of a job: start, run, queue, cancel, resume; every process is real."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from quintain.errors import Conflict, NotFound
+from quintain.records.job import JobStatus, SelftestSpec
+
+if TYPE_CHECKING:
+    from jobs.conftest import JobHome
+
+LONG = SelftestSpec(steps=1000, step_s=0.02)
+
+
+def test_a_job_runs_and_is_ingested_by_its_own_shim(jobs: JobHome) -> None:
+    job = jobs.runner.start(SelftestSpec(steps=5)).job
+    assert job.status is JobStatus.RUNNING
+    done = jobs.wait(job.id, JobStatus.SUCCEEDED)
+    assert (done.attempt, done.step, done.total_steps, done.phase) == (1, 5, 5, "stepping")
+    assert done.metrics == {"loss": 1 / 5}
+    assert done.result is not None
+    assert done.result.n == 5
+    assert done.started_at is not None
+    assert done.ended_at is not None
+    assert done.created_at <= done.started_at <= done.ended_at
+    assert [event.step for event in jobs.store.jobs.progress(job.id)] == [1, 2, 3, 4, 5]
+
+
+def test_start_returns_quickly(jobs: JobHome, record_property: pytest.RecordProperty) -> None:
+    """The bound is 300 ms on a quiet machine; a busy one gets ten times as long here."""
+    times = []
+    for number in range(3):
+        begin = time.perf_counter()
+        job = jobs.runner.start(SelftestSpec(steps=1), request_key=str(number)).job
+        times.append(time.perf_counter() - begin)
+        assert job.status is JobStatus.RUNNING
+    record_property("start_ms", round(1000 * sorted(times)[1]))
+    assert sorted(times)[1] < 3.0
+    for job in jobs.store.jobs.page().items:
+        jobs.wait(job.id, JobStatus.SUCCEEDED, reconcile=jobs.runner)
+
+
+def test_the_next_job_starts_when_the_first_ends_with_no_server_up(jobs: JobHome) -> None:
+    alone = jobs.runner_with(light_kinds=frozenset())
+    first = alone.start(SelftestSpec(steps=10), request_key="first").job
+    low = alone.start(SelftestSpec(steps=1), request_key="low").job
+    high = alone.start(SelftestSpec(steps=1), request_key="high", priority=1).job
+    assert (first.status, low.status, high.status) == (JobStatus.RUNNING, JobStatus.QUEUED, JobStatus.QUEUED)
+    ended = [jobs.wait(job.id, JobStatus.SUCCEEDED) for job in (first, high, low)]
+    for before, after in zip(ended, ended[1:], strict=False):
+        assert before.ended_at is not None
+        assert after.started_at is not None
+        assert before.ended_at <= after.started_at
+
+
+def test_a_light_job_runs_while_the_slots_are_taken(jobs: JobHome) -> None:
+    jobs.runner_with(light_kinds=frozenset())
+    without_slots = jobs.runner_with(slots=0, light_kinds=frozenset())
+    assert without_slots.start(SelftestSpec(steps=1), request_key="heavy").job.status is JobStatus.QUEUED
+    light = jobs.runner_with(slots=0).start(SelftestSpec(steps=1), request_key="light").job
+    assert light.status is JobStatus.RUNNING
+    for job in jobs.store.jobs.page().items:
+        jobs.wait(job.id, JobStatus.SUCCEEDED, reconcile=jobs.runner)
+
+
+def test_the_same_request_is_the_same_job_until_it_ends(jobs: JobHome) -> None:
+    spec = SelftestSpec(steps=3)
+    first = jobs.runner.start(spec)
+    again = jobs.runner.start(spec)
+    assert (first.deduplicated, again.deduplicated) == (False, True)
+    assert again.job.id == first.job.id
+    jobs.wait(first.job.id, JobStatus.SUCCEEDED)
+    third = jobs.runner.start(spec)
+    assert not third.deduplicated
+    assert third.job.id != first.job.id
+    jobs.wait(third.job.id, JobStatus.SUCCEEDED)
+
+
+def test_eight_processes_start_the_same_job_once(jobs: JobHome) -> None:
+    """All eight reconcile without rest meanwhile: a job that ever looked dead would get a second attempt."""
+    gate = jobs.home / "gate"
+    starters = [jobs.starter(SelftestSpec(steps=20), "same", gate) for _ in range(8)]
+    gate.touch()
+    answers = [starter.communicate(timeout=60)[0].split() for starter in starters]
+    assert len({job_id for job_id, _ in answers}) == 1
+    assert sorted(deduplicated for _, deduplicated in answers) == ["False"] + ["True"] * 7
+    (job,) = jobs.store.jobs.page().items
+    assert (job.status, job.attempt) == (JobStatus.SUCCEEDED, 1)
+    assert [event.step for event in jobs.store.jobs.events(job.id, type="progress")] == list(range(1, 21))
+
+
+def test_cancel_stops_at_a_step_and_resume_continues_from_its_checkpoint(jobs: JobHome) -> None:
+    job = jobs.runner.start(LONG).job
+    jobs.wait_for_step(job.id, 3)
+    assert jobs.runner.cancel(job.id).cancel_requested
+    stopped = jobs.wait(job.id, JobStatus.CANCELLED)
+    assert stopped.error is None
+    assert [event.type for event in jobs.store.jobs.events(job.id)][-1] == "cancelled"
+    assert 3 <= stopped.step < 1000
+    assert jobs.runner.cancel(job.id).status is JobStatus.CANCELLED
+
+    resumed = jobs.runner.resume(job.id)
+    assert resumed.id != job.id
+    assert resumed.resumed_from == job.id
+    assert jobs.runner.resume(job.id).id == resumed.id
+    jobs.wait_for_step(resumed.id, stopped.step + 1)
+    jobs.runner.cancel(resumed.id)
+    jobs.wait(resumed.id, JobStatus.CANCELLED)
+    assert jobs.store.jobs.progress(resumed.id)[0].step == stopped.step + 1
+
+
+def test_a_worker_that_ignores_sigterm_is_killed_after_the_grace(jobs: JobHome) -> None:
+    runner = jobs.runner_with(grace_s=0.3)
+    job = runner.start(LONG.model_copy(update={"ignore_sigterm": True})).job
+    worker = jobs.wait_for_step(job.id, 1)
+    runner.cancel(job.id)
+    stopped = jobs.wait(job.id, JobStatus.CANCELLED)
+    assert stopped.error is not None
+    assert stopped.error.code == "forced"
+    record = jobs.directory(job.id).exit(1)
+    assert record is not None
+    assert (record.signal, record.forced, record.cancelled) == (9, True, True)
+    assert worker not in {process.pid for process in jobs.processes()}
+
+
+def test_a_queued_job_is_cancelled_at_once(jobs: JobHome) -> None:
+    runner = jobs.runner_with(slots=0, light_kinds=frozenset())
+    job = runner.start(SelftestSpec()).job
+    assert job.status is JobStatus.QUEUED
+    assert runner.cancel(job.id).status is JobStatus.CANCELLED
+    assert jobs.runner.reconcile() == set()
+
+
+def test_a_failing_job_says_why_and_keeps_its_traceback_in_the_log(jobs: JobHome) -> None:
+    job = jobs.runner.start(SelftestSpec(steps=5, fail_at=3)).job
+    failed = jobs.wait(job.id, JobStatus.FAILED)
+    assert failed.error is not None
+    assert failed.error.code == "crashed"
+    assert failed.error.message == "RuntimeError: step 3 fails because the spec says so (fail_at=3)"
+    assert failed.step == 2
+    assert "Traceback" in jobs.runner.log_tail(job.id)
+    assert "Traceback" not in failed.error.model_dump_json()
+
+
+def test_resume_refuses_what_is_under_way_or_done(jobs: JobHome) -> None:
+    job = jobs.runner.start(SelftestSpec(steps=3)).job
+    with pytest.raises(Conflict, match="is running already"):
+        jobs.runner.resume(job.id)
+    jobs.wait(job.id, JobStatus.SUCCEEDED)
+    with pytest.raises(Conflict, match="nothing to resume"):
+        jobs.runner.resume(job.id)
+    with pytest.raises(NotFound, match=job.id):
+        jobs.runner.resume("job-0000000000")
+
+
+def test_a_log_flood_stays_bounded_and_says_what_was_dropped(jobs: JobHome) -> None:
+    """30 MB in; kept are the first 4 MiB and between 2 and 4 MiB of the end."""
+    job = jobs.runner.start(SelftestSpec(steps=1, log_bytes=30_000_000)).job
+    jobs.wait(job.id, JobStatus.SUCCEEDED)
+    kept = sum(path.stat().st_size for path in jobs.runner.directory(job.id).glob("log*"))
+    assert 6 * 1024**2 <= kept <= 8 * 1024**2
+    assert jobs.directory(job.id).log_tail(10**6, max_bytes=10**8).count(f"{30_000_000 - kept} bytes of log dropped") == 1
+    assert len(jobs.runner.log_tail(job.id, 7).splitlines()) == 7

@@ -1,0 +1,206 @@
+"""Tools through the in-memory client, in both protocol eras."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import anyio
+import pytest
+from mcp import Client
+
+from quintain.errors import InvalidInput, Unavailable
+from quintain.server.app import QuintainServer, build_server
+from quintain.server.bindings import select
+from server.small_server import CATALOG, Shelf
+
+ERAS = pytest.mark.parametrize("mode", ["auto", "legacy"])
+
+
+def serve(server: QuintainServer, mode: str, talk: Callable[[Client], Awaitable[None]]) -> None:
+    async def main() -> None:
+        with anyio.fail_after(20):
+            async with Client(server, mode=mode) as client:
+                await talk(client)
+
+    anyio.run(main)
+
+
+async def refused(client: Client, tool: str, arguments: dict[str, object]) -> str:
+    result = await client.call_tool(tool, arguments)
+    assert result.is_error
+    assert result.structured_content is None
+    (block,) = result.content
+    return block.text
+
+
+@ERAS
+def test_both_channels_of_a_result_carry_the_same_facts_on_one_line(small: QuintainServer, mode: str) -> None:
+    async def talk(client: Client) -> None:
+        result = await client.call_tool(
+            "add_note", {"title": "a", "text": "two\nlines", "edges": {"first": 1, "last": 4}}
+        )
+        (block,) = result.content
+        assert "\n" not in block.text
+        assert ": " not in block.text
+        assert json.loads(block.text) == result.structured_content
+        assert result.structured_content["extra"] == {"edges": 4, "mood": "good"}
+
+    serve(small, mode, talk)
+
+
+@ERAS
+def test_an_unknown_argument_is_refused_with_the_nearest_name(small: QuintainServer, shelf: Shelf, mode: str) -> None:
+    async def talk(client: Client) -> None:
+        text = await refused(client, "add_note", {"title": "a", "page": 3})
+        assert text.startswith(
+            "[unknown_argument] add_note has no argument 'page' (did you mean 'pages'?); valid: title, text"
+        )
+        assert shelf.notes == {}
+
+    serve(small, mode, talk)
+
+
+@ERAS
+def test_an_argument_out_of_bounds_names_value_and_bounds(small: QuintainServer, mode: str) -> None:
+    async def talk(client: Client) -> None:
+        text = await refused(client, "add_note", {"title": "a", "pages": 0})
+        assert text.startswith("[invalid_input] arguments.pages: ")
+        assert "(got 0); valid `pages`: 1..200; correct it and call add_note again" in text
+        assert "valid `mood`: good, bad" in await refused(client, "add_note", {"title": "a", "mood": "so-so"})
+        assert "arguments.edges.first" in await refused(client, "add_note", {"title": "a", "edges": {"first": -1}})
+        assert "arguments.title is required" in await refused(client, "add_note", {})
+
+    serve(small, mode, talk)
+
+
+@ERAS
+def test_our_errors_reach_the_model_in_full_and_others_not_at_all(
+    small: QuintainServer, mode: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def talk(client: Client) -> None:
+        assert (await refused(client, "get_note", {"title": "b"})).startswith("[not_found] there is no note 'b'")
+        text = await refused(client, "odd_note", {"kind": "crash"})
+        assert text.startswith("[internal] odd_note")
+        assert "shadow" not in text
+        text = await refused(client, "gets_note", {})
+        assert text.startswith("[unknown_tool] there is no tool 'gets_note' (did you mean 'get_note'?)")
+
+    serve(small, mode, talk)
+    assert "the secret is in /etc/shadow" in caplog.text
+
+
+@ERAS
+def test_an_answer_without_valid_unicode_or_numbers_is_mended(small: QuintainServer, mode: str) -> None:
+    async def talk(client: Client) -> None:
+        result = await client.call_tool("odd_note", {"kind": "surrogate"})
+        assert not result.is_error
+        assert result.structured_content["text"] == "cut emoji \ufffd"
+        assert result.structured_content["extra"]["loss"] is None
+        assert json.loads(result.content[0].text) == result.structured_content
+
+    serve(small, mode, talk)
+
+
+@ERAS
+def test_a_json_string_is_read_where_an_object_is_meant_and_left_alone_where_text_is(
+    small: QuintainServer, shelf: Shelf, mode: str
+) -> None:
+    async def talk(client: Client) -> None:
+        await client.call_tool("add_note", {"title": "a", "text": '{"b": 1}', "edges": '{"first": 1, "last": 9}'})
+        assert shelf.notes["a"].text == '{"b": 1}'
+        assert shelf.notes["a"].extra["edges"] == 9
+        assert "[not_finite]" in await refused(client, "add_note", {"title": "a", "edges": '{"first": NaN}'})
+
+    serve(small, mode, talk)
+
+
+@ERAS
+def test_a_picture_has_text_and_image_and_no_structured_content(small: QuintainServer, mode: str) -> None:
+    async def talk(client: Client) -> None:
+        result = await client.call_tool("draw_note", {})
+        assert [block.type for block in result.content] == ["text", "image"]
+        assert result.structured_content is None
+        assert result.content[1].mime_type == "image/png"
+
+    serve(small, mode, talk)
+
+
+@ERAS
+def test_a_watch_reports_growing_progress_and_answers_with_its_last_record(small: QuintainServer, mode: str) -> None:
+    async def talk(client: Client) -> None:
+        seen: list[tuple[float, float | None, str | None]] = []
+
+        async def note(progress: float, total: float | None, message: str | None) -> None:
+            seen.append((progress, total, message))
+
+        result = await client.call_tool("count", {"steps": 5}, progress_callback=note)
+        assert result.structured_content == {"step": 5, "total_steps": 5, "phase": "counting"}
+        assert seen == sorted(set(seen))
+        assert seen[-1] == (5.0, 5.0, "counting")
+        assert len(seen) > 1
+
+    serve(small, mode, talk)
+
+
+def test_the_services_stay_open_until_a_cancelled_call_has_written(small: QuintainServer, shelf: Shelf) -> None:
+    async def talk(client: Client) -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(client.call_tool, "slow_note", {"title": "kept"})
+            await anyio.to_thread.run_sync(shelf.entered.wait, 10)
+            tasks.cancel_scope.cancel()
+            shelf.go_on.set()
+
+    serve(small, "auto", talk)
+    assert shelf.notes["kept"].text == "written while open"
+    assert shelf.closed.is_set()
+
+
+@ERAS
+def test_the_list_of_tools_is_sorted_and_says_what_each_tool_may_do(small: QuintainServer, mode: str) -> None:
+    async def talk(client: Client) -> None:
+        tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+        assert list(tools) == sorted(spec.name for spec in CATALOG)
+        add = tools["add_note"]
+        assert (add.title, add.description) == ("Add a note", "Put a note on the shelf.\n\nThe text is kept as it is.")
+        assert add.input_schema["additionalProperties"] is False
+        assert add.input_schema["properties"]["pages"] == {
+            "default": 1, "description": "How many pages.", "maximum": 200, "minimum": 1, "type": "integer"
+        }  # fmt: skip
+        assert add.input_schema["properties"]["text"] == {"type": "string"}
+        assert add.output_schema["properties"]["title"] == {"type": "string"}
+        assert add.output_schema["properties"]["value"] == {"type": ["number", "null"]}
+        assert "description" not in json.dumps(add.output_schema)
+        assert tools["draw_note"].output_schema is None
+        hints = tools["odd_note"].annotations
+        assert (hints.read_only_hint, hints.destructive_hint, hints.idempotent_hint, hints.open_world_hint) == (
+            False, True, False, False
+        )  # fmt: skip
+
+    serve(small, mode, talk)
+
+
+def test_toolsets_and_the_read_only_switch_leave_tools_out() -> None:
+    assert [s.name for s in select(CATALOG, toolsets=["reading"])] == ["count", "draw_note", "get_note"]
+    assert [s.name for s in select(CATALOG, read_only=True)] == ["count", "draw_note", "get_note"]
+    assert select(CATALOG, toolsets=["writing"], read_only=True) == ()
+    with pytest.raises(InvalidInput, match=r"there is no toolset 'riting'; valid: reading, writing"):
+        select(CATALOG, toolsets=["riting"])
+
+
+@ERAS
+def test_a_home_that_cannot_be_opened_is_told_and_tried_again(home: Path, shelf: Shelf, mode: str) -> None:
+    def open_shelf() -> Shelf:
+        if not (home / "ready").exists():
+            raise Unavailable("the home folder cannot be written; free some space")
+        return shelf
+
+    async def talk(client: Client) -> None:
+        assert (await refused(client, "get_note", {"title": "a"})).startswith("[unavailable] the home folder")
+        assert [str(r.uri) for r in (await client.list_resources()).resources] == ["guide://pipeline"]
+        (home / "ready").touch()
+        assert (await refused(client, "get_note", {"title": "a"})).startswith("[not_found]")
+
+    serve(build_server(CATALOG, open_shelf), mode, talk)  # type: ignore[arg-type]
+    assert shelf.closed.is_set()

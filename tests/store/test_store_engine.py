@@ -1,0 +1,212 @@
+"""Transactions between real processes, the SQLite settings, and the schema's history."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine, insert, select
+from sqlalchemy.exc import IntegrityError
+
+from quintain.errors import Unavailable
+from quintain.store.engine import create_engine, insert_missing, reading, wal_is_safe, writing
+from quintain.store.migrations import REVISIONS
+from quintain.store.store import open_store
+from quintain.store.tables import metadata, trajectory_tags
+from trajectory_runs import NOW
+
+_ROUNDS = 3
+
+_INCREMENT = """
+import sys, time
+from pathlib import Path
+import sqlalchemy
+from quintain.store.engine import create_engine
+
+kind, url, folder, me, other, rounds = *sys.argv[1:6], int(sys.argv[6])
+engine = create_engine(url) if kind == "ours" else sqlalchemy.create_engine(url)
+meet = lambda name: Path(folder, name)
+
+def wait_for(name, seconds):
+    deadline = time.monotonic() + seconds
+    while not meet(name).exists() and time.monotonic() < deadline:
+        time.sleep(0.002)
+
+meet(f"up-{me}").touch()
+wait_for(f"up-{other}", 30)
+for i in range(rounds):
+    with engine.begin() as connection:
+        n = connection.exec_driver_sql("SELECT n FROM counter").scalar()
+        meet(f"read-{i}-{me}").touch()
+        wait_for(f"read-{i}-{other}", 0.3)  # both stand between read and write, unless a lock forbids it
+        connection.exec_driver_sql("UPDATE counter SET n = ?", (n + 1,))
+    meet(f"done-{i}-{me}").touch()
+    wait_for(f"done-{i}-{other}", 30)
+engine.dispose()
+"""
+
+
+def _count_from_two_processes(kind: str, folder: Path) -> int:
+    path = folder / "counter.db"
+    connection = sqlite3.connect(path)
+    connection.executescript("CREATE TABLE counter (n INTEGER); INSERT INTO counter VALUES (0);")
+    connection.close()
+    program = [sys.executable, "-c", _INCREMENT, kind, f"sqlite:///{path}", str(folder)]
+    children = [subprocess.Popen([*program, *pair, str(_ROUNDS)]) for pair in (("a", "b"), ("b", "a"))]
+    assert [child.wait(timeout=60) for child in children] == [0, 0]
+    connection = sqlite3.connect(path)
+    (n,) = connection.execute("SELECT n FROM counter").fetchone()
+    connection.close()
+    return int(n)
+
+
+def test_no_update_is_lost_when_two_processes_read_and_then_write(tmp_path: Path) -> None:
+    """2 processes x 3 rounds, each held between its read and its write: 6 acknowledged, 6 counted."""
+    assert _count_from_two_processes("ours", tmp_path) == 2 * _ROUNDS
+
+
+def test_the_default_engine_loses_updates_in_the_same_trial(tmp_path: Path) -> None:
+    """It shows that the test above can fail: without BEGIN IMMEDIATE each round loses one of its two updates."""
+    assert _count_from_two_processes("default", tmp_path) == _ROUNDS
+
+
+@pytest.mark.parametrize(
+    ("version", "safe"),
+    [
+        ((3, 40, 1), False),
+        ((3, 44, 5), False),
+        ((3, 44, 6), True),
+        ((3, 45, 0), False),
+        ((3, 50, 6), False),
+        ((3, 50, 7), True),
+        ((3, 51, 2), False),
+        ((3, 51, 3), True),
+        ((3, 53, 1), True),
+    ],
+)
+def test_wal_is_used_only_without_the_wal_reset_bug(version: tuple[int, ...], safe: bool) -> None:
+    assert wal_is_safe(version) is safe
+
+
+def test_every_connection_is_durable_checks_foreign_keys_and_waits_for_locks(tmp_path: Path) -> None:
+    engine = create_engine(f"sqlite:///{tmp_path / 'a.db'}")
+    pragmas = ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")
+    with reading(engine) as connection:
+        values = [connection.exec_driver_sql(f"PRAGMA {name}").scalar() for name in pragmas]
+    engine.dispose()
+    assert values == ["wal" if wal_is_safe(sqlite3.sqlite_version_info) else "truncate", 2, 1, 30_000]
+
+
+def test_a_database_that_cannot_be_opened_is_unavailable_with_the_remedy(tmp_path: Path) -> None:
+    engine = create_engine(f"sqlite:///{tmp_path / 'missing' / 'a.db'}")
+    with pytest.raises(Unavailable, match="free disk space"), reading(engine):
+        pass
+    engine.dispose()
+
+
+def _schema(engine: Engine) -> dict[str, tuple[object, ...]]:
+    """Every table with its columns, keys and indexes as SQLite itself reports them."""
+    found: dict[str, tuple[object, ...]] = {}
+    with reading(engine) as c:
+        names = c.exec_driver_sql("SELECT name FROM sqlite_master WHERE type = 'table'").scalars().all()
+        for name in names:
+            if name in {"alembic_version", "sqlite_sequence"}:
+                continue
+            columns = [tuple(row) for row in c.exec_driver_sql(f"PRAGMA table_info({name})")]
+            foreign = [tuple(row) for row in c.exec_driver_sql(f"PRAGMA foreign_key_list({name})")]
+            indexes = {
+                (row.unique, row.partial, tuple(i.name for i in c.exec_driver_sql(f"PRAGMA index_info({row.name})")))
+                for row in c.exec_driver_sql(f"PRAGMA index_list({name})")
+            }
+            named = c.exec_driver_sql(
+                f"SELECT name FROM sqlite_master WHERE type = 'index' AND tbl_name = '{name}' AND sql IS NOT NULL"
+            )
+            automatic = "AUTOINCREMENT" in str(
+                c.exec_driver_sql(f"SELECT sql FROM sqlite_master WHERE name = '{name}'").scalar()
+            )
+            found[name] = (columns, foreign, indexes, sorted(named.scalars()), automatic)
+    return found
+
+
+def test_the_migrated_schema_is_the_declared_one(tmp_path: Path) -> None:
+    store = open_store(f"sqlite:///{tmp_path / 'migrated.db'}")
+    fresh = create_engine(f"sqlite:///{tmp_path / 'fresh.db'}")
+    with writing(fresh) as connection:
+        metadata.create_all(connection)
+    migrated, declared = _schema(store.engine), _schema(fresh)
+    store.close()
+    fresh.dispose()
+    assert set(migrated) == set(metadata.tables)
+    assert migrated == declared
+
+
+def test_the_listed_revisions_are_those_of_the_migrations() -> None:
+    from alembic.config import Config
+    from alembic.script import ScriptDirectory
+
+    config = Config()
+    config.set_main_option("script_location", "quintain.store:migrations")
+    script = ScriptDirectory.from_config(config)
+    assert tuple(reversed([revision.revision for revision in script.walk_revisions()])) == REVISIONS
+
+
+def test_a_database_that_is_up_to_date_opens_without_alembic(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'home' / 'quintain.db'}"
+    open_store(url).close()
+    program = (
+        "import sys; from quintain.store.store import open_store; open_store(sys.argv[1]).close();"
+        "print([m for m in ('alembic', 'filelock') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program, url], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_processes_that_open_a_new_home_at_once_all_find_it_ready(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'home' / 'quintain.db'}"
+    program = (
+        "import json, sys; from quintain.store.store import open_store; s = open_store(sys.argv[1]);"
+        "print(json.dumps(len(s.agents.page().items))); s.close()"
+    )
+    children = [
+        subprocess.Popen([sys.executable, "-c", program, url], stdout=subprocess.PIPE, text=True) for _ in range(3)
+    ]
+    answers = [json.loads(child.communicate(timeout=90)[0]) for child in children]
+    assert answers == [0, 0, 0]
+
+
+def test_a_database_of_a_newer_program_is_refused_by_name_of_its_schema(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'quintain.db'}"
+    store = open_store(url)
+    with writing(store.engine) as connection:
+        connection.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
+    store.close()
+    with pytest.raises(Unavailable, match=r"\[database_newer\].*schema 9999.*Upgrade"):
+        open_store(url)
+
+
+def test_a_failed_transaction_leaves_nothing(tmp_path: Path) -> None:
+    store = open_store(f"sqlite:///{tmp_path / 'a.db'}")
+    table = metadata.tables["agents"]
+    row = {"id": "agent:a@1", "name": "a", "version": 1, "document": "{}", "created_at": NOW}
+    with pytest.raises(IntegrityError), writing(store.engine) as connection:
+        connection.execute(insert(table), [row, row])
+    with reading(store.engine) as connection:
+        assert connection.execute(select(table)).all() == []
+    store.close()
+
+
+def test_insert_missing_counts_what_went_in_and_still_checks_foreign_keys(tmp_path: Path) -> None:
+    store = open_store(f"sqlite:///{tmp_path / 'a.db'}")
+    table = metadata.tables["agents"]
+    rows = [{"id": f"agent:a@{v}", "name": "a", "version": v, "document": "{}", "created_at": NOW} for v in (1, 2, 1)]
+    with writing(store.engine) as connection:
+        assert insert_missing(connection, table, rows) == 2
+        assert insert_missing(connection, table, rows) == 0
+        assert insert_missing(connection, table, []) == 0
+    with pytest.raises(Exception, match="FOREIGN KEY"), writing(store.engine) as connection:
+        insert_missing(connection, trajectory_tags, [{"trajectory_id": "traj-none", "tag": "x"}])
+    store.close()

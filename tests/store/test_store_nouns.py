@@ -1,0 +1,193 @@
+"""Scores, datasets, agents, evaluations and comparisons in the store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from quintain.errors import Conflict, NotFound
+from quintain.records.agent import Agent, ModelRef, Sampling
+from quintain.records.dataset import Dataset
+from quintain.records.evaluation import (
+    Comparison,
+    EpisodeResult,
+    Evaluation,
+    Flip,
+    LeaderboardRow,
+    PairedComparison,
+    Rate,
+)
+from quintain.records.score import Component, Score
+from quintain.records.trajectory import OutcomeStatus
+from quintain.store.store import Store, open_store
+from trajectory_runs import NOW, answer, later, run, user
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    opened = open_store(f"sqlite:///{tmp_path / 'quintain.db'}")
+    yield opened
+    opened.close()
+
+
+def _score(run_id: str, value: float | None, scorer: str = "rules") -> Score:
+    if value is None:
+        return Score(trajectory_id=run_id, scorer=scorer, status="unscored", reason="no verdict")
+    parts = (Component(name="format", weight=1.0, value=value, feedback="fine"),)
+    return Score(trajectory_id=run_id, scorer=scorer, status="scored", value=value, components=parts, feedback="ok")
+
+
+def test_the_latest_score_wins_and_the_history_stays(store: Store) -> None:
+    a, b = (added.id for added in store.trajectories.add_many([run("a"), run("b")], NOW))
+    store.scores.add_many([_score(a, 0.1), _score(b, 0.2), _score(a, 0.3, "outcome")], NOW)
+    store.scores.add_many([_score(a, None)], later(1))
+    latest = store.scores.latest("rules", [a, b, "traj-none"])
+    assert latest == {
+        a: _score(a, None).model_copy(update={"created_at": later(1)}),
+        b: _score(b, 0.2).model_copy(update={"created_at": NOW}),
+    }
+    assert [(s.scorer, s.value) for s in store.scores.of(a)] == [("rules", None), ("outcome", 0.3), ("rules", 0.1)]
+
+
+def test_a_score_of_content_that_has_since_grown_is_not_the_latest(store: Store) -> None:
+    (first,) = store.trajectories.add_many([run("t", user(), answer("a"), session_id="s")], NOW)
+    store.scores.add_many([_score(first.id, 0.9)], NOW)
+    store.trajectories.add_many([run("t", user(), answer("a"), answer("b"), session_id="s")], later(1))
+    assert store.scores.latest("rules", [first.id]) == {}
+    assert [score.value for score in store.scores.of(first.id)] == [0.9]
+    store.scores.add_many([_score(first.id, 0.4)], later(2))
+    assert store.scores.latest("rules", [first.id])[first.id].value == 0.4
+
+
+def test_scores_of_an_unknown_trajectory_are_refused_all_or_none(store: Store) -> None:
+    (a,) = store.trajectories.add_many([run("a")], NOW)
+    with pytest.raises(NotFound, match=r"'traj-none'.*" + a.id):
+        store.scores.add_many([_score(a.id, 1.0), _score("traj-none", 1.0)], NOW)
+    assert store.scores.of(a.id) == []
+
+
+def _dataset(dataset_id: str, name: str = "good-runs") -> Dataset:
+    return Dataset(
+        id=dataset_id,
+        name=name,
+        kind="sft",
+        path=f"/data/{dataset_id}",
+        rows=2,
+        splits={"train": 1, "validation": 1},
+        dropped={"duplicate": 3},
+        files={"train.jsonl": "ab"},
+        source_models={"m": 4},
+        environments={"e": 2},
+        seed=7,
+    )
+
+
+def test_a_dataset_is_found_by_id_or_as_the_newest_of_its_name(store: Store) -> None:
+    a, b = (added.id for added in store.trajectories.add_many([run("a"), run("b")], NOW))
+    first = store.datasets.add(_dataset("ds-1"), [b, a, b], NOW)
+    second = store.datasets.add(_dataset("ds-2"), [a], later(1))
+    assert first == _dataset("ds-1").model_copy(update={"created_at": NOW})
+    assert store.datasets.get("ds-1") == first
+    assert store.datasets.get("good-runs") == second
+    assert store.datasets.members("ds-1") == [a, b]
+    assert store.datasets.page(limit=1).items == (second,)
+    with pytest.raises(NotFound, match=r"'nope'.*ds-2 \(good-runs\), ds-1"):
+        store.datasets.get("nope")
+
+
+def test_a_dataset_never_changes_and_its_members_exist(store: Store) -> None:
+    store.datasets.add(_dataset("ds-1"), [], NOW)
+    with pytest.raises(Conflict, match="ds-1"):
+        store.datasets.add(_dataset("ds-1"), [], NOW)
+    with pytest.raises(NotFound, match="traj-none"):
+        store.datasets.add(_dataset("ds-2"), ["traj-none"], NOW)
+    assert [dataset.id for dataset in store.datasets.page().items] == ["ds-1"]
+
+
+def _agent(name: str = "clerk", **fields: object) -> Agent:
+    return Agent(name=name, model=ModelRef(source="folder", path="/m/1", adapter="/a"), **fields)
+
+
+def test_versions_count_up_and_equal_content_is_the_same_agent(store: Store) -> None:
+    first = store.agents.add(_agent(), NOW)
+    assert (first.id, first.version, first.created_at) == ("agent:clerk@1", 1, NOW)
+    assert store.agents.add(_agent(), later(1)) == first
+    second = store.agents.add(_agent(system_prompt="Be brief.", sampling=Sampling(temperature=1)), later(2))
+    assert second.id == "agent:clerk@2"
+    # The content of an older version is a new version: what is newest must be what was added last.
+    assert store.agents.add(_agent(), later(3)).id == "agent:clerk@3"
+    assert store.agents.add(_agent("other"), NOW).id == "agent:other@1"
+
+
+def test_a_job_makes_one_agent_however_often_its_outputs_are_read(store: Store) -> None:
+    made = store.agents.add(_agent(job_id="job-1"), NOW)
+    store.agents.add(_agent(job_id="job-2"), NOW)
+    assert store.agents.add(_agent(job_id="job-1", description="read again"), later(1)) == made
+    assert len(store.agents.page().items) == 2
+
+
+def test_an_agent_is_found_by_every_form_of_its_name(store: Store) -> None:
+    first = store.agents.add(_agent(), NOW)
+    second = store.agents.add(_agent(description="new"), NOW)
+    for reference in ("agent:clerk@1", "clerk@1"):
+        assert store.agents.get(reference) == first
+    for reference in ("agent:clerk", "clerk", "clerk@2", "agent:clerk@2"):
+        assert store.agents.get(reference) == second
+    for reference in ("clerk@3", "cler", "", "agent:", "clerk@", "clerk@x", "/m/1", "a:b", "clerk@1@1", "clerk@0"):
+        assert store.agents.find(reference) is None
+    with pytest.raises(NotFound, match=r"'ghost'; known names: clerk"):
+        store.agents.get("ghost")
+
+
+def _evaluation(evaluation_id: str, agent_id: str = "agent:clerk@1", environment: str = "e") -> Evaluation:
+    return Evaluation(
+        id=evaluation_id,
+        agent_id=agent_id,
+        environment=environment,
+        suite_hash="h",
+        split="held_out",
+        seed=3,
+        sampling=Sampling(),
+        results=(EpisodeResult(task_id="t1", status=OutcomeStatus.SUCCESS, reward=1.0, turns=2, trajectory_id="x"),),
+        rate=Rate(successes=1, n=1, value=1.0, ci_low=0.2065, ci_high=1.0),
+        by_type={"sort": Rate(successes=0, n=0, value=None, ci_low=None, ci_high=None)},
+    )
+
+
+def test_evaluations_come_back_whole_and_are_added_once(store: Store) -> None:
+    first = store.evaluations.add(_evaluation("eval-1"), NOW)
+    assert first == _evaluation("eval-1").model_copy(update={"created_at": NOW})
+    assert store.evaluations.add(_evaluation("eval-1", environment="other"), later(1)) == first
+    second = store.evaluations.add(_evaluation("eval-2", environment="f"), NOW)
+    store.evaluations.add(_evaluation("eval-3", agent_id="agent:other@1"), NOW)
+    assert store.evaluations.get("eval-1") == first
+    assert store.evaluations.of_agent("agent:clerk@1") == [second, first]
+    assert [e.id for e in store.evaluations.page(environment="e").items] == ["eval-3", "eval-1"]
+    page = store.evaluations.page(limit=2)
+    assert [e.id for e in store.evaluations.page(limit=2, cursor=page.next_cursor).items] == ["eval-1"]
+    with pytest.raises(NotFound, match="no evaluation 'eval-9'"):
+        store.evaluations.get("eval-9")
+
+
+def test_comparisons_come_back_whole_and_are_added_once(store: Store) -> None:
+    pair = PairedComparison(
+        a="agent:a@1", b="agent:b@1", evaluation_a="eval-1", evaluation_b="eval-2", difference=0.5, ci_low=0.1,
+        ci_high=0.9, ci_method="m", p=0.03, p_method="exact McNemar", p_corrected=0.03, significant=True, n_tasks=9,
+        only_a=0, only_b=6,
+    )  # fmt: skip
+    row = LeaderboardRow(
+        rank=1, agent="agent:b@1", evaluation_id="eval-2", success_rate=None, ci_low=None, ci_high=None, n=0,
+        mean_reward=None,
+    )  # fmt: skip
+    flip = Flip(task_id="t", solved_by="agent:b@1", failed_by="agent:a@1")
+    comparison = Comparison(
+        id="cmp-1", environment="e", suite_hash="h", comparisons=(pair,), leaderboard=(row,), flips=(flip,)
+    )
+    stored = store.evaluations.add_comparison(comparison, NOW)
+    assert stored == comparison.model_copy(update={"created_at": NOW})
+    assert store.evaluations.add_comparison(comparison, later(1)) == stored
+    assert store.evaluations.get_comparison("cmp-1") == stored
+    with pytest.raises(NotFound, match=r"cmp-9.*cmp-1"):
+        store.evaluations.get_comparison("cmp-9")

@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quintain.tools import RLTrainingTool
+
+MESSAGES = [
+    {"role": "user", "content": "Price of the lamp?"},
+    {"role": "assistant", "content": None, "tool_calls": [{"id": "c1", "function": {"name": "find", "arguments": '{"q": "lamp"}'}}]},
+    {"role": "tool", "tool_call_id": "c1", "content": "12"},
+    {"role": "assistant", "content": "It costs 12."},
+]
+
+
+class Caller:
+    """Calls the facade and reads its JSON."""
+
+    def __init__(self, home: Path) -> None:
+        self.tool = RLTrainingTool(home)
+
+    def __call__(self, **parameters: Any) -> dict[str, Any]:
+        answer: dict[str, Any] = json.loads(self.tool.run(parameters))
+        return answer
+
+
+@pytest.fixture
+def run(home: Path) -> Iterator[Caller]:
+    caller = Caller(home)
+    yield caller
+    caller.tool.close()
+
+
+def test_a_run_is_recorded_once_found_read_scored_and_frozen(run: Caller) -> None:
+    first = run(action="record", messages=MESSAGES, task="Price of the lamp?", outcome="success", tags=["demo"])
+    again = run(action="record", messages=MESSAGES, task="Price of the lamp?", outcome="success", tags=["demo"])
+    assert (first["created"], again["created"], first["steps"]) == (True, False, 2)
+    assert first["trajectory_id"] == again["trajectory_id"]
+    found = run(action="search", filter={"tags": ["demo"], "outcome": "success"})
+    assert [item["id"] for item in found["items"]] == [first["trajectory_id"]]
+    read = run(action="get", trajectory_id=first["trajectory_id"])
+    assert read["trajectory"]["steps"][1]["observations"][0]["content"] == "12"
+    score = run(action="score", scorer="outcome", filter={"tags": ["demo"]})
+    assert (score["scored"], score["summary"]["mean"]) == (1, 1.0)
+    dataset = run(action="export", kind="sft", name="good", filter={"tags": ["demo"]})
+    assert (dataset["rows"], dataset["splits"]["train"]) == (1, 1)
+    assert run(action="load_dataset", dataset="good")["dataset_size"] == 1
+
+
+def test_an_unknown_outcome_is_not_a_failure_and_not_trained_on(run: Caller) -> None:
+    recorded = run(action="record", messages=MESSAGES, task="Price of the lamp?")
+    assert recorded["outcome"] == "unknown"
+    ids = [recorded["trajectory_id"]]
+    score = run(action="score", scorer="outcome", trajectory_ids=ids)
+    assert (score["scored"], score["unscored_count"], score["summary"]["mean"]) == (0, 1, None)
+    refused = run(action="export", kind="sft", name="none", trajectory_ids=ids)
+    assert refused["status"] == "error"
+    assert "outcome_unknown 1" in refused["message"]
+    assert list(Path(run.tool._settings.datasets_dir).iterdir()) == [], "a refused export leaves nothing behind"
+
+
+def test_a_live_recording_grows_and_closes_with_its_outcome(run: Caller) -> None:
+    opened = run(action="record", messages=MESSAGES[:2], task="Price of the lamp?", live="open")
+    assert opened["live"]
+    name = opened["trajectory_id"]
+    run(action="record", live="append", trajectory_id=name, messages=MESSAGES[2:3])
+    closed = run(action="record", live="close", trajectory_id=name, messages=MESSAGES[3:], outcome={"status": "success", "reward": 1.0})
+    assert (closed["trajectory_id"], closed["steps"], closed["outcome"], closed["live"]) == (name, 2, "success", False)
+    steps = run(action="get", trajectory_id=name)["trajectory"]["steps"]
+    assert steps[1]["observations"][0]["content"] == "12"
+    late = run(action="record", live="append", trajectory_id=name, messages=MESSAGES[3:])
+    assert (late["code"], "never change" in late["message"]) == ("conflict", True)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "code", "words"),
+    [
+        ({"action": "dance"}, "unknown_action", ["'dance'", "valid", "train"]),
+        ({"action": "search", "limitt": 3}, "unknown_argument", ["'limitt'", "did you mean 'limit'"]),
+        ({"action": "search", "limit": 0}, "invalid_input", ["limit", "1", "got 0"]),
+        ({"action": "search", "filter": {"outcome": "great"}}, "invalid_input", ["filter.outcome", "great", "success"]),
+        ({"action": "search", "cursor": "nonsense"}, "bad_cursor", ["cursor"]),
+        ({"action": "get", "trajectory_id": "traj-none"}, "not_found", ["traj-none"]),
+        ({"action": "status", "job_id": "job-none"}, "not_found", ["job-none"]),
+        ({"action": "score", "scorer": "outcome", "filter": {}}, "empty_filter", ["no condition", "job_id"]),
+        ({"action": "score", "scorer": "outcome"}, "invalid_input", ["exactly one"]),
+        ({"action": "score", "scorer": "magic", "filter": {"tags": ["x"]}}, "not_found", ["magic", "outcome"]),
+        ({"action": "export", "kind": "sft", "name": "d", "filter": {"job_id": "job-none"}}, "nothing_matches", ["loosen"]),
+        ({"action": "export", "kind": "sft", "name": "../d", "filter": {"tags": ["x"]}}, "invalid_input", ["name", "../d"]),
+        ({"action": "export", "kind": "sft", "name": "d", "filter": {"tags": ["x"]}, "min_score": 0.5}, "invalid_input", ["together"]),
+        ({"action": "record"}, "invalid_input", ["exactly one"]),
+        ({"action": "record", "trajectory": {"steps": []}}, "invalid_input", ["steps"]),
+        ({"action": "record", "messages": [{"role": "user", "content": "x\ud800"}], "task": "x"}, "lone_surrogate", ["U+D800"]),
+        ({"action": "record", "messages": MESSAGES, "outcome": {"reward": float("nan")}}, "not_finite", ["nan"]),
+        ({"action": "train", "dataset": "none"}, "not_found", ["none"]),
+        ({"action": "train", "dataset": "none", "model_name": "/no/such/folder"}, "not_found", ["no/such/folder"]),
+        ({"action": "train", "dataset": "none", "model_name": "org/name"}, "hub_not_allowed", ["QUINTAIN_ALLOW_HUB"]),
+        ({"action": "train", "dataset": "d", "epochs": 3}, "unknown_argument", ["'epochs'", "num_epochs"]),
+        ({"action": "train", "dataset": "d", "hyperparameters": {"lr": 1}}, "invalid_input", ["hyperparameters.lr", "learning_rate"]),
+        ({"action": "train", "dataset": "d", "num_epochs": -1}, "invalid_input", ["epochs", "-1"]),
+        ({"action": "evaluate", "agent": "starter", "environment": "moon"}, "environment_not_found", ["moon", "quintain/inventory"]),
+        ({"action": "evaluate"}, "invalid_input", ["model_path"]),
+        ({"action": "compare", "agents": ["starter"]}, "invalid_input", ["agents"]),
+        ({"action": "compare", "agents": ["a", "a"]}, "invalid_input", ["twice"]),
+        ({"action": "compare", "agents": ["eval-1", "eval-2"]}, "not_found", ["eval-1"]),
+        ({"action": "register", "name": "a b", "model": "starter"}, "invalid_input", ["name", "a b"]),
+        ({"action": "wait", "job_id": "job-x"}, "not_found", ["job-x"]),
+    ],
+)
+def test_bad_input_is_told_plainly_and_nothing_is_half_written(run: Caller, parameters: dict[str, Any], code: str, words: list[str]) -> None:
+    answer = run(**parameters)
+    assert (answer["status"], answer["code"]) == ("error", code), answer
+    assert all(word in answer["message"] for word in words), answer["message"]
+    assert run(action="search")["items"] == []
+    assert run(action="jobs")["items"] == []
+    assert run(action="library", kind="datasets")["items"] == []
+
+
+def test_the_run_of_the_prompt_may_be_ten_megabytes_too_large(run: Caller) -> None:
+    answer = run(action="record", messages=[{"role": "assistant", "content": "x" * 10_000_000}], task="t")
+    assert (answer["code"], "8,000,000" in answer["message"]) == ("too_large", True)
+
+
+def test_a_registered_dataset_can_be_loaded_by_name(run: Caller) -> None:
+    dataset = run.tool.register_dataset("mine", [{"messages": MESSAGES, "task": "Price of the lamp?"}])
+    answer = run(action="load_dataset", dataset="mine", max_samples=5)
+    assert (answer["dataset_id"], answer["dataset_size"]) == (dataset, 1)
+
+
+def test_the_library_lists_what_there_is_to_work_with(run: Caller) -> None:
+    assert {"quintain/inventory"} <= {item["id"] for item in run(action="library", kind="environments")["items"]}
+    assert {"outcome", "rules"} <= {item["name"] for item in run(action="library", kind="scorers")["items"]}
+    (sft,) = run(action="library", kind="methods")["items"]
+    assert sft["hyperparameters"]["epochs"]["default"] == 3.0
+    agent = run(action="register", name="mine", model="starter", system_prompt="Be brief.")["agent"]
+    assert (agent["id"], agent["parent"]) == ("agent:mine@1", "agent:starter@1")
+    again = run(action="register", name="mine", model="starter", system_prompt="Be brief.")["agent"]
+    assert again["id"] == "agent:mine@1", "the same content is the same version"
+    assert run(action="register", name="mine", model="starter")["agent"]["id"] == "agent:mine@2"
