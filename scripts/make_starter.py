@@ -5,9 +5,10 @@
 About ten minutes on two CPU cores. With the same versions of torch, transformers and tokenizers on the same kind of CPU
 the files come out the same, byte for byte; `SHA256SUMS` says what is shipped.
 
-`starter` is pre-trained on demonstrations of uneven quality, as base models are: on most questions a hasty demonstrator
-outnumbers the expert. So the model can do every step of every task, yet greedily it imitates the haste, and
-success-filtered fine-tuning on its own episodes has something real to bring out. No held-out item takes part.
+`starter` is pre-trained on demonstrations of uneven quality, as base models are: first the expert's, then those of a
+demonstrator who on most questions is hasty more often than not. So the model can do every step of every task, yet
+greedily it imitates the haste, and success-filtered fine-tuning on its own episodes has something real to bring out. No
+held-out item takes part.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import os
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from itertools import islice, takewhile
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -33,17 +35,21 @@ import quintain
 from quintain.environments.inventory import Inventory
 from quintain.environments.inventory.expert import Expert
 from quintain.evaluation.episodes import EpisodePlan, EpisodeSettings, run_episodes
-from quintain.records.seams import Reply, Turn
-from quintain.records.seeds import stable_seed
+from quintain.records.seams import Policy, Reply, Turn
 from quintain.records.trajectory import Action, AgentInfo, Trajectory, text_of
 from quintain.trainers.rendering import Renderer
 
 SEED = 20260
 VOCABULARY = 1536
 CONTEXT = 4096
-EPISODES = 12_000
-BATCH = 32
-PEAK_LEARNING_RATE = 3e-3
+EPISODES = 8_000
+BATCH_TOKENS = 3000
+POOL = 512
+MUON_RATE, ADAM_RATE = 0.02, 3e-3
+"""Peak learning rates: Muon (Jordan et al. 2024) for the layers' matrices, AdamW for embeddings and norms."""
+
+Row = tuple[list[int], list[bool]]
+"""Token ids, and which of them are to be predicted."""
 
 CAREFUL = {"What": 0.8, "Which has": 0.4, "Which of": 0.4, "together": 0.35}
 """Kind of question -> share of the demonstrations in which the expert goes on after the first search."""
@@ -146,13 +152,12 @@ def _reply(thought: str, tool: str, args: dict[str, Any]) -> Reply:
     return Reply(text=thought, thought=thought, actions=(Action(tool=tool, args=args),))
 
 
-def demonstrations(n: int) -> list[Trajectory]:
-    """Episodes of the demonstrator on training tasks."""
+def demonstrations(policy: Policy, n: int, seed: int) -> list[Trajectory]:
+    """Episodes of a demonstrator on training tasks."""
     source = Inventory()
-    plans = [EpisodePlan(task) for task in source.tasks("train", n, SEED)]
+    plans = [EpisodePlan(task) for task in source.tasks("train", n, seed)]
     settings = EpisodeSettings(seed=SEED, max_turns=None, concurrency=256, agent=AgentInfo(name="demonstrator"))
-    demonstrator = Demonstrator(stable_seed("demonstrator", SEED))
-    return [episode.trajectory for episode in run_episodes(source, demonstrator, plans, settings)]
+    return [episode.trajectory for episode in run_episodes(source, policy, plans, settings)]
 
 
 def make_tokenizer(texts: Iterator[str]) -> PreTrainedTokenizerFast:
@@ -183,7 +188,7 @@ def make_tokenizer(texts: Iterator[str]) -> PreTrainedTokenizerFast:
 
 def tokenizer_texts(trajectories: Sequence[Trajectory]) -> Iterator[str]:
     """What the tokenizer is fit for: the episodes' texts, and generic ones."""
-    for trajectory in trajectories[:2000]:
+    for trajectory in trajectories:
         for step in trajectory.steps:
             yield text_of(step.message)
             yield step.thought or ""
@@ -214,40 +219,84 @@ def make_model(vocabulary: int, tokenizer: PreTrainedTokenizerFast) -> Qwen3ForC
     return Qwen3ForCausalLM(config)
 
 
-def pretrain(model: Qwen3ForCausalLM, rows: list[tuple[list[int], list[bool]]], steps: int, pad: int) -> None:
-    """Next-token training on what the demonstrators wrote.
+def recall_rows(opening: list[int], n: int, first_id: int) -> list[Row]:
+    """Random tokens after the opening: keys with values of three tokens, told once and asked for in another order.
+
+    Small models find copying from context late and by chance; a few hundred steps of nothing else bring it at once, for
+    every token of the vocabulary.
+    """
+    rng, rows = Random(SEED), []
+    for _ in range(n):
+        told = [rng.choices(range(first_id, VOCABULARY), k=4) for _ in range(rng.randint(2, 8))]
+        asked = rng.sample(told, len(told))
+        tail = [token for group in (*told, *asked) for token in group]
+        mask = [False] * (len(opening) + len(tail) // 2) + [False, True, True, True] * len(asked)
+        rows.append((opening + tail, mask))
+    return rows
+
+
+def batches(rows: Sequence[Row], shared: int, rng: Random) -> Iterator[list[Row]]:
+    """Rows for ever, in batches of like length and `BATCH_TOKENS` tokens behind the shared opening."""
+    while True:
+        order = rng.sample(range(len(rows)), len(rows))
+        for start in range(0, len(order), POOL):
+            pool = sorted((rows[i] for i in order[start : start + POOL]), key=lambda row: len(row[0]))
+            cut: list[list[Row]] = []
+            while pool:
+                size = max(1, BATCH_TOKENS // (len(pool[-1][0]) - shared))
+                cut.append(pool[-size:])
+                del pool[-size:]
+            rng.shuffle(cut)
+            yield from cut
+
+
+def pretrain(
+    model: Qwen3ForCausalLM, opening_ids: list[int], phases: Sequence[tuple[Sequence[Row], int]], pad: int
+) -> None:
+    """Next-token training on what is supervised, one phase (rows, steps) after the other.
 
     All rows begin with the same system turn: it runs through the network once a step, and its keys and values are
     shared by the batch.
     """
-    shared = next(i for i, column in enumerate(zip(*(ids for ids, _ in rows), strict=False)) if len(set(column)) > 1)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.0, betas=(0.9, 0.95), weight_decay=0.01)
-    rng, began = Random(SEED), time.monotonic()
-    opening = torch.tensor([rows[0][0][:shared]])
-    order: list[int] = []
-    for step in range(steps):
-        if len(order) < BATCH:
-            order = rng.sample(range(len(rows)), len(rows))
-        batch = [rows[order.pop()] for _ in range(BATCH)]
-        width = max(len(ids) for ids, _ in batch) - shared
-        ids = torch.full((BATCH, width), pad)
-        supervised = torch.zeros((BATCH, width), dtype=torch.bool)
-        for i, (row, mask) in enumerate(batch):
-            ids[i, : len(row) - shared] = torch.tensor(row[shared:])
-            supervised[i, : len(row) - shared] = torch.tensor(mask[shared:])
-        rate = PEAK_LEARNING_RATE * min((step + 1) / 50, 0.55 + 0.45 * math.cos(math.pi * step / steps))
-        for group in optimizer.param_groups:
-            group["lr"] = rate
-        cache = model.model(opening, use_cache=True).past_key_values
-        cache.batch_repeat_interleave(BATCH)
-        hidden = model.model(ids, past_key_values=cache).last_hidden_state[:, :-1]
-        loss = F.cross_entropy(model.lm_head(hidden[supervised[:, 1:]]), ids[:, 1:][supervised[:, 1:]])
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad()
-        if (step + 1) % 50 == 0:
-            print(f"step {step + 1}/{steps}  loss {loss.item():.4f}  {time.monotonic() - began:.0f} s", flush=True)
+    shared = len(opening_ids)
+    opening = torch.tensor([opening_ids])
+    matrices = [p for p in model.model.layers.parameters() if p.ndim == 2]
+    others = [p for p in model.parameters() if p.ndim == 1] + [model.model.embed_tokens.weight]
+    optimizers = [
+        (MUON_RATE, torch.optim.Muon(matrices, lr=0.0, weight_decay=0.01)),
+        (ADAM_RATE, torch.optim.AdamW(others, lr=0.0, betas=(0.9, 0.95), weight_decay=0.01)),
+    ]
+    rng, began, step, total = Random(SEED), time.monotonic(), 0, sum(steps for _, steps in phases)
+    smooth = 0.0
+    for rows, steps in phases:
+        for batch in islice(batches(rows, shared, rng), steps):
+            share = min((step + 1) / 50, 0.52 + 0.48 * math.cos(math.pi * step / total))
+            loss = batch_loss(model, batch, opening, pad)
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            for peak, optimizer in optimizers:
+                optimizer.param_groups[0]["lr"] = peak * share
+                optimizer.step()
+                optimizer.zero_grad()
+            step += 1
+            smooth += (loss.item() - smooth) * max(0.05, 1 / step)
+            if step % 20 == 0:
+                print(f"step {step}/{total}  loss {smooth:.4f}  {time.monotonic() - began:.0f} s", flush=True)
+
+
+def batch_loss(model: Qwen3ForCausalLM, batch: Sequence[Row], opening: torch.Tensor, pad: int) -> torch.Tensor:
+    """Mean cross-entropy of the supervised tokens; `opening` is int64 [1, T0], what all rows begin with."""
+    shared = opening.shape[1]
+    width = max(len(ids) for ids, _ in batch) - shared
+    ids = torch.full((len(batch), width), pad)
+    supervised = torch.zeros((len(batch), width), dtype=torch.bool)
+    for i, (row, mask) in enumerate(batch):
+        ids[i, : len(row) - shared] = torch.tensor(row[shared:])
+        supervised[i, : len(row) - shared] = torch.tensor(mask[shared:])
+    cache = model.model(opening, use_cache=True).past_key_values
+    cache.batch_repeat_interleave(len(batch))
+    hidden = model.model(ids, past_key_values=cache).last_hidden_state[:, :-1]
+    return F.cross_entropy(model.lm_head(hidden[supervised[:, 1:]]), ids[:, 1:][supervised[:, 1:]])
 
 
 def save(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
@@ -275,20 +324,27 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path(quintain.__file__).parent / "starter")
     options = parser.parse_args()
     torch.manual_seed(SEED)
-    trajectories = demonstrations(options.episodes)
-    tokenizer = make_tokenizer(tokenizer_texts(trajectories))
+    careful = demonstrations(Expert(), options.episodes, SEED)
+    uneven = demonstrations(Demonstrator(SEED), options.episodes // 2, SEED + 1)
+    tokenizer = make_tokenizer(tokenizer_texts(careful[:1000] + uneven[:1000]))
     renderer = Renderer.of(tokenizer, "tools")
-    rows = [
-        (row.token_ids, row.supervised) for trajectory in trajectories for row in renderer.rows(trajectory, CONTEXT)
-    ]
+    careful_rows, uneven_rows = (
+        [(row.token_ids, row.supervised) for trajectory in made for row in renderer.rows(trajectory, CONTEXT)]
+        for made in (careful, uneven)
+    )
     model = make_model(len(tokenizer), tokenizer)
-    lengths = sorted(len(ids) for ids, _ in rows)
+    lengths = sorted(len(ids) for ids, _ in careful_rows)
     print(
-        f"{len(rows)} rows of {lengths[0]}..{lengths[len(rows) // 2]}..{lengths[-1]} tokens, vocabulary {len(tokenizer)}, "
+        f"rows of {lengths[0]}..{lengths[len(lengths) // 2]}..{lengths[-1]} tokens, vocabulary {len(tokenizer)}, "
         f"{sum(p.numel() for p in model.parameters()):,} weights",
         flush=True,
     )
-    pretrain(model, rows, options.steps, tokenizer.pad_token_id)
+    columns = zip(*(ids for ids, _ in careful_rows), strict=False)
+    opening = [column[0] for column in takewhile(lambda column: len(set(column)) == 1, columns)]
+    recall = recall_rows(opening, 20_000, len(tokenizer.all_special_tokens))
+    n_recall, n_uneven = options.steps // 4, options.steps // 5
+    phases = [(recall, n_recall), (careful_rows, options.steps - n_recall - n_uneven), (uneven_rows, n_uneven)]
+    pretrain(model, opening, phases, tokenizer.pad_token_id)
     save(model, tokenizer, options.output)
 
 

@@ -102,7 +102,9 @@ def test_no_module_and_no_function_outgrows_its_bound() -> None:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 length = (node.end_lineno or 0) - node.lineno + 1
                 if length > MAX_FUNCTION_LINES:
-                    faults.append(f"{path.relative_to(SOURCE)}:{node.lineno} {node.name}: {length} lines, the bound is {MAX_FUNCTION_LINES}")
+                    faults.append(
+                        f"{path.relative_to(SOURCE)}:{node.lineno} {node.name}: {length} lines, the bound is {MAX_FUNCTION_LINES}"
+                    )
     assert not faults, "\n".join(faults)
 
 
@@ -110,7 +112,9 @@ def test_no_module_has_a_name_that_says_nothing() -> None:
     assert not [path for path, _, _ in modules() if path.stem in FORBIDDEN_NAMES]
 
 
-@pytest.mark.parametrize("entry", ["quintain.server", "quintain.server.app", "quintain.tools.catalog", "quintain.cli.main"])
+@pytest.mark.parametrize(
+    "entry", ["quintain.server", "quintain.server.app", "quintain.tools.catalog", "quintain.cli.main"]
+)
 def test_a_fresh_interpreter_that_imports_the_server_loads_nothing_heavy(entry: str) -> None:
     heavy = ("torch", "transformers", "peft", "numpy", "scipy", "matplotlib", "tokenizers", "accelerate")
     program = f"import sys, {entry}; print([name for name in {heavy!r} if name in sys.modules])"

@@ -25,7 +25,8 @@ runner = JobRunner(store, options, lambda: datetime.now(UTC))
 while len(sys.argv) > 4 and not Path(sys.argv[4]).exists():
     time.sleep(0.002)
 started = runner.start(SPEC.validate_json(sys.argv[2]), request_key=json.loads(sys.argv[3]))
-print(started.job.id, started.deduplicated, flush=True)
+sys.stdout.write(f"{started.job.id} {started.deduplicated}\n")
+sys.stdout.flush()
 while store.jobs.get(started.job.id).status in UNFINISHED:
     runner.reconcile()
     time.sleep(0.02)

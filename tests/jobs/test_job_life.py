@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from typing import TYPE_CHECKING
 
@@ -51,14 +52,13 @@ def test_the_next_job_starts_when_the_first_ends_with_no_server_up(jobs: JobHome
     high = alone.start(SelftestSpec(steps=1), request_key="high", priority=1).job
     assert (first.status, low.status, high.status) == (JobStatus.RUNNING, JobStatus.QUEUED, JobStatus.QUEUED)
     ended = [jobs.wait(job.id, JobStatus.SUCCEEDED) for job in (first, high, low)]
-    for before, after in zip(ended, ended[1:], strict=False):
+    for before, after in itertools.pairwise(ended):
         assert before.ended_at is not None
         assert after.started_at is not None
         assert before.ended_at <= after.started_at
 
 
 def test_a_light_job_runs_while_the_slots_are_taken(jobs: JobHome) -> None:
-    jobs.runner_with(light_kinds=frozenset())
     without_slots = jobs.runner_with(slots=0, light_kinds=frozenset())
     assert without_slots.start(SelftestSpec(steps=1), request_key="heavy").job.status is JobStatus.QUEUED
     light = jobs.runner_with(slots=0).start(SelftestSpec(steps=1), request_key="light").job
@@ -163,5 +163,7 @@ def test_a_log_flood_stays_bounded_and_says_what_was_dropped(jobs: JobHome) -> N
     jobs.wait(job.id, JobStatus.SUCCEEDED)
     kept = sum(path.stat().st_size for path in jobs.runner.directory(job.id).glob("log*"))
     assert 6 * 1024**2 <= kept <= 8 * 1024**2
-    assert jobs.directory(job.id).log_tail(10**6, max_bytes=10**8).count(f"{30_000_000 - kept} bytes of log dropped") == 1
+    assert (
+        jobs.directory(job.id).log_tail(10**6, max_bytes=10**8).count(f"{30_000_000 - kept} bytes of log dropped") == 1
+    )
     assert len(jobs.runner.log_tail(job.id, 7).splitlines()) == 7

@@ -64,7 +64,9 @@ def test_equal_samples_of_two_attempts_stay_two_runs() -> None:
         ({"steps": [{"actor": "agent", "message": "x" * (MAX_TRAJECTORY_CHARS + 1)}]}, ["8,000,0", "split"]),
     ],
 )
-def test_a_bad_run_is_refused_with_the_field_the_value_and_the_remedy(change: dict[str, object], words: list[str]) -> None:
+def test_a_bad_run_is_refused_with_the_field_the_value_and_the_remedy(
+    change: dict[str, object], words: list[str]
+) -> None:
     with pytest.raises(InvalidInput) as refusal:
         read_trajectory({**RUN, **change})
     assert all(word in refusal.value.message for word in words), refusal.value.message
@@ -108,5 +110,5 @@ def test_a_score_is_a_value_or_a_reason_never_both() -> None:
 def test_errors_pickle_and_keep_code_and_text(kind: type[QuintainError]) -> None:
     import pickle
 
-    error = pickle.loads(pickle.dumps(kind("x is 3; valid: 1..2", code="special")))  # noqa: S301
+    error = pickle.loads(pickle.dumps(kind("x is 3; valid: 1..2", code="special")))
     assert (type(error), error.code, str(error)) == (kind, "special", "[special] x is 3; valid: 1..2")

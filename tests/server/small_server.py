@@ -156,7 +156,12 @@ CATALOG = (
 
 
 if __name__ == "__main__":
+    from quintain.server.http import serve_http
     from quintain.server.stdio import serve_stdio
 
     home = Path(tempfile.mkdtemp())
-    serve_stdio(build_server(CATALOG, lambda: Shelf(Settings(home=home, poll_s=0.05))))  # type: ignore[arg-type,return-value]
+    server = build_server(CATALOG, lambda: Shelf(Settings(home=home, poll_s=0.05)))  # type: ignore[arg-type,return-value]
+    if sys.argv[1:]:
+        serve_http(server, port=int(sys.argv[1]))
+    else:
+        serve_stdio(server)

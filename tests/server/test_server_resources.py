@@ -57,6 +57,7 @@ def test_a_changed_job_reaches_a_listener_of_the_modern_era(small: QuintainServe
     serve(small, "auto", talk)
 
 
+@pytest.mark.filterwarnings("ignore:resources/(un)?subscribe is removed:mcp.MCPDeprecationWarning")
 def test_a_changed_job_reaches_a_subscriber_of_the_handshake_era_once(small: QuintainServer, shelf: Shelf) -> None:
     heard: list[str] = []
 

@@ -204,3 +204,24 @@ def test_a_home_that_cannot_be_opened_is_told_and_tried_again(home: Path, shelf:
 
     serve(build_server(CATALOG, open_shelf), mode, talk)  # type: ignore[arg-type]
     assert shelf.closed.is_set()
+
+
+def test_services_whose_first_user_went_away_while_they_opened_are_closed(shelf: Shelf) -> None:
+    opened: list[Shelf] = []
+
+    def open_shelf() -> Shelf:
+        shelf.entered.set()
+        assert shelf.go_on.wait(20)
+        opened.append(shelf)
+        return shelf
+
+    async def talk(client: Client) -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(client.call_tool, "get_note", {"title": "a"})
+            await anyio.to_thread.run_sync(shelf.entered.wait, 10)
+            tasks.cancel_scope.cancel()
+            shelf.go_on.set()
+
+    serve(build_server(CATALOG, open_shelf), "auto", talk)  # type: ignore[arg-type]
+    assert opened == [shelf]
+    assert shelf.closed.is_set()

@@ -11,7 +11,11 @@ from quintain.tools import RLTrainingTool
 
 MESSAGES = [
     {"role": "user", "content": "Price of the lamp?"},
-    {"role": "assistant", "content": None, "tool_calls": [{"id": "c1", "function": {"name": "find", "arguments": '{"q": "lamp"}'}}]},
+    {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [{"id": "c1", "function": {"name": "find", "arguments": '{"q": "lamp"}'}}],
+    },
     {"role": "tool", "tool_call_id": "c1", "content": "12"},
     {"role": "assistant", "content": "It costs 12."},
 ]
@@ -68,7 +72,13 @@ def test_a_live_recording_grows_and_closes_with_its_outcome(run: Caller) -> None
     assert opened["live"]
     name = opened["trajectory_id"]
     run(action="record", live="append", trajectory_id=name, messages=MESSAGES[2:3])
-    closed = run(action="record", live="close", trajectory_id=name, messages=MESSAGES[3:], outcome={"status": "success", "reward": 1.0})
+    closed = run(
+        action="record",
+        live="close",
+        trajectory_id=name,
+        messages=MESSAGES[3:],
+        outcome={"status": "success", "reward": 1.0},
+    )
     assert (closed["trajectory_id"], closed["steps"], closed["outcome"], closed["live"]) == (name, 2, "success", False)
     steps = run(action="get", trajectory_id=name)["trajectory"]["steps"]
     assert steps[1]["observations"][0]["content"] == "12"
@@ -89,20 +99,48 @@ def test_a_live_recording_grows_and_closes_with_its_outcome(run: Caller) -> None
         ({"action": "score", "scorer": "outcome", "filter": {}}, "empty_filter", ["no condition", "job_id"]),
         ({"action": "score", "scorer": "outcome"}, "invalid_input", ["exactly one"]),
         ({"action": "score", "scorer": "magic", "filter": {"tags": ["x"]}}, "not_found", ["magic", "outcome"]),
-        ({"action": "export", "kind": "sft", "name": "d", "filter": {"job_id": "job-none"}}, "nothing_matches", ["loosen"]),
-        ({"action": "export", "kind": "sft", "name": "../d", "filter": {"tags": ["x"]}}, "invalid_input", ["name", "../d"]),
-        ({"action": "export", "kind": "sft", "name": "d", "filter": {"tags": ["x"]}, "min_score": 0.5}, "invalid_input", ["together"]),
+        (
+            {"action": "export", "kind": "sft", "name": "d", "filter": {"job_id": "job-none"}},
+            "nothing_matches",
+            ["loosen"],
+        ),
+        (
+            {"action": "export", "kind": "sft", "name": "../d", "filter": {"tags": ["x"]}},
+            "invalid_input",
+            ["name", "../d"],
+        ),
+        (
+            {"action": "export", "kind": "sft", "name": "d", "filter": {"tags": ["x"]}, "min_score": 0.5},
+            "invalid_input",
+            ["together"],
+        ),
         ({"action": "record"}, "invalid_input", ["exactly one"]),
         ({"action": "record", "trajectory": {"steps": []}}, "invalid_input", ["steps"]),
-        ({"action": "record", "messages": [{"role": "user", "content": "x\ud800"}], "task": "x"}, "lone_surrogate", ["U+D800"]),
+        (
+            {"action": "record", "messages": [{"role": "user", "content": "x\ud800"}], "task": "x"},
+            "lone_surrogate",
+            ["U+D800"],
+        ),
         ({"action": "record", "messages": MESSAGES, "outcome": {"reward": float("nan")}}, "not_finite", ["nan"]),
         ({"action": "train", "dataset": "none"}, "not_found", ["none"]),
-        ({"action": "train", "dataset": "none", "model_name": "/no/such/folder"}, "not_found", ["no/such/folder"]),
+        (
+            {"action": "train", "dataset": "none", "model_name": "/no/such/folder"},
+            "model_not_found",
+            ["no/such/folder"],
+        ),
         ({"action": "train", "dataset": "none", "model_name": "org/name"}, "hub_not_allowed", ["QUINTAIN_ALLOW_HUB"]),
         ({"action": "train", "dataset": "d", "epochs": 3}, "unknown_argument", ["'epochs'", "num_epochs"]),
-        ({"action": "train", "dataset": "d", "hyperparameters": {"lr": 1}}, "invalid_input", ["hyperparameters.lr", "learning_rate"]),
+        (
+            {"action": "train", "dataset": "d", "hyperparameters": {"lr": 1}},
+            "invalid_input",
+            ["hyperparameters.lr", "learning_rate"],
+        ),
         ({"action": "train", "dataset": "d", "num_epochs": -1}, "invalid_input", ["epochs", "-1"]),
-        ({"action": "evaluate", "agent": "starter", "environment": "moon"}, "environment_not_found", ["moon", "quintain/inventory"]),
+        (
+            {"action": "evaluate", "agent": "starter", "environment": "moon"},
+            "environment_not_found",
+            ["moon", "quintain/inventory"],
+        ),
         ({"action": "evaluate"}, "invalid_input", ["model_path"]),
         ({"action": "compare", "agents": ["starter"]}, "invalid_input", ["agents"]),
         ({"action": "compare", "agents": ["a", "a"]}, "invalid_input", ["twice"]),
@@ -111,7 +149,9 @@ def test_a_live_recording_grows_and_closes_with_its_outcome(run: Caller) -> None
         ({"action": "wait", "job_id": "job-x"}, "not_found", ["job-x"]),
     ],
 )
-def test_bad_input_is_told_plainly_and_nothing_is_half_written(run: Caller, parameters: dict[str, Any], code: str, words: list[str]) -> None:
+def test_bad_input_is_told_plainly_and_nothing_is_half_written(
+    run: Caller, parameters: dict[str, Any], code: str, words: list[str]
+) -> None:
     answer = run(**parameters)
     assert (answer["status"], answer["code"]) == ("error", code), answer
     assert all(word in answer["message"] for word in words), answer["message"]

@@ -131,6 +131,11 @@ class JobDirectory:
         """The attempt that began last and its processes; None where none did."""
         return _read(self.path / "shim.json", ShimRecord)
 
+    def has_begun(self, attempt: int) -> bool:
+        """Did a shim come to work on this attempt?"""
+        record = self.shim()
+        return record is not None and record.attempt == attempt
+
     def exit(self, attempt: int) -> ExitRecord | None:
         """How this attempt ended; None where its shim could not say."""
         record = _read(self.path / "exit.json", ExitRecord)

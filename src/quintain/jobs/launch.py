@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from quintain.errors import Unavailable
 from quintain.jobs import processes
 from quintain.jobs.directory import JobDirectory, write_whole
 from quintain.records.job import LIGHT_KINDS, Job, JobError, JobStatus
@@ -66,27 +65,25 @@ def start_attempt(
     """
     directory = JobDirectory(options.jobs_dir / job.id)
     try:
-        try:
-            directory.prepare(job)
-            launch = _launch(options, directory, job.id, lock, attempt)
-            write_whole(directory.launch, launch.model_dump_json().encode())
-            if not store.jobs.begin_attempt(job.id, job.attempt, attempt, clock()):
-                return False
-            shim = Path(__file__).with_name("shim.py")
-            processes.start_detached([sys.executable, "-I", "-S", str(shim), str(directory.path)], lock)
-        except (OSError, Unavailable) as error:
-            if isinstance(error, Unavailable) and error.code != "launch_failed":
-                raise
+        directory.prepare(job)
+        launch = _launch(options, directory, job.id, lock, attempt)
+        write_whole(directory.launch, launch.model_dump_json().encode())
+        if not store.jobs.begin_attempt(job.id, job.attempt, attempt, clock()):
+            return False
+        shim = Path(__file__).with_name("shim.py")
+        processes.start_detached([sys.executable, "-I", "-S", str(shim), str(directory.path)], lock)
+    except OSError as error:
+        if not directory.has_begun(attempt):  # else the shim died at work: the next reconcile sees to it
             reason = JobError(
                 code="launch_failed",
                 message=f"attempt {attempt} could not be started: {error}",
                 hint="Check free disk space and the rights of the home folder, then continue with resume_job.",
             )
-            current = store.jobs.get(job.id)
-            store.jobs.finish(job.id, current.attempt, JobStatus.INTERRUPTED, clock(), error=reason)
-        return True
+            current = store.jobs.get(job.id).attempt
+            store.jobs.finish(job.id, current, JobStatus.INTERRUPTED, clock(), error=reason)
     finally:
         os.close(lock)  # without unlocking: the shim holds the same lock
+    return True
 
 
 def _launch(options: JobOptions, directory: JobDirectory, job_id: str, lock: int, attempt: int) -> Launch:

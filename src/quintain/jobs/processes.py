@@ -15,8 +15,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from quintain.errors import Unavailable
-
 JOB_VARIABLE = "QUINTAIN_JOB"
 """Environment variable that every process of a worker carries: the id of its job."""
 
@@ -62,18 +60,14 @@ def start_detached(argv: Sequence[str], descriptor: int) -> None:
     The process forks itself once it works and its first half exits with 0 (jobs/shim): so nothing is left to reap here.
 
     Raises:
-        Unavailable: it could not be started, or did not come to work.
+        OSError: it could not be started, or did not come to work.
     """
     nowhere = subprocess.DEVNULL
-    try:
-        process = subprocess.Popen(
-            argv, stdin=nowhere, stdout=nowhere, stderr=nowhere, pass_fds=(descriptor,), start_new_session=True, cwd="/"
-        )
-        code = process.wait()
-    except OSError as error:
-        raise Unavailable(f"the job's supervisor could not be started: {error}", code="launch_failed") from error
-    if code != 0:
-        raise Unavailable(f"the job's supervisor ended with {code} before its worker ran", code="launch_failed")
+    process = subprocess.Popen(
+        argv, stdin=nowhere, stdout=nowhere, stderr=nowhere, pass_fds=(descriptor,), start_new_session=True, cwd="/"
+    )
+    if (code := process.wait()) != 0:
+        raise ChildProcessError(f"its supervisor ended with {code} before the worker ran")
 
 
 def kill_leftovers(job_id: str) -> None:

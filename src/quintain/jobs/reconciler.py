@@ -66,9 +66,7 @@ def _tend(store: Store, options: JobOptions, job: Job, clock: Callable[[], datet
             directory.request_cancel()  # again: who asked may have died before this
         return ingest(store, job.id, directory, clock())
     try:
-        # Without this record whoever started the attempt died before its shim ran: it is still to come.
-        shim = directory.shim()
-        begun = shim is not None and shim.attempt == job.attempt
+        begun = directory.has_begun(job.attempt)  # if not, its starter died before its shim ran: it is still to come
         if begun and directory.exit(job.attempt) is None:
             processes.kill_leftovers(job.id)
         ingest(store, job.id, directory, clock())
@@ -83,6 +81,8 @@ def _tend(store: Store, options: JobOptions, job: Job, clock: Callable[[], datet
         attempt = job.attempt + begun
         given, lock = lock, None
         return start_attempt(store, options, job, given, attempt, clock)
+    except OSError as error:
+        return store.jobs.finish(job.id, job.attempt, JobStatus.INTERRUPTED, clock(), error=_unreadable(error))
     finally:
         if lock is not None:
             processes.unlock(lock)
@@ -129,6 +129,11 @@ def _forced(exit_record: ExitRecord | None) -> JobError | None:
 def _silent(returncode: int, directory: JobDirectory) -> JobError:
     message = f"the worker ended with exit code {returncode} and without a result"
     return JobError(code="crashed", message=message, hint=f"Last lines of its log:\n{directory.log_tail(HINT_LINES)}")
+
+
+def _unreadable(error: OSError) -> JobError:
+    message = f"the job has ended and its directory cannot be read: {error}"
+    return JobError(code="directory_unreadable", message=message, hint="Repair the directory, then call resume_job.")
 
 
 def _killed(exit_record: ExitRecord | None, job: Job) -> JobError:

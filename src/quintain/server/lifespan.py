@@ -49,7 +49,10 @@ class Running:
         """
         async with self._opening:
             if self._services is None:
-                self._services = await anyio.to_thread.run_sync(self._open)
+                # What was opened is kept even if its first user goes away meanwhile, so that it gets closed.
+                with anyio.CancelScope(shield=True):
+                    self._services = await anyio.to_thread.run_sync(self._open)
+            assert self._services is not None
             return self._services
 
     async def close(self) -> None:
@@ -107,14 +110,14 @@ def lifespan_of(
     @asynccontextmanager
     async def lifespan(_: Server[Running]) -> AsyncIterator[Running]:
         running = Running(open_services, bus)
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(running.reconcile_forever)
-            try:
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(running.reconcile_forever)
                 yield running
-            finally:
                 tasks.cancel_scope.cancel()
-                with anyio.CancelScope(shield=True):
-                    await running.close()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await running.close()
 
     return lifespan
 

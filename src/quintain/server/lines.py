@@ -29,7 +29,8 @@ MAX_LINE_BYTES = 16 * 2**20
 _KEPT_BYTES = 64 * 2**10
 """Bytes at each end of a line in which the id of its request is looked for."""
 
-_TOKEN = re.compile(rb'"((?:[^"\\]|\\.)*)"|[{}\[\]]|[^\s"{}\[\]:,]+')
+# A string without its end still matches: tried again from each of its escaped quotes, it would cost quadratic time.
+_TOKEN = re.compile(rb'"((?:[^"\\]|\\.)*)"?|[{}\[\]]|[^\s"{}\[\]:,]+')
 _ID_AT_END = re.compile(rb'"id"\s*:\s*(-?\d{1,18}|"[^"\\]{0,200}")\s*\}\s*$')
 _LONE_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 

@@ -28,7 +28,8 @@ def input_schema(arguments: type[BaseModel]) -> Schema:
 
     An optional argument is shown without its null branch, which some hosts cannot read; null is accepted all the same.
     """
-    return _rewritten(arguments.model_json_schema(), _shorter_argument)
+    schema: Schema = _rewritten(arguments.model_json_schema(), _shorter_argument)
+    return schema
 
 
 def output_schema(function: Callable[..., Any]) -> Schema:
@@ -37,7 +38,8 @@ def output_schema(function: Callable[..., Any]) -> Schema:
     Objects stay open, so that a client with a cached list of tools accepts the fields of a newer server.
     """
     annotation = get_type_hints(function, include_extras=True)["return"]
-    return _rewritten(TypeAdapter(annotation).json_schema(mode="serialization"), _shorter_result)
+    schema: Schema = _rewritten(TypeAdapter(annotation).json_schema(mode="serialization"), _shorter_result)
+    return schema
 
 
 def _rewritten(schema: Any, shorten: Callable[[Schema], Schema]) -> Any:
@@ -68,7 +70,7 @@ def _shorter_argument(schema: Schema) -> Schema:
 
 def _shorter_result(schema: Schema) -> Schema:
     rest = {key: value for key, value in schema.items() if key not in _NOT_IN_RESULTS}
-    if rest.get("additionalProperties") is False:
+    if isinstance(rest.get("additionalProperties"), bool):
         del rest["additionalProperties"]
     branch = _not_null(rest)
     if branch is not None and set(branch) == {"type"}:

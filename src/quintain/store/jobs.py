@@ -168,7 +168,7 @@ class Jobs:
         """
         with writing(self._engine) as connection:
             job = self._get(connection, job_id)
-            same = jobs.c.request_key == job.request_key, _UNFINISHED
+            same = jobs.c.request_key == job.request_key, jobs.c.id != job_id, _UNFINISHED
             if twin := connection.scalar(select(jobs.c.id).where(*same)):
                 raise Conflict(f"job {job_id} cannot go on while {twin} does the same work; wait for it or cancel it")
             changes = {

@@ -12,6 +12,7 @@ from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers.utils import logging as transformers_logging
 
 import quintain
 from quintain.errors import InvalidInput, NotFound, Unavailable
@@ -162,8 +163,9 @@ def _load_tokenizer(folder: Path) -> Any:
 
 
 def _load_weights(folder: Path, dtype: torch.dtype) -> Any:
+    transformers_logging.disable_progress_bar()
     try:
-        model, loading = AutoModelForCausalLM.from_pretrained(
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
             folder,
             dtype=dtype,
             trust_remote_code=False,
@@ -177,6 +179,7 @@ def _load_weights(folder: Path, dtype: torch.dtype) -> Any:
             "and use a causal language model that transformers knows without remote code",
             code="model_damaged",
         ) from None
+    model, loading = loaded
     # transformers fills gaps with random numbers; a model with gaps is not the model that was asked for.
     if gaps := sorted(loading["missing_keys"]) + sorted(str(key) for key in loading["mismatched_keys"]):
         raise InvalidInput(
@@ -202,7 +205,7 @@ def _with_adapter(model: Any, folder: Path, lora: LoraConfig | None, *, train: b
         ) from None
     if not train or lora is None:
         return adapted.merge_and_unload()
-    config = adapted.peft_config["default"]
+    config: Any = adapted.peft_config["default"]
     if (config.r, config.lora_alpha) != (lora.rank, lora.alpha):
         raise InvalidInput(
             f"the agent's adapter has rank {config.r} and alpha {config.lora_alpha}, the config asks for rank "
@@ -216,9 +219,10 @@ def _with_new_adapter(model: Any, lora: LoraConfig) -> Any:
     from peft import get_peft_model
 
     targets = lora.targets if isinstance(lora.targets, str) else list(lora.targets)
+    alpha: Any = lora.alpha  # peft says int and takes any number
     settings = PeftLora(
         r=lora.rank,
-        lora_alpha=lora.alpha,
+        lora_alpha=alpha,
         lora_dropout=lora.dropout,
         target_modules=targets,
         task_type="CAUSAL_LM",

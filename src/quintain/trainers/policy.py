@@ -10,21 +10,20 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from transformers import DynamicCache
-from transformers.cache_utils import DynamicLayer
 
 from quintain.errors import InvalidInput
 from quintain.records.agent import Agent, Sampling
 from quintain.records.seams import Message, Policy, Reply, Stop, Turn
 from quintain.records.trajectory import SampledTokens
+from quintain.trainers.kv_cache import can_batch, new_cache
 from quintain.trainers.models import LoadedModel, load_model
-from quintain.trainers.rendering import Renderer
+from quintain.trainers.rendering import Renderer, shared_prefix
 
 _SHARED_PREFIX = 16
 """Tokens that openings must share before encoding them once is worth a pass of its own."""
@@ -90,13 +89,13 @@ class LocalPolicy:
         generation = getattr(loaded.model, "generation_config", None)
         eos = getattr(generation, "eos_token_id", None)
         also = eos if isinstance(eos, list) else [eos]
-        self._end_ids = torch.tensor(sorted(renderer.end_ids | {i for i in also if i is not None}), device=self._device)
+        self._ends = renderer.end_ids | {i for i in also if i is not None}
+        self._end_ids = torch.tensor(sorted(self._ends), device=self._device)
         takes = inspect.signature(loaded.model.forward).parameters
         self._last_logits = {"logits_to_keep": 1} if "logits_to_keep" in takes else {}
         self._places = "position_ids" in takes
-        # Sliding windows and recurrent states count columns, padding included: such models act one episode at a time.
-        layers = DynamicCache(config=loaded.model.config).layers
-        self._batches = self._places and all(type(layer) is DynamicLayer for layer in layers)
+        self._batches = self._places and can_batch(loaded.model.config)
+        """False: each episode is a cohort of its own, without padding."""
 
     def act(self, turns: Sequence[Turn]) -> list[Reply]:
         """Answer each turn; batched, replies in the order of the turns.
@@ -111,7 +110,7 @@ class LocalPolicy:
         for cohort in self._cohorts(ready):
             acting = [e for e in ready if e.cohort is cohort]
             written |= {id(e): reply for e, reply in zip(acting, self._decode(cohort, acting), strict=True)}
-        full = Reply(text="", stop=Stop.CONTEXT, error=f"the episode has outgrown the context of {self._context} tokens")
+        full = Reply(text="", stop=Stop.CONTEXT)
         return [written.get(id(episode), full) for episode in episodes]
 
     def close(self, episode_id: str) -> None:
@@ -133,6 +132,7 @@ class LocalPolicy:
                 episode.cohort, episode.cached = None, 0
             else:
                 episode.ids += episode.closing + following
+            episode.closing = []
         episode.messages += new
         return episode
 
@@ -146,11 +146,11 @@ class LocalPolicy:
     def _found(self, episodes: list[_Episode]) -> None:
         """Begin a cohort; what all its episodes share from the start is encoded once."""
         cohort = _Cohort(
-            DynamicCache(config=self._model.config),
+            new_cache(self._model.config),
             episodes,
             torch.zeros(len(episodes), 0, dtype=torch.bool, device=self._device),
         )
-        shared = min(len(os.path.commonprefix([e.ids for e in episodes])), min(len(e.ids) for e in episodes) - 1)
+        shared = min(shared_prefix(*(e.ids for e in episodes)), min(len(e.ids) for e in episodes) - 1)
         if len(episodes) > 1 and shared >= _SHARED_PREFIX:
             prefix = torch.tensor([episodes[0].ids[:shared]], device=self._device)
             cohort.mask = torch.ones(1, 0, dtype=torch.bool, device=self._device)
@@ -221,7 +221,7 @@ class LocalPolicy:
         return out.logits[:, -1].float()
 
     def _uniform(self, cohort: _Cohort, acting: dict[int, _Episode], width: int) -> torch.Tensor | None:
-        """float64 [B, width]: each row drawn from the stream of its own episode and turn; None when greedy."""
+        """Float [B, width]: each row drawn from the stream of its own episode and turn; None when greedy."""
         if self._sampling.temperature == 0:
             return None
         drawn = torch.zeros(len(cohort.rows), width, dtype=torch.float64)
@@ -229,21 +229,20 @@ class LocalPolicy:
             name = f"{self._seed}/{episode.seed}/{episode.n_turns}"
             stream = torch.Generator().manual_seed(int.from_bytes(hashlib.sha256(name.encode()).digest()[:8]) >> 1)
             drawn[row] = torch.rand(width, generator=stream, dtype=torch.float64)
-        return drawn.to(self._device)
+        return drawn.to(self._device, _wide(self._device))
 
     def _reply(self, episode: _Episode, tokens: list[int], logprobs: list[float]) -> Reply:
         """Cut the sampled row at its end token, remember it and read it."""
-        ends = set(self._end_ids.tolist())
-        length = next((i + 1 for i, token in enumerate(tokens) if token in ends), len(tokens))
+        length = next((i + 1 for i, token in enumerate(tokens) if token in self._ends), len(tokens))
         turn = tokens[:length]
-        ended = turn[-1] in ends
+        ended = turn[-1] in self._ends
         text = self._renderer.decode(turn[:-1] if ended else turn)
         parsed = self._renderer.parse(text)
         said = Message(role="assistant", thought=parsed.thought, actions=parsed.actions)
         episode.messages.append(Message(role="assistant", content=text) if parsed.error else said)
         episode.cached = len(episode.ids) + length - 1  # the last sampled token was never fed
         episode.ids += turn
-        episode.closing = [] if ended else self._renderer.closing(turn)
+        episode.closing = self._renderer.closing(turn)
         episode.n_turns += 1
         return Reply(
             text=text,
@@ -257,15 +256,13 @@ class LocalPolicy:
         )
 
 
-def pick(
-    logits: torch.Tensor, sampling: Sampling, uniform: torch.Tensor | None
-) -> tuple[torch.Tensor, torch.Tensor]:
+def pick(logits: torch.Tensor, sampling: Sampling, uniform: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
     """Pick one token a row by inverting the cumulative distribution at a uniform number.
 
     Args:
         logits: float32 [B, V].
         sampling: Temperature and top_p (nucleus sampling, Holtzman et al. 2020, arXiv 1904.09751, section 3.1).
-        uniform: float64 [B] in 0..1; None picks the most likely token.
+        uniform: float [B] in 0..1; None picks the most likely token.
 
     Returns:
         The tokens, int64 [B], and their log-probabilities under the model itself, float32 [B]: at temperature 1
@@ -274,12 +271,17 @@ def pick(
     if uniform is None or sampling.temperature == 0:
         token = logits.argmax(-1)
     else:
-        chances = (logits.double() / sampling.temperature).softmax(-1)
+        chances = (logits.to(_wide(logits.device)) / sampling.temperature).softmax(-1)
         if sampling.top_p < 1:
             ranked, order = chances.sort(dim=-1, descending=True, stable=True)
             tail = ranked.cumsum(-1) - ranked >= sampling.top_p  # the first token always stays
             chances = chances.masked_fill(torch.zeros_like(tail).scatter(1, order, tail), 0.0)
         reached = chances.cumsum(-1)
-        token = torch.searchsorted(reached, (uniform * reached[:, -1])[:, None], right=True)[:, 0]
-        token = token.clamp(max=logits.shape[1] - 1)
+        place = torch.searchsorted(reached, uniform[:, None] * reached[:, -1:], right=True)
+        last = torch.searchsorted(reached, reached[:, -1:])  # rounding must not lead past the last possible token
+        token = torch.minimum(place, last)[:, 0]
     return token, logits.log_softmax(-1).gather(1, token[:, None])[:, 0]
+
+
+def _wide(device: torch.device) -> torch.dtype:
+    return torch.float32 if device.type == "mps" else torch.float64  # MPS has no float64

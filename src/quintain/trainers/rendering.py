@@ -10,20 +10,15 @@ So a policy that keeps its KV cache and a trainer that reads the trajectory see 
 
 Where a template rewrites earlier text (say, strips thinking from past turns), the chain breaks: the next turn starts a
 row of its own with its whole prompt, in training as in inference.
-
-Text that people or tools wrote can hold the spelling of a control token (`<|im_end|>`). It must never become one, so
-such spellings are cut after their first character by `_CUT` before the template sees them, and the pieces are
-tokenised apart.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import Any, Literal, NamedTuple
 
 from jinja2.exceptions import TemplateError
@@ -31,10 +26,8 @@ from jinja2.exceptions import TemplateError
 from quintain.errors import InvalidInput
 from quintain.records.seams import Message
 from quintain.records.trajectory import Action, Actor, Trajectory
+from quintain.trainers.control_tokens import Spellings, encode
 from quintain.trainers.styles import FALLBACK_TEMPLATE, Parsed, StyleName, parse, to_chat
-
-_CUT = "\ufdd0"
-"""A Unicode noncharacter, meant for internal use; in stored text it is replaced by U+FFFD."""
 
 _FIXED_DATE = "26 Jul 2024"
 """The date that Llama templates show when none is given; without it the prompt would change from day to day."""
@@ -75,18 +68,6 @@ class _Segment(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _Spellings:
-    """Control tokens as they are spelled in text."""
-
-    own: re.Pattern[str]
-    """In what the agent wrote: special tokens only, since tags such as `<think>` may be its own."""
-    foreign: re.Pattern[str]
-    """In all other text: special tokens, and added tokens that the template itself uses."""
-    end: re.Pattern[str]
-    """A special token after which nothing but white space comes."""
-
-
-@dataclass(frozen=True)
 class Renderer:
     """How one tokenizer writes episodes; make it by `Renderer.of`."""
 
@@ -96,7 +77,7 @@ class Renderer:
     fingerprint: str
     """Hash of tokenizer, template and style: sampled ids are valid under an equal fingerprint only."""
     has_system_role: bool
-    spellings: _Spellings
+    spellings: Spellings
     end_turn: tuple[int, ...] = ()
     """What the template writes at the end of a turn; empty where it writes nothing of the kind."""
     end_ids: frozenset[int] = frozenset()
@@ -238,14 +219,13 @@ class Renderer:
         yield chain
 
     def _text(self, messages: Sequence[Message], tools: Sequence[dict[str, Any]], *, prompt: bool) -> str:
-        """The rendered text, with `_CUT` inside every control token that somebody spelled in a message."""
+        """The rendered text, with every control token defused that somebody spelled in a message."""
         chat = to_chat(messages, tools, style=self.style, has_system_role=self.has_system_role)
-        marks = self.spellings
-        guarded = [_cut(entry, marks.own if entry["role"] == "assistant" else marks.foreign) for entry in chat]
-        schemas = _cut(list(tools), marks.foreign) if tools and self.style == "tools" else None
+        defused = [self.spellings.defuse(entry, own=entry["role"] == "assistant") for entry in chat]
+        schemas = self.spellings.defuse(list(tools), own=False) if tools and self.style == "tools" else None
         try:
             return self.tokenizer.apply_chat_template(
-                guarded,
+                defused,
                 tools=schemas,
                 chat_template=self.template,
                 add_generation_prompt=prompt,
@@ -264,8 +244,7 @@ class Renderer:
         return text[: found.end()] if found else text.rstrip()
 
     def _encode(self, text: str) -> list[int]:
-        pieces = (p for p in text.split(_CUT) if p)
-        return [i for piece in pieces for i in self.tokenizer.encode(piece, add_special_tokens=False, verbose=False)]
+        return encode(self.tokenizer, text)
 
 
 def messages_of(trajectory: Trajectory) -> list[tuple[Message, int]]:
@@ -299,49 +278,29 @@ def _turn(prompt: str, finished: str) -> str:
     A template can show a generation prompt that it does not repeat in a finished turn (an opened `<think>`): then the
     turn is what comes after the text that both share.
     """
-    return finished[len(os.path.commonprefix([prompt, finished])) :]
+    return finished[shared_prefix(prompt, finished) :]
 
 
-def _cut(value: Any, spellings: re.Pattern[str]) -> Any:
-    """The value with every spelled control token in its strings cut after the first character."""
-    if isinstance(value, str):
-        return spellings.sub(rf"\g<0>{_CUT}", value.replace(_CUT, "\ufffd"))
-    if isinstance(value, dict):
-        return {_cut(key, spellings): _cut(item, spellings) for key, item in value.items()}
-    return [_cut(item, spellings) for item in value] if isinstance(value, (list, tuple)) else value
+def shared_prefix(*sequences: Sequence[object]) -> int:
+    """How many items the sequences share from the start."""
+    return sum(1 for _ in takewhile(lambda items: len(set(items)) == 1, zip(*sequences, strict=False)))
 
 
 def _renderer(tokenizer: Any, style: StyleName, has_system_role: bool) -> Renderer:
     has_template = bool(getattr(tokenizer, "chat_template", None))
     probe_tools = list(_PROBE_TOOLS) if style == "tools" else None
     template = tokenizer.get_chat_template(tools=probe_tools) if has_template else FALLBACK_TEMPLATE
-    added = tokenizer.added_tokens_decoder.values()
-    special = {token.content for token in added if token.special} | set(tokenizer.all_special_tokens)
-    used = {token.content for token in added if token.content in template and not token.content.isspace()}
     return Renderer(
         tokenizer=tokenizer,
         style=style,
         template=template,
         fingerprint=_fingerprint(tokenizer, template, style),
         has_system_role=has_system_role,
-        spellings=_Spellings(
-            own=_first_character_of(special),
-            foreign=_first_character_of(special | used),
-            end=re.compile(rf"(?:{_any_of(special)})(?=\s*\Z)"),
-        ),
+        spellings=Spellings.of(tokenizer, template),
         warnings=()
         if has_template
         else ("the tokenizer has no chat template; turns are written with the template 'quintain-fallback'",),
     )
-
-
-def _any_of(spellings: set[str]) -> str:
-    return "|".join(re.escape(s) for s in sorted(spellings, key=len, reverse=True)) or "(?!)"
-
-
-def _first_character_of(spellings: set[str]) -> re.Pattern[str]:
-    # A look-ahead, so that spellings which overlap are all found; a single character cannot be cut.
-    return re.compile(rf"(?={_any_of({s for s in spellings if len(s) > 1})}).", re.DOTALL)
 
 
 def _fingerprint(tokenizer: Any, template: str, style: StyleName) -> str:

@@ -142,7 +142,9 @@ def _native_chat(messages: Iterable[Message]) -> Chat:
             if open_calls:
                 entry["tool_calls"] = [_native_call(call_id, action) for call_id, action in open_calls]
         elif message.role == "tool":
-            found = next((i for i, (_, a) in enumerate(open_calls) if message.call_id and a.call_id == message.call_id), 0)
+            found = next(
+                (i for i, (_, a) in enumerate(open_calls) if message.call_id and a.call_id == message.call_id), 0
+            )
             if open_calls:
                 call_id, action = open_calls.pop(found)
                 entry |= {"name": action.tool, "tool_call_id": call_id}

@@ -1,0 +1,97 @@
+"""The formats of a job directory: torn lines, the log ring, whole files, checkpoints handed on."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+from quintain.jobs.directory import JobDirectory, open_appending, read_lines
+from quintain.jobs.shim import LogRing
+from quintain.records.job import Job, JobStatus, SelftestSpec
+
+MOMENT = datetime(2026, 1, 2, tzinfo=UTC)
+
+
+def job(job_id: str, resumed_from: str | None = None) -> Job:
+    return Job(
+        id=job_id,
+        kind="selftest",
+        status=JobStatus.QUEUED,
+        spec=SelftestSpec(),
+        request_key="key",
+        resumed_from=resumed_from,
+        created_at=MOMENT,
+        updated_at=MOMENT,
+    )
+
+
+def test_a_line_without_its_end_is_not_read_yet(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    path.write_bytes(b"one\ntwo\nthr")
+    assert read_lines(path, 0) == ([b"one", b"two"], 8)
+    assert read_lines(path, 8) == ([], 8)
+    path.write_bytes(b"one\ntwo\nthree\n")
+    assert read_lines(path, 8) == ([b"three"], 14)
+    assert read_lines(tmp_path / "none", 5) == ([], 5)
+
+
+def test_a_line_longer_than_a_chunk_is_read_whole(tmp_path: Path) -> None:
+    path = tmp_path / "long.jsonl"
+    path.write_bytes(b"x" * 9_000_000 + b"\nshort\n")
+    lines, end = read_lines(path, 0)
+    assert [len(line) for line in lines] == [9_000_000, 5]
+    assert end == 9_000_007
+
+
+def test_opening_cuts_off_a_torn_last_line_and_nothing_else(tmp_path: Path) -> None:
+    for content, kept in ((b"one\ntwo\nthr", b"one\ntwo\n"), (b"one\n", b"one\n"), (b"torn", b""), (b"", b"")):
+        path = tmp_path / "lines.jsonl"
+        path.write_bytes(content)
+        descriptor = open_appending(path)
+        os.write(descriptor, b"new\n")
+        os.close(descriptor)
+        assert path.read_bytes() == kept + b"new\n"
+
+
+def test_a_log_ring_keeps_both_ends_and_the_reader_counts_the_gap(tmp_path: Path) -> None:
+    """Bound 100: the head is 0..100, segments of 50 follow. 1,000 bytes end in segments 900 and 950: 800 are dropped."""
+    ring = LogRing(str(tmp_path), 100)
+    for number in range(100):
+        ring.write(b"line %04d\n" % number)
+    os.close(ring.file)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["log", "log.900", "log.950"]
+    text = JobDirectory(tmp_path).log_tail(1000)
+    assert text.splitlines()[9:14] == ["line 0009", "", "[... 800 bytes of log dropped ...]", "line 0090", "line 0091"]
+    assert JobDirectory(tmp_path).log_tail(2) == "line 0098\nline 0099"
+
+
+def test_a_later_attempt_continues_the_log(tmp_path: Path) -> None:
+    for text in (b"first\n", b"second\n", b"x" * 120, b"third\n"):
+        ring = LogRing(str(tmp_path), 100)
+        ring.write(text)
+        os.close(ring.file)
+    assert JobDirectory(tmp_path).log_tail(10) == "first\nsecond\n" + "x" * 120 + "third"
+
+
+def test_a_resumed_job_begins_with_the_checkpoints_of_the_old_one(tmp_path: Path) -> None:
+    old = JobDirectory(tmp_path / "job-1")
+    old.prepare(job("job-1"))
+    (old.checkpoints / "step-1").mkdir()
+    (old.checkpoints / "step-1" / "weights").write_text("w")
+    new = JobDirectory(tmp_path / "job-2")
+    new.prepare(job("job-2", resumed_from="job-1"))
+    assert (new.checkpoints / "step-1" / "weights").read_text() == "w"
+    assert new.read_spec() == SelftestSpec()
+    (old.checkpoints / "step-1" / "weights").unlink()
+    assert (new.checkpoints / "step-1" / "weights").exists()
+
+
+def test_the_shim_needs_the_standard_library_alone() -> None:
+    """Isolated and without site-packages it imports: nothing of ours or of others is in it."""
+    from quintain.jobs import shim
+
+    code = f"import runpy; runpy.run_path({shim.__file__!r}, run_name='shim')"
+    subprocess.run([sys.executable, "-I", "-S", "-c", code], check=True, timeout=30)

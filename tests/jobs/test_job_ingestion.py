@@ -1,0 +1,139 @@
+"""What a worker leaves behind reaches the store once, whole, and bad lines stop nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jobs.conftest import now
+from quintain.jobs.directory import write_whole
+from quintain.records.agent import Agent, ModelRef, Sampling
+from quintain.records.evaluation import Evaluation, Rate
+from quintain.records.filters import TrajectoryFilter
+from quintain.records.job import JobError, JobResult, JobStatus, SelftestSpec
+from quintain.records.trajectory import Actor, Step, Task, Trajectory
+from quintain.worker.reporter import FileReporter
+
+if TYPE_CHECKING:
+    from jobs.conftest import JobHome
+
+
+def dead_job(jobs: JobHome) -> tuple[str, FileReporter]:
+    """A job in its first attempt whose processes are gone, and the reporter that its worker had."""
+    job = jobs.runner_with(slots=0, light_kinds=frozenset()).start(SelftestSpec()).job
+    directory = jobs.directory(job.id)
+    directory.prepare(job)
+    write_whole(directory.path / "shim.json", b'{"attempt": 1, "shim": 1, "worker": null}')
+    assert jobs.store.jobs.begin_attempt(job.id, 0, 1, now())
+    return job.id, FileReporter(directory, 1, now)
+
+
+def trajectory(number: int) -> Trajectory:
+    return Trajectory(
+        task=Task(prompt="Count."), episode_key=str(number), steps=(Step(actor=Actor.AGENT, message="one"),)
+    )
+
+
+def agent(name: str) -> Agent:
+    return Agent(name=name, model=ModelRef(source="folder", path="/models/x"))
+
+
+def evaluation(job_id: str, agent_id: str) -> Evaluation:
+    return Evaluation(
+        id=job_id.replace("job-", "eval-"),
+        agent_id=agent_id,
+        environment="quintain/inventory",
+        suite_hash="abc",
+        split="held_out",
+        seed=0,
+        sampling=Sampling(),
+        results=(),
+        rate=Rate(successes=0, n=0, value=None, ci_low=None, ci_high=None),
+    )
+
+
+def test_outputs_become_records_of_the_store_and_the_result_names_the_agent(jobs: JobHome) -> None:
+    base = jobs.store.agents.add(agent("base"), now())
+    assert base.id is not None
+    job_id, reporter = dead_job(jobs)
+    for number in (1, 2, 1):
+        reporter.output("trajectory", trajectory(number))
+    reporter.output("agent", agent("learner"))
+    reporter.output("evaluation", evaluation(job_id, base.id))
+    reporter.result(JobResult(final_loss=0.5))
+    assert jobs.runner.reconcile() == {job_id}
+    job = jobs.store.jobs.get(job_id)
+    assert job.status is JobStatus.SUCCEEDED
+    assert job.result == JobResult(agent="agent:learner@1", final_loss=0.5)
+    assert job.warnings == ()
+    assert jobs.store.trajectories.count(TrajectoryFilter(job_id=job_id)) == 2
+    assert jobs.store.agents.get("learner").job_id == job_id
+    assert [found.job_id for found in jobs.store.evaluations.of_agent(base.id)] == [job_id]
+
+
+def test_ingesting_again_from_the_start_changes_nothing(jobs: JobHome) -> None:
+    """The offsets are set back, as if the process had died after storing and before noting it."""
+    job_id, reporter = dead_job(jobs)
+    reporter.phase("acting")
+    reporter.output("trajectory", trajectory(1))
+    reporter.output("agent", agent("learner"))
+    reporter.failed(JobError(code="training_failed", message="diverged"))
+    jobs.runner.reconcile()
+    before = jobs.store.jobs.events(job_id)
+    with jobs.store.engine.begin() as connection:
+        connection.exec_driver_sql("UPDATE jobs SET offsets = '{}', status = 'running'")
+    jobs.runner.reconcile()
+    assert jobs.store.jobs.events(job_id) == before
+    assert jobs.store.trajectories.count(TrajectoryFilter()) == 1
+    assert [found.id for found in jobs.store.agents.page().items] == ["agent:learner@1"]
+    job = jobs.store.jobs.get(job_id)
+    assert (job.status, job.error) == (JobStatus.FAILED, JobError(code="training_failed", message="diverged"))
+
+
+def test_bad_lines_are_counted_and_the_good_ones_around_them_stay(jobs: JobHome) -> None:
+    job_id, reporter = dead_job(jobs)
+    reporter.output("trajectory", trajectory(1))
+    outputs = jobs.directory(job_id).outputs
+    with (outputs / "trajectory.jsonl").open("ab") as file:
+        file.write(
+            b'not json\n{"kind": "trajectory", "record": {"steps": []}}\n{"kind": "agent", "record": {}}\n\xff\n'
+        )
+    reporter.output("trajectory", trajectory(2))
+    reporter.result(JobResult(n=2))
+    jobs.runner.reconcile()
+    job = jobs.store.jobs.get(job_id)
+    assert job.status is JobStatus.SUCCEEDED
+    assert jobs.store.trajectories.count(TrajectoryFilter(job_id=job_id)) == 2
+    (warning,) = job.warnings
+    assert warning.startswith("bad_output: 4 trajectory line(s) could not be stored; the first: ")
+
+
+def test_a_result_written_before_a_late_cancel_counts(jobs: JobHome) -> None:
+    job_id, reporter = dead_job(jobs)
+    reporter.result(JobResult(n=1))
+    jobs.runner.cancel(job_id)
+    jobs.runner.reconcile()
+    assert jobs.store.jobs.get(job_id).status is JobStatus.SUCCEEDED
+
+
+def test_a_cancelled_job_gets_no_other_attempt_though_it_was_killed(jobs: JobHome) -> None:
+    job_id, _ = dead_job(jobs)
+    jobs.runner.cancel(job_id)
+    jobs.runner.reconcile()
+    assert jobs.store.jobs.get(job_id).status is JobStatus.CANCELLED
+
+
+def test_an_attempt_that_never_began_costs_nothing(jobs: JobHome) -> None:
+    """Its starter died between moving the row and starting the shim: attempt 1 is still to come."""
+    job_id, _ = dead_job(jobs)
+    (jobs.directory(job_id).path / "shim.json").unlink()
+    jobs.runner.reconcile()
+    assert jobs.wait(job_id, JobStatus.SUCCEEDED).attempt == 1
+
+
+def test_a_row_without_a_directory_is_enough(jobs: JobHome, tmp_path: Path) -> None:
+    """The process died right after the insert: the directory is made from the row."""
+    job = jobs.runner_with(slots=0, light_kinds=frozenset()).start(SelftestSpec(steps=2)).job
+    assert not jobs.directory(job.id).path.exists()
+    jobs.runner.reconcile()
+    assert jobs.wait(job.id, JobStatus.SUCCEEDED).step == 2

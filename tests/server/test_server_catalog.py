@@ -1,0 +1,90 @@
+"""The real catalog on a real home folder."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import anyio
+import pytest
+from mcp import Client, MCPError
+
+from quintain.records.job import SelftestSpec
+from quintain.server.app import build_server, create_server
+from quintain.settings import Settings
+from quintain.tools.catalog import CATALOG
+from quintain.tools.services import open_services
+
+RUN = {
+    "task": "Count the apples",
+    "messages": [{"role": "user", "content": "Count"}, {"role": "assistant", "content": "3"}],
+}
+
+
+async def listed(client: Client) -> str:
+    tools = (await client.list_tools()).tools
+    return json.dumps([tool.model_dump(by_alias=True, exclude_none=True) for tool in tools], separators=(",", ":"))
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+def test_the_list_of_tools_is_short_and_the_same_whatever_is_stored(settings: Settings, mode: str) -> None:
+    async def main() -> None:
+        with anyio.fail_after(60):
+            async with Client(create_server(settings), mode=mode) as client:
+                before = await listed(client)
+                assert len(before.encode()) < 40_000
+                stored = (await client.call_tool("record_trajectory", RUN)).structured_content
+                assert stored["created"] is True
+                page = (await client.read_resource(stored["resource_uri"])).contents[0]
+                assert "Count the apples" in page.text
+                assert await listed(client) == before
+            async with Client(create_server(settings, read_only=True), mode=mode) as client:
+                assert "record_trajectory" not in await listed(client)
+
+    anyio.run(main)
+
+
+def test_every_tool_has_a_description_and_every_argument_too(settings: Settings) -> None:
+    async def main() -> list[Any]:
+        async with Client(create_server(settings)) as client:
+            return list((await client.list_tools()).tools)
+
+    for tool in anyio.run(main):
+        assert tool.description, tool.name
+        assert len(tool.description.encode()) < 1500, tool.name
+        for name, schema in tool.input_schema.get("properties", {}).items():
+            assert schema.get("description"), (tool.name, name)
+
+
+def test_a_job_can_be_followed_listed_read_and_completed(settings: Settings) -> None:
+    """A real selftest job, started beside the server, as another server on the same home would."""
+    services = open_services(settings)
+
+    async def main() -> None:
+        with anyio.fail_after(60):
+            async with Client(build_server(CATALOG, lambda: open_services(settings))) as client:
+                job_id = services.jobs.start(SelftestSpec(steps=3)).job.id
+                view: dict[str, Any] = {"status": "queued"}
+                while view["status"] in {"queued", "running"}:
+                    view = (await client.call_tool("get_job", {"job_id": job_id, "wait_s": 20})).structured_content
+                assert view["status"] == "succeeded"
+                uris = [str(resource.uri) for resource in (await client.list_resources()).resources]
+                assert uris == ["guide://pipeline", f"job://{job_id}"]
+                for part, key in (("", "status"), ("/metrics", "curves")):
+                    page = (await client.read_resource(f"job://{job_id}{part}")).contents[0]
+                    assert json.loads(page.text)[key]
+                assert (await client.read_resource(f"job://{job_id}/log?tail=5")).contents[0].mime_type == "text/plain"
+                with pytest.raises(MCPError, match=r"tail is '0'; it must be a number of lines, 1\.\.1000"):
+                    await client.read_resource(f"job://{job_id}/log?tail=0")
+                with pytest.raises(MCPError, match=r"\[not_found\]") as missing:
+                    await client.read_resource("job://job-0000000000")
+                assert missing.value.error.code == -32602
+                ref = {"type": "ref/resource", "uri": "job://{job_id}"}
+                found = await client.complete(ref=ref, argument={"name": "job_id", "value": "job-"})  # type: ignore[arg-type]
+                assert found.completion.values == [job_id]
+                assert "learning_rate" in (await client.read_resource("guide://methods/sft")).contents[0].text
+
+    try:
+        anyio.run(main)
+    finally:
+        services.close()

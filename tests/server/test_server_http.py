@@ -1,0 +1,76 @@
+"""The HTTP transport: this machine only, both eras, a bounded body."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import anyio
+import pytest
+from mcp import Client
+
+from quintain.errors import Refused
+from quintain.server.app import QuintainServer
+from quintain.server.http import serve_http
+
+SCRIPT = Path(__file__).with_name("small_server.py")
+
+
+@pytest.fixture(scope="module")
+def port() -> Iterator[int]:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        number = probe.getsockname()[1]
+    process = subprocess.Popen(
+        [sys.executable, str(SCRIPT), str(number)], cwd=SCRIPT.parents[1], stdout=subprocess.PIPE
+    )
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", number), timeout=1).close()
+            break
+        except OSError:
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    yield number
+    process.terminate()
+    assert process.stdout is not None
+    assert process.stdout.read() == b""
+    process.stdout.close()
+    process.wait(20)
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+def test_both_eras_call_tools_over_http(port: int, mode: str) -> None:
+    async def main() -> None:
+        with anyio.fail_after(30):
+            async with Client(f"http://127.0.0.1:{port}/mcp", mode=mode) as client:
+                assert (await client.call_tool("count", {"steps": 2})).structured_content["step"] == 2
+                text = (await client.call_tool("add_note", {"title": "a", "page": 1})).content[0].text
+                assert text.startswith("[unknown_argument]")
+
+    anyio.run(main)
+
+
+@pytest.mark.parametrize(
+    ("header", "value", "status"), [("Host", "evil.example", 421), ("Origin", "https://evil.example", 403)]
+)
+def test_a_request_from_a_foreign_page_is_refused(port: int, header: str, value: str, status: int) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream", header: value}
+    connection.request("POST", "/mcp", body=b"{}", headers=headers)
+    response = connection.getresponse()
+    response.read()
+    connection.close()
+    assert response.status == status
+
+
+def test_an_address_that_others_can_reach_is_refused(small: QuintainServer) -> None:
+    with pytest.raises(Refused, match=r"host '0\.0\.0\.0' can be reached from other machines.*valid: 127\.0\.0\.1"):
+        serve_http(small, "0.0.0.0")

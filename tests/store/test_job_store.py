@@ -1,0 +1,179 @@
+"""Jobs in the store: guarded moves, idempotent ingestion, what the row shows."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from quintain.errors import Conflict, NotFound
+from quintain.records.job import Job, JobError, JobEvent, JobResult, JobStatus, SelftestSpec
+from quintain.store.store import Store, open_store
+
+MOMENT = datetime(2026, 1, 2, tzinfo=UTC)
+LATER = MOMENT + timedelta(seconds=1)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    opened = open_store(f"sqlite:///{tmp_path / 'quintain.db'}")
+    yield opened
+    opened.close()
+
+
+def job(number: int, key: str | None = None, priority: int = 0) -> Job:
+    return Job(
+        id=f"job-{number:010x}",
+        kind="selftest",
+        status=JobStatus.QUEUED,
+        spec=SelftestSpec(steps=number),
+        request_key=key or str(number),
+        priority=priority,
+        created_at=MOMENT,
+        updated_at=MOMENT,
+    )
+
+
+def event(seq: int, type: str, attempt: int = 1, after_s: float = 0, **fields: object) -> JobEvent:
+    time = MOMENT + timedelta(seconds=after_s)
+    return JobEvent.model_validate({"attempt": attempt, "seq": seq, "time": time, "type": type, **fields})
+
+
+def running(store: Store, number: int = 1) -> str:
+    inserted = store.jobs.insert(job(number)).job
+    assert store.jobs.begin_attempt(inserted.id, 0, 1, MOMENT)
+    return inserted.id
+
+
+def test_a_job_comes_back_as_it_went_in(store: Store) -> None:
+    assert store.jobs.insert(job(1)) == (job(1), False)
+    assert store.jobs.get(job(1).id) == job(1)
+    with pytest.raises(NotFound, match=f"newest are {job(1).id}"):
+        store.jobs.get("job-x")
+
+
+def test_threads_that_insert_the_same_request_get_the_same_job(store: Store) -> None:
+    found = []
+    barrier = threading.Barrier(6)
+
+    def insert(number: int) -> None:
+        barrier.wait()
+        found.append(store.jobs.insert(job(number, key="same")))
+
+    threads = [threading.Thread(target=insert, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({inserted.job.id for inserted in found}) == 1
+    assert sorted(inserted.deduplicated for inserted in found) == [False] + [True] * 5
+
+
+def test_a_move_applies_only_in_its_state_and_attempt(store: Store) -> None:
+    job_id = running(store)
+    assert not store.jobs.begin_attempt(job_id, 0, 1, LATER)
+    assert not store.jobs.finish(job_id, 2, JobStatus.FAILED, LATER)
+    assert store.jobs.begin_attempt(job_id, 1, 2, LATER)
+    assert not store.jobs.finish(job_id, 1, JobStatus.SUCCEEDED, LATER)
+    assert store.jobs.finish(job_id, 2, JobStatus.SUCCEEDED, LATER, result=JobResult(n=3))
+    assert not store.jobs.finish(job_id, 2, JobStatus.FAILED, LATER, error=JobError(code="late", message="late"))
+    done = store.jobs.get(job_id)
+    assert (done.status, done.attempt, done.result, done.error) == (JobStatus.SUCCEEDED, 2, JobResult(n=3), None)
+    assert (done.started_at, done.ended_at) == (MOMENT, LATER)
+
+
+def test_startable_jobs_come_by_priority_then_age_while_slots_are_free(store: Store) -> None:
+    for new in (job(1), job(2), job(3, priority=5), job(4)):
+        store.jobs.insert(new)
+    heavy: frozenset[str] = frozenset()
+    assert [found.id for found in store.jobs.startable(3, heavy)] == [job(3).id, job(1).id, job(2).id]
+    store.jobs.begin_attempt(job(3).id, 0, 1, MOMENT)
+    assert [found.id for found in store.jobs.startable(2, heavy)] == [job(1).id]
+    assert store.jobs.startable(1, heavy) == []
+    assert len(store.jobs.startable(0, frozenset({"selftest"}))) == 3
+
+
+def test_the_row_follows_the_events_and_a_second_reading_adds_nothing(store: Store) -> None:
+    job_id = running(store)
+    events = [
+        event(0, "phase", name="training"),
+        event(1, "progress", step=1, total_steps=4, metrics={"loss": 2.0, "eval": 0.5}),
+        event(2, "progress", step=2, total_steps=4, metrics={"loss": None}),
+        event(3, "warning", code="cut", message="2 rows"),
+        event(4, "warning", code="cut", message="2 rows"),
+    ]
+    assert store.jobs.ingest(job_id, "events.jsonl", (0, 100), LATER, events=events)
+    assert not store.jobs.ingest(job_id, "events.jsonl", (0, 100), LATER, events=events)
+    assert store.jobs.ingest(job_id, "events.jsonl", (100, 200), LATER, events=events[-1:])
+    shown = store.jobs.get(job_id)
+    assert (shown.phase, shown.step, shown.total_steps) == ("training", 2, 4)
+    assert shown.metrics == {"loss": None, "eval": 0.5}
+    assert shown.warnings == ("cut: 2 rows",)
+    assert store.jobs.events(job_id) == events
+    assert store.jobs.events(job_id, type="phase") == events[:1]
+    assert store.jobs.offsets(job_id) == {"events.jsonl": 200}
+
+
+def test_the_newest_attempt_has_the_last_word_on_a_step(store: Store) -> None:
+    job_id = running(store)
+    steps = [event(seq, "progress", step=seq + 1, total_steps=4, metrics={"loss": 1.0}) for seq in range(3)]
+    steps += [event(seq, "progress", 2, step=seq + 2, total_steps=4, metrics={"loss": 0.5}) for seq in range(3)]
+    store.jobs.ingest(job_id, "events.jsonl", (0, 1), MOMENT, events=steps)
+    assert [(found.step, found.attempt) for found in store.jobs.progress(job_id)] == [(1, 1), (2, 2), (3, 2), (4, 2)]
+
+
+def test_the_time_left_is_the_rate_of_this_attempt_and_null_until_known(store: Store) -> None:
+    """Steps 2, 4, 6 at 10, 14, 18 s: 2 s a step; 10 - 6 = 4 steps are left, so 8 s. A new attempt knows nothing yet."""
+    job_id = running(store)
+    assert store.jobs.get(job_id).eta_s is None
+    events = [event(n, "progress", step=2 * (n + 1), total_steps=10, after_s=10 + 4 * n) for n in range(3)]
+    store.jobs.ingest(job_id, "events.jsonl", (0, 1), MOMENT, events=events[:1])
+    assert store.jobs.get(job_id).eta_s is None
+    store.jobs.ingest(job_id, "events.jsonl", (1, 2), MOMENT, events=events[1:])
+    assert store.jobs.get(job_id).eta_s == 8.0
+    store.jobs.begin_attempt(job_id, 1, 2, MOMENT)
+    assert store.jobs.get(job_id).eta_s is None
+    store.jobs.finish(job_id, 2, JobStatus.SUCCEEDED, MOMENT)
+    assert store.jobs.get(job_id).eta_s is None
+
+
+def test_cancel_ends_what_waits_and_marks_what_runs(store: Store) -> None:
+    waiting = store.jobs.insert(job(1)).job.id
+    assert store.jobs.request_cancel(waiting, LATER).status is JobStatus.CANCELLED
+    active = running(store, 2)
+    asked = store.jobs.request_cancel(active, LATER)
+    assert (asked.status, asked.cancel_requested) == (JobStatus.RUNNING, True)
+    store.jobs.finish(active, 1, JobStatus.SUCCEEDED, LATER)
+    assert store.jobs.request_cancel(active, LATER).status is JobStatus.SUCCEEDED
+
+
+def test_requeue_takes_only_an_interrupted_job_without_a_twin(store: Store) -> None:
+    job_id = running(store)
+    with pytest.raises(Conflict, match="is running"):
+        store.jobs.requeue(job_id, LATER)
+    store.jobs.finish(job_id, 1, JobStatus.INTERRUPTED, LATER, error=JobError(code="killed", message="killed"))
+    twin = store.jobs.insert(job(2, key="1")).job
+    with pytest.raises(Conflict, match=twin.id):
+        store.jobs.requeue(job_id, LATER)
+    store.jobs.request_cancel(twin.id, LATER)
+    again = store.jobs.requeue(job_id, LATER)
+    assert (again.status, again.attempt, again.max_attempts, again.error) == (JobStatus.QUEUED, 1, 5, None)
+    store.jobs.finish(job_id, 1, JobStatus.FAILED, LATER)
+    with pytest.raises(Conflict, match="is failed"):
+        store.jobs.requeue(job_id, LATER)
+
+
+def test_pages_are_newest_first_and_filtered(store: Store) -> None:
+    for number in range(1, 6):
+        store.jobs.insert(job(number))
+    store.jobs.request_cancel(job(3).id, LATER)
+    first = store.jobs.page(status=JobStatus.QUEUED, limit=2)
+    assert [found.id for found in first.items] == [job(5).id, job(4).id]
+    rest = store.jobs.page(status=JobStatus.QUEUED, limit=2, cursor=first.next_cursor)
+    assert [found.id for found in rest.items] == [job(2).id, job(1).id]
+    assert rest.next_cursor is None
+    assert store.jobs.page(kind="train").items == ()
+    assert [found.id for found in store.jobs.unfinished()] == [job(n).id for n in (1, 2, 4, 5)]

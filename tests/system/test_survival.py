@@ -1,0 +1,164 @@
+"""What users lose when processes die: nothing. A real client, a real server, real training, and SIGKILL."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import psutil
+import pytest
+from mcp import Client, StdioServerParameters
+
+from quintain.environments.inventory import Inventory
+from quintain.environments.inventory.expert import Expert
+from quintain.evaluation.episodes import EpisodePlan, EpisodeSettings, run_episodes
+from quintain.jobs.directory import JobDirectory
+from quintain.records.trajectory import AgentInfo
+from quintain.settings import Settings
+from quintain.tools.services import open_services
+
+STEPS = 30
+TRAINING = {
+    "method": "sft",
+    "model": "starter",
+    "name": "pupil",
+    "hyperparameters": {"max_steps": STEPS, "epochs": 100, "batch_size": 4, "checkpoint_every_steps": 5},
+}
+
+
+@pytest.fixture
+def dataset(settings: Settings) -> str:
+    """A dataset of the scripted expert's runs in the test's home."""
+    source = Inventory()
+    plans = [EpisodePlan(task) for task in source.tasks("train", 24, seed=5)]
+    acting = EpisodeSettings(seed=5, max_turns=None, concurrency=24, agent=AgentInfo(name="expert"), tags=("expert",))
+    runs = [episode.trajectory for episode in run_episodes(source, Expert(), plans, acting)]
+    services = open_services(settings)
+    services.store.trajectories.add_many(runs, services.clock())
+    services.close()
+    return "expert"
+
+
+def server(settings: Settings) -> StdioServerParameters:
+    arguments = ["-m", "quintain.cli.main", "serve", "--home", str(settings.home)]
+    env = {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "QUINTAIN_POLL_S": "0.1"}
+    return StdioServerParameters(command=sys.executable, args=arguments, env=env)
+
+
+async def call(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
+    result = await client.call_tool(tool, arguments)
+    assert not result.is_error, result.content
+    assert result.structured_content is not None
+    return result.structured_content
+
+
+async def until(client: Client, job_id: str, reached: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+    with anyio.fail_after(100):
+        while True:
+            view = await call(client, "get_job", job_id=job_id, wait_s=0.2)
+            if reached(view):
+                return view
+
+
+def ended(view: dict[str, Any]) -> bool:
+    return view["status"] in {"succeeded", "failed", "cancelled", "interrupted"}
+
+
+async def start_and_reach(settings: Settings, dataset: str, step: int) -> tuple[Client, str]:
+    """Start training over MCP and wait for a step; returns while server, shim and worker are at work."""
+    client = Client(server(settings))
+    await client.__aenter__()
+    exported = await call(client, "export_dataset", kind="sft", name=dataset, filter={"tags": ["expert"]})
+    started = await call(client, "start_training", dataset_id=exported["dataset_id"], **TRAINING)
+    await until(client, started["job_id"], lambda view: view["step"] >= step)
+    return client, started["job_id"]
+
+
+def server_process() -> psutil.Process:
+    (found,) = [child for child in psutil.Process().children() if "serve" in child.cmdline()]
+    return found
+
+
+async def abandon(client: Client) -> None:
+    with anyio.CancelScope(shield=True), anyio.move_on_after(10):
+        try:
+            await client.__aexit__(None, None, None)
+        except Exception:  # the server is dead: that is the point
+            return
+
+
+def test_a_job_outlives_a_killed_server_and_ends_with_the_same_steps(settings: Settings, dataset: str) -> None:
+    async def scenario() -> dict[str, Any]:
+        client, job_id = await start_and_reach(settings, dataset, step=5)
+        os.kill(server_process().pid, signal.SIGKILL)
+        await abandon(client)
+        async with Client(server(settings)) as after:
+            return await until(after, job_id, ended)
+
+    view = anyio.run(scenario)
+    assert (view["status"], view["step"], view["total_steps"], view["attempt"]) == ("succeeded", STEPS, STEPS, 1), view
+    assert view["result"]["agent"] == "agent:pupil@1"
+
+
+def test_a_killed_worker_and_shim_resume_from_a_checkpoint_and_every_step_counts_once(
+    settings: Settings, dataset: str
+) -> None:
+    async def scenario() -> tuple[dict[str, Any], list[int]]:
+        client, job_id = await start_and_reach(settings, dataset, step=7)
+        shim = JobDirectory(settings.jobs_dir / job_id).shim()
+        assert shim is not None
+        for pid in (shim.worker, shim.shim):
+            if pid is not None:
+                os.kill(pid, signal.SIGKILL)
+        view = await until(client, job_id, ended)
+        curves = (await call(client, "get_job", job_id=job_id, detail="metrics"))["curves"]
+        await client.__aexit__(None, None, None)
+        return view, list(curves["loss"]["steps"])
+
+    view, steps = anyio.run(scenario)
+    assert (view["status"], view["step"], view["attempt"]) == ("succeeded", STEPS, 2), view
+    assert steps == list(range(1, STEPS + 1))
+    assert view["result"]["report"]["resumed_from_step"] >= 5, "it began again from a checkpoint, not from nothing"
+
+
+def test_a_cancelled_training_keeps_its_checkpoint_and_resumes_as_a_new_job(settings: Settings, dataset: str) -> None:
+    async def scenario() -> tuple[dict[str, Any], dict[str, Any]]:
+        client, job_id = await start_and_reach(settings, dataset, step=3)
+        await call(client, "cancel_job", job_id=job_id)
+        cancelled = await until(client, job_id, ended)
+        again = await call(client, "resume_job", job_id=job_id)
+        resumed = await until(client, again["job_id"], ended)
+        await client.__aexit__(None, None, None)
+        return cancelled, resumed
+
+    cancelled, resumed = anyio.run(scenario)
+    assert (cancelled["status"], cancelled["error"]) == ("cancelled", None)
+    assert (resumed["status"], resumed["step"], resumed["resumed_from"]) == ("succeeded", STEPS, cancelled["job_id"])
+
+
+def test_no_process_stays_behind(settings: Settings, dataset: str) -> None:
+    async def scenario() -> None:
+        client, job_id = await start_and_reach(settings, dataset, step=1)
+        await call(client, "cancel_job", job_id=job_id)
+        await until(client, job_id, ended)
+        await client.__aexit__(None, None, None)
+
+    anyio.run(scenario)
+    assert leftovers(settings.home) == []
+
+
+def leftovers(home: Path) -> list[str]:
+    """Command lines that still name this home, after a last moment to end."""
+    deadline = time.monotonic() + 10
+    while True:
+        lines = [" ".join(process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"])]
+        left = [line for line in lines if str(home) in line]
+        if not left or time.monotonic() > deadline:
+            return left
+        psutil.wait_procs([], timeout=0.1)

@@ -1,0 +1,271 @@
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import MistralConfig, MistralForCausalLM
+
+from quintain.errors import InvalidInput
+from quintain.records.agent import Agent, ModelRef, Sampling
+from quintain.records.seams import Message, Reply, Stop, Turn
+from quintain.records.trajectory import Actor, Step, Trajectory
+from quintain.trainers.models import LoadedModel
+from quintain.trainers.policy import LocalPolicy, open_policy, pick
+from quintain.trainers.rendering import Renderer
+from tiny_models import save_tiny_model, tiny_model, tiny_tokenizer
+from trainers.episodes import TOOLS
+from trainers.templates import QWEN3
+
+TOKENIZER = tiny_tokenizer()
+GREEDY = Sampling(max_new_tokens=12)
+WARM = Sampling(temperature=1.0, top_p=0.9, max_new_tokens=12)
+
+
+def spread(model: Any) -> Any:
+    """Larger weights, so that the most likely token wins by more than rounding."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(3.0)
+    return model.eval()
+
+
+def policy(
+    sampling: Sampling = GREEDY, *, model: Any = None, tokenizer: Any = TOKENIZER, context: int = 1024
+) -> LocalPolicy:
+    model = model or spread(tiny_model(tokenizer))
+    return LocalPolicy(LoadedModel(model, tokenizer, context), Renderer.of(tokenizer), sampling, seed=7)
+
+
+def first(name: str, words: int) -> Turn:
+    messages = (Message(role="system", content="You are an agent."), Message(role="user", content="mango " * words))
+    return Turn(episode_id=name, messages=messages, tools=TOOLS, seed=words)
+
+
+def later(name: str, words: int) -> Turn:
+    return Turn(episode_id=name, messages=(Message(role="user", content=f"{name}: " + "lamp " * words),))
+
+
+def play(actor: LocalPolicy, names: str, n_turns: int = 3) -> dict[str, list[Reply]]:
+    """Every episode through its turns, all together; lengths differ from episode to episode and turn to turn."""
+    replies: dict[str, list[Reply]] = {name: [] for name in names}
+    for turn in range(n_turns):
+        turns = [(first if turn == 0 else later)(n, 1 + (ord(n) * (turn + 3)) % 11) for n in names]
+        for name, reply in zip(names, actor.act(turns), strict=True):
+            replies[name].append(reply)
+    return replies
+
+
+def ids_of(replies: list[Reply]) -> list[tuple[int, ...]]:
+    return [reply.sampled.token_ids for reply in replies if reply.sampled]
+
+
+def reencoded(model: Any, renderer: Renderer, name: str, n_turns: int = 3) -> list[tuple[int, ...]]:
+    """The same episode with the whole history encoded anew each turn by `model.generate`."""
+    ids: list[int] = []
+    history: list[Message] = []
+    turns: list[tuple[int, ...]] = []
+    for turn in range(n_turns):
+        request = (first if turn == 0 else later)(name, 1 + (ord(name) * (turn + 3)) % 11)
+        if turn:
+            following = renderer.continuation(history, request.messages, TOOLS)
+            assert following is not None
+            ids += renderer.closing(turns[-1]) + following
+        else:
+            ids = renderer.opening(request.messages, TOOLS)
+        out = model.generate(
+            torch.tensor([ids]),
+            attention_mask=torch.ones(1, len(ids), dtype=torch.long),
+            max_new_tokens=GREEDY.max_new_tokens,
+            do_sample=False,
+            eos_token_id=sorted(renderer.end_ids),
+            pad_token_id=0,
+        )
+        written = out[0, len(ids) :].tolist()
+        read = renderer.parse(renderer.written(written))
+        said = Message(role="assistant", thought=read.thought, actions=read.actions)
+        history += [*request.messages, said]
+        turns.append(tuple(written))
+        ids += written
+    return turns
+
+
+@pytest.fixture
+def often_ending() -> Any:
+    """A model that ends some turns early, each episode at another place."""
+    model = spread(tiny_model(TOKENIZER, seed=3))
+    ends = TOKENIZER.eos_token_id
+    with torch.no_grad():
+        model.get_input_embeddings().weight[ends] *= 2.0
+    return model
+
+
+def test_greedy_turns_equal_those_of_plain_reencoding(often_ending: Any) -> None:
+    renderer = Renderer.of(TOKENIZER)
+    played = play(policy(model=often_ending), "abcdef")
+    lengths = {len(ids) for replies in played.values() for ids in ids_of(replies)}
+    assert len(lengths) > 1, "the episodes should end their turns at different places"
+    for name, replies in played.items():
+        assert ids_of(replies) == reencoded(often_ending, renderer, name)
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, WARM], ids=["greedy", "sampled"])
+def test_an_episode_does_not_depend_on_its_neighbours(often_ending: Any, sampling: Sampling) -> None:
+    together = play(policy(sampling, model=often_ending), "abcdefgh")
+    for name in "adg":
+        alone = play(policy(sampling, model=often_ending), name)
+        assert ids_of(alone[name]) == ids_of(together[name])
+
+
+def test_subsets_and_mixes_of_cohorts_act_as_if_alone(often_ending: Any) -> None:
+    def turn(name: str, number: int) -> Turn:
+        return (first if number == 0 else later)(name, 1 + (ord(name) * (number + 3)) % 11)
+
+    actor = policy(WARM, model=often_ending)
+    got: dict[str, list[Reply]] = {name: [] for name in "abcd"}
+    for batch in ("ab", "b", "cd", "ac", "bda", "c", "d"):
+        turns = [turn(name, len(got[name])) for name in batch]
+        for name, reply in zip(batch, actor.act(turns), strict=True):
+            got[name].append(reply)
+        if batch == "bda":
+            actor.close("a")
+            actor.close("b")
+    for name in "abcd":
+        assert ids_of(got[name]) == ids_of(play(policy(WARM, model=often_ending), name)[name])
+
+
+def test_closed_episodes_leave_the_cache() -> None:
+    actor = policy()
+    play(actor, "abcd", n_turns=1)
+    cohort = actor._episodes["a"].cohort
+    assert cohort is not None
+    for name in "bcd":
+        actor.close(name)
+    actor.close("never seen")
+    actor.act([later("a", 3)])
+    assert cohort.cache.layers[0].keys.shape[0] == len(cohort.mask) == 1
+    actor.close("a")
+    assert actor._episodes == {}
+
+
+def test_seeds_and_turns_have_streams_of_their_own() -> None:
+    def sampled(seed: int) -> list[tuple[int, ...]]:
+        actor = policy(WARM)
+        turn = first("a", 4).model_copy(update={"seed": seed})
+        return ids_of([*actor.act([turn]), *actor.act([later("a", 2)])])
+
+    assert sampled(1) == sampled(1)
+    assert sampled(1) != sampled(2)
+
+
+def test_recorded_logprobs_are_the_models_own() -> None:
+    model = spread(tiny_model(TOKENIZER))
+    actor = policy(WARM, model=model)
+    reply = actor.act([first("a", 3)])[0]
+    assert reply.sampled
+    assert reply.sampled.logprobs
+    opening = Renderer.of(TOKENIZER).opening(first("a", 3).messages, TOOLS)
+    ids = torch.tensor([opening + list(reply.sampled.token_ids)])
+    with torch.no_grad():
+        expected = (
+            model(ids).logits[0].log_softmax(-1)[len(opening) - 1 : -1].gather(1, ids[0, len(opening) :, None])[:, 0]
+        )
+    assert torch.allclose(torch.tensor(reply.sampled.logprobs), expected, atol=1e-4)
+
+
+def test_a_recorded_episode_renders_to_the_ids_that_the_policy_saw() -> None:
+    actor = policy(WARM)
+    replies = play(actor, "abc")["b"]
+    steps = [
+        Step(actor=Actor.SYSTEM, message="You are an agent."),
+        Step(actor=Actor.USER, message=first("b", 1 + (ord("b") * 3) % 11).messages[1].content),
+    ]
+    for turn, reply in enumerate(replies):
+        read = {"message": reply.text} if reply.error else {"thought": reply.thought, "actions": reply.actions}
+        steps.append(Step(actor=Actor.AGENT, sampled=reply.sampled, **read))
+        if turn < 2:
+            steps.append(
+                Step(actor=Actor.USER, message=later("b", 1 + (ord("b") * (turn + 4)) % 11).messages[0].content)
+            )
+    rows = Renderer.of(TOKENIZER).rows(Trajectory(tools=TOOLS, steps=tuple(steps)), 4096)
+    assert [row.token_ids for row in rows] == [actor._episodes["b"].ids]
+
+
+def test_an_episode_that_outgrows_the_context_stops_and_the_others_go_on() -> None:
+    actor = policy(context=260)
+    replies = actor.act([first("a", 5), first("b", 200)])
+    assert [reply.stop for reply in replies][1] is Stop.CONTEXT
+    assert replies[0].sampled
+    assert replies[1].text == ""
+    assert replies[1].sampled is None
+    narrow = policy(context=len(Renderer.of(TOKENIZER).opening(first("a", 5).messages, TOOLS)) + 3)
+    reply = narrow.act([first("a", 5)])[0]
+    assert reply.stop is Stop.LENGTH
+    assert reply.sampled
+    assert len(reply.sampled.token_ids) == 3
+
+
+def test_a_template_that_rewrites_history_is_encoded_from_scratch() -> None:
+    tokenizer = tiny_tokenizer(QWEN3)
+    model = spread(tiny_model(tokenizer))
+    actor = policy(tokenizer=tokenizer, model=model)
+    play(actor, "ab", n_turns=2)
+    episode = actor._episodes["a"]
+    fresh = Renderer.of(tokenizer).opening(episode.messages[:-1], TOOLS)
+    assert episode.ids[: len(fresh)] == fresh
+
+
+def test_a_model_with_sliding_windows_acts_without_padding() -> None:
+    config = MistralConfig(
+        vocab_size=len(TOKENIZER),
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        sliding_window=16,
+        max_position_embeddings=1024,
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = spread(MistralForCausalLM(config))
+    played = play(policy(model=model), "abc")
+    for name in "abc":
+        assert ids_of(played[name]) == reencoded(model, Renderer.of(TOKENIZER), name)
+
+
+def test_one_call_holds_one_turn_of_an_episode() -> None:
+    with pytest.raises(InvalidInput, match="one turn"):
+        policy().act([first("a", 1), first("a", 1)])
+
+
+def test_picking_inverts_the_cumulative_distribution() -> None:
+    """Chances 0.5, 0.3, 0.2: a uniform number below 0.5 picks token 0, below 0.8 token 1, else token 2.
+
+    With top_p 0.6 the first two stay (0.5 alone is less than 0.6), as 0.625 and 0.375 of what is left. At temperature
+    0.5 the chances are squared: 0.25, 0.09, 0.04 of 0.38, so token 0 ends at 0.658.
+    """
+    logits = torch.tensor([0.5, 0.3, 0.2]).log().repeat(4, 1)
+    uniform = torch.tensor([0.49, 0.51, 0.79, 0.81], dtype=torch.float64)
+    token, logprob = pick(logits, Sampling(temperature=1.0), uniform)
+    assert token.tolist() == [0, 1, 1, 2]
+    assert torch.allclose(logprob, torch.tensor([math.log(p) for p in (0.5, 0.3, 0.3, 0.2)]))
+    edge = torch.tensor([0.62, 0.63, 0.99, 1.0 - 2**-53], dtype=torch.float64)
+    assert pick(logits, Sampling(temperature=1.0, top_p=0.6), edge)[0].tolist() == [0, 1, 1, 1]
+    assert pick(logits, Sampling(temperature=0.5), torch.tensor([0.65, 0.66, 0.89, 0.9]).double())[0].tolist() == [
+        0,
+        1,
+        1,
+        2,
+    ]
+    assert pick(logits, Sampling(), None)[0].tolist() == [0, 0, 0, 0]
+
+
+def test_a_policy_opens_from_a_folder(tmp_path: Path) -> None:
+    folder = save_tiny_model(tmp_path / "model")
+    agent = Agent(name="tiny", model=ModelRef(source="folder", path=str(folder)))
+    reply = open_policy(agent, GREEDY).act([first("a", 2)])[0]
+    assert reply.sampled
+    assert reply.sampled.tokenizer == Renderer.of(TOKENIZER).fingerprint

@@ -1,0 +1,355 @@
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from quintain.errors import Conflict, TrainingFailed
+from quintain.records.agent import Agent, ModelRef, Sampling
+from quintain.records.dataset import DatasetRow
+from quintain.records.job import TrainSpec
+from quintain.records.record import Record
+from quintain.records.seams import Message, Turn
+from quintain.records.training import LoraConfig, SFTConfig
+from quintain.trainers import checkpoints, sft
+from quintain.trainers.models import load_model
+from quintain.trainers.policy import open_policy
+from quintain.trainers.sft import TrainingReport, learning_rate, train_sft
+from tiny_models import save_tiny_model
+from trainers.episodes import TOOLS, episode
+
+# peft 0.21 asks transformers 5.23 by the name that it had before.
+pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")
+
+LORA = LoraConfig(rank=4, alpha=8.0, dropout=0.1)
+
+
+class Killed(Exception):
+    """The process is gone: nothing after this line runs."""
+
+
+class Recorder:
+    """A reporter that keeps what it hears, and can kill or stop the run after a step."""
+
+    def __init__(self, *, kill_at: int | None = None, stop_at: int | None = None) -> None:
+        self.phases: list[str] = []
+        self.steps: list[tuple[int, int, dict[str, float | None]]] = []
+        self.checkpoints: list[int] = []
+        self.warnings: list[tuple[str, str]] = []
+        self.kill_at, self.stop_at = kill_at, stop_at
+
+    def phase(self, name: str) -> None:
+        self.phases.append(name)
+
+    def progress(self, step: int, total_steps: int, metrics: dict[str, float | None]) -> None:
+        self.steps.append((step, total_steps, metrics))
+        if step == self.kill_at:
+            raise Killed
+
+    def checkpoint(self, step: int, path: Path) -> None:
+        assert (path / "manifest.json").is_file()
+        self.checkpoints.append(step)
+
+    def warn(self, code: str, message: str) -> None:
+        self.warnings.append((code, message))
+
+    def output(self, kind: str, record: Record) -> None:
+        raise AssertionError(f"a trainer hands over no records, got {kind} {record}")
+
+    def should_stop(self) -> bool:
+        return bool(self.stop_at is not None and self.steps and self.steps[-1][0] >= self.stop_at)
+
+
+@pytest.fixture(scope="module")
+def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_tiny_model(tmp_path_factory.mktemp("models") / "tiny", hidden=16)
+
+
+def dataset(n: int) -> list[DatasetRow]:
+    return [
+        DatasetRow(trajectory=episode(1 + i % 3, question=f"price of item {i}?"), weight=1.0 + i % 2) for i in range(n)
+    ]
+
+
+def spec(model: Path, output: Path, **config: Any) -> TrainSpec:
+    settings: dict[str, Any] = {
+        "epochs": 2,
+        "batch_size": 2,
+        "batch_tokens": 300,
+        "checkpoint_every_steps": 2,
+        **config,
+    }
+    return TrainSpec(
+        agent=Agent(name="tiny", model=ModelRef(source="folder", path=str(model))),
+        dataset_id="ds",
+        dataset_path="unused",
+        dataset_files={},
+        name="trained",
+        output_dir=str(output),
+        config=SFTConfig(**settings),
+        seed=11,
+    )
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return {k: v for file in sorted(folder.glob("*.safetensors")) for k, v in load_file(file).items()}
+
+
+def same(a: Path, b: Path) -> bool:
+    left, right = weights(a), weights(b)
+    return bool(left) and left.keys() == right.keys() and all(torch.equal(left[k], right[k]) for k in left)
+
+
+def run(
+    job: TrainSpec, folder: Path, rows: Sequence[DatasetRow], reporter: Recorder | None = None
+) -> tuple[TrainingReport, Recorder]:
+    reporter = reporter or Recorder()
+    return train_sft(job, rows, [], folder, reporter), reporter
+
+
+def test_training_lowers_the_loss_and_the_agent_learns_what_it_saw(model_folder: Path, tmp_path: Path) -> None:
+    rows = [DatasetRow(trajectory=episode(2))]
+    job = spec(model_folder, tmp_path / "out", epochs=160, batch_size=1, learning_rate=2e-2, schedule="linear")
+    report, heard = run(job, tmp_path / "job", rows)
+    assert heard.phases == ["loading_model", "rendering", "training", "saving"]
+    assert report.steps == 160
+    assert report.first_loss
+    assert report.final_loss is not None
+    assert report.first_loss > 5 > 0.1 > report.final_loss
+    assert heard.steps[0][2].keys() == {"loss", "learning_rate", "grad_norm", "supervised_tokens_per_s", "tokens"}
+
+    trained = Agent(name="trained", model=ModelRef(source="folder", path=str(tmp_path / "out")))
+    policy = open_policy(trained, Sampling(max_new_tokens=64))
+    opening = (Message(role="system", content="You are an agent."), Message(role="user", content="price of the mango?"))
+    reply = policy.act([Turn(episode_id="a", messages=opening, tools=TOOLS)])[0]
+    assert reply.thought == "look it up 0"
+    assert reply.actions[0].args == {"query": "mango 0"}
+    answer = Message(role="tool", content="result 0: id 12")
+    assert policy.act([Turn(episode_id="a", messages=(answer,))])[0].text == "It costs 40."
+
+
+@pytest.mark.parametrize("lora", [None, LORA], ids=["full", "lora"])
+def test_a_run_killed_at_any_step_resumes_to_bit_equal_weights(
+    model_folder: Path, tmp_path: Path, lora: LoraConfig | None
+) -> None:
+    """7 rows in steps of 2 are 4 steps an epoch, the last of one row: 6 steps with 1.5 epochs."""
+    rows = dataset(7)
+    whole = spec(model_folder, tmp_path / "whole", epochs=1.5, lora=lora)
+    reference, heard = run(whole, tmp_path / "job-whole", rows)
+    assert [(step, total) for step, total, _ in heard.steps] == [(i, 6) for i in range(1, 7)]
+    for kill_at in range(1, 7):
+        job, output = tmp_path / f"job-{kill_at}", tmp_path / f"out-{kill_at}"
+        with pytest.raises(Killed):
+            run(spec(model_folder, output, epochs=1.5, lora=lora), job, rows, Recorder(kill_at=kill_at))
+        assert not output.exists()
+        report, resumed = run(spec(model_folder, output, epochs=1.5, lora=lora), job, rows)
+        assert resumed.steps[0][0] == min((kill_at - 1) // 2 * 2, 4) + 1
+        assert same(tmp_path / "whole", output)
+        assert report == reference
+        assert [m["loss"] for _, _, m in resumed.steps] == [
+            m["loss"] for s, _, m in heard.steps if s >= resumed.steps[0][0]
+        ]
+
+
+def test_a_stop_saves_a_checkpoint_and_no_model_and_the_next_attempt_goes_on(
+    model_folder: Path, tmp_path: Path
+) -> None:
+    rows = dataset(6)
+    run(spec(model_folder, tmp_path / "whole"), tmp_path / "job-whole", rows)
+    job = spec(model_folder, tmp_path / "out")
+    report, heard = run(job, tmp_path / "job", rows, Recorder(stop_at=3))
+    assert report.stopped
+    assert report.steps == 3
+    assert heard.checkpoints == [2, 3]
+    assert not (tmp_path / "out").exists()
+    again, _ = run(job, tmp_path / "job", rows)
+    assert not again.stopped
+    assert same(tmp_path / "whole", tmp_path / "out")
+
+
+def test_a_kill_inside_a_checkpoint_leaves_the_one_before(
+    model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = dataset(6)
+    run(spec(model_folder, tmp_path / "whole"), tmp_path / "job-whole", rows)
+
+    def killed_at_four(aside: Path, destination: Path) -> None:
+        if destination.name.endswith("4"):
+            raise Killed
+        publish(aside, destination)
+
+    publish = checkpoints.publish
+    monkeypatch.setattr(checkpoints, "publish", killed_at_four)
+    with pytest.raises(Killed):
+        run(spec(model_folder, tmp_path / "out"), tmp_path / "job", rows)
+    monkeypatch.undo()
+    _, resumed = run(spec(model_folder, tmp_path / "out"), tmp_path / "job", rows)
+    assert resumed.steps[0][0] == 3
+    assert resumed.warnings == []
+    assert same(tmp_path / "whole", tmp_path / "out")
+
+
+def test_a_damaged_checkpoint_is_passed_over_with_the_reason(model_folder: Path, tmp_path: Path) -> None:
+    rows = dataset(6)
+    job = spec(model_folder, tmp_path / "out")
+    with pytest.raises(Killed):
+        run(job, tmp_path / "job", rows, Recorder(kill_at=5))
+    newest = tmp_path / "job/checkpoints/step-00000004/weights.safetensors"
+    newest.write_bytes(newest.read_bytes()[:-1] + b"x")
+    _, resumed = run(job, tmp_path / "job", rows)
+    assert resumed.steps[0][0] == 3
+    code, message = resumed.warnings[0]
+    assert code == "checkpoint_skipped"
+    assert "step-00000004: weights.safetensors is not what its manifest says" in message
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        (lambda p: (p / "manifest.json").unlink(), "manifest.json is missing"),
+        (lambda p: (p / "manifest.json").write_text("{"), "manifest.json cannot be read"),
+        (lambda p: (p / "state.pt").unlink(), "state.pt is missing"),
+        (lambda p: (p / "state.pt").write_bytes(b"short"), "state.pt has 5 bytes"),
+    ],
+)
+def test_what_a_manifest_does_not_vouch_for_is_not_read(tmp_path: Path, spoil: Any, reason: str) -> None:
+    model = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.AdamW(model.parameters())
+    for step in (1, 2):
+        progress = checkpoints.Progress(step, 0, step, {})
+        path = checkpoints.save_checkpoint(tmp_path, model, optimizer, progress, identity="x", keep=5)
+    spoil(path)
+    newest = checkpoints.newest_complete(tmp_path)
+    assert newest.path == tmp_path / "step-00000001"
+    assert len(newest.skipped) == 1
+    assert reason in newest.skipped[0]
+
+
+def test_only_the_newest_checkpoints_stay(model_folder: Path, tmp_path: Path) -> None:
+    run(
+        spec(model_folder, tmp_path / "out", checkpoint_every_steps=1, keep_checkpoints=2), tmp_path / "job", dataset(6)
+    )
+    names = sorted(p.name for p in (tmp_path / "job/checkpoints").iterdir())
+    assert names == ["step-00000004", "step-00000005"]
+
+
+@pytest.mark.parametrize("other", ["config", "data"])
+def test_a_checkpoint_of_another_run_is_refused(model_folder: Path, tmp_path: Path, other: str) -> None:
+    job = spec(model_folder, tmp_path / "out")
+    with pytest.raises(Killed):
+        run(job, tmp_path / "job", dataset(6), Recorder(kill_at=3))
+    if other == "config":
+        job, rows = spec(model_folder, tmp_path / "out", learning_rate=0.1), dataset(6)
+    else:
+        rows = [*dataset(5), DatasetRow(trajectory=episode(1, question="something else"))]
+    with pytest.raises(Conflict, match="checkpoint_mismatch"):
+        run(job, tmp_path / "job", rows)
+
+
+def test_one_row_and_one_partial_step_still_move_the_weights(model_folder: Path, tmp_path: Path) -> None:
+    report, _ = run(spec(model_folder, tmp_path / "out", epochs=1, batch_size=16), tmp_path / "job", dataset(1))
+    assert report.steps == 1
+    assert not same(model_folder, tmp_path / "out")
+
+
+def test_the_result_does_not_depend_on_how_a_step_is_split(model_folder: Path, tmp_path: Path) -> None:
+    losses = []
+    for tokens in (64, 100_000):
+        job = spec(
+            model_folder, tmp_path / str(tokens), batch_size=6, batch_tokens=tokens, epochs=1, learning_rate=1e-3
+        )
+        _, heard = run(job, tmp_path / f"job-{tokens}", dataset(6))
+        losses.append([m["loss"] for _, _, m in heard.steps])
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+    left, right = weights(tmp_path / "64"), weights(tmp_path / "100000")
+    assert all(torch.allclose(left[name], right[name], atol=1e-4) for name in left)
+
+
+def test_validation_is_measured_at_the_end_of_each_epoch(model_folder: Path, tmp_path: Path) -> None:
+    heard = Recorder()
+    report = train_sft(spec(model_folder, tmp_path / "out"), dataset(4), dataset(2), tmp_path / "job", heard)
+    measured = {step: m["validation_loss"] for step, _, m in heard.steps if "validation_loss" in m}
+    assert list(measured) == [2, 4]
+    assert report.validation_loss == measured[4]
+
+
+def test_a_dataset_with_nothing_to_learn_is_refused_with_the_reasons(model_folder: Path, tmp_path: Path) -> None:
+    masked = episode(1).model_copy(
+        update={"steps": tuple(step.model_copy(update={"train": False}) for step in episode(1).steps)}
+    )
+    with pytest.raises(TrainingFailed, match=r"\[nothing_supervised\].*'nothing_supervised': 2"):
+        run(spec(model_folder, tmp_path / "out"), tmp_path / "job", [DatasetRow(trajectory=masked)] * 2)
+
+
+def test_drops_and_truncations_are_counted(model_folder: Path, tmp_path: Path) -> None:
+    rows = [*dataset(3), DatasetRow(trajectory=episode(1, question="long " * 400)), DatasetRow(trajectory=episode(9))]
+    report, _ = run(spec(model_folder, tmp_path / "out", max_length=400), tmp_path / "job", rows)
+    assert report.dropped == {"too_long": 1}
+    assert report.rows == 4
+    assert report.truncated_turns > 1
+
+
+def test_a_loss_that_is_not_finite_ends_the_run_and_names_the_step(
+    model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[int] = []
+
+    def later_nan(logprobs: torch.Tensor, weight: torch.Tensor, total_weight: float) -> torch.Tensor:
+        calls.append(1)
+        return -(weight * logprobs).sum() / total_weight * (math.nan if len(calls) > 3 else 1.0)
+
+    monkeypatch.setattr(sft, "sft_loss", later_nan)
+    job = spec(model_folder, tmp_path / "out", batch_size=1, batch_tokens=5000)
+    with pytest.raises(TrainingFailed, match=r"\[diverged\] step 4 of 12 .*step-00000002"):
+        run(job, tmp_path / "job", dataset(6))
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_adapter_is_saved_alone_and_acts_with_its_base(model_folder: Path, tmp_path: Path) -> None:
+    job = spec(model_folder, tmp_path / "out", lora=LORA, learning_rate=1e-2)
+    run(job, tmp_path / "job", dataset(4))
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    assert {"adapter_model.safetensors", "adapter_config.json", "tokenizer.json", "chat_template.jinja"} <= names
+    assert "model.safetensors" not in names
+    config = json.loads((tmp_path / "out/adapter_config.json").read_text())
+    assert config["base_model_name_or_path"] == str(model_folder)
+    base = ModelRef(source="folder", path=str(model_folder))
+    merged = load_model(base.model_copy(update={"adapter": str(tmp_path / "out")})).model
+    plain = load_model(base).model
+    ids = torch.arange(20)[None]
+    with torch.no_grad():
+        assert not torch.allclose(merged(ids).logits, plain(ids).logits, atol=1e-3)
+
+
+def test_training_goes_on_from_an_adapter(model_folder: Path, tmp_path: Path) -> None:
+    run(spec(model_folder, tmp_path / "one", lora=LORA), tmp_path / "job-1", dataset(2))
+    job = spec(model_folder, tmp_path / "two", lora=LORA)
+    ref = ModelRef(source="folder", path=str(model_folder), adapter=str(tmp_path / "one"))
+    job = job.model_copy(update={"agent": Agent(name="tiny", model=ref)})
+    _, heard = run(job, tmp_path / "job-2", dataset(2))
+    assert not same(tmp_path / "one", tmp_path / "two")
+    shutil.rmtree(tmp_path / "one")
+    assert heard.steps
+
+
+@pytest.mark.parametrize(
+    ("schedule", "expected"),
+    [("linear", [0.5, 1.0, 1.0, 0.75, 0.5, 0.25]), ("constant", [0.5, 1.0, 1.0, 1.0, 1.0, 1.0])],
+)
+def test_the_learning_rate_rises_and_decays(schedule: Any, expected: list[float]) -> None:
+    """6 steps, warm-up 0.3 of them, so 2: 1/2 and 2/2 of the peak; then 1 - done with done = 0, 1/4, 2/4, 3/4."""
+    config = SFTConfig(learning_rate=1.0, warmup_ratio=0.3, schedule=schedule)
+    assert [learning_rate(step, 6, config) for step in range(6)] == pytest.approx(expected)
+
+
+def test_the_cosine_reaches_half_in_the_middle() -> None:
+    config = SFTConfig(learning_rate=1.0, warmup_ratio=0.0, schedule="cosine")
+    assert learning_rate(5, 10, config) == pytest.approx(0.5)
+    assert learning_rate(0, 10, config) == 1.0
