@@ -10,7 +10,7 @@
     +-- TrainingFailed      a run could not go on: divergence, empty mask, model and data do not fit
 
 Each error carries a short stable `code`; the text states what was wrong, what is valid and what to do next. The
-server turns these into `ToolError` (server/failures.py), the facade into `{"status": "error"}`, the worker into the
+server turns these into tool errors (server/failures.py), the facade into `{"status": "error"}`, the worker into the
 job's `error`. All of them pickle.
 """
 

@@ -159,7 +159,7 @@ class RLTrainingTool:
             settings.setdefault("lora", {})
         if "dataset" not in parameters:
             raise InvalidInput("train needs `dataset`: a dataset id or name from export or register_dataset")
-        arguments = {
+        arguments: dict[str, Any] = {
             "method": str(parameters.get("algorithm", "sft")).lower(),
             "model": parameters.get("model_name", "starter"),
             "dataset_id": self._sampled(

@@ -1,0 +1,62 @@
+"""The surface is a contract: every tool and argument stands in docs/tools.md, and every named result key exists."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import get_type_hints
+
+import pytest
+
+from quintain.tools.calls import arguments_model
+from quintain.tools.catalog import CATALOG
+from quintain.tools.spec import ToolSpec
+
+DOCS = (Path(__file__).parents[2] / "docs" / "tools.md").read_text(encoding="utf-8")
+
+# Tool -> required arguments and result keys that clients outside this repository rely on.
+CONTRACT: dict[str, tuple[set[str], set[str]]] = {
+    "record_trajectory": (set(), {"trajectory_id", "created", "steps", "outcome"}),
+    "search_trajectories": (set(), {"items", "next_cursor"}),
+    "get_trajectory": ({"trajectory_id"}, {"trajectory", "truncated"}),
+    "score_trajectories": ({"scorer"}, {"scored", "unscored", "summary", "components"}),
+    "export_dataset": ({"kind", "name"}, {"dataset_id", "rows", "dropped", "splits", "path"}),
+    "start_training": ({"method", "model", "dataset_id"}, {"job_id", "status", "resource_uri", "deduplicated"}),
+    "collect_rollouts": ({"agent", "environment"}, {"job_id", "status", "resource_uri"}),
+    "evaluate_agent": ({"agent", "environment"}, {"job_id", "status", "resource_uri"}),
+    "compare_agents": ({"agents"}, {"comparisons", "leaderboard", "flips"}),
+    "register_agent": ({"name", "model"}, {"agent"}),
+    "get_job": (
+        {"job_id"},
+        {"job_id", "kind", "status", "phase", "step", "total_steps", "metrics", "eta_s", "error", "result", "next_step"},
+    ),
+    "list_jobs": (set(), {"items", "next_cursor"}),
+    "cancel_job": ({"job_id"}, {"job_id", "status"}),
+    "resume_job": ({"job_id"}, {"job_id", "status"}),
+    "plot_job": ({"job_id"}, set()),
+    "list_library": ({"kind"}, {"items", "next_cursor"}),
+}
+
+
+def section(name: str) -> str:
+    return DOCS.split(f"### `{name}`\n", 1)[1].split("\n#", 1)[0]
+
+
+def test_the_catalog_and_the_contract_name_the_same_tools() -> None:
+    assert {spec.name for spec in CATALOG} == set(CONTRACT)
+
+
+@pytest.mark.parametrize("spec", CATALOG, ids=lambda spec: spec.name)
+def test_a_tool_keeps_its_arguments_and_result_keys_and_is_documented(spec: ToolSpec) -> None:
+    required, keys = CONTRACT[spec.name]
+    fields = arguments_model(spec).model_fields
+    assert {name for name, field in fields.items() if field.is_required()} == required
+    if not spec.picture:
+        assert keys <= set(get_type_hints(spec.function)["return"].model_fields)
+    words = section(spec.name)
+    assert [name for name in fields if name not in words] == []
+
+
+@pytest.mark.parametrize("spec", CATALOG, ids=lambda spec: spec.name)
+def test_every_argument_says_what_it_is(spec: ToolSpec) -> None:
+    assert [name for name, field in arguments_model(spec).model_fields.items() if not field.description] == []
+    assert len(spec.function.__doc__ or "") > 60
