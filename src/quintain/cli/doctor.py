@@ -20,7 +20,7 @@ from quintain.tools.services import Services, open_services
 
 def run_doctor(home: Path | None) -> int:
     """Run the checks, print a line for each; returns 0 when all of them pass."""
-    console = Console()
+    console = Console(soft_wrap=True)
     settings = Settings(home=home.resolve()) if home else Settings()
     console.print(
         f"quintain {__version__}, Python {sys.version.split()[0]}, SQLite {sqlite3.sqlite_version}, home {settings.home}"

@@ -277,8 +277,9 @@ def pick(logits: torch.Tensor, sampling: Sampling, uniform: torch.Tensor | None)
             tail = ranked.cumsum(-1) - ranked >= sampling.top_p  # the first token always stays
             chances = chances.masked_fill(torch.zeros_like(tail).scatter(1, order, tail), 0.0)
         reached = chances.cumsum(-1)
-        place = torch.searchsorted(reached, uniform[:, None] * reached[:, -1:], right=True)
-        last = torch.searchsorted(reached, reached[:, -1:])  # rounding must not lead past the last possible token
+        whole = reached[:, -1:].contiguous()
+        place = torch.searchsorted(reached, uniform[:, None] * whole, right=True)
+        last = torch.searchsorted(reached, whole)  # rounding must not lead past the last possible token
         token = torch.minimum(place, last)[:, 0]
     return token, logits.log_softmax(-1).gather(1, token[:, None])[:, 0]
 

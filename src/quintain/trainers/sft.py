@@ -52,6 +52,7 @@ class TrainingReport(Record):
     dropped: dict[str, int] = Field(default_factory=dict, description="Reason -> trajectories that gave no row.")
     truncated_turns: int = Field(default=0, description="Agent turns that fell off the end of rows that were too long.")
     warnings: tuple[str, ...] = ()
+    resumed_from_step: int | None = Field(default=None, description="Step of the checkpoint that this attempt began with.")
     stopped: bool = Field(default=False, description="Asked to stop: there is a checkpoint and no final model.")
 
 
@@ -79,6 +80,7 @@ class _Run:
     step: int = 0
     tally: dict[str, float] = field(default_factory=dict)
     saved_at: int = -1
+    resumed_from: int | None = None
 
     @property
     def config(self) -> SFTConfig:
@@ -102,9 +104,6 @@ def train_sft(
         directory: The job's folder.
         reporter: Hears of phases, steps, checkpoints and warnings, and says when to stop.
 
-    Returns:
-        What happened; with `stopped` set when the run was asked to stop before its end.
-
     Raises:
         TrainingFailed: nothing to learn from (`nothing_supervised`), or the loss is no longer finite (`diverged`).
         Conflict: the checkpoints belong to another run.
@@ -113,13 +112,9 @@ def train_sft(
     _seed_everything(spec.seed)
     loaded = load_model(spec.agent.model, lora=spec.config.lora, train=True)
     renderer = Renderer.of(loaded.tokenizer, spec.agent.template)
-    warnings = list(renderer.warnings)
 
     reporter.phase("rendering")
-    max_length = spec.config.max_length or loaded.context_tokens
-    if max_length > loaded.context_tokens:
-        warnings.append(f"max_length {max_length} is more than the model's context; using {loaded.context_tokens}")
-        max_length = loaded.context_tokens
+    max_length = min(spec.config.max_length or loaded.context_tokens, loaded.context_tokens)
     train = _render(renderer, rows, max_length)
     held_out = _render(renderer, validation, max_length)
     if not train.rows:
@@ -130,10 +125,7 @@ def train_sft(
         )
 
     run = _prepare(spec, loaded, train.rows, held_out.rows, directory, reporter)
-    if not run.lean:
-        warnings.append(
-            "the model changes its logits after the head; its own forward pass is used, which needs more memory"
-        )
+    warnings = _warnings(run, renderer, loaded.context_tokens)
     for warning in warnings:
         reporter.warn("training", warning)
     reporter.phase("training")
@@ -151,7 +143,8 @@ def train_sft(
         rows=len(train.rows),
         dropped=dict(train.dropped),
         truncated_turns=train.truncated_turns,
-        warnings=tuple(warnings),
+        warnings=warnings,
+        resumed_from_step=run.resumed_from,
         stopped=stopped,
     )
 
@@ -175,6 +168,16 @@ def _render(renderer: Renderer, rows: Iterable[DatasetRow], max_length: int) -> 
         if rendering.dropped:
             rendered.dropped[rendering.dropped] += 1
     return rendered
+
+
+def _warnings(run: _Run, renderer: Renderer, context: int) -> tuple[str, ...]:
+    """What the user should know before the first step."""
+    warnings = list(renderer.warnings)
+    if (asked := run.config.max_length or 0) > context:
+        warnings.append(f"max_length {asked} is more than the model's context; rows are cut at {context} tokens")
+    if not run.lean:
+        warnings.append("the model changes its logits after the head; its own forward pass is used, with more memory")
+    return tuple(warnings)
 
 
 def _prepare(
@@ -203,7 +206,8 @@ def _prepare(
         reporter.warn("checkpoint_skipped", f"a checkpoint is damaged and was passed over: {fault}")
     if newest.path:
         progress = load_checkpoint(newest.path, run.model, run.optimizer, identity=run.identity)
-        run.step, run.tally, run.saved_at = progress.step, dict(progress.tally), progress.step
+        run.step = run.saved_at = run.resumed_from = progress.step
+        run.tally = dict(progress.tally)
     return run
 
 

@@ -146,7 +146,7 @@ def _look(items: tuple[Item, ...], arguments: Search | Open | Compare | Submit) 
         return _error(f"no item has the id {', '.join(map(repr, missing))}; search for it first")
     chosen = {known[item_id].id: known[item_id] for item_id in arguments.item_ids}.values()
     ordered = sorted(chosen, key=lambda item: item.values[arguments.field])
-    return Observation(content="\n".join(f"{item.line} {item.values[arguments.field]}" for item in ordered))
+    return Observation(content="\n".join(f"{item.name} {item.values[arguments.field]}" for item in ordered))
 
 
 def _error(text: str) -> Observation:

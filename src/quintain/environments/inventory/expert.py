@@ -80,28 +80,28 @@ def _script(prompt: str) -> Script:
 def _lookup(field: str, name: str) -> Script:
     found = yield Move(f"Find the {name}.", "search", {"query": name})
     item_id = _id_of(found, name)
-    seen = yield Move(f"The {name} is {item_id}.", "open", {"item_id": item_id})
+    seen = yield Move(f"The {name} {item_id}.", "open", {"item_id": item_id})
     value = int(re.findall(rf"\b{field} (\d+)", seen)[0])
-    yield Move(f"Its {field} is {value}.", "submit", {"answer": value})
+    yield Move(f"Its {field} {value}.", "submit", {"answer": value})
 
 
 def _both(a: str, b: str) -> Generator[Move, str, list[str]]:
     """Find two items; returns their ids."""
     found = yield Move(f"Find the {a}.", "search", {"query": a})
     first = _id_of(found, a)
-    found = yield Move(f"The {a} is {first}. Find the {b}.", "search", {"query": b})
+    found = yield Move(f"The {a} {first}. Find the {b}.", "search", {"query": b})
     return [first, _id_of(found, b)]
 
 
 def _compare(direction: str, field: str, a: str, b: str) -> Script:
     ids = yield from _both(a, b)
-    seen = yield Move(f"The {b} is {ids[1]}. Compare.", "compare", {"item_ids": ids, "field": field})
+    seen = yield Move(f"The {b} {ids[1]}. Compare.", "compare", {"item_ids": ids, "field": field})
     yield _answer(seen, direction)
 
 
 def _extreme(category: str, direction: str, field: str) -> Script:
     found = yield Move(f"Find the {category}.", "search", {"query": category})
-    ids = [line.split()[0] for line in found.splitlines()]
+    ids = [line.split()[-1] for line in found.splitlines()]
     seen = yield Move("Compare them.", "compare", {"item_ids": ids, "field": field})
     yield _answer(seen, direction)
 
@@ -110,16 +110,16 @@ def _answer(seen: str, direction: str) -> Move:
     """The lowest stands first in a comparison, the highest last."""
     place = "first" if direction == "low" else "last"
     line = seen.splitlines()[0 if direction == "low" else -1]
-    name = " ".join(line.split()[1:-1])
+    name = line.rsplit(" ", 1)[0]
     return Move(f"The {direction}est is {place}: {name}.", "submit", {"answer": name})
 
 
 def _total(field: str, a: str, b: str) -> Script:
     ids = yield from _both(a, b)
-    seen = yield Move(f"The {b} is {ids[1]}. Compare.", "compare", {"item_ids": ids, "field": field})
+    seen = yield Move(f"The {b} {ids[1]}. Compare.", "compare", {"item_ids": ids, "field": field})
     x, y = (int(line.split()[-1]) for line in seen.splitlines())
     yield Move(f"{x} + {y} = {x + y}.", "submit", {"answer": x + y})
 
 
 def _id_of(found: str, name: str) -> str:
-    return next(line.split()[0] for line in found.splitlines() if line.endswith(f" {name}"))
+    return next(line.split()[-1] for line in found.splitlines() if line.startswith(f"{name} "))

@@ -62,7 +62,7 @@ class Item:
     @property
     def line(self) -> str:
         """How a search lists it."""
-        return f"{self.id} {self.name}"
+        return f"{self.name} {self.id}"
 
 
 def _names(split: str) -> tuple[Name, ...]:

@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+def quintain(*arguments: str, home: Path | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "quintain.cli.main", *arguments]
+    if home is not None:
+        command += ["--home", str(home)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+
+
+def test_doctor_runs_a_real_job_from_start_to_end(home: Path) -> None:
+    done = quintain("doctor", home=home)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "a job from start to end: ok (job-" in done.stdout
+    assert "selftest" in quintain("jobs", home=home).stdout
+
+
+def test_a_job_can_be_shown_and_an_unknown_one_is_told_plainly(home: Path) -> None:
+    quintain("doctor", home=home)
+    (job_id,) = [word for word in quintain("jobs", home=home).stdout.split() if word.startswith("job-")]
+    shown = json.loads(quintain("jobs", "show", job_id, home=home).stdout)
+    assert (shown["status"], shown["step"]) == ("succeeded", 3)
+    missing = quintain("jobs", "show", "job-none", home=home)
+    assert (missing.returncode, "[not_found]" in missing.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("serve", "--transport", "carrier-pigeon"), ["[invalid_input]", "carrier-pigeon", "stdio, http"]),
+        (("serve", "--toolsets", "data,magic"), ["[", "magic", "evaluate"]),
+        (("jobs", "show"), ["[invalid_input]", "needs a job id"]),
+    ],
+)
+def test_a_wrong_option_is_refused_with_the_valid_ones(home: Path, arguments: tuple[str, ...], words: list[str]) -> None:
+    done = quintain(*arguments, home=home)
+    assert done.returncode == 2
+    assert all(word in done.stderr for word in words), done.stderr
+
+
+def test_a_home_that_cannot_be_written_is_told_with_the_setting(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way", encoding="utf-8")
+    done = quintain("jobs", home=tmp_path / "file" / "home")
+    assert done.returncode == 2
+    assert "QUINTAIN_HOME" in done.stderr
