@@ -65,7 +65,7 @@ def test_rooms_import_only_what_lies_below_them() -> None:
         for line, name in imported(tree):
             if name != "quintain" and not name.startswith("quintain."):
                 continue
-            target = (name.split(".") + ["__init__"])[1]
+            target = [*name.split("."), "__init__"][1]
             if target not in ALLOWED[room] | {room}:
                 faults.append(f"{path.relative_to(SOURCE)}:{line} {room} imports {target}")
     assert not faults, "\n".join(faults)

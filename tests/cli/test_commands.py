@@ -39,7 +39,9 @@ def test_a_job_can_be_shown_and_an_unknown_one_is_told_plainly(home: Path) -> No
         (("jobs", "show"), ["[invalid_input]", "needs a job id"]),
     ],
 )
-def test_a_wrong_option_is_refused_with_the_valid_ones(home: Path, arguments: tuple[str, ...], words: list[str]) -> None:
+def test_a_wrong_option_is_refused_with_the_valid_ones(
+    home: Path, arguments: tuple[str, ...], words: list[str]
+) -> None:
     done = quintain(*arguments, home=home)
     assert done.returncode == 2
     assert all(word in done.stderr for word in words), done.stderr

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import anyio
 import psutil
 import pytest
-from mcp import Client, StdioServerParameters
+from mcp import Client
 
+from mcp_client import call, ended, server, until
 from quintain.environments.inventory import Inventory
 from quintain.environments.inventory.expert import Expert
 from quintain.evaluation.episodes import EpisodePlan, EpisodeSettings, run_episodes
@@ -43,31 +42,6 @@ def dataset(settings: Settings) -> str:
     services.store.trajectories.add_many(runs, services.clock())
     services.close()
     return "expert"
-
-
-def server(settings: Settings) -> StdioServerParameters:
-    arguments = ["-m", "quintain.cli.main", "serve", "--home", str(settings.home)]
-    env = {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "QUINTAIN_POLL_S": "0.1"}
-    return StdioServerParameters(command=sys.executable, args=arguments, env=env)
-
-
-async def call(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
-    result = await client.call_tool(tool, arguments)
-    assert not result.is_error, result.content
-    assert result.structured_content is not None
-    return result.structured_content
-
-
-async def until(client: Client, job_id: str, reached: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-    with anyio.fail_after(100):
-        while True:
-            view = await call(client, "get_job", job_id=job_id, wait_s=0.2)
-            if reached(view):
-                return view
-
-
-def ended(view: dict[str, Any]) -> bool:
-    return view["status"] in {"succeeded", "failed", "cancelled", "interrupted"}
 
 
 async def start_and_reach(client: Client, dataset: str, step: int) -> str:

@@ -41,8 +41,8 @@ class Scale:
     eval_tasks: int
 
 
-FULL = Scale(collect_tasks=400, temperature=0.8, epochs=6, batch_size=16, learning_rate=1e-3, eval_tasks=200)
-FAST = Scale(collect_tasks=160, temperature=0.8, epochs=5, batch_size=16, learning_rate=1e-3, eval_tasks=80)
+FULL = Scale(collect_tasks=300, temperature=1.0, epochs=4, batch_size=16, learning_rate=1e-3, eval_tasks=200)
+FAST = Scale(collect_tasks=150, temperature=1.0, epochs=3, batch_size=16, learning_rate=1e-3, eval_tasks=100)
 
 
 def run_demo(*, fast: bool, seed: int, json_file: Path | None, out: Path) -> int:

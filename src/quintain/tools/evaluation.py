@@ -123,9 +123,7 @@ def compare_agents(
     first, with the same arguments.
     """
     chosen = _evaluations(services, agents, environment)
-    comparison = compare(
-        chosen, [_label(name, item) for name, item in zip(agents, chosen, strict=True)], _new_id(), services.clock()
-    )
+    comparison = compare(chosen, agents, f"cmp-{uuid.uuid4().hex[:10]}", services.clock())
     stored = services.store.evaluations.add_comparison(comparison, services.clock())
     return CompareResult(
         comparison_id=stored.id,
@@ -135,14 +133,6 @@ def compare_agents(
         flips=stored.flips[:20],
         next_step=_verdict(stored),
     )
-
-
-def _label(reference: str, evaluation: Evaluation) -> str:
-    return evaluation.agent_id if reference.startswith("eval-") else reference
-
-
-def _new_id() -> str:
-    return f"cmp-{uuid.uuid4().hex[:10]}"
 
 
 def _evaluations(services: Services, agents: Sequence[str], environment: str | None) -> list[Evaluation]:

@@ -52,7 +52,9 @@ class TrainingReport(Record):
     dropped: dict[str, int] = Field(default_factory=dict, description="Reason -> trajectories that gave no row.")
     truncated_turns: int = Field(default=0, description="Agent turns that fell off the end of rows that were too long.")
     warnings: tuple[str, ...] = ()
-    resumed_from_step: int | None = Field(default=None, description="Step of the checkpoint that this attempt began with.")
+    resumed_from_step: int | None = Field(
+        default=None, description="Step of the checkpoint that this attempt began with."
+    )
     stopped: bool = Field(default=False, description="Asked to stop: there is a checkpoint and no final model.")
 
 
