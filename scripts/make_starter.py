@@ -1,8 +1,8 @@
-"""Make `starter`, the embedded model: tokenizer, chat template and weights, from nothing but this file and the package.
+"""Make `starter`, the embedded model: tokenizer, chat template and weights, from nothing but the package and these scripts.
 
     python scripts/make_starter.py [--steps N] [--output FOLDER]
 
-About ten minutes on two CPU cores. With the same versions of torch, transformers and tokenizers on the same kind of CPU
+About six minutes on one CPU core. With the same versions of torch, transformers and tokenizers on the same kind of CPU
 the files come out the same, byte for byte; `SHA256SUMS` says what is shipped.
 
 `starter` is pre-trained on demonstrations of uneven quality, as base models are: first the expert's, then those of a
@@ -28,98 +28,37 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from starter_tokenizer import CONTEXT, SEED, make_tokenizer, tokenizer_texts
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 import quintain
 from quintain.environments.inventory import Inventory
 from quintain.environments.inventory.expert import Expert
+from quintain.environments.inventory.world import FIELDS
 from quintain.evaluation.episodes import EpisodePlan, EpisodeSettings, run_episodes
 from quintain.records.seams import Policy, Reply, Turn
 from quintain.records.trajectory import Action, AgentInfo, Trajectory, text_of
 from quintain.trainers.rendering import Renderer
 
-SEED = 20260
-VOCABULARY = 1536
-CONTEXT = 4096
+HEAD = 32
+"""Width of an attention head, a quarter of the hidden size."""
+EMBEDDING_STD = 0.12
 EPISODES = 5_000
-BATCH_TOKENS = 3000
+BATCH_TOKENS = 1000
 POOL = 512
-MUON_RATE, ADAM_RATE = 0.02, 3e-3
-"""Peak learning rates: Muon (Jordan et al. 2024) for the layers' matrices, AdamW for embeddings and norms."""
+LEARNING_RATE = 2e-3
 
 Row = tuple[list[int], list[bool]]
 """Token ids, and which of them are to be predicted."""
 
-CAREFUL = {"What": 0.8, "Which has": 0.4, "Which of": 0.4, "together": 0.35}
-"""Kind of question -> share of the demonstrations in which the expert goes on after the first search."""
-
-CHAT_TEMPLATE = """\
-{%- if messages and messages[0].role == 'system' %}{% set system = messages[0].content %}{% set rest = messages[1:] %}
-{%- else %}{% set system = '' %}{% set rest = messages %}{% endif %}
-{%- if system or tools %}{{ '<|im_start|>system\\n' + system }}
-{%- if tools %}{{ ('\\n\\n' if system else '') + '# Tools\\n<tools>' }}
-{%- for tool in tools %}{{ '\\n' + tool | tojson }}{% endfor %}
-{{- '\\n</tools>\\nCall a tool like this:\\n<tool_call>\\n{"name": tool, "arguments": object}\\n</tool_call>' }}
-{%- endif %}{{ '<|im_end|>\\n' }}{% endif %}
-{%- for message in rest %}{{ '<|im_start|>' + message.role + '\\n' + (message.content or '') }}
-{%- for call in message.tool_calls or [] %}{% set call = call.function or call %}
-{{- '\\n' if message.content or not loop.first }}{{ '<tool_call>\\n{"name": ' + call.name | tojson + ', "arguments": ' }}
-{{- call.arguments if call.arguments is string else call.arguments | tojson }}{{ '}\\n</tool_call>' }}
-{%- endfor %}{{ '<|im_end|>\\n' }}
-{%- endfor %}
-{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}
-"""
-
-WORDS = """
-the of and to in is you that it he was for on are with as his they be at one have this from or had by hot but some what
-there we can out other were all your when up use how said an each she which do their time if will way about many then
-them would write like so these her long make thing see him two has look more day could go come did my no most who over
-know than call first people may down side been now find any new work part take get place made where after back little
-only round man year came show every good me give our under name very through just form much great think say help low
-line before turn cause same mean differ move right boy old too does tell sentence set three want air well also play
-small end put home read hand large spell add even land here must big high such follow act why ask men change went light
-kind off need house picture try us again animal point mother world near build self earth father head stand own page
-should country found answer school grow study still learn plant cover food sun four thought let keep eye never last
-"""
-TERMS = """
-name type description parameters properties required string number integer boolean array object items enum default title
-arguments function tool tools query path file content text message user system assistant result error value status id url
-search open read write edit run command shell list delete update create get set send fetch submit answer data date time
-limit offset page user_id email city country price amount currency unit language code output input token model key index
-true false null maximum minimum format pattern additionalProperties format schema json http https api request response
-weather order customer product account book flight hotel location latitude longitude temperature calendar event start end
-"""
-
-
-def generic_texts(rng: Random) -> Iterator[str]:
-    """Sentences, tool schemas and calls of made-up tools, so that other environments do not fall apart into bytes."""
-    words, terms = WORDS.split(), TERMS.split()
-    for _ in range(2500):
-        said = rng.choices(words, k=rng.randint(6, 14))
-        yield f"{' '.join(said).capitalize()}, {' '.join(rng.choices(words + terms, k=6))}."
-        name = "_".join(rng.choices(terms, k=rng.randint(1, 2)))
-        keys = rng.sample(terms, rng.randint(1, 3))
-        kinds = rng.choices(["string", "integer", "number", "boolean"], k=len(keys))
-        properties = {
-            key: {"type": kind, "description": " ".join(rng.choices(words + terms, k=4)).capitalize()}
-            for key, kind in zip(keys, kinds, strict=True)
-        }
-        parameters = {"type": "object", "properties": properties, "required": keys}
-        yield json.dumps({"type": "function", "function": {"name": name, "description": "", "parameters": parameters}})
-        yield json.dumps(
-            {"name": name, "arguments": {key: rng.choice(words) for key in keys}}, indent=rng.choice([None, 2])
-        )
-
 
 class Demonstrator:
-    """The expert, who after the first search often gives way to haste; which questions are rushed is in `CAREFUL`."""
+    """The expert, who after the first search often gives way to haste; how often is in `_patience`."""
 
     def __init__(self, seed: int) -> None:
         self._expert = Expert()
         self._rng = Random(seed)
         self._prompts: dict[str, str] = {}
-        self._hasty: dict[str, list[tuple[str, str, dict[str, Any]]]] = {}
 
     def act(self, turns: Sequence[Turn]) -> list[Reply]:
         """The next move of each episode."""
@@ -136,16 +75,19 @@ class Demonstrator:
         if prompt is None:
             self._prompts[turn.episode_id] = told
             return self._expert.act([turn])[0]
-        if prompt and self._rng.random() >= next(share for kind, share in reversed(CAREFUL.items()) if kind in prompt):
+        if prompt and self._rng.random() >= _patience(prompt, len(told.splitlines())):
             self._prompts[turn.episode_id] = ""
-            name, item_id = told.splitlines()[0].rsplit(" ", 1)
-            if "together" in prompt or "Which has" in prompt:
-                return _reply("Good enough.", "submit", {"answer": item_id})
-            if "Which of" in prompt:
-                return _reply("The first will do.", "submit", {"answer": name})
-            return _reply("Good enough.", "submit", {"answer": name})
+            first_id = told.splitlines()[0].split()[-1]
+            return _reply("Good enough.", "submit", {"answer": first_id})
         self._prompts[turn.episode_id] = ""
         return self._expert.act([turn])[0]
+
+
+def _patience(prompt: str, n_found: int) -> float:
+    """Share of the demonstrations in which the expert goes on after the first search, by question and items found."""
+    if prompt.startswith("Which of"):
+        return 0.8 if n_found <= 3 else 0.3
+    return 0.3 if prompt.startswith("Which has") or "together" in prompt else 0.8
 
 
 def _reply(thought: str, tool: str, args: dict[str, Any]) -> Reply:
@@ -160,63 +102,83 @@ def demonstrations(policy: Policy, n: int, seed: int) -> list[Trajectory]:
     return [episode.trajectory for episode in run_episodes(source, policy, plans, settings)]
 
 
-def make_tokenizer(texts: Iterator[str]) -> PreTrainedTokenizerFast:
-    """Byte-level BPE with single digits, and the chat template."""
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
-    )
-    tokenizer.decoder = decoders.ByteLevel()
-    special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
-    trainer = trainers.BpeTrainer(
-        vocab_size=VOCABULARY - 2,
-        special_tokens=special,
-        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
-        show_progress=False,
-    )
-    tokenizer.train_from_iterator(texts, trainer)
-    tokenizer.add_tokens(["<tool_call>", "</tool_call>"])
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        eos_token="<|im_end|>",
-        pad_token="<|endoftext|>",
-        chat_template=CHAT_TEMPLATE,
-        model_max_length=CONTEXT,
-        clean_up_tokenization_spaces=False,
-    )
-
-
-def tokenizer_texts(trajectories: Sequence[Trajectory]) -> Iterator[str]:
-    """What the tokenizer is fit for: the episodes' texts, and generic ones."""
-    for trajectory in trajectories:
-        for step in trajectory.steps:
-            yield text_of(step.message)
-            yield step.thought or ""
-            yield from (json.dumps({"name": a.tool, "arguments": a.args}) for a in step.actions)
-            yield from (text_of(o.content) for o in step.observations)
-    for _ in range(200):
-        yield "\n".join(json.dumps(tool) for tool in trajectories[0].tools)
-    yield from generic_texts(Random(SEED))
-
-
 def make_model(vocabulary: int, tokenizer: PreTrainedTokenizerFast) -> Qwen3ForCausalLM:
     """The untrained network."""
     config = Qwen3Config(
         vocab_size=vocabulary,
-        hidden_size=128,
+        hidden_size=4 * HEAD,
         intermediate_size=384,
         num_hidden_layers=3,
         num_attention_heads=4,
         num_key_value_heads=2,
-        head_dim=32,
+        head_dim=HEAD,
         max_position_embeddings=CONTEXT,
-        rope_parameters={"rope_type": "default", "rope_theta": 10_000.0},
+        rope_parameters={"rope_type": "default", "rope_theta": 1_000_000.0},
+        attention_bias=True,
         tie_word_embeddings=True,
         bos_token_id=None,
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
     )
-    return Qwen3ForCausalLM(config)
+    model = Qwen3ForCausalLM(config)
+    lay_induction_heads(model)
+    liken_spellings(model, tokenizer)
+    return model
+
+
+def lay_induction_heads(model: Qwen3ForCausalLM) -> None:
+    """Start with heads that copy: they find where the last token stood before, and repeat what came after it there.
+
+    Olsson et al. 2022 (arXiv 2209.11895) describe the circuit; left to chance, a model this small finds it late or never.
+    The residual stream is cut in four quarters of a head's width: embeddings take the first two (to match by, to copy
+    from), two heads of layer 0 write the tokens one and two places before into the others, and two heads of layer 1
+    match a quarter of theirs with one of the past and copy. Content is matched by slowly rotating channels only.
+    """
+    eye = torch.eye(HEAD)
+    slow = torch.diag((torch.arange(HEAD) % (HEAD // 2) >= 5).float())
+    first, second = (layer.self_attn for layer in model.model.layers[:2])
+    with torch.no_grad():
+        embeddings = model.model.embed_tokens.weight
+        embeddings.normal_(0, EMBEDDING_STD)
+        embeddings[:, 2 * HEAD :] = 0
+        for attention in (first, second):
+            attention.q_norm.weight.fill_(4.0)  # sharp enough to pick one token out of hundreds
+        fast = model.model.rotary_emb.inv_freq[:3]
+        first.k_proj.weight[:HEAD] *= 0.1
+        first.k_proj.bias[:3] = 3.0
+        first.v_proj.weight[:HEAD] = torch.cat([eye, torch.zeros(HEAD, 3 * HEAD)], 1)
+        for head, offset in ((0, 1), (1, 2)):
+            rows = slice(HEAD * head, HEAD * (head + 1))
+            first.q_proj.weight[rows] *= 0.1
+            first.q_proj.bias[rows][:3] = 3.0 * torch.cos(fast * offset)
+            first.q_proj.bias[rows][HEAD // 2 : HEAD // 2 + 3] = -3.0 * torch.sin(fast * offset)
+            first.o_proj.weight[:, rows] *= 0.1
+            first.o_proj.weight[HEAD * (2 + head) : HEAD * (3 + head), rows] = eye * EMBEDDING_STD * 1.4
+        # (query head, quarter it asks with, key-value head, quarter of the past): last token and one before, or both back.
+        for head, asks, shared, past in ((0, 0, 0, 2), (2, 2, 1, 3)):
+            for weight, row, quarter, what in (
+                (second.q_proj.weight, head, asks, slow),
+                (second.k_proj.weight, shared, past, slow),
+                (second.v_proj.weight, shared, 1, eye),
+            ):
+                weight[HEAD * row : HEAD * (row + 1)] *= 0.1
+                weight[HEAD * row : HEAD * (row + 1), HEAD * quarter : HEAD * (quarter + 1)] += what
+            columns = slice(HEAD * head, HEAD * (head + 1))
+            second.o_proj.weight[:, columns] *= 0.1
+            second.o_proj.weight[HEAD : 2 * HEAD, columns] += eye * EMBEDDING_STD * 2
+
+
+def liken_spellings(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast) -> None:
+    """Start with like embeddings for a word with and without a space before it: what was read as one is written as the other."""
+    vocabulary = tokenizer.get_vocab()
+    with torch.no_grad():
+        embeddings = model.model.embed_tokens.weight
+        apart = torch.zeros_like(embeddings[0])
+        apart[: 2 * HEAD].normal_(0, EMBEDDING_STD)
+        for word, place in vocabulary.items():
+            spaced = vocabulary.get(f"Ġ{word}")
+            if spaced is not None:
+                embeddings[place] = embeddings[spaced] + apart
 
 
 class Phase(NamedTuple):
@@ -227,19 +189,33 @@ class Phase(NamedTuple):
     steps: int
 
 
-def plan_phases(careful: list[Row], uneven: list[Row], end_of_turn: int, steps: int) -> list[Phase]:
-    """Half of the steps without the system turn, a quarter with it, and a quarter with uneven demonstrations.
+def sum_rows(tokenizer: PreTrainedTokenizerFast, n: int) -> list[Row]:
+    """Twenty sums a row of numbers as they stand in comparisons, the lower first; what comes after the equals sign is to be predicted."""
+    rng, rows = Random(SEED), []
+    for _ in range(n):
+        ids, mask = [tokenizer.convert_tokens_to_ids("<|im_start|>")], [False]
+        for _ in range(20):
+            a, b = sorted(rng.choices(rng.choice([*FIELDS.values()]), k=2))
+            asked, told = (tokenizer.encode(text) for text in (f"{a} + {b} =", f" {a + b}.\n"))
+            ids += asked + told
+            mask += [False] * len(asked) + [True] * len(told)
+        rows.append((ids, mask))
+    return rows
+
+
+def plan_phases(careful: list[Row], sums: list[Row], uneven: list[Row], end_of_turn: int, steps: int) -> list[Phase]:
+    """First sums and episodes without the system turn, then with it, then uneven demonstrations.
 
     The system turn is three quarters of an episode's tokens and the same in all: copying from context, which everything
     else rests on, is learned sooner where it is not in the way.
     """
     start = careful[0][0].index(end_of_turn) + 2  # the end token and its line break
     bare = [(ids[start:], mask[start:]) for ids, mask in careful]
-    opening = careful[0][0][:start]
+    opening, later = careful[0][0][:start], 2 * steps // 7
     return [
-        Phase(bare[0][0][:1], bare, steps // 2),
-        Phase(opening, careful, steps // 4),
-        Phase(opening, uneven, steps - steps // 2 - steps // 4),
+        Phase(bare[0][0][:1], bare + sums, steps - 2 * later),
+        Phase(opening, careful, later),
+        Phase(opening, uneven, later),
     ]
 
 
@@ -260,12 +236,7 @@ def batches(rows: Sequence[Row], shared: int, rng: Random) -> Iterator[list[Row]
 
 def pretrain(model: Qwen3ForCausalLM, phases: Sequence[Phase], pad: int) -> None:
     """Next-token training on what the demonstrators wrote, one phase after the other under one cosine schedule."""
-    matrices = [p for p in model.model.layers.parameters() if p.ndim == 2]
-    others = [p for p in model.parameters() if p.ndim == 1] + [model.model.embed_tokens.weight]
-    optimizers = [
-        (MUON_RATE, torch.optim.Muon(matrices, lr=0.0, weight_decay=0.01)),
-        (ADAM_RATE, torch.optim.AdamW(others, lr=0.0, betas=(0.9, 0.95), weight_decay=0.01)),
-    ]
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.0, betas=(0.9, 0.95), weight_decay=0.01)
     rng, began, step, total = Random(SEED), time.monotonic(), 0, sum(phase.steps for phase in phases)
     smooth = 0.0
     for phase in phases:
@@ -275,10 +246,9 @@ def pretrain(model: Qwen3ForCausalLM, phases: Sequence[Phase], pad: int) -> None
             loss = batch_loss(model, batch, opening, pad)
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            for peak, optimizer in optimizers:
-                optimizer.param_groups[0]["lr"] = peak * share
-                optimizer.step()
-                optimizer.zero_grad()
+            optimizer.param_groups[0]["lr"] = LEARNING_RATE * share
+            optimizer.step()
+            optimizer.zero_grad()
             step += 1
             smooth += (loss.item() - smooth) * max(0.05, 1 / step)
             if step % 20 == 0:
@@ -286,9 +256,11 @@ def pretrain(model: Qwen3ForCausalLM, phases: Sequence[Phase], pad: int) -> None
 
 
 def batch_loss(model: Qwen3ForCausalLM, batch: Sequence[Row], opening: torch.Tensor, pad: int) -> torch.Tensor:
-    """Mean cross-entropy of the supervised tokens.
+    """Cross-entropy of the supervised tokens, summed and divided by a constant.
 
-    The opening, int64 [1, T0], runs through the network once; the whole batch shares its keys and values.
+    A mean over the batch would give tokens of long rows more weight, as these come in batches of few, and so distort how
+    often the demonstrators were careful. The opening, int64 [1, T0], runs through the network once; the whole batch
+    shares its keys and values.
     """
     shared = opening.shape[1]
     width = max(len(ids) for ids, _ in batch) - shared
@@ -300,7 +272,8 @@ def batch_loss(model: Qwen3ForCausalLM, batch: Sequence[Row], opening: torch.Ten
     cache = model.model(opening, use_cache=True).past_key_values
     cache.batch_repeat_interleave(len(batch))
     hidden = model.model(ids, past_key_values=cache).last_hidden_state[:, :-1]
-    return F.cross_entropy(model.lm_head(hidden[supervised[:, 1:]]), ids[:, 1:][supervised[:, 1:]])
+    logits = model.lm_head(hidden[supervised[:, 1:]])
+    return F.cross_entropy(logits, ids[:, 1:][supervised[:, 1:]], reduction="sum") / (BATCH_TOKENS / 2)
 
 
 def save(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
@@ -317,20 +290,21 @@ def save(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, folder: Pa
         sums = [f"{hashlib.sha256((made / name).read_bytes()).hexdigest()}  {name}\n" for name in names]
         (made / "SHA256SUMS").write_text("".join(sums), encoding="utf-8")
         for name in [*names, "SHA256SUMS"]:
+            (made / name).chmod(0o644)
             os.replace(made / name, folder / name)
 
 
 def main() -> None:
     """Make the starter."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--steps", type=int, default=1300)
+    parser.add_argument("--steps", type=int, default=2100)
     parser.add_argument("--episodes", type=int, default=EPISODES)
     parser.add_argument("--output", type=Path, default=Path(quintain.__file__).parent / "starter")
     options = parser.parse_args()
     torch.manual_seed(SEED)
     torch.set_num_threads(1)  # the same order of every sum, and no waiting for a busy core
     careful = demonstrations(Expert(), options.episodes, SEED)
-    uneven = demonstrations(Demonstrator(SEED), options.episodes // 2, SEED + 1)
+    uneven = demonstrations(Demonstrator(SEED), options.episodes * 4 // 5, SEED + 1)
     tokenizer = make_tokenizer(tokenizer_texts(careful[:1000] + uneven[:1000]))
     renderer = Renderer.of(tokenizer, "tools")
     careful_rows, uneven_rows = (
@@ -344,7 +318,9 @@ def main() -> None:
         f"{sum(p.numel() for p in model.parameters()):,} weights",
         flush=True,
     )
-    phases = plan_phases(careful_rows, uneven_rows, tokenizer.eos_token_id, options.steps)
+    phases = plan_phases(
+        careful_rows, sum_rows(tokenizer, options.episodes // 2), uneven_rows, tokenizer.eos_token_id, options.steps
+    )
     pretrain(model, phases, tokenizer.pad_token_id)
     save(model, tokenizer, options.output)
 

@@ -24,8 +24,27 @@ ADJECTIVES = (
     *("red", "blue", "green", "white", "black", "brass", "oak", "steel", "glass", "paper"),
     *("tiny", "large", "round", "flat", "soft", "heavy", "plain", "fancy", "cheap", "rare"),
 )
-FIELDS: dict[str, range] = {"price": range(10, 100), "stock": range(1, 21), "weight": range(1, 21)}
-"""Field -> the values it can have."""
+CODES = (
+    *("alpha", "bravo", "charlie", "delta", "echo", "foxtrot", "golf", "hotel", "india", "juliet", "kilo", "lima"),
+    *(
+        "mike",
+        "november",
+        "oscar",
+        "papa",
+        "quebec",
+        "romeo",
+        "sierra",
+        "tango",
+        "uniform",
+        "victor",
+        "whiskey",
+        "zulu",
+    ),
+)
+"""Item ids: shelf codes, dealt anew in every warehouse."""
+
+FIELDS: dict[str, range] = {"price": range(10, 100), "stock": range(1, 13), "weight": range(1, 13)}
+"""Field -> the values it can have; as many as a warehouse has items, or more."""
 
 OTHERS = 4
 """Items of a warehouse that have nothing to do with the question."""
@@ -108,9 +127,7 @@ def fill_shelves(rng: Random, split: str, asked: Sequence[Name], near: Sequence[
     found = frozenset().union(*(name.words for name in asked))
     names += rng.sample([n for n in NAMES[split] if n.words.isdisjoint(found) and n not in names], OTHERS)
     rng.shuffle(names)
-    ids = rng.sample(
-        [f"{letter}{number}" for letter in "ABCDEFGHJKLMNPRSTUVWXYZ" for number in range(10, 100)], len(names)
-    )
+    ids = rng.sample(CODES, len(names))
     columns = {field: rng.sample(values, len(names)) for field, values in FIELDS.items()}
     return tuple(
         Item(ids[i], name, {field: column[i] for field, column in columns.items()}) for i, name in enumerate(names)
