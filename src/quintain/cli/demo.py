@@ -42,7 +42,7 @@ class Scale:
 
 
 FULL = Scale(collect_tasks=300, temperature=1.0, epochs=4, batch_size=16, learning_rate=1e-3, eval_tasks=200)
-FAST = Scale(collect_tasks=150, temperature=1.0, epochs=3, batch_size=16, learning_rate=1e-3, eval_tasks=100)
+FAST = Scale(collect_tasks=120, temperature=1.0, epochs=2, batch_size=8, learning_rate=1e-3, eval_tasks=80)
 
 
 def run_demo(*, fast: bool, seed: int, json_file: Path | None, out: Path) -> int:
