@@ -62,4 +62,3 @@ def test_a_program_trains_an_adapter_on_its_own_runs_and_measures_it(home: Path,
     missing = run(action="train", dataset="mine", model_name=str(tmp_path / "nothing"))
     assert (missing["status"], missing["code"]) == ("error", "model_not_found")
     tool.close()
-
