@@ -88,3 +88,31 @@ def test_a_job_can_be_followed_listed_read_and_completed(settings: Settings) -> 
         anyio.run(main)
     finally:
         services.close()
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+def test_bad_input_names_the_value_the_bound_and_what_to_call_next(settings: Settings, mode: str) -> None:
+    cases: list[tuple[str, dict[str, Any], list[str]]] = [
+        ("search_trajectories", {"limitt": 1}, ["[unknown_argument]", "did you mean 'limit'", "valid: filter, limit"]),
+        ("search_trajectories", {"filter": {"agnt": "x"}}, ["filter.agnt", "valid `filter`: job_id, agent"]),
+        ("search_trajectories", {"limit": 500}, ["got 500", "1..200", "call search_trajectories again"]),
+        ("get_trajectory", {"trajectory_id": "traj-x"}, ["[not_found]", "'traj-x'", "search_trajectories lists them"]),
+        ("get_job", {"job_id": "job-x"}, ["[not_found]", "'job-x'", "list_jobs lists them"]),
+        ("record_trajectory", {"trajectory": {"steps": []}}, ["trajectory.steps", "at least 1"]),
+        ("export_dataset", {"kind": "sft", "name": "d", "filter": {}}, ["[empty_filter]", "job_id, agent"]),
+        (
+            "start_training",
+            {"method": "sft", "model": "/etc", "dataset_id": "d"},
+            ["[outside_roots]", "QUINTAIN_ROOTS"],
+        ),
+    ]
+
+    async def main() -> list[str]:
+        with anyio.fail_after(60):
+            async with Client(create_server(settings), mode=mode) as client:
+                results = [await client.call_tool(tool, arguments) for tool, arguments, _ in cases]
+                assert all(result.is_error for result in results)
+                return [result.content[0].text for result in results]
+
+    for text, (tool, _, words) in zip(anyio.run(main), cases, strict=True):
+        assert [word for word in words if word not in text] == [], (tool, text)

@@ -33,7 +33,8 @@ def explain(error: ValidationError, root: str) -> str:
         seen = repr(fault.get("input"))
         seen = seen if len(seen) <= 60 else f"{seen[:57]}..."
         if fault["type"] == "extra_forbidden":
-            parts.append(f"{path} is not a known field; remove it or put it under `extra`")
+            elsewhere = " or put it under `extra`" if root == "trajectory" else ""
+            parts.append(f"{path} is not a known field; remove it{elsewhere}")
         elif fault["type"] == "missing":
             parts.append(f"{path} is required")
         else:

@@ -59,19 +59,21 @@ def invalid_arguments(tool: str, error: ValidationError, schema: Mapping[str, An
     """
     location = error.errors(include_url=False, include_context=False)[0]["loc"]
     name = str(location[0]) if location else ""
-    bounds = _bounds(schema.get("properties", {}).get(name, {}))
+    bounds = _bounds(schema.get("properties", {}).get(name, {}), schema.get("$defs", {}))
     valid = f"; valid `{name}`: {bounds}" if bounds else ""
     return InvalidInput(f"{explain(error, 'arguments')}{valid}; correct it and call {tool} again")
 
 
-def _bounds(schema: Mapping[str, Any]) -> str:
-    """What a scalar argument may be, in a few words; empty where the schema sets no bound."""
+def _bounds(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
+    """What an argument may be (of an object: its fields), in a few words; empty where the schema sets no bound."""
     branches = [branch for branch in schema.get("anyOf", [schema]) if branch.get("type") != "null"]
     if len(branches) != 1:
         return ""
     (branch,) = branches
-    if "enum" in branch:
-        return ", ".join(map(str, branch["enum"]))
+    branch = definitions.get(branch.get("$ref", "").removeprefix("#/$defs/"), branch)
+    for names in ("enum", "properties"):
+        if names in branch:
+            return ", ".join(map(str, branch[names]))
     if "const" in branch:
         return str(branch["const"])
     low, high = branch.get("minimum"), branch.get("maximum")

@@ -38,6 +38,10 @@ def encode(record: Record, where: str) -> str:
         raise
 
 
+_LISTED_BY = {"trajectory": "search_trajectories", "job": "list_jobs"}
+"""What to call to see all there are; everything else stands in the library."""
+
+
 def fetch(connection: Connection, table: Table, kind: type[R], record_id: str, noun: str) -> R:
     """The record with this id.
 
@@ -55,7 +59,8 @@ def missing(connection: Connection, table: Table, ids: list[str], noun: str) -> 
     recent = list(connection.scalars(select(table.c.id).order_by(table.c.seq.desc()).limit(3)))
     named = ", ".join(repr(i) for i in ids[:3]) + (f" and {len(ids) - 3} more" if len(ids) > 3 else "")
     known = f"the newest are {', '.join(recent)}" if recent else f"there is no {noun} yet"
-    return NotFound(f"no {noun} {named}; {known}; list them to see all")
+    lister = _LISTED_BY.get(noun, "list_library")
+    return NotFound(f"no {noun} {named}; {known}; {lister} lists them")
 
 
 def chunks(values: list[Any]) -> list[list[Any]]:
