@@ -289,12 +289,15 @@ def test_a_dataset_with_nothing_to_learn_is_refused_with_the_reasons(model_folde
         run(spec(model_folder, tmp_path / "out"), tmp_path / "job", [DatasetRow(trajectory=masked)] * 2)
 
 
-def test_drops_and_truncations_are_counted(model_folder: Path, tmp_path: Path) -> None:
+def test_drops_and_truncations_are_counted_and_told(model_folder: Path, tmp_path: Path) -> None:
     rows = [*dataset(3), DatasetRow(trajectory=episode(1, question="long " * 400)), DatasetRow(trajectory=episode(9))]
-    report, _ = run(spec(model_folder, tmp_path / "out", max_length=400), tmp_path / "job", rows)
+    report, heard = run(spec(model_folder, tmp_path / "out", max_length=400), tmp_path / "job", rows)
     assert report.dropped == {"too_long": 1}
     assert report.rows == 4
     assert report.truncated_turns > 1
+    told = [message for _, message in heard.warnings]
+    assert "1 of 5 trajectories give no row: too_long 1" in told
+    assert any(message.startswith(f"{report.truncated_turns} agent turns fell off") for message in told)
 
 
 def test_a_loss_that_is_not_finite_ends_the_run_and_names_the_step(

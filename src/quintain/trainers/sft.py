@@ -127,7 +127,7 @@ def train_sft(
         )
 
     run = _prepare(spec, loaded, train.rows, held_out.rows, directory, reporter)
-    warnings = _warnings(run, renderer, loaded.context_tokens)
+    warnings = (*_warnings(run, renderer, loaded.context_tokens), *_left_out(train, len(rows), max_length))
     for warning in warnings:
         reporter.warn("training", warning)
     reporter.phase("training")
@@ -180,6 +180,20 @@ def _warnings(run: _Run, renderer: Renderer, context: int) -> tuple[str, ...]:
     if not run.lean:
         warnings.append("the model changes its logits after the head; its own forward pass is used, with more memory")
     return tuple(warnings)
+
+
+def _left_out(rendered: _Rendered, n_trajectories: int, max_length: int) -> list[str]:
+    """What of the data does not get into the training, in the user's words."""
+    told = []
+    if rendered.dropped:
+        reasons = ", ".join(f"{reason} {n}" for reason, n in sorted(rendered.dropped.items()))
+        told.append(f"{rendered.dropped.total()} of {n_trajectories} trajectories give no row: {reasons}")
+    if rendered.truncated_turns:
+        told.append(
+            f"{rendered.truncated_turns} agent turns fell off the end of rows longer than {max_length} tokens; raise "
+            "max_length where the model's context allows it, or shorten observations"
+        )
+    return told
 
 
 def _prepare(
