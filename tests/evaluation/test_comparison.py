@@ -178,23 +178,19 @@ def test_too_few_or_unnamed_evaluations_are_refused() -> None:
         compare([a, a], ["a", "a"], "c", None)
 
 
-def test_a_suite_hash_tells_tasks_and_repeats_apart() -> None:
+def test_a_suite_hash_tells_tasks_repeats_and_turn_limits_apart() -> None:
     def planned(**change: int | str) -> Suite:
         return plan_suite(Inventory(), **{"split": "held_out", "n_tasks": 6, "repeats": 2, "seed": 0, **change})  # type: ignore[arg-type]
 
     suite = planned()
     assert suite.hash == planned().hash
-    assert (
-        len(
-            {
-                suite.hash,
-                planned(seed=1).hash,
-                planned(repeats=3).hash,
-                planned(n_tasks=7).hash,
-                planned(split="train").hash,
-            }
-        )
-        == 5
-    )
+    changes: list[dict[str, int | str]] = [
+        {"seed": 1},
+        {"repeats": 3},
+        {"n_tasks": 7},
+        {"split": "train"},
+        {"max_turns": 3},
+    ]
+    assert len({suite.hash, *(planned(**change).hash for change in changes)}) == 6
     assert [plan.attempt for plan in suite.plans] == [0] * 6 + [1] * 6
     assert [plan.task for plan in suite.plans[:6]] == [plan.task for plan in suite.plans[6:]]

@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 
+from quintain.errors import QuintainError
+from quintain.records.trajectory import Trajectory
+from quintain.rewards import registry
 from quintain.tools import RLTrainingTool
 
 MESSAGES = [
@@ -181,3 +184,26 @@ def test_the_library_lists_what_there_is_to_work_with(run: Caller) -> None:
     again = run(action="register", name="mine", model="starter", system_prompt="Be brief.")["agent"]
     assert again["id"] == "agent:mine@1", "the same content is the same version"
     assert run(action="register", name="mine", model="starter")["agent"]["id"] == "agent:mine@2"
+
+
+def test_a_reward_function_of_the_program_scores_and_its_faults_are_reasons(
+    run: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "_SCORERS", dict(registry._SCORERS))
+
+    def length(trajectory: Trajectory) -> float | None:
+        said = str(trajectory.steps[-1].message)
+        if "2" in said:
+            raise RuntimeError("no twos")
+        return {"a": 0.25, "b": None, "c": 7.0}[said[0]]
+
+    for name in ("built in?", "outcome"):
+        with pytest.raises(QuintainError, match=name):
+            run.tool.register_reward_function(name, length)
+    run.tool.register_reward_function("length", length)
+    for said in ("a", "b", "c", "2"):
+        run(action="record", messages=[{"role": "assistant", "content": said}], task=said, tags=["own"])
+    score = run(action="score", scorer={"length": 1.0}, filter={"tags": ["own"]})
+    assert (score["scored"], score["summary"]["mean"], score["unscored_count"]) == (1, 0.25, 3)
+    reasons = " ".join(item["reason"] for item in score["unscored"])
+    assert all(word in reasons for word in ("gave no score", "7.0", "RuntimeError: no twos"))

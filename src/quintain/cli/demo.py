@@ -132,8 +132,9 @@ class Demo:
         dataset = await self.call("export_dataset", {**export, "seed": self.seed})
         self.progress.console.print(
             f"  scored {scores['scored']} runs, mean {scores['summary']['mean']:.2f}; froze {dataset['rows']} good ones, "
-            f"left out {dataset['dropped']}",
+            f"left out {', '.join(f'{n} {reason}' for reason, n in dataset['dropped'].items()) or 'none'}",
             style="dim",
+            soft_wrap=True,
         )
         return dataset
 
@@ -206,11 +207,11 @@ def _print_result(console: Console, summary: Mapping[str, Any], folder: Path) ->
         verdict = "yes, better" if pair["significant"] and pair["difference"] > 0 else "no significant improvement"
         console.print(
             f"{pair['b']} - {pair['a']}: {pair['difference']:+.1%}, 95 % CI [{pair['ci_low']:+.1%}, {pair['ci_high']:+.1%}], "
-            f"exact McNemar p = {pair['p_corrected']:.2g}, n = {pair['n_tasks']}: [bold]{verdict}[/bold]"
+            f"exact McNemar p = {pair['p_corrected']:.2g}, n = {pair['n_tasks']}: [bold]{verdict}[/bold]",
+            soft_wrap=True,
         )
-    console.print(
-        f"\nCurves: {_short(folder / 'curves.png')}   home folder: {_short(folder / 'home')}   took {summary['duration_s']} s"
-    )
+    files = f"Curves: {_short(folder / 'curves.png')}   home folder: {_short(folder / 'home')}"
+    console.print(f"\n{files}   took {summary['duration_s']} s", soft_wrap=True, markup=False)
     console.print("\nUse it from Claude Code:", style="bold")
     command = Path(sys.executable).with_name("quintain")
     console.print(f"  claude mcp add quintain -- {command} serve", soft_wrap=True, markup=False)

@@ -17,14 +17,16 @@ class Suite(NamedTuple):
     hash: str
 
 
-def plan_suite(source: TaskSource, *, split: str, n_tasks: int, repeats: int, seed: int) -> Suite:
+def plan_suite(
+    source: TaskSource, *, split: str, n_tasks: int, repeats: int, seed: int, max_turns: int | None = None
+) -> Suite:
     """The episodes of an evaluation: all tasks once, then all again, `repeats` times.
 
-    The hash covers the environment's id and version, the task ids and the repeats: agents evaluated under the same
-    hash met the same tasks equally often.
+    The hash covers the environment's id and version, the task ids, the repeats and the turn limit (None: the
+    environment's own): agents evaluated under the same hash met the same tasks equally often, under the same rules.
     """
     tasks = source.tasks(split, n_tasks, seed)
-    content = [source.id, source.version, repeats, sorted(task.id or task.prompt for task in tasks)]
+    content = [source.id, source.version, repeats, max_turns, sorted(task.id or task.prompt for task in tasks)]
     encoded = json.dumps(content, separators=(",", ":"), ensure_ascii=False).encode("utf-8")
     plans = tuple(EpisodePlan(task, attempt) for attempt in range(repeats) for task in tasks)
     return Suite(plans, hashlib.sha256(encoded).hexdigest())

@@ -2,15 +2,34 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 
-from quintain.errors import InvalidInput, NotFound
+from quintain.errors import Conflict, InvalidInput, NotFound
 from quintain.records.seams import Scorer
+from quintain.rewards.custom import FunctionScorer, RewardFunction
 from quintain.rewards.mix import MixScorer, Weighted
 from quintain.rewards.outcome import OutcomeScorer
 from quintain.rewards.rules import RulesScorer
 
 _SCORERS: dict[str, Callable[[], Scorer]] = {scorer.name: scorer for scorer in (OutcomeScorer, RulesScorer)}
+_BUILT_IN = frozenset(_SCORERS)
+
+
+def register(name: str, function: RewardFunction) -> None:
+    """Make a function a scorer of this process, under a name of its own.
+
+    Raises:
+        InvalidInput: a name that cannot be one, or something that cannot be called.
+        Conflict: a built-in scorer has the name.
+    """
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name):
+        raise InvalidInput(f"scorer name {name!r} must be letters, digits, '.', '_' or '-', at most 100 of them")
+    if name in _BUILT_IN:
+        raise Conflict(f"{name!r} is a built-in scorer; give yours another name")
+    if not callable(function):
+        raise InvalidInput(f"the reward function {name!r} is {type(function).__name__}; it must be callable")
+    _SCORERS[name] = lambda: FunctionScorer(name, function)
 
 
 def scorer_names() -> list[str]:

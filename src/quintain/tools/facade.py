@@ -19,6 +19,8 @@ from typing import Any
 from quintain.errors import InvalidInput, QuintainError
 from quintain.records.job import UNFINISHED
 from quintain.records.record import Record
+from quintain.rewards.custom import RewardFunction
+from quintain.rewards.registry import register, scorer
 from quintain.settings import Settings
 from quintain.tools.calls import call, refuse_unknown
 from quintain.tools.catalog import CATALOG
@@ -119,6 +121,15 @@ class RLTrainingTool:
         arguments = {"kind": "sft", "name": name, "trajectory_ids": ids, "outcomes": ["success", "unknown"]}
         dataset_id: str = call(services, _TOOLS["export_dataset"], arguments).dataset_id
         return dataset_id
+
+    def register_reward_function(self, name: str, function: RewardFunction) -> None:
+        """Make a function from a trajectory to a score in 0..1 (None: cannot be scored) usable as `scorer` here.
+
+        Raises:
+            InvalidInput: the name or the function is not valid.
+            Conflict: a built-in scorer has the name.
+        """
+        register(name, function)
 
     def close(self) -> None:
         """Close the database; jobs go on."""
@@ -270,8 +281,6 @@ class RLTrainingTool:
 
     def _create_reward(self, parameters: dict[str, Any]) -> dict[str, Any]:
         refuse_unknown("create_reward", parameters, dict.fromkeys(("reward_type",)))
-        from quintain.rewards.registry import scorer
-
         rule = scorer(parameters.get("reward_type", "outcome"))
         return {
             "status": "success",

@@ -27,7 +27,9 @@ def run(spec: RolloutSpec | EvaluateSpec, directory: Path, reporter: Reporter) -
     reporter.phase("preparing")
     source = task_source(spec.environment)
     repeats = spec.attempts if isinstance(spec, RolloutSpec) else spec.repeats
-    suite = plan_suite(source, split=spec.split, n_tasks=spec.n_tasks, repeats=repeats, seed=spec.seed)
+    suite = plan_suite(
+        source, split=spec.split, n_tasks=spec.n_tasks, repeats=repeats, seed=spec.seed, max_turns=spec.max_turns
+    )
     results = list(_finished(directory))
     done = {(result.task_id, result.repeat) for result in results}
     left = [plan for plan in suite.plans if (plan.task.id, plan.attempt) not in done]
