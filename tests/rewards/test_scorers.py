@@ -104,7 +104,7 @@ def test_an_unscored_part_with_weight_makes_the_mix_unscored() -> None:
     assert scorer({"outcome": 0, "rules": 0.6}).score(unknown).value == 1.0
 
 
-@given(st.floats(0, 1e9), st.floats(1e-6, 1e9), st.sampled_from(OutcomeStatus))
+@given(st.floats(0, 1e6), st.floats(1e-6, 1e6), st.sampled_from(OutcomeStatus))
 def test_a_mix_stays_in_bounds(first: float, second: float, status: OutcomeStatus) -> None:
     score = scorer({"outcome": first, "rules": second}).score(run(status=status))
     assert score.value is None or 0 <= score.value <= 1

@@ -116,3 +116,14 @@ def test_bad_input_names_the_value_the_bound_and_what_to_call_next(settings: Set
 
     for text, (tool, _, words) in zip(anyio.run(main), cases, strict=True):
         assert [word for word in words if word not in text] == [], (tool, text)
+
+
+def test_a_toolset_that_starts_jobs_brings_the_tools_that_follow_them(settings: Settings) -> None:
+    async def main() -> set[str]:
+        async with Client(create_server(settings, toolsets=["evaluate"])) as client:
+            return {tool.name for tool in (await client.list_tools()).tools}
+
+    assert anyio.run(main) == {
+        *("collect_rollouts", "compare_agents", "evaluate_agent"),
+        *("get_job", "list_jobs", "cancel_job", "resume_job", "plot_job"),
+    }

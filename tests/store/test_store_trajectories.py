@@ -155,7 +155,7 @@ def test_replacing_a_live_recording_keeps_its_id_and_its_place(store: Store) -> 
     (first,) = store.trajectories.add_many([begun], NOW)
     (second,) = store.trajectories.add_many([run("t2")], NOW)
     grown = run("t", user(), answer("a"), answer("b"), status=OutcomeStatus.FAILURE, tags=("live",), id=first.id)
-    store.trajectories.replace(grown, later(5))
+    store.trajectories.grow(grown.id, lambda _: grown, later(5))
     assert store.trajectories.get(first.id) == grown
     assert [item.id for item in store.trajectories.search(TrajectoryFilter()).items] == [second.id, first.id]
     # Its old content is another run now, which the first id does not belong to.
@@ -164,9 +164,9 @@ def test_replacing_a_live_recording_keeps_its_id_and_its_place(store: Store) -> 
     assert again.id.startswith(first.id)
     assert again.id != first.id
     with pytest.raises(Conflict, match=again.id):
-        store.trajectories.replace(begun.model_copy(update={"id": first.id}), NOW)
+        store.trajectories.grow(first.id, lambda _: begun, NOW)
     with pytest.raises(NotFound, match="traj-none"):
-        store.trajectories.replace(run("t9", id="traj-none"), NOW)
+        store.trajectories.grow("traj-none", lambda stored: stored, NOW)
 
 
 def test_a_missing_id_is_answered_with_the_three_newest(store: Store) -> None:

@@ -51,6 +51,8 @@ def test_a_run_is_recorded_once_found_read_scored_and_frozen(run: Caller) -> Non
     assert [item["id"] for item in found["items"]] == [first["trajectory_id"]]
     read = run(action="get", trajectory_id=first["trajectory_id"])
     assert read["trajectory"]["steps"][1]["observations"][0]["content"] == "12"
+    beyond = run(action="get", trajectory_id=first["trajectory_id"], first_step=9)
+    assert "valid: 0..2" in beyond["message"]
     score = run(action="score", scorer="outcome", filter={"tags": ["demo"]})
     assert (score["scored"], score["summary"]["mean"]) == (1, 1.0)
     dataset = run(action="export", kind="sft", name="good", filter={"tags": ["demo"]})
@@ -150,6 +152,18 @@ def test_a_live_recording_grows_and_closes_with_its_outcome(run: Caller) -> None
         ({"action": "compare", "agents": ["eval-1", "eval-2"]}, "not_found", ["eval-1"]),
         ({"action": "register", "name": "a b", "model": "starter"}, "invalid_input", ["name", "a b"]),
         ({"action": "wait", "job_id": "job-x"}, "not_found", ["job-x"]),
+        ({"action": "wait"}, "invalid_input", ["needs `job_id`"]),
+        ({"action": "register", "name": "starter", "model": "starter"}, "invalid_input", ["embedded model"]),
+        ({"action": "register", "name": "long", "model": "x" * 5000}, "invalid_input", ["is no agent"]),
+        (
+            {"action": "score", "scorer": {"outcome": 1e308}, "filter": {"tags": ["x"]}},
+            "invalid_input",
+            ["only ratios"],
+        ),
+        ({"action": "search", "filter": {"text": "\x00"}}, "invalid_input", ["NUL"]),
+        ({"action": "train", "dataset": "d", "max_samples": -1}, "invalid_input", ["max_samples", "-1"]),
+        ({"action": "train", "dataset": "d", "output_dir": "/proc/x"}, "invalid_input", ["/proc/x"]),
+        ({"action": "evaluate", "agent": "starter", "max_samples": 0}, "invalid_input", ["n_tasks", "got 0"]),
     ],
 )
 def test_bad_input_is_told_plainly_and_nothing_is_half_written(

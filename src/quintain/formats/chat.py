@@ -22,6 +22,9 @@ _ACTORS = {"system": "system", "developer": "system", "user": "user", "assistant
 _THOUGHTS = ("reasoning_content", "reasoning", "thinking")
 _TEXTS = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
 
+_NOT_YET: dict[str, Any] = {"actor": "agent", "train": False, "extra": {"acted": False}}
+"""Stands for the agent's turn in a recording that was opened before it acted, as in an episode that ended before."""
+
 
 def from_messages(
     messages: Sequence[Mapping[str, Any]],
@@ -31,6 +34,7 @@ def from_messages(
     agent: AgentInfo | None = None,
     outcome: Outcome | None = None,
     session_id: str | None = None,
+    unfinished: bool = False,
 ) -> Trajectory:
     """One run from the messages of a chat.
 
@@ -41,6 +45,7 @@ def from_messages(
         agent: Who acted.
         outcome: How it ended; unknown unless given.
         session_id: Of the log that the messages come from.
+        unfinished: The run goes on (see `extended`): the agent need not have acted yet.
 
     Raises:
         InvalidInput: names the message by its index, what is wrong with it and what is valid.
@@ -50,11 +55,15 @@ def from_messages(
     # Before the walk, so that the depth and the text of every part are known to be sound.
     messages = list(messages)
     require_clean(messages, "messages")
+    if not messages:
+        raise InvalidInput("messages is empty; give the messages of the chat in their order")
     chat = _Chat()
     for index, message in enumerate(messages):
         chat.read(index, message)
     if not any(step["actor"] == "agent" for step in chat.steps):
-        raise InvalidInput(f"messages[0..{len(messages) - 1}] hold no assistant message; a run needs at least one")
+        if not unfinished:
+            raise InvalidInput(f"the {len(messages)} messages hold no assistant message; a run needs at least one")
+        chat.steps.append(_NOT_YET)
     task = task or Task()
     if not task.prompt:
         asked = next((step["message"] for step in chat.steps if step["actor"] == "user"), "")
@@ -79,14 +88,17 @@ def extended(run: Trajectory, messages: Sequence[Mapping[str, Any]]) -> Trajecto
     """
     messages = list(messages)
     require_clean(messages, "messages")
-    chat = _Chat([step.model_dump(mode="json") for step in run.steps])
-    for i, step in enumerate(run.steps):
+    steps = [step for step in run.steps if step.extra.get("acted") is not False]
+    chat = _Chat([step.model_dump(mode="json") for step in steps])
+    for i, step in enumerate(steps):
         answered = [observation.call_id for observation in step.observations]
         nameless = [n for n, action in enumerate(step.actions) if action.call_id is None]
         chat.open_calls |= {f"#{i}.{n}": i for n in nameless[answered.count(None) :]}
         chat.open_calls |= {call.call_id: i for call in step.actions if call.call_id and call.call_id not in answered}
     for index, message in enumerate(messages):
         chat.read(index, message)
+    if not any(step["actor"] == "agent" for step in chat.steps):
+        chat.steps.append(_NOT_YET)
     return read_trajectory(run.model_dump(mode="json") | {"steps": chat.steps})
 
 

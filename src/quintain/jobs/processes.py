@@ -5,6 +5,7 @@ All that is special to POSIX is here and in the shim. On Windows, quintain runs 
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import signal
@@ -20,13 +21,18 @@ JOB_VARIABLE = "QUINTAIN_JOB"
 
 
 def try_lock(path: Path) -> int | None:
-    """Take the exclusive lock on a file; returns its descriptor, or None where another process holds it.
+    """Take the exclusive lock on a file; returns its descriptor, or None where another process holds it (or alone may).
 
     The lock belongs to the open file: it is held until `unlock`, or until every process that inherited the descriptor
     has closed it or died.
     """
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        if error.errno in {errno.EACCES, errno.EPERM, errno.EROFS}:
+            return None  # someone else's home: it may be read, its jobs are for others to tend
+        raise
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Generic, TypeVar
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from quintain.records.record import Instant, Record
 from quintain.records.trajectory import OutcomeStatus
@@ -29,6 +29,13 @@ class TrajectoryFilter(Record):
     text: str | None = Field(
         default=None, min_length=1, max_length=500, description="Occurs anywhere in the run, case ignored."
     )
+
+    @field_validator("text")
+    @classmethod
+    def _no_nul(cls, text: str | None) -> str | None:
+        if text is not None and "\0" in text:
+            raise ValueError("text to look for cannot hold a NUL character; leave it out")
+        return text
 
     @property
     def is_empty(self) -> bool:

@@ -14,6 +14,7 @@ from quintain.rewards.rules import RulesScorer
 
 _SCORERS: dict[str, Callable[[], Scorer]] = {scorer.name: scorer for scorer in (OutcomeScorer, RulesScorer)}
 _BUILT_IN = frozenset(_SCORERS)
+_MAX_WEIGHT = 1e6
 
 
 def register(name: str, function: RewardFunction) -> None:
@@ -52,6 +53,8 @@ def scorer(spec: str | Mapping[str, float]) -> Scorer:
     for name, weight in spec.items():
         if isinstance(weight, bool) or not isinstance(weight, int | float):
             raise InvalidInput(f"weight of {name!r} is {weight!r}; it must be a number >= 0")
+        if weight > _MAX_WEIGHT:
+            raise InvalidInput(f"weight of {name!r} is {weight!r}; only ratios matter: valid: 0..{_MAX_WEIGHT:g}")
         parts.append(Weighted(_named(name), float(weight)))
     return MixScorer(parts)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from mcp import UriTemplate
 from mcp.types import Resource, ResourceTemplate
 
+from quintain.environments.registry import environment_ids
 from quintain.errors import InvalidInput, NotFound
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.record import Record
@@ -17,6 +18,7 @@ from quintain.server.guide import PIPELINE
 from quintain.server.texts import facts, scrub
 from quintain.tools.jobs import job_log
 from quintain.tools.spec import ToolSpec
+from quintain.tools.training import METHODS
 
 if TYPE_CHECKING:
     from quintain.tools.services import Services
@@ -122,6 +124,7 @@ def complete(services: Services, argument: str, start: str) -> list[str]:
             item.id for item in services.store.trajectories.search(TrajectoryFilter(), limit=_MAX_COMPLETIONS).items
         ),
     }
+    sources = {**sources, "environment": environment_ids, "method": lambda: METHODS}
     sources = {**sources, "model": sources["agent_id"], "agents": sources["agent_id"]}
     values = sources[argument]() if argument in sources else ()
     return [value for value in values if value and value.startswith(start)][:_MAX_COMPLETIONS]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, Engine, Row, delete, func, insert, or_, select, update
 
-from quintain.errors import Conflict, InvalidInput
+from quintain.errors import Conflict
 from quintain.records.filters import Page, TrajectoryFilter, TrajectorySummary
 from quintain.records.trajectory import Actor, AgentInfo, OutcomeStatus, Task, Trajectory, text_of
 from quintain.store.documents import chunks, encode, fetch, missing
@@ -62,25 +62,29 @@ class Trajectories:
         with reading(self.engine) as connection:
             return fetch(connection, table, Trajectory, trajectory_id, "trajectory")
 
-    def replace(self, trajectory: Trajectory, now: datetime) -> None:
-        """Put new content under the trajectory's id, for a live recording that has grown.
+    def grow(self, trajectory_id: str, change: Callable[[Trajectory], Trajectory], now: datetime) -> Trajectory:
+        """Change a live recording under its id; read and written in one transaction, so no other change is lost.
+
+        Args:
+            trajectory_id: The recording.
+            change: From what is stored to what shall be; the id stays. What it raises undoes everything.
+            now: When it happens.
 
         Raises:
             NotFound: nothing is stored under the id.
-            Conflict: another row already holds exactly this run.
+            Conflict: another row already holds exactly the new run.
         """
-        if trajectory.id is None:
-            raise InvalidInput("trajectory.id is null; pass the id of the stored trajectory that this one replaces")
-        row = _columns(trajectory)
         with writing(self.engine) as connection:
-            if connection.scalar(select(table.c.seq).where(table.c.id == trajectory.id)) is None:
-                raise missing(connection, table, [trajectory.id], "trajectory")
+            stored = fetch(connection, table, Trajectory, trajectory_id, "trajectory")
+            grown = change(stored).model_copy(update={"id": trajectory_id})
+            row = _columns(grown)
             twin = connection.scalar(
-                select(table.c.id).where(table.c.identity == row.columns["identity"], table.c.id != trajectory.id)
+                select(table.c.id).where(table.c.identity == row.columns["identity"], table.c.id != trajectory_id)
             )
             if twin is not None:
-                raise Conflict(f"{twin} already holds exactly this run; use it in place of {trajectory.id}")
+                raise Conflict(f"{twin} already holds exactly this run; use it in place of {trajectory_id}")
             _overwrite(connection, row, now)
+        return grown
 
     def search(
         self, filter: TrajectoryFilter, *, limit: int = 50, cursor: str | None = None

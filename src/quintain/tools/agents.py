@@ -45,6 +45,7 @@ def register_agent(
     model that is used directly is registered by itself, and trained agents are registered by their job. The same name
     with other content makes the next version; nothing is ever overwritten.
     """
+    require_free_name(name)
     origin = resolve_agent(services, model)
     try:
         agent = Agent(
@@ -66,6 +67,16 @@ def register_agent(
     )
 
 
+def require_free_name(name: str) -> None:
+    """Refuse a name that the grammar of agents keeps for itself.
+
+    Raises:
+        InvalidInput: `starter` always names the embedded model.
+    """
+    if name == "starter":
+        raise InvalidInput("the name 'starter' always means the embedded model; give your agent another name")
+
+
 def resolve_agent(services: Services, reference: str) -> Agent:
     """The stored agent that a reference names; a base model becomes `agent:NAME@1` on first use.
 
@@ -80,6 +91,10 @@ def resolve_agent(services: Services, reference: str) -> Agent:
         model = ModelRef(source="starter", path=str(starter_folder()))
         return services.store.agents.add(
             Agent(name="starter", model=model, description="The embedded model."), services.clock()
+        )
+    if len(reference) > 1000 or "\0" in reference:
+        raise InvalidInput(
+            f"{reference[:60]!r}... is no agent: give an agent id or name, 'starter', a folder or a Hub name"
         )
     folder = Path(reference).expanduser()
     if reference.startswith(("/", ".", "~")) or folder.is_dir():

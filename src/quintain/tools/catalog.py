@@ -33,13 +33,13 @@ CATALOG: tuple[ToolSpec, ...] = (
     _write("score_trajectories", score_trajectories, "Score runs", "label"),
     _write("start_training", start_training, "Start training", "train"),
     _write("register_agent", register_agent, "Name an agent", "train"),
-    _read("get_job", get_job, "Follow a job", "train", watch=watch_job),
-    _read("list_jobs", list_jobs, "List jobs", "train"),
-    _write("cancel_job", cancel_job, "Stop a job", "train", destructive=True),
-    _write("resume_job", resume_job, "Continue a job", "train"),
-    _read("plot_job", plot_job, "Draw a job's curves", "train", picture=True),
+    _read("get_job", get_job, "Follow a job", "jobs", watch=watch_job),
+    _read("list_jobs", list_jobs, "List jobs", "jobs"),
+    _write("cancel_job", cancel_job, "Stop a job", "jobs", destructive=True),
+    _write("resume_job", resume_job, "Continue a job", "jobs"),
+    _read("plot_job", plot_job, "Draw a job's curves", "jobs", picture=True),
     _write("collect_rollouts", collect_rollouts, "Collect rollouts", "evaluate"),
     _write("evaluate_agent", evaluate_agent, "Evaluate an agent", "evaluate"),
     _write("compare_agents", compare_agents, "Compare agents", "evaluate"),
 )
-"""All tools, by toolset: data, label, train, evaluate."""
+"""All tools, by toolset: data, label, train, evaluate, and jobs, which comes with train and evaluate."""

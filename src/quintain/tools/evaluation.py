@@ -151,7 +151,11 @@ def _evaluations(services: Services, agents: Sequence[str], environment: str | N
             code="different_suites",
         )
     suite = next(item.suite_hash for item in candidates[0] if item.suite_hash in shared)
-    return [next(item for item in items if item.suite_hash == suite) for items in candidates]
+    chosen = [next(item for item in items if item.suite_hash == suite) for items in candidates]
+    if len({item.id for item in chosen}) < len(chosen):
+        named = ", ".join(f"{name}: {item.id}" for name, item in zip(agents, chosen, strict=True))
+        raise InvalidInput(f"two of `agents` mean the same evaluation ({named}); name different agents or evaluations")
+    return chosen
 
 
 def _candidates(services: Services, name: str, environment: str | None) -> list[Evaluation]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -19,6 +20,7 @@ from typing import Any
 from quintain.errors import InvalidInput, QuintainError
 from quintain.records.job import UNFINISHED
 from quintain.records.record import Record
+from quintain.records.trajectory import OutcomeStatus
 from quintain.rewards.custom import RewardFunction
 from quintain.rewards.registry import register, scorer
 from quintain.settings import Settings
@@ -27,6 +29,7 @@ from quintain.tools.catalog import CATALOG
 from quintain.tools.results import JobView
 from quintain.tools.services import Services, open_services
 from quintain.tools.spec import Picture
+from quintain.tools.training import read_hyperparameters
 
 logger = logging.getLogger(__name__)
 
@@ -96,6 +99,8 @@ class RLTrainingTool:
         register, status, jobs, cancel, resume, plot, library; besides train, evaluate, load_dataset, create_reward, wait.
         """
         try:
+            if not isinstance(parameters, Mapping):
+                raise InvalidInput(f"parameters must be an object with `action`, not {type(parameters).__name__}")
             answer = self._dispatch(dict(parameters))
         except QuintainError as error:
             answer = {"status": "error", "code": error.code, "message": error.message}
@@ -116,6 +121,10 @@ class RLTrainingTool:
         services = self._open()
         ids = []
         for run in runs:
+            if not isinstance(run, Mapping):
+                raise InvalidInput(
+                    f"a run is {run!r:.60}; each must be a trajectory or an object with `messages` and `task`"
+                )
             arguments = dict(run) if "messages" in run or "trajectory" in run else {"trajectory": dict(run)}
             ids.append(call(services, _TOOLS["record_trajectory"], arguments).trajectory_id)
         arguments = {"kind": "sft", "name": name, "trajectory_ids": ids, "outcomes": ["success", "unknown"]}
@@ -173,12 +182,12 @@ class RLTrainingTool:
         arguments: dict[str, Any] = {
             "method": str(parameters.get("algorithm", "sft")).lower(),
             "model": parameters.get("model_name", "starter"),
-            "dataset_id": self._sampled(
-                parameters["dataset"], parameters.get("max_samples"), parameters.get("seed", 0)
-            ),
             "hyperparameters": settings,
             **{key: parameters[key] for key in ("name", "seed", "request_key") if key in parameters},
         }
+        read_hyperparameters(arguments["method"], settings)
+        target = _writable(parameters.get("output_dir"))
+        arguments["dataset_id"] = self._sampled(parameters["dataset"], parameters.get("max_samples"))
         started = call(services, _TOOLS["start_training"], arguments)
         about = {
             "algorithm": arguments["method"].upper(),
@@ -193,13 +202,14 @@ class RLTrainingTool:
         if view.result is not None and view.result.agent:
             agent = services.store.agents.get(view.result.agent)
             answer["agent"] = agent.id
-            answer["output_dir"] = self._copied(agent.model.adapter or agent.model.path, parameters.get("output_dir"))
+            answer["output_dir"] = _copied(agent.model.adapter or agent.model.path, target)
         return answer
 
-    def _sampled(self, dataset: str, max_samples: int | None, seed: int) -> str:
+    def _sampled(self, dataset: str, max_samples: int | None) -> str:
         """The dataset, or a new one of its first `max_samples` runs in stored order."""
         if max_samples is None:
             return dataset
+        _require_count("max_samples", max_samples)
         services = self._open()
         found = services.store.datasets.get(dataset)
         if max_samples >= found.rows:
@@ -207,22 +217,12 @@ class RLTrainingTool:
         members = services.store.datasets.members(found.id)[:max_samples]
         arguments = {
             "kind": "sft",
-            "name": found.name,
+            "name": f"{found.name[:80]}-first-{max_samples}",
             "trajectory_ids": members,
-            "outcomes": ["success", "failure", "error", "truncated", "unknown"],
+            "outcomes": [status.value for status in OutcomeStatus],
             "include_held_out": True,
-            "seed": seed,
         }
         return str(call(services, _TOOLS["export_dataset"], arguments).dataset_id)
-
-    def _copied(self, model: str, output_dir: str | None) -> str:
-        """Where the model lies; a copy of it where the caller asked for a folder of its own."""
-        if output_dir is None:
-            return model
-        import shutil
-
-        shutil.copytree(model, output_dir, dirs_exist_ok=True)
-        return output_dir
 
     def _evaluate(self, parameters: dict[str, Any]) -> dict[str, Any]:
         refuse_unknown("evaluate", parameters, dict.fromkeys(sorted(_EVALUATE)))
@@ -236,7 +236,7 @@ class RLTrainingTool:
         samples = parameters.pop("max_samples", None)
         arguments = {
             "environment": _DEFAULT_ENVIRONMENT,
-            **({"n_tasks": samples} if samples else {}),
+            **({"n_tasks": samples} if samples is not None else {}),
             **parameters,
             "agent": agent,
         }
@@ -269,7 +269,10 @@ class RLTrainingTool:
         split = parameters.get("split", "train")
         if split not in dataset.splits:
             raise InvalidInput(f"{dataset.id} has no split {split!r}; it has: {', '.join(dataset.splits)}")
-        rows = list(islice(read_rows(Path(dataset.path), split), parameters.get("max_samples", 100)))
+        most = parameters.get("max_samples")
+        if most is not None:
+            _require_count("max_samples", most)
+        rows = list(islice(read_rows(Path(dataset.path), split), most))
         return {
             "status": "success",
             "dataset_id": dataset.id,
@@ -290,7 +293,9 @@ class RLTrainingTool:
 
     def _wait(self, parameters: dict[str, Any]) -> dict[str, Any]:
         refuse_unknown("wait", parameters, dict.fromkeys(("job_id", "timeout_s")))
-        view = self._finish(parameters.get("job_id", ""), parameters.get("timeout_s"))
+        if "job_id" not in parameters:
+            raise InvalidInput("wait needs `job_id`; the action jobs lists them")
+        view = self._finish(parameters["job_id"], parameters.get("timeout_s"))
         return view.model_dump(mode="json")
 
     def _plot(self, parameters: dict[str, Any]) -> dict[str, Any]:
@@ -308,6 +313,33 @@ class RLTrainingTool:
             view: JobView = call(self._open(), _TOOLS["get_job"], {"job_id": job_id, "wait_s": left})
             if view.status not in UNFINISHED or time.monotonic() >= end:
                 return view
+
+
+def _require_count(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise InvalidInput(f"{name} is {value!r}; it must be a whole number of at least 1, or left out")
+
+
+def _writable(output_dir: str | None) -> Path | None:
+    """The caller's folder, made before any work is done for it."""
+    if output_dir is None:
+        return None
+    try:
+        folder = Path(output_dir).expanduser()
+        folder.mkdir(parents=True, exist_ok=True)
+    except (OSError, TypeError, ValueError) as error:
+        raise InvalidInput(
+            f"output_dir {output_dir!r:.200} cannot be made: {error}; name a folder that you may write"
+        ) from None
+    return folder
+
+
+def _copied(model: str, folder: Path | None) -> str:
+    """Where the model lies; a copy of it where the caller asked for a folder of its own."""
+    if folder is None:
+        return model
+    shutil.copytree(model, folder, dirs_exist_ok=True)
+    return str(folder)
 
 
 def _finished(view: JobView) -> dict[str, Any]:

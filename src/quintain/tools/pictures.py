@@ -37,7 +37,8 @@ def plot_job(
     missing = [name for name in chosen if name not in curves]
     if missing or not chosen:
         known = ", ".join(dict.fromkeys(available)) or "none yet; wait with get_job(wait_s=30)"
-        raise InvalidInput(f"{job_id} has no metric {missing or ''}; it has: {known}", code="no_such_metric")
+        asked = ", ".join(missing) or "at all"
+        raise InvalidInput(f"{job_id} has no metric {asked}; it has: {known}", code="no_such_metric")
     panels = [
         {"title": name, "xlabel": "step", "lines": [{"x": curves[name].steps, "y": curves[name].values}]}
         for name in chosen

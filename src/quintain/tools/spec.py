@@ -27,6 +27,7 @@ class ToolSpec:
     destructive: bool
     idempotent: bool
     toolset: str
+    """The toolset that it belongs to; the tools of `jobs` come with every set that starts jobs."""
     watch: Callable[..., Iterator[Record]] | None = None
     """Yields records while waiting; the adapter sleeps `services.settings.poll_s` between and returns the last one."""
     open_world: bool = False

@@ -13,7 +13,7 @@ from quintain.errors import InvalidInput
 from quintain.records.job import TrainSpec
 from quintain.records.record import explain
 from quintain.records.training import Method, SFTConfig
-from quintain.tools.agents import resolve_agent
+from quintain.tools.agents import require_free_name, resolve_agent
 from quintain.tools.jobs import start
 from quintain.tools.results import JobStarted
 from quintain.tools.services import Services
@@ -54,6 +54,7 @@ def start_training(
     The job survives the end of this conversation and of the server, and continues from its newest checkpoint when its
     process dies. The same request while one is unfinished returns that job (`deduplicated`).
     """
+    require_free_name(name or "")
     config = read_hyperparameters(method, hyperparameters)
     agent = resolve_agent(services, model)
     dataset = services.store.datasets.get(dataset_id)

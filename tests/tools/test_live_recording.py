@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quintain.tools import RLTrainingTool
+
+ASKED = {"role": "user", "content": "Count the apples."}
+
+
+def said(text: str) -> dict[str, Any]:
+    return {"role": "assistant", "content": text}
+
+
+@pytest.fixture
+def tool(home: Path) -> Iterator[RLTrainingTool]:
+    made = RLTrainingTool(home)
+    yield made
+    made.close()
+
+
+def run(tool: RLTrainingTool, **parameters: Any) -> dict[str, Any]:
+    answer: dict[str, Any] = json.loads(tool.run({"action": "record", **parameters}))
+    return answer
+
+
+def test_appends_at_the_same_time_lose_nothing(tool: RLTrainingTool, home: Path) -> None:
+    name = run(tool, live="open", messages=[ASKED], task="apples")["trajectory_id"]
+
+    def append(n: int) -> str:
+        other = RLTrainingTool(home)
+        try:
+            return str(run(other, live="append", trajectory_id=name, messages=[said(f"turn {n}")])["status"])
+        finally:
+            other.close()
+
+    with ThreadPoolExecutor(8) as pool:
+        assert set(pool.map(append, range(24))) == {"success"}
+    assert run(tool, live="close", trajectory_id=name, outcome="success")["steps"] == 24
+
+
+def test_a_run_can_be_opened_before_the_agent_acts(tool: RLTrainingTool) -> None:
+    opened = run(tool, live="open", messages=[ASKED], task="apples")
+    assert (opened["steps"], opened["live"]) == (0, True)
+    name = opened["trajectory_id"]
+    assert run(tool, live="append", trajectory_id=name, messages=[{"role": "user", "content": "Please."}])["steps"] == 0
+    closed = run(tool, live="close", trajectory_id=name, messages=[said("3")], tags=["done"])
+    assert (closed["steps"], closed["outcome"]) == (1, "unknown")
+    found = json.loads(tool.run({"action": "search", "filter": {"tags": ["done"]}}))["items"]
+    assert [item["id"] for item in found] == [name]
+
+
+def test_closing_without_an_outcome_keeps_the_one_that_was_stated(tool: RLTrainingTool) -> None:
+    name = run(tool, live="open", messages=[ASKED, said("2")], task="apples", outcome="failure")["trajectory_id"]
+    assert run(tool, live="close", trajectory_id=name)["outcome"] == "failure"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"messages": [said("3")], "tags": ["live"]}, "marks open recordings"),
+        ({"trajectory": {"tags": ["live"], "steps": [{"actor": "agent", "message": "3"}]}}, "marks open recordings"),
+        ({"messages": [said("3")], "trajectory_id": "traj-1"}, "open recording"),
+        ({"live": "append", "messages": [said("3")]}, "needs the `trajectory_id`"),
+        (
+            {"live": "append", "trajectory_id": "traj-1", "messages": [said("3")], "outcome": "success"},
+            "does not take outcome",
+        ),
+        ({"live": "close", "trajectory_id": "traj-1", "agent": "me"}, "does not take agent"),
+        ({"live": "append", "trajectory_id": "traj-1"}, "new `messages`"),
+        ({"messages": []}, "messages is empty"),
+        ({"trajectory": {"id": "../../etc", "steps": [{"actor": "agent", "message": "3"}]}}, "trajectory.id"),
+    ],
+)
+def test_what_a_recording_does_not_take_is_refused(tool: RLTrainingTool, arguments: dict[str, Any], words: str) -> None:
+    answer = run(tool, **arguments)
+    assert answer["status"] == "error"
+    assert words in answer["message"]
+
+
+def test_a_stored_run_never_changes(tool: RLTrainingTool) -> None:
+    name = run(tool, messages=[ASKED, said("3")], task="apples", outcome="success")["trajectory_id"]
+    answer = run(tool, live="append", trajectory_id=name, messages=[said("4")])
+    assert (answer["code"], "never change" in answer["message"]) == ("conflict", True)
