@@ -14,10 +14,12 @@ import logging
 import shutil
 import time
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from quintain.errors import InvalidInput, QuintainError
+from quintain.formats.sft import read_rows
 from quintain.records.job import UNFINISHED
 from quintain.records.record import Record
 from quintain.records.trajectory import OutcomeStatus
@@ -259,10 +261,6 @@ class RLTrainingTool:
 
     def _load_dataset(self, parameters: dict[str, Any]) -> dict[str, Any]:
         refuse_unknown("load_dataset", parameters, dict.fromkeys(("dataset", "format", "split", "max_samples")))
-        from itertools import islice
-
-        from quintain.formats.sft import read_rows
-
         if "dataset" not in parameters:
             raise InvalidInput("load_dataset needs `dataset`: a dataset id or name from export or register_dataset")
         dataset = self._open().store.datasets.get(parameters["dataset"])

@@ -6,7 +6,8 @@ Both resume: episodes that stand in `outputs/` are not played again.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from quintain.environments.registry import task_source
@@ -63,21 +64,48 @@ def _play(
         job_id=directory.name,
         tags=spec.tags if isinstance(spec, RolloutSpec) else ("evaluation",),
     )
-    fresh: list[EpisodeResult] = []
+    tally, fresh = _tally_of(before), list[EpisodeResult]()
     for episode in run_episodes(task_source(spec.environment), policy, plans, settings, reporter.should_stop):
         reporter.output("trajectory", _carrying_result(episode))
         fresh.append(episode.result)
-        reporter.progress(len(before) + len(fresh), total, _metrics([*before, *fresh]))
+        tally.add(episode.result)
+        reporter.progress(tally.episodes, total, tally.metrics())
     return fresh
 
 
-def _metrics(results: list[EpisodeResult]) -> dict[str, float | None]:
-    verdicts = [result.success for result in results if result.success is not None]
-    return {
-        "success_rate": sum(verdicts) / len(verdicts) if verdicts else None,
-        "mean_turns": sum(result.turns for result in results) / len(results),
-        "errors": float(len(results) - len(verdicts)),
-    }
+@dataclass
+class _Tally:
+    """Running counts of the episodes so far, so that each progress report costs the same."""
+
+    episodes: int = 0
+    verdicts: int = 0
+    successes: int = 0
+    turns: int = 0
+
+    def add(self, result: EpisodeResult) -> None:
+        self.episodes += 1
+        self.turns += result.turns
+        if result.success is not None:
+            self.verdicts += 1
+            self.successes += result.success
+
+    @property
+    def success_rate(self) -> float | None:
+        return self.successes / self.verdicts if self.verdicts else None
+
+    def metrics(self) -> dict[str, float | None]:
+        return {
+            "success_rate": self.success_rate,
+            "mean_turns": self.turns / self.episodes,
+            "errors": float(self.episodes - self.verdicts),
+        }
+
+
+def _tally_of(results: Iterable[EpisodeResult]) -> _Tally:
+    tally = _Tally()
+    for result in results:
+        tally.add(result)
+    return tally
 
 
 def _carrying_result(episode: Episode) -> Trajectory:
@@ -98,12 +126,11 @@ def _finished(directory: Path) -> Iterator[EpisodeResult]:
 def _conclude(
     spec: RolloutSpec | EvaluateSpec, directory: Path, reporter: Reporter, suite: Suite, results: list[EpisodeResult]
 ) -> JobResult:
-    errors = sum(result.success is None for result in results)
+    tally = _tally_of(results)
+    errors = tally.episodes - tally.verdicts
     made = TrajectorySet(count=len(results), filter={"job_id": directory.name})
     if isinstance(spec, RolloutSpec):
-        verdicts = [result.success for result in results if result.success is not None]
-        rate = sum(verdicts) / len(verdicts) if verdicts else None
-        return JobResult(trajectories=made, success_rate=rate, n=len(verdicts), n_error=errors)
+        return JobResult(trajectories=made, success_rate=tally.success_rate, n=tally.verdicts, n_error=errors)
     evaluation = summarize(spec, suite, results, job_id=directory.name)
     reporter.output("evaluation", evaluation)
     return JobResult(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 from pathlib import Path
 
 from quintain.errors import InvalidInput
+from quintain.formats.manifest import sha256_of
 from quintain.formats.sft import read_rows
 from quintain.records.agent import Agent, ModelRef
 from quintain.records.job import JobResult, TrainSpec
@@ -74,15 +74,10 @@ def _fill_inputs(spec: TrainSpec, folder: Path) -> Path:
             except OSError:
                 shutil.copyfile(Path(spec.dataset_path) / name, aside)
             aside.replace(target)
-        if _sha256(target) != sha256:
+        if sha256_of(target) != sha256:
             raise InvalidInput(
                 f"dataset {spec.dataset_id} was changed on disk: {name!r} does not have the SHA-256 of its manifest; datasets are "
                 "immutable, export it again with export_dataset",
                 code="dataset_damaged",
             )
     return folder
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
