@@ -44,5 +44,5 @@ class Agent(Record):
     description: str = ""
     parent: str | None = Field(default=None, description="The agent that it was trained from.")
     dataset_id: str | None = Field(default=None, description="The dataset that it was trained on.")
-    job_id: str | None = Field(default=None, description="The job that made it.")
+    job_id: str | None = Field(default=None, description="The job that made it; JOB/STAGE for a recipe's stage.")
     created_at: Instant | None = None

@@ -2,21 +2,75 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from quintain.records.record import Instant, Name, Record
 from quintain.records.trajectory import Trajectory
 
 SplitName = Literal["train", "validation", "test"]
+DatasetKind = Literal["sft", "dpo", "kto", "grpo", "text"]
 
 
 class DatasetRow(Record):
-    """One line of `<split>.jsonl` in the format `quintain`, kind `sft`."""
+    """A run to learn from: one line of `<split>.jsonl`, kind `sft`."""
 
     trajectory: Trajectory
     weight: float = Field(default=1.0, ge=0, description="Weight of the whole row in the loss.")
+    reward: float | None = Field(
+        default=None, description="What the run was worth when it was exported: its score, else its outcome's reward."
+    )
+
+
+class PairRow(Record):
+    """Two runs of one task, one preferred: a line of kind `dpo`."""
+
+    chosen: Trajectory
+    rejected: Trajectory
+    weight: float = Field(default=1.0, ge=0, description="Weight of the pair in the loss.")
+    margin: float | None = Field(default=None, description="By how much the chosen run was better, where known.")
+
+
+class LabelledRow(Record):
+    """A run with a thumb up or down: a line of kind `kto`."""
+
+    trajectory: Trajectory
+    desirable: bool
+    weight: float = Field(default=1.0, ge=0, description="Weight of the run in the loss.")
+
+
+class GroupRow(Record):
+    """Runs of one task with their rewards: a line of kind `grpo`."""
+
+    key: str = Field(description="The task that all runs share.")
+    trajectories: tuple[Trajectory, ...] = Field(min_length=1)
+    rewards: tuple[float, ...] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _one_reward_each(self) -> Self:
+        if len(self.rewards) != len(self.trajectories):
+            raise ValueError(f"{len(self.trajectories)} trajectories have {len(self.rewards)} rewards; give one each")
+        return self
+
+
+class TextRow(Record):
+    """Plain text for continued pre-training: a line of kind `text`."""
+
+    text: str = Field(min_length=1)
+    weight: float = Field(default=1.0, ge=0, description="Weight of the text in the loss.")
+
+
+Row = DatasetRow | PairRow | LabelledRow | GroupRow | TextRow
+
+ROW_OF_KIND: dict[str, type[Row]] = {
+    "sft": DatasetRow,
+    "dpo": PairRow,
+    "kto": LabelledRow,
+    "grpo": GroupRow,
+    "text": TextRow,
+}
+"""Dataset kind -> the shape of its lines."""
 
 
 class Dataset(Record):
@@ -24,7 +78,7 @@ class Dataset(Record):
 
     id: str
     name: Name
-    kind: Literal["sft"]
+    kind: DatasetKind
     format: Literal["quintain"] = "quintain"
     path: str
     rows: int = Field(ge=1)

@@ -6,13 +6,14 @@ A spec is complete enough to run the job again: the worker reads nothing else an
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from quintain.records.agent import Agent, Sampling
+from quintain.records.recipe import Stage
 from quintain.records.record import Instant, Name, Record
-from quintain.records.training import SFTConfig
+from quintain.records.training import Method, MethodConfig, SFTConfig
 
 
 class JobStatus(StrEnum):
@@ -40,18 +41,40 @@ UNFINISHED = frozenset({JobStatus.QUEUED, JobStatus.RUNNING})
 
 
 class TrainSpec(Record):
-    """Train an agent's model on a dataset."""
+    """Train an agent's model, on a dataset or in an environment."""
 
     kind: Literal["train"] = "train"
-    method: Literal["sft"] = "sft"
+    method: Method = "sft"
     agent: Agent
-    dataset_id: str
-    dataset_path: str
-    dataset_files: dict[str, str] = Field(description="File name -> SHA-256, checked before the first step.")
+    dataset_id: str | None = Field(default=None, description="Null: the method learns online, in `environment`.")
+    dataset_path: str | None = None
+    dataset_files: dict[str, str] = Field(
+        default_factory=dict, description="File name -> SHA-256, checked before the first step."
+    )
+    environment: str | None = Field(default=None, description="Online methods: where the agent acts.")
     name: Name = Field(description="Name of the resulting agent.")
     output_dir: str = Field(description="Folder that receives the final model.")
-    config: SFTConfig = SFTConfig()
+    cache_dir: str | None = Field(
+        default=None, description="Folder for what later jobs can use again, such as replay buffers; null: none."
+    )
+    config: MethodConfig = SFTConfig()
     seed: int = 0
+
+    @model_validator(mode="before")
+    @classmethod
+    def _method_in_config(cls, data: Any) -> Any:
+        """The method tells configs apart; callers give it once, and older specs hold it once."""
+        if isinstance(data, dict) and isinstance(config := data.get("config"), dict) and "method" not in config:
+            return {**data, "config": {**config, "method": data.get("method", "sft")}}
+        return data
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.config.method != self.method:
+            raise ValueError(f"method {self.method!r} came with the settings of {self.config.method!r}")
+        if (self.dataset_id is None) == (self.environment is None):
+            raise ValueError("training needs either a dataset or an environment")
+        return self
 
 
 class RolloutSpec(Record):
@@ -85,6 +108,18 @@ class EvaluateSpec(Record):
     concurrency: int = Field(default=32, ge=1, le=1024)
 
 
+class RecipeSpec(Record):
+    """Train and measure in stages, each from the agent of the stage before; the last trained agent is the result."""
+
+    kind: Literal["recipe"] = "recipe"
+    name: Name = Field(description="Name of the resulting agent.")
+    agent: Agent
+    stages: tuple[Stage, ...] = Field(min_length=1, max_length=50)
+    output_dir: str = Field(description="Folder that receives the stages' models, one folder each.")
+    cache_dir: str | None = Field(default=None, description="As of `TrainSpec`.")
+    seed: int = 0
+
+
 class SelftestSpec(Record):
     """A real, light job without torch: used by `doctor` and by load and fault tests."""
 
@@ -101,7 +136,7 @@ class SelftestSpec(Record):
     )
 
 
-JobSpec = Annotated[TrainSpec | RolloutSpec | EvaluateSpec | SelftestSpec, Field(discriminator="kind")]
+JobSpec = Annotated[TrainSpec | RolloutSpec | EvaluateSpec | RecipeSpec | SelftestSpec, Field(discriminator="kind")]
 
 LIGHT_KINDS = frozenset({"selftest"})
 """Kinds that take no device slot."""

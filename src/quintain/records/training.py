@@ -1,46 +1,286 @@
-"""Hyperparameters, one strict model a method; every default of training lives here and nowhere else."""
+"""Hyperparameters, one strict model a method; every default of training lives here and nowhere else.
+
+Names that other trainers use for the same settings are understood too (records/aliases.py).
+"""
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from quintain.records.aliases import canonical
 from quintain.records.record import Record
 
-Method = Literal["sft"]
+Precision = Literal["auto", "bf16", "fp16", "fp32"]
+Sink = Literal["wandb", "tensorboard", "trackio"]
 
 
 class LoraConfig(Record):
     """Low-rank adapters (Hu et al. 2021, arXiv 2106.09685): W + (alpha / rank) B A, with B and A trained."""
 
-    rank: int = Field(default=16, ge=1, le=1024)
-    alpha: float = Field(default=32.0, gt=0, le=4096)
-    dropout: float = Field(default=0.0, ge=0, lt=1)
+    rank: int = Field(default=16, ge=1, le=1024, description="Columns of B and rows of A.")
+    alpha: float = Field(default=32.0, gt=0, le=4096, description="Scale of the update, divided by the rank.")
+    dropout: float = Field(default=0.0, ge=0, lt=1, description="Share of A's inputs dropped while training; 0: off.")
     targets: Literal["all-linear"] | tuple[str, ...] = Field(
         default="all-linear", description="Module names, or all linear layers."
     )
+    rslora: bool = Field(
+        default=False, description="Scale by alpha / sqrt(rank) (rsLoRA, Kalajdzievski 2023, arXiv 2312.03732)."
+    )
+    dora: bool = Field(
+        default=False, description="Learn magnitude and direction apart (DoRA, Liu et al. 2024, arXiv 2402.09353)."
+    )
 
 
-class SFTConfig(Record):
-    """Supervised fine-tuning on what the agent wrote."""
+class CurriculumConfig(Record):
+    """From short, well-rewarded examples to long, badly rewarded ones."""
+
+    start_ratio: float = Field(default=0.3, gt=0, le=1, description="Share of the easiest examples in the first epoch.")
+    warmup_epochs: int = Field(default=1, ge=1, le=1000, description="Epochs until every example takes part.")
+
+
+class CoresetConfig(Record):
+    """Train on a chosen part of the data."""
+
+    method: Literal["loss", "diversity", "hybrid", "random"] = Field(
+        default="hybrid", description="Highest loss under the start model, farthest apart, both, or by chance."
+    )
+    size: int = Field(ge=1, le=10_000_000, description="Examples to keep; at least as many as there are: all.")
+
+
+class ReplayConfig(Record):
+    """Mix in examples that earlier jobs of the same buffer were trained on, against forgetting."""
+
+    buffer: str = Field(default="default", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$", description="Buffer's name.")
+    size: int = Field(default=2048, ge=1, le=1_000_000, description="Examples that the buffer keeps.")
+    ratio: float = Field(default=0.25, gt=0, le=10, description="Replayed examples for each new one.")
+
+
+class TrainingConfig(Record):
+    """What every method shares."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _own_names(cls, data: Any) -> Any:
+        return canonical(data, cls.model_fields) if isinstance(data, Mapping) else data
 
     epochs: float = Field(default=3.0, gt=0, le=1000, description="Passes over the training split.")
     max_steps: int | None = Field(
         default=None, ge=1, le=1_000_000, description="Stop after so many optimizer steps; null: off."
     )
-    batch_size: int = Field(default=16, ge=1, le=4096, description="Trajectories in one optimizer step.")
+    batch_size: int = Field(
+        default=16, ge=1, le=4096, description="Examples (trajectories, pairs or groups) in one optimizer step."
+    )
     batch_tokens: int = Field(
-        default=8192, ge=64, le=1_000_000, description="Tokens in one forward pass, padding included."
+        default=8192, ge=64, le=1_000_000, description="Tokens in one forward pass, shared prefixes counted once."
     )
     learning_rate: float = Field(default=5e-4, gt=0, le=1, description="Peak learning rate of AdamW.")
     warmup_ratio: float = Field(default=0.1, ge=0, le=1, description="Share of the steps with a rising learning rate.")
     schedule: Literal["cosine", "linear", "constant"] = Field(default="cosine", description="Decay after the warm-up.")
-    weight_decay: float = Field(default=0.0, ge=0, le=1)
+    weight_decay: float = Field(default=0.0, ge=0, le=1, description="Of matrices; 0: off.")
     grad_clip: float = Field(default=1.0, ge=0, le=1000, description="Bound of the gradient norm; 0: off.")
     max_length: int | None = Field(
         default=None, ge=16, le=1_000_000, description="Tokens of a row; null: the model's context."
     )
     lora: LoraConfig | None = Field(default=None, description="Train adapters only; null: train all weights.")
-    checkpoint_every_steps: int = Field(default=20, ge=1, le=1_000_000)
-    keep_checkpoints: int = Field(default=2, ge=1, le=100)
+    precision: Precision = Field(
+        default="auto", description="auto: bf16 where the accelerator has it, else fp32; fp16 scales the loss."
+    )
+    gradient_checkpointing: bool = Field(
+        default=False, description="Compute activations twice to hold fewer: a quarter slower, a quarter less memory."
+    )
+    share_prefixes: bool = Field(default=True, description="Compute tokens once that rows of a step share.")
+    checkpoint_every_steps: int = Field(
+        default=20, ge=1, le=1_000_000, description="Optimizer steps from one checkpoint to the next."
+    )
+    keep_checkpoints: int = Field(default=2, ge=1, le=100, description="Newest checkpoints that stay on disk.")
+    validate_every_steps: int | None = Field(
+        default=None, ge=1, le=1_000_000, description="Null: after each epoch; needs a validation split."
+    )
+    early_stopping_patience: int | None = Field(
+        default=None, ge=1, le=1000, description="Validations without a lower loss before the run ends; null: off."
+    )
+    keep_best: bool = Field(
+        default=True, description="End with the weights of the lowest validation loss, where there is a split for it."
+    )
+    sample_every_steps: int | None = Field(
+        default=None, ge=1, le=1_000_000, description="Let the model write on fixed probes; null: off."
+    )
+    kl_stop: float | None = Field(
+        default=None,
+        gt=0,
+        le=1000,
+        description="End when the KL divergence from the start model passes this, in nats a token; null: off.",
+    )
+    report_to: tuple[Sink, ...] = Field(default=(), description="Where metrics go besides the job; extras to install.")
+
+
+class SFTConfig(TrainingConfig):
+    """Supervised fine-tuning on what the agent wrote."""
+
+    method: Literal["sft"] = "sft"
+    step_weighting: Literal["none", "reward"] = Field(
+        default="none", description="reward: a step's tokens weigh r / mean(r) of its trajectory; unknown rewards: 1."
+    )
+    chunk: bool = Field(
+        default=False, description="Split trajectories that are too long at step borders instead of cutting them."
+    )
+    chunk_overlap: int = Field(
+        default=1, ge=0, le=1000, description="Earlier steps that a chunk shows again, masked in the loss."
+    )
+    curriculum: CurriculumConfig | None = Field(default=None, description="Null: off.")
+    coreset: CoresetConfig | None = Field(default=None, description="Null: off.")
+    replay: ReplayConfig | None = Field(default=None, description="Null: off.")
+
+
+class BCConfig(SFTConfig):
+    """Behaviour cloning, filtered by reward and weighted by softmax(reward / temperature)."""
+
+    method: Literal["bc"] = "bc"  # type: ignore[assignment]
+    min_reward: float | None = Field(
+        default=0.5, description="Keep trajectories of at least this reward, any number; null: all."
+    )
+    temperature: float | None = Field(
+        default=None,
+        gt=0,
+        le=1000,
+        description="Trajectory weights n softmax(reward / temperature); null: all weigh 1.",
+    )
+
+
+class PretrainConfig(TrainingConfig):
+    """Continued pre-training on plain text: every token but the first is in the loss."""
+
+    method: Literal["pretrain"] = "pretrain"
+
+
+class PreferenceConfig(TrainingConfig):
+    """What methods on pairs share."""
+
+    learning_rate: float = Field(default=1e-4, gt=0, le=1, description="Peak learning rate of AdamW.")
+    beta: float = Field(default=0.1, gt=0, le=100, description="Strength of the pull towards the reference model.")
+
+
+class DPOConfig(PreferenceConfig):
+    """Direct preference optimisation (Rafailov et al. 2023, arXiv 2305.18290)."""
+
+    method: Literal["dpo"] = "dpo"
+    loss: Literal["sigmoid", "hinge", "ipo"] = Field(
+        default="sigmoid", description="hinge: SLiC (arXiv 2305.10425); ipo: Azar et al. 2023 (arXiv 2310.12036)."
+    )
+    label_smoothing: float = Field(default=0.0, ge=0, lt=0.5, description="Share of pairs taken as flipped; 0: off.")
+    reference_free: bool = Field(default=False, description="Compare log-probs themselves, without a reference.")
+    step_level: bool = Field(
+        default=False, description="Score only the steps in which the two runs differ, each pair at its branch point."
+    )
+    sft_weight: float = Field(default=0.0, ge=0, le=100, description="Weight of the chosen runs' SFT loss; 0: off.")
+
+
+class ORPOConfig(PreferenceConfig):
+    """Odds-ratio preference optimisation (Hong et al. 2024, arXiv 2403.07691); no reference model."""
+
+    method: Literal["orpo"] = "orpo"
+
+
+class SimPOConfig(PreferenceConfig):
+    """Simple preference optimisation (Meng et al. 2024, arXiv 2405.14734); no reference model."""
+
+    method: Literal["simpo"] = "simpo"
+    beta: float = Field(default=2.0, gt=0, le=100, description="Scale of the mean log-probs.")
+    gamma: float = Field(default=1.0, ge=0, le=100, description="Margin that the chosen run must win by, after beta.")
+
+
+class KTOConfig(PreferenceConfig):
+    """Kahneman-Tversky optimisation on good and bad runs without pairs (Ethayarajh et al. 2024, arXiv 2402.01306)."""
+
+    method: Literal["kto"] = "kto"
+    desirable_weight: float = Field(default=1.0, gt=0, le=100, description="Weight of good runs in the loss.")
+    undesirable_weight: float = Field(default=1.0, gt=0, le=100, description="Weight of bad runs in the loss.")
+
+
+class RankingConfig(PreferenceConfig):
+    """Trajectory ranking: the DPO loss over all pairs of a task whose rewards differ."""
+
+    method: Literal["ranking"] = "ranking"
+
+
+class GRPOConfig(TrainingConfig):
+    """Group-relative policy optimisation (Shao et al. 2024, arXiv 2402.03300), on stored groups or in an environment."""
+
+    method: Literal["grpo"] = "grpo"
+    learning_rate: float = Field(default=1e-4, gt=0, le=1, description="Peak learning rate of AdamW.")
+    loss: Literal["grpo", "dapo", "dr_grpo", "gspo", "cispo"] = Field(
+        default="dapo",
+        description="grpo: mean a run, then over runs; dapo: mean over tokens (arXiv 2503.14476); dr_grpo: sum by a "
+        "constant (arXiv 2503.20783); gspo: ratio of the sequence (arXiv 2507.18071); cispo: clipped weight "
+        "(arXiv 2506.13585).",
+    )
+    clip_low: float = Field(default=0.2, ge=0, le=1, description="The ratio is cut below 1 - clip_low.")
+    clip_high: float = Field(default=0.2, ge=0, le=100, description="The ratio is cut above 1 + clip_high.")
+    kl_coefficient: float = Field(
+        default=0.0, ge=0, le=100, description="Weight of the k3 estimate of the KL to the start model; 0: off."
+    )
+    scale_rewards: bool = Field(
+        default=True, description="Divide advantages by the group's standard deviation (dr_grpo leaves it out)."
+    )
+    step_level: bool = Field(
+        default=False, description="Spread a run's advantage over its steps by their rewards, mean and sign kept."
+    )
+    max_tokens: int | None = Field(
+        default=None, ge=1, le=1_000_000, description="Constant of dr_grpo; null: agent tokens of the longest run, online max_new_tokens times max_turns."
+    )
+    group_size: int = Field(default=8, ge=2, le=256, description="Online: episodes for each task.")
+    tasks_per_step: int = Field(default=8, ge=1, le=4096, description="Online: tasks whose groups make a rollout.")
+    updates_per_rollout: int = Field(default=1, ge=1, le=64, description="Online: optimizer steps on each rollout.")
+    rollouts: int = Field(default=20, ge=1, le=1_000_000, description="Online: how many rollouts; epochs do not count.")
+    temperature: float = Field(default=1.0, gt=0, le=10, description="Online: sampling temperature.")
+    max_new_tokens: int = Field(default=256, ge=1, le=100_000, description="Online: tokens of a turn.")
+    max_turns: int | None = Field(default=None, ge=1, le=1000, description="Online: null: the environment's own limit.")
+
+
+MethodConfig = Annotated[
+    SFTConfig
+    | BCConfig
+    | PretrainConfig
+    | DPOConfig
+    | ORPOConfig
+    | SimPOConfig
+    | KTOConfig
+    | RankingConfig
+    | GRPOConfig,
+    Field(discriminator="method"),
+]
+"""The hyperparameters of any method, told apart by `method`."""
+
+Method = Literal["sft", "bc", "pretrain", "dpo", "orpo", "simpo", "kto", "ranking", "grpo"]
+
+CONFIGS: dict[str, type[TrainingConfig]] = {
+    "sft": SFTConfig,
+    "bc": BCConfig,
+    "pretrain": PretrainConfig,
+    "dpo": DPOConfig,
+    "orpo": ORPOConfig,
+    "simpo": SimPOConfig,
+    "kto": KTOConfig,
+    "ranking": RankingConfig,
+    "grpo": GRPOConfig,
+}
+"""Method -> its hyperparameters."""
+
+DATASET_KINDS: dict[str, str] = {
+    "sft": "sft",
+    "bc": "sft",
+    "pretrain": "text",
+    "dpo": "dpo",
+    "orpo": "dpo",
+    "simpo": "dpo",
+    "kto": "kto",
+    "ranking": "grpo",
+    "grpo": "grpo",
+}
+"""Method -> the kind of dataset that it learns from."""
+
+ONLINE_METHODS = frozenset({"grpo"})
+"""Methods that can learn in an environment instead of from a dataset."""

@@ -1,0 +1,191 @@
+"""The names that other trainers give to our settings: each means the same here, or is refused with the reason.
+
+Names are those of the Hugging Face `TrainingArguments`, of PEFT, and of agent trainers built on them. A name without a value
+(null) says nothing. A switch that is off, for something that a method does not have, is off already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Mapping
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic_core import PydanticCustomError
+
+RENAMED: dict[str, tuple[str, ...]] = {
+    "num_epochs": ("epochs",),
+    "num_train_epochs": ("epochs",),
+    "per_device_train_batch_size": ("batch_size",),
+    "lr": ("learning_rate",),
+    "max_grad_norm": ("grad_clip",),
+    "lr_scheduler": ("schedule",),
+    "lr_scheduler_type": ("schedule",),
+    "max_seq_length": ("max_length",),
+    "save_steps": ("checkpoint_every_steps",),
+    "save_total_limit": ("keep_checkpoints",),
+    "eval_steps": ("validate_every_steps",),
+    "save_best_model": ("keep_best",),
+    "load_best_model_at_end": ("keep_best",),
+    "use_lora": ("lora",),
+    "lora_r": ("lora.rank",),
+    "lora_alpha": ("lora.alpha",),
+    "lora_dropout": ("lora.dropout",),
+    "lora_target_modules": ("lora.targets",),
+    "use_dora": ("lora.dora",),
+    "chunk_long_trajectories": ("chunk",),
+    "curriculum_start_ratio": ("curriculum.start_ratio",),
+    "curriculum_warmup_epochs": ("curriculum.warmup_epochs",),
+    "use_coreset_selection": ("coreset",),
+    "coreset_strategy": ("coreset.method",),
+    "coreset_target_size": ("coreset.size",),
+    "use_online_continual": ("replay",),
+    "continual_buffer_size": ("replay.size",),
+    "continual_replay_ratio": ("replay.ratio",),
+    "step_weighted_loss": ("step_weighting",),
+    "clip_epsilon": ("clip_low", "clip_high"),
+    "kl_coef": ("kl_coefficient",),
+    "step_level_advantage": ("step_level",),
+    "num_generations": ("group_size",),
+    "loss_type": ("loss",),
+}
+"""Name elsewhere -> setting here; a dot leads into a group."""
+
+VALUES: dict[str, dict[Any, Any]] = {
+    "step_weighted_loss": {True: "reward", False: "none"},
+    "lr_scheduler": {"constant_with_warmup": "constant"},
+    "lr_scheduler_type": {"constant_with_warmup": "constant"},
+    "coreset_strategy": {"loss_topk": "loss"},
+}
+"""Name elsewhere -> its values that are called otherwise here."""
+
+GROUPS = frozenset({"lora", "curriculum", "coreset", "replay"})
+"""Settings that are objects: true or {} is on with the defaults, false or null is off."""
+
+ACCUMULATION = ("gradient_accumulation_steps", "gradient_accumulation")
+"""Names of what multiplies the batch size: here `batch_size` is what one optimizer step sees."""
+
+PRECISIONS = {"bf16": "bf16", "fp16": "fp16", "use_bf16": "bf16", "use_fp16": "fp16"}
+"""Switch elsewhere -> `precision`; all that are given being off: fp32."""
+
+FIXED: dict[str, tuple[Any, str]] = {
+    "agent_format": (True, "runs are always trained as multi-turn conversations; leave it out"),
+    "mask_observations": (True, "what the environment said is never trained on; leave it out"),
+    "load_in_8bit": (False, "quantised weights cannot be trained here; use lora with precision bf16"),
+    "load_in_4bit": (False, "quantised weights cannot be trained here; use lora with precision bf16"),
+    "use_lora_plus": (False, "all adapters learn at one rate here; leave it out and raise learning_rate"),
+    "coreset_metric_key": ("loss", "the loss is that of the start model on the data; leave it out"),
+    "optim": ("adamw_torch", "the optimizer is AdamW; leave it out"),
+    "warmup_steps": (0, "give warmup_ratio, the share of the steps"),
+    "logging_steps": (1, "every step is reported; leave it out"),
+    "use_wandb": (False, "give report_to: [wandb]"),
+    "wandb_project": (None, "give report_to: [wandb] and set WANDB_PROJECT"),
+    "run_name": (None, "the run has the name of the agent: give `name` beside the hyperparameters"),
+    "use_tensorboard": (False, "give report_to: [tensorboard]"),
+    "seed": (None, "give `seed` beside the hyperparameters"),
+    "model_name_or_path": (None, "give `model` beside the hyperparameters"),
+    "base_model": (None, "give `model` beside the hyperparameters"),
+    "tokenizer_name": (None, "a model comes with its tokenizer; leave it out"),
+    "train_file": (None, "give a dataset beside the hyperparameters"),
+    "eval_file": (None, "the validation split of the dataset is used; export it with a validation_share"),
+    "output_dir": (None, "the job decides where its agent lies; its result names it"),
+    "resume_from_checkpoint": (None, "resume_job continues a job from its newest checkpoint"),
+}
+"""Name elsewhere -> the one value that is true here, and why and what to do instead."""
+
+
+def canonical(values: Mapping[str, Any], fields: Container[str]) -> dict[str, Any]:
+    """The same settings under their names here.
+
+    Args:
+        values: Settings by any of their names.
+        fields: The names that the method has; what it does not know stays as it is, for the model to refuse.
+
+    Raises:
+        PydanticCustomError: two names of one setting disagree, or a name asks for what cannot be honoured.
+    """
+    given: dict[str, tuple[str, Any]] = {}
+    for path, name, value in _translated(values, fields):
+        known = given.setdefault(path, (name, value))
+        if known[1] != value:
+            raise _fault(f"`{known[0]}` and `{name}` both set {path}, to {known[1]!r} and {value!r}; give one of them")
+    settings: dict[str, Any] = {}
+    for path, (_, value) in given.items():
+        group, _, member = path.partition(".")
+        if member:
+            if given.get(group, ("", True))[1] is True:
+                settings.setdefault(group, {})[member] = value
+        elif group not in GROUPS or not isinstance(value, bool):
+            settings[path] = value
+        elif value:
+            settings.setdefault(group, {})
+        else:
+            settings[group] = None
+    return settings
+
+
+def _translated(values: Mapping[str, Any], fields: Container[str]) -> Iterator[tuple[str, str, Any]]:
+    """(setting, name given, value) of everything that is said."""
+    values = _with_batch_size(values)
+    yield from _precision(values)
+    for name, value in values.items():
+        if name in FIXED:
+            only, remedy = FIXED[name]
+            if value is not None and value != only:
+                raise _fault(f"`{name}` cannot be {value!r}: {remedy}")
+        elif name in RENAMED:
+            translated = VALUES.get(name, {}).get(value, value) if isinstance(value, str | bool) else value
+            known = RENAMED[name][0].split(".")[0] in fields
+            if value is not None and (known or value is not False):
+                for path in RENAMED[name] if known else (name,):
+                    yield path, name, _comparable(translated)
+        elif name in GROUPS and name in fields:
+            yield from _group(name, value)
+        elif name not in PRECISIONS and not (name in GROUPS and value is False):
+            yield name, name, _comparable(value)
+
+
+def _group(name: str, value: Any) -> Iterator[tuple[str, str, Any]]:
+    if isinstance(value, BaseModel):
+        value = value.model_dump(exclude_unset=True)
+    if isinstance(value, Mapping):
+        yield name, name, True
+        for member, inner in value.items():
+            yield f"{name}.{member}", f"{name}.{member}", _comparable(inner)
+    else:
+        yield name, name, False if value is None else value
+
+
+def _with_batch_size(values: Mapping[str, Any]) -> dict[str, Any]:
+    """One optimizer step sees the examples of a forward pass as often as gradients are added up."""
+    result = dict(values)
+    found = {name: result.pop(name) for name in ACCUMULATION if name in result}
+    factors = {name: factor for name, factor in found.items() if factor is not None}
+    if not factors:
+        return result
+    name, factor = next(iter(factors.items()))
+    sizes = [size for size in ("batch_size", "per_device_train_batch_size") if result.get(size) is not None]
+    if isinstance(factor, bool) or not isinstance(factor, int) or factor < 1 or len(set(factors.values())) > 1:
+        raise _fault(f"{' and '.join(f'`{key}`' for key in factors)}: {factor!r} is no whole number of at least 1")
+    if not sizes and factor > 1:
+        raise _fault(f"`{name}` multiplies the batch size, and none is given; give batch_size, the product of the two")
+    for size in sizes:
+        if isinstance(result[size], int):
+            result[size] *= factor
+    return result
+
+
+def _precision(values: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
+    switches = {name: values[name] for name in PRECISIONS if values.get(name) is not None}
+    for name, on in switches.items():
+        if not isinstance(on, bool):
+            raise _fault(f"`{name}` is {on!r}; it is true or false, or give precision: auto, bf16, fp16 or fp32")
+        if on or not any(switches.values()):
+            yield "precision", name, PRECISIONS[name] if on else "fp32"
+
+
+def _comparable(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _fault(message: str) -> PydanticCustomError:
+    return PydanticCustomError("alias", "{message}", {"message": message})

@@ -1,0 +1,64 @@
+"""Recipes: stages of training and measuring, one after the other, each from the agent of the stage before."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from quintain.records.agent import Sampling
+from quintain.records.record import Name, Record
+from quintain.records.training import GRPOConfig, Method, MethodConfig
+
+Label = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$")]
+"""What people call a stage; a part of file names."""
+
+
+class TrainStage(Record):
+    """Train the agent so far, on a dataset or in an environment."""
+
+    kind: Literal["train"] = "train"
+    label: Label
+    method: Method
+    dataset_id: str | None = Field(default=None, description="Null: the method learns online, in `environment`.")
+    dataset_path: str | None = None
+    dataset_files: dict[str, str] = Field(default_factory=dict, description="File name -> SHA-256.")
+    rows: int = Field(default=0, ge=0, description="Rows of the training split.")
+    environment: str | None = None
+    config: MethodConfig
+    agent: Name | None = Field(
+        default=None, description="Store the stage's agent under this name; null: only the next stage sees it."
+    )
+
+    @property
+    def planned_steps(self) -> int:
+        """Optimizer steps, as far as they can be told before the data is rendered."""
+        config = self.config
+        if isinstance(config, GRPOConfig) and self.environment is not None:
+            steps = config.rollouts * config.updates_per_rollout
+        else:
+            steps = math.ceil(config.epochs * math.ceil(self.rows / config.batch_size))
+        return min(steps, config.max_steps or steps)
+
+
+class EvaluateStage(Record):
+    """Measure the agent so far on a task suite."""
+
+    kind: Literal["evaluate"] = "evaluate"
+    label: Label
+    environment: str
+    split: Literal["train", "held_out"] = "held_out"
+    n_tasks: int = Field(default=100, ge=1, le=100_000)
+    repeats: int = Field(default=1, ge=1, le=256)
+    seed: int = Field(default=0, ge=0)
+    sampling: Sampling | None = Field(default=None, description="Null: as the agent samples.")
+    max_turns: int | None = Field(default=None, ge=1, le=1000, description="Null: the environment's own limit.")
+
+    @property
+    def planned_steps(self) -> int:
+        """Episodes."""
+        return self.n_tasks * self.repeats
+
+
+Stage = Annotated[TrainStage | EvaluateStage, Field(discriminator="kind")]

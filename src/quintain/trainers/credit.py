@@ -1,0 +1,119 @@
+"""Who gets the credit: step factors, advantages of runs and steps, and weights for behaviour cloning."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+_EPSILON = 1e-4
+"""Added to the standard deviation that advantages are divided by, as in TRL."""
+_SPREAD = 0.5
+"""Largest share of a run's advantage that its step rewards move from one step to others; below 1, so signs stay."""
+
+
+def step_factors(rewards: Sequence[float | None]) -> list[float]:
+    """How much each step of a run weighs in imitation: r / mean(r), so the run as a whole weighs what it did.
+
+    A step with a negative reward weighs 0, since a negative weight would push its tokens' likelihood down without bound;
+    the mean is that of what is left.
+
+    Args:
+        rewards: One a step; None where unknown.
+
+    Returns:
+        One factor a step, at least 0, with mean 1. All 1 where a reward is missing or not finite, or where the mean
+        reward is not above 0: then the rewards do not say which steps to prefer.
+    """
+    known = _known(rewards)
+    if np.isnan(known).any() or not known.size or known.mean() <= 0:
+        return [1.0] * len(rewards)
+    kept = known.clip(min=0.0)
+    return [float(f) for f in kept / kept.mean()]
+
+
+def group_advantages(rewards: Sequence[float | None], *, scale: bool) -> NDArray[np.float64] | None:
+    """How much better each run of a group did than its mean (Shao et al. 2024, arXiv 2402.03300, section 4.1.2).
+
+    (r - mean) / (std + 1e-4), with the sample standard deviation (n - 1): the paper leaves it open, TRL and verl take it,
+    and it does not shrink the deviation of small groups. Dr. GRPO leaves the division out, for it favours tasks that are
+    almost always or almost never solved (Liu et al. 2025, arXiv 2503.20783, section 3.1).
+
+    Args:
+        rewards: One a run; None where unknown. These runs stay out of mean and deviation and get 0.
+        scale: Divide by the standard deviation.
+
+    Returns:
+        float64 [runs]; None where there is nothing to learn: fewer than two known rewards, or all the same.
+    """
+    known = _known(rewards)
+    scored = known[~np.isnan(known)]
+    if len(scored) < 2 or np.ptp(scored) <= 1e-9 * np.abs(scored).max():
+        return None
+    advantages = np.nan_to_num(known - scored.mean(), nan=0.0)
+    return advantages / (scored.std(ddof=1) + _EPSILON) if scale else advantages
+
+
+def step_advantages(advantage: float, step_rewards: Sequence[float | None]) -> list[float]:
+    """A run's advantage A, spread over its steps by their rewards.
+
+    A_j = A + s |A| u_j, with u_j = (r_j - mean r) / max_k |r_k - mean r| in [-1, 1] and s = 1/2. From this follows:
+
+    - The mean over the steps is A, since the u_j sum to 0.
+    - Every step has the sign of A, since |s u_j| < 1; its share lies between A / 2 and 3 A / 2.
+    - A better step always has the larger A_j: more praise in a good run, less blame in a bad one. Multiplying A by
+      r_j / mean(r) would blame the better steps of a bad run more.
+    - Scale and offset of the step rewards do not matter, so they may be negative or sum to zero.
+
+    Args:
+        advantage: A of the run.
+        step_rewards: One a step; None where unknown. Such a step keeps A.
+
+    Returns:
+        One a step. All A where fewer than two rewards are known or all are equal.
+
+    Raises:
+        ValueError: The advantage is not finite.
+    """
+    if not math.isfinite(advantage):
+        raise ValueError(f"the advantage of a run must be finite, got {advantage}")
+    known = _known(step_rewards)
+    scored = known[~np.isnan(known)]
+    if len(scored) < 2 or np.ptp(scored) <= 1e-9 * np.abs(scored).max():
+        return [advantage] * len(step_rewards)
+    deviation = np.nan_to_num(known - scored.mean(), nan=0.0)
+    return [float(a) for a in advantage + _SPREAD * abs(advantage) * deviation / np.abs(deviation).max()]
+
+
+def cloning_weights(rewards: Sequence[float], temperature: float) -> NDArray[np.float64]:
+    """Weights of runs in behaviour cloning, n softmax(r / T), so their mean is 1.
+
+    This is the exponentially weighted regression of Peters and Schaal 2007 (and of AWR, Peng et al. 2019, arXiv
+    1910.00177) with the rewards as returns and without a baseline, which the softmax would cancel.
+
+    Args:
+        rewards: One a run.
+        temperature: T, above 0. Small: the best run alone; large: all alike.
+
+    Returns:
+        float64 [runs], at least 0.
+
+    Raises:
+        ValueError: A reward is not finite, or the temperature is not above 0.
+    """
+    values = np.asarray(rewards, np.float64)
+    if not np.isfinite(values).all():
+        raise ValueError(f"{int((~np.isfinite(values)).sum())} of {len(values)} rewards are not finite")
+    if not temperature > 0:
+        raise ValueError(f"the temperature must be above 0, got {temperature}")
+    if not len(values):
+        return values
+    powers = np.exp((values - values.max()) / temperature)
+    return len(values) * powers / powers.sum()
+
+
+def _known(rewards: Sequence[float | None]) -> NDArray[np.float64]:
+    """The rewards with NaN for what is unknown or not finite."""
+    return np.asarray([r if r is not None and math.isfinite(r) else np.nan for r in rewards], np.float64)

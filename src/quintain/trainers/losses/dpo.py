@@ -1,0 +1,102 @@
+"""Direct preference optimisation and its kin on pairs with a reference."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+
+from quintain.trainers.losses.sequences import (
+    log_ratios,
+    over_examples,
+    paired,
+    preference_metrics,
+    sequence_means,
+    sequence_sums,
+    wide,
+)
+from quintain.trainers.losses.share import Share, Totals
+from quintain.trainers.streams import Streams
+
+PairLoss = Literal["sigmoid", "hinge", "ipo"]
+
+
+def dpo_loss(
+    logprobs: torch.Tensor,
+    streams: Streams,
+    totals: Totals,
+    *,
+    beta: float,
+    loss: PairLoss = "sigmoid",
+    label_smoothing: float = 0.0,
+    reference_free: bool = False,
+    sft_weight: float = 0.0,
+) -> Share:
+    """Preference loss of pairs, mean over the pairs of the step.
+
+    A run's log-ratio is r = sum_t w_t (log pi(t) - log pi_ref(t)) over its supervised tokens; with weights of 1 that of
+    the sequence, with step factors a step-weighted one, and a weight of 0 takes out a step that both runs share. With
+    h = r_chosen - r_rejected:
+
+    - sigmoid: -log sigma(beta h) (Rafailov et al. 2023, arXiv 2305.18290, eq. 7).
+    - hinge: max(0, 1 - beta h) (SLiC-HF, Zhao et al. 2023, arXiv 2305.10425, eq. 1, on log-ratios and scaled to margin 1
+      as in RSO, Liu et al. 2023, arXiv 2309.06657).
+    - ipo: (h - 1 / (2 beta))^2 with r averaged by sum_t w_t (Azar et al. 2023, arXiv 2310.12036, eq. 17; the paper does
+      not average, its authors' experiments do, and so does TRL).
+
+    Label smoothing e takes a share of the pairs as flipped: (1 - e) l(h) + e l(-h) (conservative DPO, Mitchell 2023).
+    A run without tokens has r = 0, as the empty sequence has in any model.
+
+    Args:
+        logprobs: float [N], nats.
+        streams: Of pairs, with `ref_logprob` unless reference-free.
+        totals: Of the step.
+        beta: Strength of the pull towards the reference; for ipo its tau.
+        loss: Which of the three.
+        label_smoothing: e, in [0, 0.5).
+        reference_free: Take log pi_ref as 0.
+        sft_weight: Weight of the chosen run's negative log-likelihood, averaged over its tokens, added to each pair's
+            loss (Pang et al. 2024, arXiv 2404.19733, eq. 1).
+
+    Returns:
+        The loss, and metrics of the implicit rewards beta r: `chosen_reward`, `rejected_reward`, `reward_margin`,
+        `reward_accuracy`.
+
+    Raises:
+        ValueError: Not pairs, or reference log-probs missing or not finite.
+    """
+    ratios = wide(logprobs, streams) if reference_free else log_ratios(logprobs, streams)
+    chosen, rejected = paired(sequence_sums(ratios, streams), streams)
+    scored = paired(sequence_means(ratios, streams), streams) if loss == "ipo" else (chosen, rejected)
+    losses = pair_losses(scored[0] - scored[1], beta=beta, loss=loss, label_smoothing=label_smoothing)
+    if sft_weight:
+        losses = losses - sft_weight * paired(sequence_means(logprobs, streams), streams)[0]
+    return Share(over_examples(losses, streams, totals), preference_metrics(beta * chosen, beta * rejected))
+
+
+def pair_losses(
+    margin: torch.Tensor, *, beta: float, loss: PairLoss = "sigmoid", label_smoothing: float = 0.0
+) -> torch.Tensor:
+    """The loss of each pair from the difference h of its log-ratios; see `dpo_loss`.
+
+    Args:
+        margin: float [pairs], nats.
+        beta: As in `dpo_loss`.
+        loss: As in `dpo_loss`.
+        label_smoothing: As in `dpo_loss`.
+
+    Returns:
+        float [pairs].
+    """
+
+    def of(h: torch.Tensor) -> torch.Tensor:
+        if loss == "sigmoid":
+            return -F.logsigmoid(beta * h)
+        if loss == "hinge":
+            return torch.relu(1 - beta * h)
+        return (h - 1 / (2 * beta)) ** 2
+
+    if not label_smoothing:
+        return of(margin)
+    return (1 - label_smoothing) * of(margin) + label_smoothing * of(-margin)

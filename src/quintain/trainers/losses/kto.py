@@ -1,0 +1,87 @@
+"""Kahneman-Tversky optimisation: good and bad runs without pairs."""
+
+from __future__ import annotations
+
+import torch
+
+from quintain.trainers.losses.sequences import counted, log_ratios, over_examples, sequence_sums
+from quintain.trainers.losses.share import Share, Totals
+from quintain.trainers.streams import Streams
+
+
+def kto_loss(
+    logprobs: torch.Tensor,
+    streams: Streams,
+    totals: Totals,
+    *,
+    beta: float,
+    desirable_weight: float = 1.0,
+    undesirable_weight: float = 1.0,
+    kl: float,
+) -> Share:
+    """Mean over the runs of the step of lambda - v (Ethayarajh et al. 2024, arXiv 2402.01306, eq. 8).
+
+    With r = sum_t w_t (log pi(t) - log pi_ref(t)) a run's log-ratio and z = `kl` the point of reference:
+    v = lambda_d sigma(beta (r - z)) for a desirable run (value above 0), v = lambda_u sigma(beta (z - r)) for an
+    undesirable one. No gradient runs through z.
+
+    Args:
+        logprobs: float [N], nats.
+        streams: Of examples with one member each, with `ref_logprob`.
+        totals: Of the step.
+        beta: Strength of the pull towards the reference.
+        desirable_weight: lambda_d.
+        undesirable_weight: lambda_u.
+        kl: From `kto_kl`, one number for the whole step; below 0 it counts as 0.
+
+    Returns:
+        The loss, and metrics of the implicit rewards beta r: `chosen_reward` and `rejected_reward`, each over the runs
+        of its kind.
+
+    Raises:
+        ValueError: An example with several members, or reference log-probs missing or not finite.
+    """
+    if streams.n_sequences != len(streams.example_weight):
+        raise ValueError(
+            f"KTO wants one run an example; got {streams.n_sequences} runs in {len(streams.example_weight)} examples"
+        )
+    ratio = sequence_sums(log_ratios(logprobs, streams), streams)
+    desirable = streams.value > 0
+    gain = beta * (ratio - max(kl, 0.0))
+    losses = torch.where(desirable, desirable_weight * torch.sigmoid(-gain), undesirable_weight * torch.sigmoid(gain))
+    rewards = beta * ratio
+    return Share(
+        over_examples(losses, streams, totals),
+        counted(chosen_reward=rewards[desirable], rejected_reward=rewards[~desirable]),
+    )
+
+
+@torch.no_grad()
+def kto_kl(
+    policy_logprobs: torch.Tensor, ref_logprobs: torch.Tensor, sequence: torch.Tensor, n_sequences: int
+) -> float:
+    """KTO's point of reference: max(0, mean over runs of sum_t(log pi(t) - log pi_ref(t))) on mismatched runs.
+
+    A mismatched run is one task's answer after another task's prompt. So the mean is an estimate of the KL divergence
+    of policy and reference, biased but of low variance (arXiv 2402.01306, section 4.1, the estimate of z_0).
+
+    Args:
+        policy_logprobs: float [N], nats.
+        ref_logprobs: float [N], nats.
+        sequence: int64 [N], the run of each token.
+        n_sequences: Number of runs.
+
+    Returns:
+        Nats a run, at least 0.
+
+    Raises:
+        ValueError: No runs, or log-probs that are not finite.
+    """
+    if n_sequences < 1:
+        raise ValueError("the KL estimate of KTO needs at least one mismatched run, got none")
+    dtype = torch.float32 if policy_logprobs.device.type == "mps" else torch.float64
+    ratios = policy_logprobs.to(dtype) - ref_logprobs.to(dtype)
+    unknown = int((~torch.isfinite(ratios)).sum())
+    if unknown:
+        raise ValueError(f"the KL estimate of KTO has {unknown} of {len(ratios)} log-ratios that are not finite")
+    return max(0.0, float(ratios.sum()) / n_sequences)

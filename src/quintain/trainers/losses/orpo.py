@@ -1,0 +1,65 @@
+"""Odds-ratio preference optimisation: SFT on the chosen run and a penalty on the odds of the rejected one."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+
+from quintain.trainers.losses.sequences import (
+    counted,
+    over_examples,
+    paired,
+    preference_metrics,
+    refuse_empty,
+    sequence_means,
+)
+from quintain.trainers.losses.share import Share, Totals
+from quintain.trainers.streams import Streams
+
+_SUREST = -1e-7
+"""Largest mean log-prob that counts, in nats: float32 cannot tell chances of 1 - 1e-7 and more apart."""
+
+
+def orpo_loss(logprobs: torch.Tensor, streams: Streams, totals: Totals, *, beta: float) -> Share:
+    """-m_chosen - beta log sigma(log odds(m_chosen) - log odds(m_rejected)), mean over the pairs of the step.
+
+    m = sum_t w_t log p_t / sum_t w_t is a run's mean log-prob and odds(m) = e^m / (1 - e^m) (Hong et al. 2024, arXiv
+    2403.07691, eq. 4, 6 and 7, whose lambda is beta here). No reference model. A token weight weighs the token in the
+    run's mean.
+
+    Args:
+        logprobs: float [N], nats.
+        streams: Of pairs.
+        totals: Of the step.
+        beta: Weight of the odds-ratio term.
+
+    Returns:
+        The loss in nats, and metrics of the rewards beta m (`chosen_reward`, `rejected_reward`, `reward_margin`,
+        `reward_accuracy`), `chosen_nll` and `log_odds_ratio`.
+
+    Raises:
+        ValueError: Not pairs, or a run without a token of weight above 0.
+    """
+    refuse_empty(streams)
+    chosen, rejected = paired(sequence_means(logprobs, streams), streams)
+    log_odds_ratio = log_odds(chosen) - log_odds(rejected)
+    losses = -chosen - beta * F.logsigmoid(log_odds_ratio)
+    metrics = preference_metrics(beta * chosen, beta * rejected) | counted(
+        chosen_nll=-chosen, log_odds_ratio=log_odds_ratio
+    )
+    return Share(over_examples(losses, streams, totals), metrics)
+
+
+def log_odds(logprob: torch.Tensor) -> torch.Tensor:
+    """log(p / (1 - p)) from log p, finite up to p = 1.
+
+    1 - p is taken as -expm1(log p), which is exact where p is close to 1. Above log p = -1e-7 it is held constant.
+
+    Args:
+        logprob: Any shape, nats, at most 0.
+
+    Returns:
+        The same shape; -inf for -inf.
+    """
+    logprob = logprob.clamp(max=_SUREST)
+    return logprob - torch.log(-torch.expm1(logprob))

@@ -1,0 +1,149 @@
+"""From log-probs of tokens to numbers of sequences and pairs: the parts that several losses share.
+
+N supervised tokens, S sequences, E examples, as in `Streams`. Sums run in the float type of `Streams.value`: float64
+where the device has it. Two float32 sums of about -3000 nats, subtracted, are off by 1e-4, as much as the signal of a
+preference; so the reference is subtracted from each token first.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from quintain.trainers.losses.share import Totals
+from quintain.trainers.streams import Streams
+
+
+def wide(values: torch.Tensor, streams: Streams) -> torch.Tensor:
+    """The values in the type that sums run in."""
+    return values.to(streams.value.dtype)
+
+
+def required(stream: torch.Tensor | None, name: str, streams: Streams) -> torch.Tensor:
+    """A stream that the loss cannot do without, in the type of sums.
+
+    Args:
+        stream: float [N], or None where the rows have none.
+        name: The stream's name in `Streams`, for the message.
+        streams: The streams that it belongs to.
+
+    Raises:
+        ValueError: The stream is missing, or some of its values are not finite.
+    """
+    if stream is None:
+        raise ValueError(f"this loss needs the stream {name!r}, and at least one row has none")
+    unknown = int((~torch.isfinite(stream)).sum())
+    if unknown:
+        raise ValueError(f"{name!r} must be known at every supervised token: {unknown} of {len(stream)} are not finite")
+    return wide(stream, streams)
+
+
+def log_ratios(logprobs: torch.Tensor, streams: Streams) -> torch.Tensor:
+    """The log-ratio of each token to the reference, log pi(token) - log pi_ref(token).
+
+    Args:
+        logprobs: float [N], of the policy.
+        streams: With `ref_logprob`.
+
+    Returns:
+        float [N], nats.
+
+    Raises:
+        ValueError: Reference log-probs are missing or not finite.
+    """
+    return wide(logprobs, streams) - required(streams.ref_logprob, "ref_logprob", streams)
+
+
+def sequence_sums(values: torch.Tensor, streams: Streams) -> torch.Tensor:
+    """sum_t w_t x_t of each sequence; a weight of 0 takes a token out whatever its value, -inf included.
+
+    Args:
+        values: float [N].
+        streams: With weights w and the sequence of each token.
+
+    Returns:
+        float [S]; 0 for a sequence without tokens.
+    """
+    weight = wide(streams.weight, streams)
+    terms = torch.where(weight == 0, 0.0, weight * wide(values, streams))
+    return torch.zeros_like(streams.value).index_add(0, streams.sequence, terms)
+
+
+def sequence_weights(streams: Streams) -> torch.Tensor:
+    """sum_t w_t of each sequence, float [S]: its length where all weights are 1."""
+    return torch.zeros_like(streams.value).index_add(0, streams.sequence, wide(streams.weight, streams))
+
+
+def sequence_means(values: torch.Tensor, streams: Streams) -> torch.Tensor:
+    """sum_t w_t x_t / sum_t w_t of each sequence, float [S]; 0 for a sequence without weight."""
+    total = sequence_weights(streams)
+    return sequence_sums(values, streams) / torch.where(total > 0, total, 1.0)
+
+
+def paired(values: torch.Tensor, streams: Streams) -> tuple[torch.Tensor, torch.Tensor]:
+    """The values of chosen and rejected sequences, one pair an example.
+
+    Args:
+        values: float [S].
+        streams: Of examples with two members each: 0 chosen, 1 rejected.
+
+    Returns:
+        Two floats [E].
+
+    Raises:
+        ValueError: An example has more or fewer than two members.
+    """
+    examples = len(streams.example_weight)
+    if streams.n_sequences != 2 * examples or not bool((streams.member.view(-1, 2).diff() == 1).all()):
+        raise ValueError(
+            f"a pair has two members, chosen and rejected; got {streams.n_sequences} members in {examples} examples"
+        )
+    return values[0::2], values[1::2]
+
+
+def refuse_empty(streams: Streams) -> None:
+    """Raise where a sequence has no mean.
+
+    Raises:
+        ValueError: A sequence has no supervised token with a weight above 0.
+    """
+    empty = int((sequence_weights(streams) <= 0).sum())
+    if empty:
+        raise ValueError(
+            f"{empty} of {streams.n_sequences} runs have no supervised token with a weight above 0, so no mean log-prob; "
+            "leave their pairs out"
+        )
+
+
+def over_examples(losses: torch.Tensor, streams: Streams, totals: Totals) -> torch.Tensor:
+    """sum_e w_e l_e / sum of the step's example weights.
+
+    Args:
+        losses: float [E].
+        streams: With example weights.
+        totals: Of the step.
+
+    Returns:
+        float scalar.
+    """
+    return (streams.example_weight * losses).sum() / (totals.examples or 1.0)
+
+
+def counted(**values: torch.Tensor) -> dict[str, tuple[float, float]]:
+    """Metrics from their single observations: name -> (sum, count), without names that have no observation."""
+    seen = {name: value.detach() for name, value in values.items() if value.numel()}
+    if not seen:
+        return {}
+    sums = torch.stack(
+        [value.to(torch.float32 if value.device.type == "mps" else torch.float64).sum() for value in seen.values()]
+    )
+    return {name: (total, float(seen[name].numel())) for name, total in zip(seen, sums.tolist(), strict=True)}
+
+
+def preference_metrics(chosen: torch.Tensor, rejected: torch.Tensor) -> dict[str, tuple[float, float]]:
+    """What is watched in preference training, from the rewards of chosen and rejected runs, float [pairs] each."""
+    return counted(
+        chosen_reward=chosen,
+        rejected_reward=rejected,
+        reward_margin=chosen - rejected,
+        reward_accuracy=chosen > rejected,
+    )

@@ -1,0 +1,29 @@
+"""Supervised fine-tuning: weighted negative log-likelihood of what the agent wrote."""
+
+from __future__ import annotations
+
+import torch
+
+from quintain.trainers.losses.sequences import counted, wide
+from quintain.trainers.losses.share import Share, Totals
+from quintain.trainers.streams import Streams
+
+
+def sft_loss(logprobs: torch.Tensor, streams: Streams, totals: Totals) -> Share:
+    """Weighted mean negative log-likelihood, sum_t(-w_t log p_t) / sum_t w_t, with the denominator of the whole step.
+
+    With weights of 1 it is the cross-entropy of a causal language model, masked to the supervised tokens (Ouyang et al.
+    2022, arXiv 2203.02155, section 3.5). It is linear in the log-probs: their gradient is -w_t / totals.weight whatever
+    they are, so an engine may form the gradient of the logits while it computes them.
+
+    Args:
+        logprobs: float [N], nats.
+        streams: With weights: row weights times step factors; 0 takes a token out.
+        totals: Of the step.
+
+    Returns:
+        The loss in nats per unit of weight, and the metric `nll`, the unweighted mean over tokens of weight above 0.
+    """
+    weight, logp = wide(streams.weight, streams), wide(logprobs, streams)
+    loss = torch.where(weight == 0, 0.0, -weight * logp).sum() / (totals.weight or 1.0)
+    return Share(loss, counted(nll=-logp[weight != 0]))

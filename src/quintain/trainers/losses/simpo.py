@@ -1,0 +1,37 @@
+"""Simple preference optimisation: mean log-probs as rewards, without a reference."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+
+from quintain.trainers.losses.sequences import over_examples, paired, preference_metrics, refuse_empty, sequence_means
+from quintain.trainers.losses.share import Share, Totals
+from quintain.trainers.streams import Streams
+
+
+def simpo_loss(logprobs: torch.Tensor, streams: Streams, totals: Totals, *, beta: float, gamma: float) -> Share:
+    """-log sigma(beta m_chosen - beta m_rejected - gamma), mean over the pairs of the step.
+
+    m = sum_t w_t log p_t / sum_t w_t is a run's mean log-prob (Meng et al. 2024, arXiv 2405.14734, eq. 6). gamma is
+    subtracted after the scaling by beta, so the mean log-probs must differ by gamma / beta nats, the ratio that the
+    authors tune. TRL's `simpo_gamma` is the same gamma. A token weight weighs the token in the run's mean.
+
+    Args:
+        logprobs: float [N], nats.
+        streams: Of pairs.
+        totals: Of the step.
+        beta: Scale of the mean log-probs.
+        gamma: Reward margin that the chosen run must win by.
+
+    Returns:
+        The loss, and metrics of the rewards beta m: `chosen_reward`, `rejected_reward`, `reward_margin`,
+        `reward_accuracy`.
+
+    Raises:
+        ValueError: Not pairs, or a run without a token of weight above 0.
+    """
+    refuse_empty(streams)
+    chosen, rejected = paired(beta * sequence_means(logprobs, streams), streams)
+    losses = -F.logsigmoid(chosen - rejected - gamma)
+    return Share(over_examples(losses, streams, totals), preference_metrics(chosen, rejected))

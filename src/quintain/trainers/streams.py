@@ -1,0 +1,188 @@
+"""What training works on: token rows with per-token streams, and the examples that are shuffled and counted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int32]
+Floats = NDArray[np.float32]
+Bools = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class TokenRow:
+    """One row of tokens and its streams, all of the same length T.
+
+    `advantage`, `old_logprob` and `ref_logprob` are None where the loss does not use them. An unknown log-prob is NaN.
+    """
+
+    token_ids: Ints
+    supervised: Bools
+    """True: this token is in the loss. Never true at place 0, which nothing predicts."""
+    step_index: Ints
+    """The step of the trajectory that wrote the token; -1 for what no agent turn wrote."""
+    weight: Floats
+    """Weight of the token in the loss; 0 where it is not supervised."""
+    advantage: Floats | None = None
+    """How much better than expected the token's run or step was."""
+    old_logprob: Floats | None = None
+    """Log-prob under the policy that sampled the token (temperature 1, no top_p)."""
+    ref_logprob: Floats | None = None
+    """Log-prob under the reference model."""
+
+    def __post_init__(self) -> None:
+        lengths = {name: len(s) for name, s in vars(self).items() if s is not None}
+        if len(set(lengths.values())) != 1:
+            raise ValueError(f"the streams of a row must have one length, got {lengths}")
+        if len(self.supervised) and self.supervised[0]:
+            raise ValueError("the first token of a row cannot be supervised: nothing predicts it")
+
+    def __len__(self) -> int:
+        return len(self.token_ids)
+
+    @property
+    def places(self) -> NDArray[np.intp]:
+        """Where the supervised tokens stand, rising; length n."""
+        return np.flatnonzero(self.supervised)
+
+    @property
+    def n_supervised(self) -> int:
+        """How many tokens are in the loss."""
+        return int(self.supervised.sum())
+
+    def with_supervised(self, stream: str, values: NDArray[np.floating] | Sequence[float]) -> TokenRow:
+        """The row with a stream set at its supervised places (length n, in order) and NaN elsewhere."""
+        full = np.full(len(self), np.nan, np.float32)
+        full[self.places] = np.asarray(values, np.float32)
+        return replace(self, **cast(dict[str, Any], {stream: full}))
+
+
+def token_row(token_ids: Sequence[int], supervised: Sequence[bool], **streams: Sequence[float] | None) -> TokenRow:
+    """A row from plain lists; `weight` is 1 and `step_index` 0 where a token is supervised, unless given."""
+    mask = np.asarray(supervised, np.bool_)
+    given = {name: np.asarray(s, np.float32) for name, s in streams.items() if s is not None and name != "step_index"}
+    index = streams.get("step_index")
+    return TokenRow(
+        token_ids=np.asarray(token_ids, np.int32),
+        supervised=mask,
+        step_index=np.asarray(index, np.int32) if index is not None else np.where(mask, 0, -1).astype(np.int32),
+        weight=given.pop("weight", mask.astype(np.float32)),
+        **given,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Example:
+    """What is shuffled, counted by `batch_size` and computed together: a run, a pair, a group.
+
+    A member is one trajectory of the example (a pair has member 0, chosen, and 1, rejected; a group one for each run).
+    A member can have several rows: chunks, or the turns of a template that rewrites history.
+    """
+
+    rows: tuple[TokenRow, ...]
+    member: tuple[int, ...]
+    """The member that each row belongs to; rising, beginning with 0, without gaps."""
+    value: tuple[float, ...] = (0.0,)
+    """One number a member: its reward, or 1 and -1 for what KTO calls desirable and undesirable."""
+    weight: float = 1.0
+    """Weight of the example in losses that count examples."""
+    key: str = ""
+    """What it was made of, for messages and replay."""
+    divisible: bool = True
+    """May its members stand in different forward passes? Not where the loss couples them, as in a pair."""
+
+    @property
+    def n_members(self) -> int:
+        """How many trajectories it holds."""
+        return len(self.value)
+
+    @property
+    def n_supervised(self) -> int:
+        """Tokens in the loss, over all rows."""
+        return sum(row.n_supervised for row in self.rows)
+
+    @property
+    def n_tokens(self) -> int:
+        """Tokens of all rows, shared prefixes counted in each."""
+        return sum(len(row) for row in self.rows)
+
+
+@dataclass(frozen=True)
+class Streams:
+    """The streams of a forward pass at its supervised tokens, on the model's device.
+
+    N supervised tokens: rows in order, places rising in each. S sequences, one for each member of each example. E examples.
+    """
+
+    weight: torch.Tensor
+    """float32 [N]"""
+    sequence: torch.Tensor
+    """int64 [N]; the sequence of each token."""
+    step_index: torch.Tensor
+    """int64 [N]"""
+    example: torch.Tensor
+    """int64 [S]; the example of each sequence."""
+    member: torch.Tensor
+    """int64 [S]; its member in the example."""
+    value: torch.Tensor
+    """float64 [S]"""
+    example_weight: torch.Tensor
+    """float64 [E]"""
+    advantage: torch.Tensor | None = None
+    """float32 [N]"""
+    old_logprob: torch.Tensor | None = None
+    """float32 [N]"""
+    ref_logprob: torch.Tensor | None = None
+    """float32 [N]"""
+
+    @property
+    def n_sequences(self) -> int:
+        """S."""
+        return len(self.value)
+
+
+def streams_of(examples: Sequence[Example], device: torch.device | str = "cpu") -> Streams:
+    """The streams of the examples' rows, laid end to end."""
+    rows = [row for example in examples for row in example.rows]
+    offsets = np.cumsum([0, *(example.n_members for example in examples)])
+    counts = [row.n_supervised for row in rows]
+    of_row = [int(start) + m for start, example in zip(offsets, examples, strict=False) for m in example.member]
+
+    def at_places(name: str) -> torch.Tensor | None:
+        if any(getattr(row, name) is None for row in rows):
+            return None
+        return torch.from_numpy(_joined(getattr(row, name)[row.supervised] for row in rows)).to(device)
+
+    def whole(values: Iterable[float], dtype: torch.dtype) -> torch.Tensor:
+        return torch.tensor(list(values), dtype=dtype).to(device)
+
+    weight = at_places("weight")
+    assert weight is not None
+    return Streams(
+        weight=weight,
+        sequence=torch.from_numpy(np.repeat(np.asarray(of_row, np.int64), counts)).to(device),
+        step_index=torch.from_numpy(_joined(row.step_index[row.supervised] for row in rows).astype(np.int64)).to(
+            device
+        ),
+        example=whole((i for i, e in enumerate(examples) for _ in e.value), torch.long),
+        member=whole((m for e in examples for m in range(e.n_members)), torch.long),
+        value=whole((v for e in examples for v in e.value), _wide(device)),
+        example_weight=whole((e.weight for e in examples), _wide(device)),
+        advantage=at_places("advantage"),
+        old_logprob=at_places("old_logprob"),
+        ref_logprob=at_places("ref_logprob"),
+    )
+
+
+def _joined(parts: Iterable[NDArray[np.generic]]) -> NDArray[np.generic]:
+    return np.concatenate(list(parts))
+
+
+def _wide(device: torch.device | str) -> torch.dtype:
+    return torch.float32 if torch.device(device).type == "mps" else torch.float64  # MPS has no float64

@@ -1,0 +1,189 @@
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from quintain.trainers.losses.dpo import dpo_loss
+from quintain.trainers.losses.share import totals_of
+from quintain.trainers.streams import streams_of
+from trainers.loss_runs import Group, Run, assert_as_trl, assert_same, drawn_run, result_of, trl_pairs, trl_values
+
+LN2 = math.log(2)
+
+
+def pair(chosen: Run, rejected: Run, weight: float = 1.0) -> Group:
+    return Group([chosen, rejected], (1.0, -1.0), weight)
+
+
+PAIR = pair(Run([-1.0, -2.0], reference=[-1.5, -2.5]), Run([-3.0], reference=[-2.0]))
+"""Log-ratios: chosen 0.5 + 0.5 = 1, rejected -1; h = 2."""
+
+
+def test_the_sigmoid_loss_and_its_metrics_by_hand() -> None:
+    """h = 1 - (-1) = 2, beta = 0.5: -log sigma(1) = log(1 + e^-1) = 0.313262.
+
+    Each chosen token's gradient is -beta sigma(-beta h) = -0.5 * 0.268941 = -0.134471; the rejected token's is the same
+    with the other sign. Rewards beta r: 0.5 and -0.5; margin 1; the pair is in order.
+    """
+    result = result_of(dpo_loss, [PAIR], beta=0.5)
+    assert result.loss == pytest.approx(0.313262, abs=1e-6)
+    assert result.gradient == [pytest.approx([-0.134471] * 2, abs=1e-6), pytest.approx([0.134471], abs=1e-6)]
+    assert result.metrics == {
+        "chosen_reward": pytest.approx(0.5),
+        "rejected_reward": pytest.approx(-0.5),
+        "reward_margin": pytest.approx(1.0),
+        "reward_accuracy": 1.0,
+    }
+
+
+def test_hinge_and_ipo_by_hand() -> None:
+    """hinge: max(0, 1 - 0.25 * 2) = 0.5, and 0 with beta 1.
+
+    ipo averages over tokens: 1/2 - (-1/1) = 1.5; (1.5 - 1 / (2 * 0.5))^2 = 0.25.
+    """
+    assert result_of(dpo_loss, [PAIR], beta=0.25, loss="hinge").loss == pytest.approx(0.5)
+    assert result_of(dpo_loss, [PAIR], beta=1.0, loss="hinge").loss == 0.0
+    assert result_of(dpo_loss, [PAIR], beta=0.5, loss="ipo").loss == pytest.approx(0.25)
+
+
+def test_label_smoothing_takes_a_share_of_pairs_as_flipped() -> None:
+    """0.9 * 0.313262 + 0.1 * log(1 + e^1) = 0.281936 + 0.1 * 1.313262 = 0.413262."""
+    assert result_of(dpo_loss, [PAIR], beta=0.5, label_smoothing=0.1).loss == pytest.approx(0.413262, abs=1e-6)
+
+
+def test_without_a_reference_the_log_probs_themselves_are_compared() -> None:
+    """h = (-1 - 2) - (-3) = 0: log 2, though the rows have no reference."""
+    group = pair(Run([-1.0, -2.0]), Run([-3.0]))
+    assert result_of(dpo_loss, [group], beta=0.5, reference_free=True).loss == pytest.approx(LN2)
+
+
+def test_the_sft_term_is_the_mean_over_each_chosen_runs_tokens() -> None:
+    """0.313262 + 0.2 * (1 + 2) / 2 = 0.613262; the rejected run has no such term, so its gradient does not change."""
+    result = result_of(dpo_loss, [PAIR], beta=0.5, sft_weight=0.2)
+    assert result.loss == pytest.approx(0.613262, abs=1e-6)
+    assert result.gradient[0] == pytest.approx([-0.134471 - 0.1] * 2, abs=1e-6)
+    assert result.gradient[1] == pytest.approx([0.134471], abs=1e-6)
+
+
+def test_step_weights_weigh_log_ratios_and_zero_takes_a_shared_step_out() -> None:
+    """Chosen 3 * 0.5 + 0 * 0.5 = 1.5, rejected -1: h = 2.5, beta 0.4: log(1 + e^-1) = 0.313262.
+
+    Gradient of the first chosen token: -beta w sigma(-1) = -0.4 * 3 * 0.268941 = -0.322730; the second has none.
+    """
+    group = pair(Run([-1.0, -2.0], reference=[-1.5, -2.5], weight=[3.0, 0.0]), Run([-3.0], reference=[-2.0]))
+    result = result_of(dpo_loss, [group], beta=0.4)
+    assert result.loss == pytest.approx(0.313262, abs=1e-6)
+    assert result.gradient[0] == pytest.approx([-0.322730, 0.0], abs=1e-6)
+
+
+def test_an_impossible_token_of_weight_zero_is_not_there() -> None:
+    """Without the -inf the pair is PAIR's rejected run against half of its chosen one: h = 0.5 + 1, beta 1."""
+    group = pair(Run([-1.0, -math.inf], reference=[-1.5, -2.5], weight=[1.0, 0.0]), PAIR.runs[1])
+    result = result_of(dpo_loss, [group], beta=1.0)
+    assert result.loss == pytest.approx(math.log1p(math.exp(-1.5)))
+    assert result.gradient[0][1] == 0.0
+
+
+def test_pair_weights_make_a_weighted_mean() -> None:
+    """Weights 3 and 1 on losses 0.313262 and log 2: (3 * 0.313262 + 0.693147) / 4 = 0.408233."""
+    even = pair(Run([-1.0], reference=[-1.0]), Run([-2.0], reference=[-2.0]))
+    heavy = Group(PAIR.runs, PAIR.value, 3.0)
+    assert result_of(dpo_loss, [heavy, even], beta=0.5).loss == pytest.approx(0.408233, abs=1e-6)
+
+
+@pytest.mark.parametrize("case", trl_values()["values"]["dpo"], ids=lambda case: str(case["options"]))
+def test_values_and_gradients_are_those_of_trl(case: dict[str, Any]) -> None:
+    """Recorded from DPOTrainer._compute_loss. TRL's "sigmoid" has no conservative smoothing: that value is its "aot" on
+    batches of one pair, where sorting does nothing. Its "sft" term is a mean over a batch's tokens: recorded pair by pair.
+    """
+    assert_as_trl(result_of(dpo_loss, trl_pairs(), **case["options"]), case)
+
+
+@pytest.mark.parametrize("loss", ["sigmoid", "hinge", "ipo"])
+def test_a_pair_with_equal_sides_teaches_nothing(loss: Any) -> None:
+    """Both sides are the same log-probs, as where prefixes are shared: h = 0, so the loss is log 2, 1 or 1 / (2 beta)^2,
+    and what a token gains as chosen it loses as rejected.
+    """
+    run = Run([-1.0, -2.0], reference=[-1.2, -1.9])
+    examples = [pair(run, run).example()]
+    logprobs = torch.tensor(run.logprobs, dtype=torch.float64, requires_grad=True)
+    share = dpo_loss(torch.cat([logprobs, logprobs]), streams_of(examples), totals_of(examples), beta=0.5, loss=loss)
+    share.loss.backward()
+    assert share.loss.item() == pytest.approx({"sigmoid": LN2, "hinge": 1.0, "ipo": 1.0}[loss])
+    assert logprobs.grad is not None
+    assert logprobs.grad.abs().max() < 1e-12
+    assert share.metrics["reward_accuracy"] == (0.0, 1.0)
+
+
+@pytest.mark.parametrize("loss", ["sigmoid", "hinge", "ipo"])
+def test_an_empty_run_counts_as_the_empty_sequence(loss: Any) -> None:
+    """Its log-ratio is 0, so h = 1 is the chosen run's alone; averaged over 2 tokens (ipo) it is 1/2.
+
+    beta 0.5: log(1 + e^-0.5) = 0.474077; 1 - 0.5 = 0.5; (0.5 - 1)^2 = 0.25.
+    """
+    result = result_of(dpo_loss, [pair(PAIR.runs[0], Run([], reference=[]))], beta=0.5, loss=loss)
+    assert result.loss == pytest.approx({"sigmoid": 0.474077, "hinge": 0.5, "ipo": 0.25}[loss], abs=1e-6)
+
+
+def test_long_runs_do_not_lose_their_signal_to_rounding() -> None:
+    """4,000 tokens of about -1.3 nats: sums of -5000 have a float32 spacing of 5e-4 nats.
+
+    Reference: the same float32 numbers, subtracted and summed by math.fsum. Ours agrees to 1e-9; subtracting two float32
+    sums does not agree to 1e-5.
+    """
+    rng = np.random.default_rng(3)
+    runs, exact, rough = [], [], []
+    for _ in range(2):
+        policy = rng.uniform(-2.6, -0.01, 4000).astype(np.float32)
+        reference = (policy + rng.normal(0, 0.01, 4000)).astype(np.float32)
+        runs.append(Run(policy.tolist(), reference=reference.tolist()))
+        exact.append(math.fsum((policy.astype(np.float64) - reference).tolist()))
+        rough.append(float(torch.tensor(policy).cumsum(0)[-1] - torch.tensor(reference).cumsum(0)[-1]))
+    expected = math.log1p(math.exp(-(exact[0] - exact[1])))
+    loss = result_of(dpo_loss, [pair(*runs)], beta=1.0, dtype=torch.float32).loss
+    assert loss == pytest.approx(expected, abs=1e-9)
+    assert abs(math.log1p(math.exp(-(rough[0] - rough[1]))) - expected) > 1e-5
+
+
+def test_unknown_reference_log_probs_are_refused_with_their_number() -> None:
+    group = pair(Run([-1.0, -2.0], reference=[math.nan, -2.5]), Run([-3.0], reference=[math.nan]))
+    with pytest.raises(ValueError, match="2 of 3 are not finite"):
+        result_of(dpo_loss, [group], beta=0.5)
+    with pytest.raises(ValueError, match="needs the stream 'ref_logprob'"):
+        result_of(dpo_loss, [pair(Run([-1.0]), Run([-3.0]))], beta=0.5)
+
+
+def test_examples_that_are_no_pairs_are_refused() -> None:
+    run = PAIR.runs[0]
+    with pytest.raises(ValueError, match="3 members in 1 examples"):
+        result_of(dpo_loss, [Group([run] * 3)], beta=0.5)
+    with pytest.raises(ValueError, match="4 members in 2 examples"):
+        result_of(dpo_loss, [Group([run]), Group([run] * 3)], beta=0.5)
+
+
+@pytest.mark.parametrize("loss", ["sigmoid", "hinge", "ipo"])
+@pytest.mark.parametrize("impossible", [(True, False), (False, True), (True, True)])
+def test_impossible_tokens_give_no_nan_gradient_under_a_finite_loss(loss: Any, impossible: tuple[bool, bool]) -> None:
+    runs = [Run([-math.inf if i else -1.0, -2.0], reference=[-1.0, -2.0]) for i in impossible]
+    result = result_of(dpo_loss, [pair(*runs)], beta=0.5, loss=loss)
+    if math.isfinite(result.loss):
+        assert np.isfinite(np.concatenate(result.gradient)).all()
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    passes=st.lists(st.integers(0, 3), min_size=1, max_size=6),
+    loss=st.sampled_from(["sigmoid", "hinge", "ipo"]),
+)
+def test_splitting_a_step_between_pairs_changes_nothing(seed: int, passes: list[int], loss: Any) -> None:
+    rng = np.random.default_rng(seed)
+    groups = [pair(drawn_run(rng), drawn_run(rng), float(rng.uniform(0.5, 2))) for _ in passes]
+    options = {"beta": 0.4, "loss": loss, "label_smoothing": 0.1, "sft_weight": 0.3}
+    assert_same(result_of(dpo_loss, groups, **options), result_of(dpo_loss, groups, passes=passes, **options))

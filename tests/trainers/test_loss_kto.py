@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import math
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from quintain.trainers.losses.kto import kto_kl, kto_loss
+from trainers.loss_runs import Group, Run, assert_as_trl, assert_same, drawn_run, result_of, trl_runs, trl_values
+
+GOOD = Group([Run([-1.0, -1.0], reference=[-1.5, -1.5])], (1.0,))
+"""Log-ratio 1."""
+BAD = Group([Run([-3.0], reference=[-1.0])], (-1.0,))
+"""Log-ratio -2."""
+
+
+def test_the_loss_and_its_metrics_by_hand() -> None:
+    """beta 0.5, z = 1. Good: 2 (1 - sigma(0.5 (1 - 1))) = 1. Bad: 3 (1 - sigma(0.5 (1 + 2))) = 3 * 0.182426 = 0.547277.
+
+    Mean (1 + 0.547277) / 2 = 0.773638. Gradients: good -2 * 0.5 * 1/4 / 2 = -0.125 a token;
+    bad 3 * 0.5 * 0.182426 * 0.817574 / 2 = 0.111859. Rewards beta r: 0.5 and -1.
+    """
+    options = {"beta": 0.5, "desirable_weight": 2.0, "undesirable_weight": 3.0, "kl": 1.0}
+    result = result_of(kto_loss, [GOOD, BAD], **options)
+    assert result.loss == pytest.approx(0.773638, abs=1e-6)
+    assert result.gradient == [pytest.approx([-0.125] * 2), pytest.approx([0.111859], abs=1e-6)]
+    assert result.metrics == {"chosen_reward": pytest.approx(0.5), "rejected_reward": pytest.approx(-1.0)}
+
+
+def test_step_and_example_weights_weigh_log_ratios_and_runs() -> None:
+    """Good with weights 2 and 0: r = 2 * 0.5 = 1 again, loss 1 - sigma(0.5) = 0.377541. Bad: 1 - sigma(1) = 0.268941.
+
+    Example weights 3 and 1: (3 * 0.377541 + 0.268941) / 4 = 0.350391.
+    """
+    good = Group([Run([-1.0, -1.0], reference=[-1.5, -1.5], weight=[2.0, 0.0])], (1.0,), 3.0)
+    assert result_of(kto_loss, [good, BAD], beta=0.5, kl=0.0).loss == pytest.approx(0.350391, abs=1e-6)
+
+
+def test_a_negative_point_of_reference_counts_as_zero() -> None:
+    options = {"beta": 0.5}
+    assert_same(
+        result_of(kto_loss, [GOOD, BAD], kl=-4.0, **options), result_of(kto_loss, [GOOD, BAD], kl=0.0, **options)
+    )
+
+
+def test_runs_of_one_kind_leave_no_metric_of_the_other() -> None:
+    assert result_of(kto_loss, [GOOD], beta=0.5, kl=0.0).metrics.keys() == {"chosen_reward"}
+
+
+def test_the_kl_estimate_is_the_mean_log_ratio_of_runs_held_above_zero() -> None:
+    """Runs: (0.5 + 1.0) = 1.5 and -0.5: mean 0.5. With the models swapped it is -0.5, so 0. No gradient comes with it."""
+    policy = torch.tensor([-1.0, -1.0, -2.0], requires_grad=True)
+    reference = torch.tensor([-1.5, -2.0, -1.5])
+    sequence = torch.tensor([0, 0, 1])
+    assert kto_kl(policy, reference, sequence, 2) == pytest.approx(0.5)
+    assert kto_kl(reference, policy, sequence, 2) == 0.0
+
+
+@pytest.mark.parametrize("case", trl_values()["values"]["kto"], ids=lambda case: f"{case['options']}-{case['swapped']}")
+def test_values_and_gradients_are_those_of_trl(case: dict[str, Any]) -> None:
+    """Recorded from KTOTrainer._compute_loss, its KL estimate from KTOTrainer._compute_kl_logps on three mismatched runs,
+    once with policy and reference swapped, so that one of the two estimates is held at 0.
+    """
+    inputs = trl_values()["inputs"]
+    sides = [torch.tensor(list(chain(*inputs[name]))) for name in ("mismatched", "mismatched_reference")]
+    policy, reference = sides[::-1] if case["swapped"] else sides
+    sequence = torch.tensor([i for i, row in enumerate(inputs["mismatched"]) for _ in row])
+    kl = kto_kl(policy, reference, sequence, len(inputs["mismatched"]))
+    assert kl == pytest.approx(case["kl"], abs=1e-6)
+    groups = [Group([run], (1.0 if i % 2 == 0 else -1.0,)) for i, run in enumerate(trl_runs())]
+    assert_as_trl(result_of(kto_loss, groups, kl=kl, **case["options"]), case)
+
+
+def test_both_signs_of_the_kl_estimate_are_among_the_recorded_values() -> None:
+    kls = [case["kl"] for case in trl_values()["values"]["kto"]]
+    assert 0.0 in kls
+    assert max(kls) > 0.1
+
+
+def test_an_empty_run_has_the_loss_of_a_log_ratio_of_zero() -> None:
+    """1 - sigma(0) = 1/2, with nothing to learn."""
+    result = result_of(kto_loss, [Group([Run([], reference=[])], (1.0,))], beta=0.5, kl=0.0)
+    assert result.loss == pytest.approx(0.5)
+    assert result.gradient == [[]]
+
+
+def test_bad_input_is_refused_with_its_number() -> None:
+    with pytest.raises(ValueError, match="1 of 1 are not finite"):
+        result_of(kto_loss, [Group([Run([-1.0], reference=[math.nan])], (1.0,))], beta=0.5, kl=0.0)
+    with pytest.raises(ValueError, match="2 runs in 1 examples"):
+        result_of(kto_loss, [Group([GOOD.runs[0], BAD.runs[0]], (1.0, -1.0))], beta=0.5, kl=0.0)
+    with pytest.raises(ValueError, match="at least one mismatched run"):
+        kto_kl(torch.zeros(0), torch.zeros(0), torch.zeros(0, dtype=torch.long), 0)
+    with pytest.raises(ValueError, match="1 of 2 log-ratios"):
+        kto_kl(torch.tensor([-1.0, -math.inf]), torch.zeros(2), torch.tensor([0, 0]), 1)
+
+
+@pytest.mark.parametrize("value", [1.0, -1.0])
+def test_impossible_tokens_give_finite_losses_and_gradients(value: float) -> None:
+    """r = -inf: a good run costs 1 - sigma(-inf) = 1, a bad one 0; both sigmoids are flat there."""
+    result = result_of(kto_loss, [Group([Run([-math.inf], reference=[-1.0])], (value,))], beta=0.5, kl=0.0)
+    assert result.loss == (1.0 if value > 0 else 0.0)
+    assert result.gradient == [[0.0]]
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), passes=st.lists(st.integers(0, 3), min_size=1, max_size=6))
+def test_splitting_a_step_changes_nothing(seed: int, passes: list[int]) -> None:
+    rng = np.random.default_rng(seed)
+    groups = [Group([drawn_run(rng)], (float(rng.choice([-1.0, 1.0])),), float(rng.uniform(0.5, 2))) for _ in passes]
+    options = {"beta": 0.4, "desirable_weight": 1.2, "kl": 0.3}
+    assert_same(result_of(kto_loss, groups, **options), result_of(kto_loss, groups, passes=passes, **options))

@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from quintain.trainers.losses.orpo import log_odds, orpo_loss
+from trainers.loss_runs import Group, Run, assert_as_trl, assert_same, drawn_run, result_of, trl_pairs, trl_values
+
+LN2 = math.log(2)
+
+
+def pair(chosen: list[float], rejected: list[float], **streams: Any) -> Group:
+    return Group([Run(chosen, **streams), Run(rejected)])
+
+
+def test_the_loss_and_its_metrics_by_hand() -> None:
+    """Chosen: mean of log 1/2 and log 1/2, odds 1. Rejected: chance 1/4, odds (1/4) / (3/4) = 1/3.
+
+    Log odds ratio log 3; -log sigma(log 3) = log(4/3) = 0.287682. With beta 0.5: log 2 + 0.5 * 0.287682 = 0.836988.
+    """
+    result = result_of(orpo_loss, [pair([-LN2, -LN2], [-2 * LN2])], beta=0.5)
+    assert result.loss == pytest.approx(0.836988, abs=1e-6)
+    assert result.metrics["log_odds_ratio"] == pytest.approx(math.log(3))
+    assert result.metrics["chosen_nll"] == pytest.approx(LN2)
+    assert result.metrics["reward_margin"] == pytest.approx(0.5 * LN2)
+    assert result.metrics["reward_accuracy"] == 1.0
+
+
+def test_the_gradient_by_hand() -> None:
+    """d log odds / dm = 1 / (1 - p): 2 for the chosen run, 4/3 for the rejected one; sigma(-log 3) = 1/4.
+
+    Chosen, each of 2 tokens: (-1 - 0.5 * 1/4 * 2) / 2 = -0.625. Rejected: 0.5 * 1/4 * 4/3 = 1/6.
+    """
+    result = result_of(orpo_loss, [pair([-LN2, -LN2], [-2 * LN2])], beta=0.5)
+    assert result.gradient == [pytest.approx([-0.625] * 2), pytest.approx([1 / 6])]
+
+
+def test_token_weights_weigh_the_mean() -> None:
+    """(3 * log 1/2 + 1 * log 1/8) / 4 = -(3 + 3) / 4 ln2 = -1.5 ln2."""
+    result = result_of(orpo_loss, [pair([-LN2, -3 * LN2], [-LN2], weight=[3.0, 1.0])], beta=0.5)
+    assert result.metrics["chosen_nll"] == pytest.approx(1.5 * LN2)
+
+
+@pytest.mark.parametrize("case", trl_values()["values"]["orpo"], ids=lambda case: str(case["options"]))
+def test_values_and_gradients_are_those_of_trl(case: dict[str, Any]) -> None:
+    """Recorded from ORPOTrainer.get_batch_loss_metrics, pair by pair, behind prompts of one token.
+
+    TRL's NLL is a mean over all tokens of a batch and takes the prompt in; ours, as the paper's eq. 6, is the mean over
+    pairs of each chosen run's own mean, and no prompt is in the loss. On such batches the two are the same.
+    """
+    assert_as_trl(result_of(orpo_loss, trl_pairs(), **case["options"]), case)
+
+
+@pytest.mark.parametrize("logprob", [-1e-6, -1e-3, -0.1, -0.7, -5.0, -40.0, -700.0])
+def test_log_odds_are_accurate_from_certain_to_impossible(logprob: float) -> None:
+    """Reference: x - log(1 - e^x) by math.expm1, whose relative error is below 1e-15."""
+    found = log_odds(torch.tensor(logprob, dtype=torch.float64)).item()
+    assert found == pytest.approx(logprob - math.log(-math.expm1(logprob)), rel=1e-12)
+
+
+def test_a_certain_run_has_finite_odds_and_gradient() -> None:
+    """log p = 0 counts as -1e-7: log odds log(1e7) = 16.118; against chance 1/2 the loss is log(1 + e^-16.118) = 1e-7."""
+    result = result_of(orpo_loss, [pair([0.0, 0.0], [-LN2])], beta=1.0, dtype=torch.float32)
+    assert result.metrics["log_odds_ratio"] == pytest.approx(16.118, abs=1e-3)
+    assert result.loss == pytest.approx(1e-7, rel=1e-3)
+    assert np.isfinite(np.concatenate(result.gradient)).all()
+    swapped = result_of(orpo_loss, [pair([-LN2], [0.0, 0.0])], beta=1.0)
+    assert swapped.loss == pytest.approx(LN2 + 16.118, abs=1e-3)
+    assert np.isfinite(np.concatenate(swapped.gradient)).all()
+
+
+def test_equal_sides_leave_the_sft_loss_and_log_two() -> None:
+    """Equal odds: ln2 + beta ln2 = 1.5 ln2."""
+    assert result_of(orpo_loss, [pair([-LN2], [-LN2, -LN2])], beta=0.5).loss == pytest.approx(1.5 * LN2)
+
+
+@pytest.mark.parametrize("sides", [([], [-1.0]), ([-1.0], [])])
+def test_a_pair_with_an_empty_side_is_refused(sides: tuple[list[float], list[float]]) -> None:
+    with pytest.raises(ValueError, match="1 of 4 runs have no supervised token"):
+        result_of(orpo_loss, [pair(*sides), pair([-1.0], [-1.0])], beta=0.5)
+
+
+@pytest.mark.parametrize("sides", [([-math.inf], [-1.0]), ([-1.0], [-math.inf]), ([-math.inf], [-math.inf])])
+def test_impossible_tokens_give_no_nan_gradient_under_a_finite_loss(sides: tuple[list[float], list[float]]) -> None:
+    """Chosen 1/e against the impossible: the loss is the NLL, 1, and its gradient -1; the others are not finite."""
+    result = result_of(orpo_loss, [pair(*sides)], beta=0.5)
+    if sides[0] == [-1.0]:
+        assert result.loss == pytest.approx(1.0)
+        assert result.gradient == [[-1.0], [0.0]]
+    else:
+        assert not math.isfinite(result.loss)
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), passes=st.lists(st.integers(0, 3), min_size=1, max_size=6))
+def test_splitting_a_step_between_pairs_changes_nothing(seed: int, passes: list[int]) -> None:
+    rng = np.random.default_rng(seed)
+    groups = [Group([drawn_run(rng), drawn_run(rng)], weight=float(rng.uniform(0.5, 2))) for _ in passes]
+    assert_same(result_of(orpo_loss, groups, beta=0.4), result_of(orpo_loss, groups, passes=passes, beta=0.4))
