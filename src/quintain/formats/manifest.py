@@ -19,15 +19,21 @@ from quintain.records.record import explain
 FILE_NAME = "manifest.json"
 
 
-def write_manifest(folder: Path, dataset: Dataset, selection: Mapping[str, Any]) -> None:
+def write_manifest(folder: Path, dataset: Dataset, *, selection: Mapping[str, Any], counts: Mapping[str, Any]) -> None:
     """Write the manifest into a folder that is still being made; the folder's own rename makes it appear whole.
 
     Args:
         folder: Where the rows stand now.
         dataset: What the store will hold; its `path` is the final one.
         selection: The options that chose the rows, as JSON values.
+        counts: What else there is to count, such as the distinct trajectories.
     """
-    content = {"dataset": dataset.model_dump(mode="json"), "selection": selection, "quintain": __version__}
+    content = {
+        "dataset": dataset.model_dump(mode="json"),
+        "selection": selection,
+        "counts": counts,
+        "quintain": __version__,
+    }
     with (folder / FILE_NAME).open("w", encoding="utf-8") as file:
         json.dump(content, file, indent=2, ensure_ascii=False, allow_nan=False)
         file.write("\n")

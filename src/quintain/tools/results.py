@@ -77,7 +77,9 @@ class ExportResult(Record):
     """`export_dataset`."""
 
     dataset_id: str
+    kind: str
     rows: int
+    trajectories: int = Field(description="Distinct runs in the rows.")
     dropped: dict[str, int]
     splits: dict[str, int]
     path: str

@@ -1,0 +1,67 @@
+"""The rows of a dataset folder, one JSON object a line; which shape they have depends on the dataset's kind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal, overload
+
+from pydantic import ValidationError
+
+from quintain.errors import InvalidInput, NotFound
+from quintain.formats.manifest import read_manifest, sha256_of
+from quintain.records.dataset import ROW_OF_KIND, DatasetRow, GroupRow, PairRow, Row, SplitName, TextRow
+from quintain.records.record import explain
+from quintain.records.trajectory import Trajectory
+
+
+@overload
+def read_rows(
+    folder: Path, split: SplitName, sha256: str | None = None, *, kind: Literal["sft"] = "sft"
+) -> Iterator[DatasetRow]: ...
+@overload
+def read_rows(folder: Path, split: SplitName, sha256: str | None = None, *, kind: str) -> Iterator[Row]: ...
+def read_rows(folder: Path, split: SplitName, sha256: str | None = None, *, kind: str = "sft") -> Iterator[Row]:
+    """Stream the rows of one split; a split that the dataset does not have is empty.
+
+    Args:
+        folder: A dataset folder.
+        split: `train`, `validation` or `test`.
+        sha256: Refuse a file that has another hash, before its first row; None: no check.
+        kind: The dataset's kind, which decides the shape of the rows.
+
+    Raises:
+        NotFound: the folder or a file that its manifest names is missing.
+        InvalidInput: another hash, or a line that is no row of this kind, with its number.
+    """
+    path = folder / f"{split}.jsonl"
+    if not path.is_file():
+        if split in read_manifest(folder).splits:
+            raise NotFound(f"{path} is missing though the manifest names it; export the dataset again")
+        return iter(())
+    if sha256 is not None and (found := sha256_of(path)) != sha256:
+        raise InvalidInput(
+            f"{path} has SHA-256 {found}, expected {sha256}: it was changed after the export; export the dataset again",
+            code="dataset_changed",
+        )
+    return _rows_of(path, kind)
+
+
+def _rows_of(path: Path, kind: str) -> Iterator[Row]:
+    shape = ROW_OF_KIND[kind]
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            try:
+                row = shape.model_validate_json(line)
+            except ValidationError as error:
+                raise InvalidInput(f"{explain(error, f'{path}:{number}: row')}; kind {kind!r} expected") from None
+            yield row
+
+
+def trajectories_of(row: Row) -> tuple[Trajectory, ...]:
+    """The runs that a row of any kind holds."""
+    if isinstance(row, PairRow):
+        return row.chosen, row.rejected
+    if isinstance(row, GroupRow):
+        return row.trajectories
+    return () if isinstance(row, TextRow) else (row.trajectory,)

@@ -1,0 +1,147 @@
+"""Dataset folders that the store knows of: frozen from chosen runs, from rows that are made already, or from text."""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from quintain.errors import InvalidInput
+from quintain.formats.export import ExportOptions, Line, Written, write_dataset
+from quintain.formats.rows import read_rows, trajectories_of
+from quintain.formats.selection import Tally, agent_digest, is_held_out
+from quintain.formats.splits import task_key
+from quintain.formats.text import write_text
+from quintain.records.dataset import Dataset, DatasetKind, GroupRow, PairRow
+from quintain.records.record import Name, explain
+from quintain.records.text import require_clean
+from quintain.rewards.preferences import Group, Preference
+from quintain.tools.dataset_lines import group_lines, pair_lines
+from quintain.tools.services import Services
+
+_NAME: TypeAdapter[str] = TypeAdapter(Name)
+
+
+def new_options(services: Services, name: str, kind: DatasetKind) -> ExportOptions:
+    """Options of a new dataset, all rows in train.
+
+    Raises:
+        InvalidInput: a name that cannot be one.
+    """
+    try:
+        _NAME.validate_python(name)
+    except ValidationError as error:
+        raise InvalidInput(explain(error, "name")) from None
+    return ExportOptions(dataset_id=f"ds-{uuid.uuid4().hex[:10]}", name=name, kind=kind, created_at=services.clock())
+
+
+def freeze(services: Services, lines: Iterable[Line], options: ExportOptions, tally: Tally) -> Written:
+    """Write lines into a folder of their own and let the store know of it, both or neither.
+
+    Raises:
+        InvalidInput: no row is left to train on; lists the drops and the remedy.
+        Unavailable: the disk did not take it.
+    """
+    return _stored(services, write_dataset(lines, _folder(services, options), options, tally))
+
+
+def freeze_text(services: Services, sources: Iterable[Path | str], options: ExportOptions) -> Written:
+    """Freeze plain text into a dataset of kind `text`; see `quintain.formats.text.write_text`."""
+    return _stored(services, write_text(sources, _folder(services, options), options))
+
+
+def first_rows(services: Services, dataset: Dataset, n: int) -> str:
+    """The dataset itself where its train split has at most `n` rows, else a new one of the first `n`; its id.
+
+    Raises:
+        NotFound: a file of the dataset is gone.
+        InvalidInput: a file of the dataset was changed.
+    """
+    if n >= dataset.splits["train"]:
+        return dataset.id
+    rows = read_rows(Path(dataset.path), "train", dataset.files.get("train.jsonl"), kind=dataset.kind)
+    options = replace(
+        new_options(services, f"{dataset.name[:80]}-first-{n}", dataset.kind), making={"first_rows_of": dataset.id}
+    )
+    return freeze(services, (Line("", row) for row in islice(rows, n)), options, Tally()).dataset.id
+
+
+def freeze_ready_made(
+    services: Services, options: ExportOptions, rows: Sequence[Mapping[str, Any]], record: Callable[[Any], str]
+) -> Written:
+    """Freeze pairs `{"chosen": run, "rejected": run}` or groups `{"runs": [run, ...], "rewards": [number, ...]}`.
+
+    Args:
+        services: Where the runs are stored.
+        options: Of kind `dpo` for pairs, `grpo` for groups.
+        rows: All of one shape.
+        record: Stores a run and gives its id.
+
+    Raises:
+        InvalidInput: a row of another shape, of several tasks, of an evaluation task, or without contrast; names it.
+    """
+    require_clean(list(rows), "runs")
+    if options.kind == "dpo":
+        lines = pair_lines(services, [_pair(row, f"runs[{i}]", record) for i, row in enumerate(rows)])
+    elif options.kind == "grpo":
+        lines = group_lines(services, [_group(row, f"runs[{i}]", record) for i, row in enumerate(rows)])
+    else:
+        raise InvalidInput(
+            f"kind is {options.kind!r}; pairs make kind 'dpo', groups make kind 'grpo', single runs make any kind"
+        )
+    return freeze(services, _checked(lines), options, Tally())
+
+
+def _pair(row: Mapping[str, Any], where: str, record: Callable[[Any], str]) -> Preference:
+    _require_fields(row, where, "chosen", "rejected")
+    return Preference(task="", chosen=record(row["chosen"]), rejected=record(row["rejected"]), margin=None)
+
+
+def _group(row: Mapping[str, Any], where: str, record: Callable[[Any], str]) -> Group:
+    _require_fields(row, where, "runs", "rewards")
+    runs, rewards = row["runs"], row["rewards"]
+    numbers = isinstance(rewards, Sequence) and all(
+        isinstance(reward, int | float) and not isinstance(reward, bool) for reward in rewards
+    )
+    if not (isinstance(runs, Sequence) and numbers and len(runs) == len(rewards) >= 2):
+        raise InvalidInput(f"{where} must hold at least two `runs` and one number for each in `rewards`")
+    return Group(task="", trajectory_ids=tuple(map(record, runs)), rewards=tuple(map(float, rewards)))
+
+
+def _require_fields(row: Any, where: str, *fields: str) -> None:
+    if not isinstance(row, Mapping) or set(row) != set(fields):
+        seen = sorted(map(str, row)) if isinstance(row, Mapping) else type(row).__name__
+        raise InvalidInput(f"{where} has {seen}; every row must have exactly `{fields[0]}` and `{fields[1]}`")
+
+
+def _checked(lines: Iterable[Line]) -> Iterator[Line]:
+    for number, line in enumerate(lines):
+        runs = trajectories_of(line.row)
+        if any(map(is_held_out, runs)):
+            raise InvalidInput(f"runs[{number}] is of an evaluation task; training on it makes evaluations worthless")
+        if len({task_key(run) for run in runs}) > 1:
+            raise InvalidInput(f"runs[{number}] holds runs of several tasks; only runs of one task can be compared")
+        if isinstance(line.row, PairRow) and len(set(map(agent_digest, runs))) == 1:
+            raise InvalidInput(f"runs[{number}] prefers a run to one with equal agent text; leave it out")
+        if isinstance(line.row, GroupRow) and len(set(line.row.rewards)) == 1:
+            raise InvalidInput(f"runs[{number}] has equal rewards throughout, which teach nothing; leave it out")
+        yield line
+
+
+def _folder(services: Services, options: ExportOptions) -> Path:
+    return services.settings.datasets_dir / options.dataset_id
+
+
+def _stored(services: Services, written: Written) -> Written:
+    try:
+        services.store.datasets.add(written.dataset, written.members, services.clock())
+    except BaseException:
+        shutil.rmtree(written.dataset.path, ignore_errors=True)
+        raise
+    return written
