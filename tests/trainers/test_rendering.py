@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -11,12 +12,23 @@ from hypothesis import strategies as st
 from quintain.errors import InvalidInput
 from quintain.records.seams import Message
 from quintain.records.trajectory import Action, Actor, Observation, SampledTokens, Step, Trajectory
-from quintain.trainers.batching import collate
-from quintain.trainers.losses import sft_loss, supervised_logprobs
-from quintain.trainers.rendering import Renderer, TokenRow, messages_of
+from quintain.trainers.rendering import Renderer, messages_of
+from quintain.trainers.streams import TokenRow
+from quintain.trainers.styles import to_chat
 from tiny_models import CHATML_TOOLS, tiny_model, tiny_tokenizer
 from trainers.episodes import TOOLS, episode
-from trainers.templates import GEMMA, GEMMA_SPECIAL, LLAMA3, LLAMA3_SPECIAL, MISTRAL, MISTRAL_SPECIAL, NO_END, QWEN3
+from trainers.templates import (
+    FAMILIES,
+    GEMMA,
+    GEMMA_SPECIAL,
+    LLAMA3,
+    LLAMA3_SPECIAL,
+    MISTRAL,
+    MISTRAL_SPECIAL,
+    NO_END,
+    QWEN3,
+    Family,
+)
 
 CHATML = Renderer.of(tiny_tokenizer())
 REACT = Renderer.of(tiny_tokenizer(), "react")
@@ -77,6 +89,170 @@ def test_thinking_that_the_agent_wrote_is_supervised_in_its_own_turn_and_strippe
     assert "simple sum" not in renderer.decode(rows[1].token_ids)
 
 
+NATIVE = {"chatml", "qwen3"}
+"""Families whose template writes tool calls that can be read back."""
+
+in_every_family = pytest.mark.parametrize(
+    ("name", "style"),
+    [(name, style) for name in FAMILIES for style in ("tools", "react") if style == "react" or name in NATIVE],
+)
+with_and_without_system = pytest.mark.parametrize("system", [True, False], ids=["system", "no system"])
+
+
+def without_system(trajectory: Trajectory) -> Trajectory:
+    return trajectory.model_copy(update={"steps": trajectory.steps[1:]})
+
+
+@in_every_family
+@with_and_without_system
+@pytest.mark.parametrize("form", ["template", "marked", "bare"])
+def test_every_template_supervises_what_the_agent_wrote_and_its_end_token(
+    name: str, style: Any, system: bool, form: str
+) -> None:
+    family = FAMILIES[name]
+    renderer = Renderer.of(family.tokenizer(getattr(family, form)), style)
+    calls = {
+        "tools": 'look it up {0}\n<tool_call>\n{{"name": "search", "arguments": {{"query": "mango {0}"}}}}\n</tool_call>',
+        "react": 'Thought: look it up {0}\nAction: search {{"query": "mango {0}"}}',
+    }
+    before = "<think>\n\n</think>\n\n" if name == "qwen3" else " " if name == "mistral" else ""
+    expected = [calls[style].format(0), calls[style].format(1), "It costs 40."]
+    rows = renderer.rows(episode() if system else without_system(episode()), 4096)
+    assert supervised(renderer, rows) == [before + text + family.end for text in expected]
+    assert all(("You are an agent." in renderer.decode(row.token_ids)) == system for row in rows)
+    assert renderer.has_system_role == (name not in {"gemma", "mistral"})
+
+
+@in_every_family
+@with_and_without_system
+def test_rows_and_masks_are_those_of_generation_markers(name: str, style: Any, system: bool) -> None:
+    """An independent reading: the tokenizer's own ids and mask of the conversation up to the row's last turn.
+
+    Markers that leave the end token out lack that one token a turn. A template that rewrites history has a row for each
+    turn, with that turn alone supervised: the last run of its mask.
+    """
+    family = FAMILIES[name]
+    trajectory = episode() if system else without_system(episode())
+    plain = Renderer.of(family.tokenizer(), style).rows(trajectory, 4096)
+    for template, missing in ((family.marked, 0), (family.bare, 1)):
+        renderer = Renderer.of(family.tokenizer(template), style)
+        rows = renderer.rows(trajectory, 4096)
+        assert [row.token_ids.tolist() for row in rows] == [row.token_ids.tolist() for row in plain]
+        assert [row.supervised.tolist() for row in rows] == [row.supervised.tolist() for row in plain]
+        for row in rows:
+            ids, mask = marked(renderer, trajectory, int(row.step_index.max()))
+            assert ids[: len(row)] == row.token_ids.tolist()
+            runs = runs_of(row.supervised.tolist())
+            assert [(start, end - missing) for start, end in runs] == runs_of(mask[: len(row)])[-len(runs) :]
+
+
+def marked(renderer: Renderer, trajectory: Trajectory, last: int) -> tuple[list[int], list[bool]]:
+    """Ids and markers' mask of the conversation up to the agent turn of step `last`, by the tokenizer itself."""
+    said = [(message, step) for message, step in messages_of(trajectory) if step <= last and message.role != "tool"]
+    answers = [(message, step) for message, step in messages_of(trajectory) if step < last and message.role == "tool"]
+    messages = [message for message, _ in sorted(said + answers, key=lambda entry: entry[1])]
+    chat = to_chat(messages, TOOLS, style=renderer.style, has_system_role=renderer.has_system_role)
+    written = renderer.tokenizer.apply_chat_template(
+        chat,
+        tools=list(TOOLS) if renderer.style == "tools" else None,
+        return_dict=True,
+        return_assistant_tokens_mask=True,
+    )
+    return list(written["input_ids"]), [bool(m) for m in written["assistant_masks"]]
+
+
+def runs_of(mask: list[bool]) -> list[tuple[int, int]]:
+    """Start and end of each run of True."""
+    edges = [i for i, (a, b) in enumerate(zip([False, *mask], [*mask, False], strict=True)) if a != b]
+    return list(zip(edges[::2], edges[1::2], strict=True))
+
+
+def test_a_turn_that_the_template_leaves_out_is_refused_and_not_silently_masked() -> None:
+    """The probe finds nothing wrong: this template drops only what an agent says about mangos."""
+    family: Family = FAMILIES["chatml"]
+    picky = family.template.replace(
+        "{{ message.content }}{% for", "{{ message.content.replace('It costs 40.', '') }}{% for"
+    )
+    renderer = Renderer.of(family.tokenizer(picky))
+    with pytest.raises(InvalidInput, match=r"empty_turn.*agent's turn in step 4.*use template 'react'"):
+        renderer.rows(episode(), 4096)
+
+
+def test_a_base_model_takes_the_named_fallback_and_cannot_call_tools_natively() -> None:
+    tokenizer = tiny_tokenizer(None, special=("<|endoftext|>",), eos="<|endoftext|>")
+    assert "quintain-fallback" in Renderer.of(tokenizer).warnings[0]
+    with pytest.raises(InvalidInput, match="template_unfit"):
+        Renderer.of(tokenizer, "tools")
+
+
+def sampled_as(step: Step, text: str, *, known: bool = True, **changes: Any) -> Step:
+    """The step with the ids of `text` as sampled, their log-probs -1, -2, ... if `known`."""
+    ids = tuple(CHATML.tokenizer.encode(text, add_special_tokens=False))
+    logprobs = tuple(-1.0 - i for i in range(len(ids))) if known else None
+    sampled = SampledTokens(token_ids=ids, logprobs=logprobs, tokenizer=CHATML.fingerprint).model_copy(update=changes)
+    return step.model_copy(update={"sampled": sampled})
+
+
+def test_log_probs_of_sampled_ids_become_the_rows_and_are_nan_where_unknown() -> None:
+    whole = episode(3)
+    last = sampled_as(whole.steps[4], "It costs 40 .<|im_end|>")
+    row = CHATML.rows(whole.model_copy(update={"steps": (*whole.steps[:4], last)}), 4096)[0]
+    assert row.old_logprob is not None
+    n = int((row.step_index == 4).sum())
+    assert row.old_logprob[row.step_index == 4].tolist() == [-1.0 - i for i in range(n)]
+    assert np.isnan(row.old_logprob[row.step_index != 4]).all()
+    assert CHATML.rows(whole, 4096)[0].old_logprob is None
+    silent = sampled_as(whole.steps[4], "It costs 40 .<|im_end|>", known=False)
+    assert CHATML.rows(whole.model_copy(update={"steps": (*whole.steps[:4], silent)}), 4096)[0].old_logprob is None
+    masked = last.model_copy(update={"train": False})
+    assert CHATML.rows(whole.model_copy(update={"steps": (*whole.steps[:4], masked)}), 4096)[0].old_logprob is None
+
+
+def test_the_end_token_that_closes_a_cut_off_turn_has_no_log_prob_and_no_weight() -> None:
+    whole = episode(2)
+    first = sampled_as(whole.steps[2], "look it")
+    row = CHATML.rows(whole.model_copy(update={"steps": (*whole.steps[:2], first, whole.steps[3])}), 4096)[0]
+    cut = int(np.flatnonzero(row.step_index == 2)[-1]) + 1
+    assert CHATML.decode(row.token_ids[cut : cut + 1]) == "<|im_end|>"
+    assert (row.supervised[cut], row.weight[cut], row.step_index[cut]) == (False, 0.0, -1)
+    assert row.old_logprob is not None
+    assert np.isnan(row.old_logprob[cut])
+
+
+def test_a_turn_of_which_nothing_was_sampled_is_not_trained() -> None:
+    whole = episode(2)
+    nothing = sampled_as(whole.steps[3], "")
+    trajectory = whole.model_copy(update={"steps": (*whole.steps[:3], nothing)})
+    assert supervised(CHATML, CHATML.rows(trajectory, 4096)) == supervised(CHATML, CHATML.rows(whole, 4096))[:1]
+    assert CHATML.render(trajectory, 4096).truncated_turns == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"logprobs": (-1.0,)}, r"step 3 has \d+ sampled token ids, .* and 1 log-probs; .* each have its log-prob"),
+        ({"token_ids": (5, -2), "logprobs": None}, "the least -2, the greatest 5, .*; ids must be from 0"),
+        ({"token_ids": (5, 2**40), "logprobs": None}, "ids must be from 0 to 2147483647"),
+    ],
+)
+def test_sampled_tokens_that_are_not_whole_are_refused(changes: dict[str, Any], words: str) -> None:
+    whole = episode(2)
+    broken = sampled_as(whole.steps[3], "It costs 40.", **changes)
+    with pytest.raises(InvalidInput, match=words):
+        CHATML.rows(whole.model_copy(update={"steps": (*whole.steps[:3], broken)}), 4096)
+
+
+def test_what_opens_a_row_is_not_supervised() -> None:
+    """This template writes nothing before an agent that speaks first: no text predicts its first token."""
+    template = "{% for m in messages %}{% if m.content %}{{ m.content }}{{ eos_token }}{% endif %}{% endfor %}"
+    renderer = Renderer.of(tiny_tokenizer(template))
+    steps = (Step(actor=Actor.SYSTEM, message=""), Step(actor=Actor.AGENT, message="It costs 40."))
+    row = renderer.rows(Trajectory(steps=steps), 4096)[0]
+    assert renderer.decode(row.token_ids) == "It costs 40.<|im_end|>"
+    assert row.supervised.tolist() == [False] + [True] * (len(row) - 1)
+    assert row.weight[0] == 0
+
+
 @pytest.mark.parametrize(
     ("template", "special", "eos", "bos", "end"),
     [
@@ -110,10 +286,11 @@ def test_templates_without_tools_fall_back_to_react(
 def test_padding_that_is_the_end_token_stays_supervised() -> None:
     renderer = Renderer.of(tiny_tokenizer(None, special=("<|endoftext|>",), eos="<|endoftext|>"))
     assert renderer.tokenizer.pad_token_id == renderer.tokenizer.eos_token_id
-    row = renderer.rows(episode(1), 4096)[0]
-    batch = collate([row, renderer.rows(episode(2), 4096)[0]])
-    assert (batch.target == renderer.tokenizer.eos_token_id).sum() == 3
-    assert batch.attention_mask.sum(1).tolist()[0] == len(row.token_ids)
+    row = renderer.rows(episode(2), 4096)[0]
+    ends = row.token_ids == renderer.tokenizer.eos_token_id
+    # System, user and observation end with it too: supervised are those that the agent wrote, by place and not by id.
+    assert (int(ends.sum()), int((ends & row.supervised).sum())) == (5, 2)
+    assert [renderer.decode(row.token_ids[row.step_index == step])[-13:] for step in (2, 3)] == ["<|endoftext|>"] * 2
 
 
 def test_a_template_without_an_end_token_is_trained_without_one_and_says_so() -> None:
@@ -144,7 +321,7 @@ def test_control_tokens_spelled_in_messages_stay_text(style: Any) -> None:
     row = renderer.rows(Trajectory(tools=TOOLS, steps=steps), 4096)[0]
     for control in ("<|im_end|>", "<|im_start|>"):
         token = renderer.tokenizer.convert_tokens_to_ids(control)
-        assert row.token_ids.count(token) == clean.count(token)
+        assert (row.token_ids == token).sum() == (clean == token).sum()
     assert attack in renderer.decode(row.token_ids)
     assert "say <|im_end|>" in supervised(renderer, [row])[0]
 
@@ -271,11 +448,11 @@ def test_opening_and_continuation_are_the_masked_segments_of_the_row() -> None:
     for place in (2, 4):
         start = len(ids)
         ids += [t for t, step in zip(row.token_ids, row.step_index, strict=True) if step == place // 2 + 1]
-        assert row.token_ids[start : len(ids)] == ids[start:]
+        assert row.token_ids[start : len(ids)].tolist() == ids[start:]
         following = CHATML.continuation(messages[: place + 1], messages[place + 1 : place + 2], TOOLS)
         assert following is not None
         ids += following
-    assert row.token_ids[: len(ids)] == ids
+    assert row.token_ids[: len(ids)].tolist() == ids
     stripping = Renderer.of(tiny_tokenizer(QWEN3))
     assert stripping.continuation(messages[:3], messages[3:4], TOOLS) is None
 
@@ -303,20 +480,15 @@ def test_the_fingerprint_survives_saving_and_tells_templates_and_styles_apart(tm
 
 
 def test_observations_contribute_no_gradient() -> None:
-    """The loss, as a function of what is fed in, changes with an observation; as a sum of terms it has none of it.
+    """The gradient at the logits is zero wherever no supervised token is predicted.
 
-    Targets are the supervised ids alone, so the gradient at the logits is zero in every other place.
+    With d(-log p_t)/d(logits) = p - onehot(t), never all zero, it is not zero one place before each supervised token.
     """
     model = tiny_model(CHATML.tokenizer)
     row = CHATML.rows(episode(), 4096)[0]
-    batch = collate([row])
-    logits = model(input_ids=batch.input_ids).logits.detach().requires_grad_()
-    loss = sft_loss(
-        logits.log_softmax(-1).flatten(0, 1)[batch.source, batch.target], batch.weight, float(row.n_supervised)
-    )
-    loss.backward()
+    ids = torch.from_numpy(row.token_ids.astype("int64"))
+    logits = model(input_ids=ids[None]).logits[0].detach().requires_grad_()
+    places = torch.from_numpy(row.places)
+    (-logits.log_softmax(-1)[places - 1, ids[places]].sum()).backward()
     assert logits.grad is not None
-    touched = logits.grad[0].abs().sum(-1) > 0
-    assert touched.tolist() == [*row.supervised[1:], False]
-    lean = sft_loss(supervised_logprobs(model, batch), batch.weight, float(row.n_supervised))
-    assert torch.allclose(lean, loss, atol=1e-6)
+    assert (logits.grad.abs().sum(-1) > 0).tolist() == [*row.supervised[1:].tolist(), False]

@@ -21,34 +21,18 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
 from jinja2.exceptions import TemplateError
 
 from quintain.errors import InvalidInput
 from quintain.records.seams import Message
-from quintain.records.trajectory import Action, Actor, Trajectory
+from quintain.records.trajectory import Action, Actor, SampledTokens, Step, Trajectory
 from quintain.trainers.control_tokens import Spellings, encode
-from quintain.trainers.styles import FALLBACK_TEMPLATE, Parsed, StyleName, parse, to_chat
+from quintain.trainers.streams import Ints, TokenRow
+from quintain.trainers.styles import FALLBACK_TEMPLATE, Chat, Parsed, StyleName, parse, to_chat
 
 _FIXED_DATE = "26 Jul 2024"
 """The date that Llama templates show when none is given; without it the prompt would change from day to day."""
-
-
-@dataclass(frozen=True)
-class TokenRow:
-    """One training row and its per-token streams, all of the same length."""
-
-    token_ids: list[int]
-    supervised: list[bool]
-    """True: this token is in the loss."""
-    step_index: list[int]
-    """The step of the trajectory that wrote the token; -1 for what no agent turn wrote."""
-    weight: list[float]
-    """Weight of the token in the loss; 0 where it is not supervised."""
-
-    @property
-    def n_supervised(self) -> int:
-        """How many tokens are in the loss."""
-        return sum(self.supervised)
 
 
 class Rendering(NamedTuple):
@@ -62,9 +46,10 @@ class Rendering(NamedTuple):
 
 
 class _Segment(NamedTuple):
-    ids: list[int]
+    ids: Sequence[int]
     step: int = -1
     trained: bool = False
+    logprobs: Sequence[float] | None = None
 
 
 @dataclass(frozen=True)
@@ -137,7 +122,7 @@ class Renderer:
         """Read what an agent wrote, without its end token; never raises."""
         return parse(text, self.style)
 
-    def decode(self, token_ids: Sequence[int]) -> str:
+    def decode(self, token_ids: Sequence[int] | Ints) -> str:
         """The text of ids, control tokens spelled out."""
         return self.tokenizer.decode(token_ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
 
@@ -152,7 +137,9 @@ class Renderer:
     def render(self, trajectory: Trajectory, max_length: int, weight: float = 1.0) -> Rendering:
         """A trajectory as training rows of at most `max_length` tokens.
 
-        A row ends with the last supervised turn that fits whole. Every supervised turn stands in exactly one row.
+        A row ends with the last supervised turn that fits whole. Every supervised turn stands in exactly one row. Turns
+        with sampled ids of this fingerprint keep them, and their log-probs become `old_logprob`: NaN where unknown, None
+        where the row has none. An end token that a cut-off turn still needed is not supervised: the agent did not write it.
 
         Args:
             trajectory: What was asked and done; steps with `train=False` and copied ones stay out of the loss.
@@ -160,7 +147,7 @@ class Renderer:
             weight: Weight of the trajectory in the loss.
 
         Raises:
-            InvalidInput: the template leaves out what the agent wrote.
+            InvalidInput: the template leaves out what the agent wrote, or a turn's sampled tokens are not whole.
         """
         if weight <= 0:
             return Rendering([], 0, "zero_weight")
@@ -186,46 +173,61 @@ class Renderer:
             return Rendering([], 0, "nothing_supervised")
         return Rendering(rows, n_turns - n_kept, None if rows else "too_long")
 
+    def trains(self, step: Step) -> bool:
+        """Is this agent turn in the loss? Not where it is masked or copied, or nothing was sampled for it."""
+        sampled = self._sampled(step)
+        return step.train is not False and not step.copied_context and (sampled is None or bool(sampled.token_ids))
+
+    def _sampled(self, step: Step) -> SampledTokens | None:
+        return step.sampled if step.sampled and step.sampled.tokenizer == self.fingerprint else None
+
     def _chains(self, trajectory: Trajectory) -> Iterator[list[_Segment]]:
         """Segments of the episode; a new list wherever the template breaks with the text before."""
         messages = messages_of(trajectory)
-        history = [message for message, _ in messages]
+        chat, schemas = self._chat([m for m, _ in messages], trajectory.tools), self._schemas(trajectory.tools)
+        places = [place for place, entry in enumerate(chat) if entry["role"] == "assistant"]
+        said = [(message, index) for message, index in messages if message.role == "assistant"]
         chain: list[_Segment] = []
         written, closing = "", list[int]()
-        for place, (message, index) in enumerate(messages):
-            if message.role != "assistant":
-                continue
+        for place, (message, index) in zip(places, said, strict=True):
             step = trajectory.steps[index]
-            prompt = self._text(history[:place], trajectory.tools, prompt=True)
-            finished = self._finished(self._text(history[: place + 1], trajectory.tools, prompt=False))
+            prompt = self._written(chat[:place], schemas, prompt=True)
+            finished = self._finished(self._written(chat[: place + 1], schemas, prompt=False))
             if chain and self.appendable and prompt.startswith(written):
                 chain.append(_Segment(closing + self._encode(prompt[len(written) :])))
             else:
                 if chain:
                     yield chain
                 chain = [_Segment(self._encode(prompt))]
-            if step.sampled and step.sampled.tokenizer == self.fingerprint:
-                turn = list(step.sampled.token_ids)
+            if sampled := self._sampled(step):
+                turn, logprobs = _checked(sampled, index)
             else:
-                turn = self._encode(_turn(prompt, finished))
+                turn, logprobs = self._encode(_turn(prompt, finished)), None
                 if not self.written(turn).strip() and (message.actions or message.thought or message.content):
                     raise InvalidInput(
                         f"the chat template writes nothing for the agent's turn in step {index}, so nothing could be "
                         "learned from it; use template 'react' or another model",
                         code="empty_turn",
                     )
-            chain.append(_Segment(turn, index, step.train is not False and not step.copied_context))
+            chain.append(_Segment(turn, index, self.trains(step), logprobs))
             written, closing = finished, self.closing(turn)
         yield chain
 
     def _text(self, messages: Sequence[Message], tools: Sequence[dict[str, Any]], *, prompt: bool) -> str:
-        """The rendered text, with every control token defused that somebody spelled in a message."""
+        return self._written(self._chat(messages, tools), self._schemas(tools), prompt=prompt)
+
+    def _chat(self, messages: Sequence[Message], tools: Sequence[dict[str, Any]]) -> Chat:
+        """Messages for the template, with every control token defused that somebody spelled in one."""
         chat = to_chat(messages, tools, style=self.style, has_system_role=self.has_system_role)
-        defused = [self.spellings.defuse(entry, own=entry["role"] == "assistant") for entry in chat]
-        schemas = self.spellings.defuse(list(tools), own=False) if tools and self.style == "tools" else None
+        return [self.spellings.defuse(entry, own=entry["role"] == "assistant") for entry in chat]
+
+    def _schemas(self, tools: Sequence[dict[str, Any]]) -> list[dict[str, Any]] | None:
+        return self.spellings.defuse(list(tools), own=False) if tools and self.style == "tools" else None
+
+    def _written(self, chat: Chat, schemas: list[dict[str, Any]] | None, *, prompt: bool) -> str:
         try:
             return self.tokenizer.apply_chat_template(
-                defused,
+                chat,
                 tools=schemas,
                 chat_template=self.template,
                 add_generation_prompt=prompt,
@@ -263,13 +265,37 @@ def messages_of(trajectory: Trajectory) -> list[tuple[Message, int]]:
     return messages
 
 
+def _checked(sampled: SampledTokens, index: int) -> tuple[Sequence[int], Sequence[float] | None]:
+    """Sampled ids and their log-probs.
+
+    Raises:
+        InvalidInput: an id cannot be one, or not every id has its log-prob.
+    """
+    ids, logprobs = sampled.token_ids, sampled.logprobs
+    n_known = len(ids) if logprobs is None else len(logprobs)
+    if n_known != len(ids) or not 0 <= min(ids, default=0) <= max(ids, default=0) < 2**31:
+        raise InvalidInput(
+            f"step {index} has {len(ids)} sampled token ids, the least {min(ids, default=0)}, the greatest "
+            f"{max(ids, default=0)}, and {n_known} log-probs; ids must be from 0 to 2147483647 and each have its "
+            "log-prob; record what the policy sampled, or leave `sampled` null",
+            code="bad_sampled_tokens",
+        )
+    return ids, logprobs
+
+
 def _row(chain: Sequence[_Segment], weight: float) -> TokenRow:
-    ids, supervised, steps = list[int](), list[bool](), list[int]()
-    for segment in chain:
-        ids += segment.ids
-        supervised += [segment.trained] * len(segment.ids)
-        steps += [segment.step] * len(segment.ids)
-    return TokenRow(ids, supervised, steps, [weight if s else 0.0 for s in supervised])
+    lengths = [len(segment.ids) for segment in chain]
+    supervised = np.repeat([segment.trained for segment in chain], lengths)
+    supervised[:1] = False  # nothing predicts the first token, where a template opens with the agent's turn
+    logprobs = [value for segment in chain for value in segment.logprobs or [np.nan] * len(segment.ids)]
+    old_logprob = np.where(supervised, logprobs, np.nan).astype(np.float32)
+    return TokenRow(
+        token_ids=np.asarray([token for segment in chain for token in segment.ids], np.int32),
+        supervised=supervised,
+        step_index=np.repeat(np.asarray([segment.step for segment in chain], np.int32), lengths),
+        weight=np.where(supervised, weight, 0.0).astype(np.float32),
+        old_logprob=None if np.isnan(old_logprob).all() else old_logprob,
+    )
 
 
 def _turn(prompt: str, finished: str) -> str:
@@ -278,7 +304,7 @@ def _turn(prompt: str, finished: str) -> str:
     A template can show a generation prompt that it does not repeat in a finished turn (an opened `<think>`): then the
     turn is what comes after the text that both share.
     """
-    return finished[shared_prefix(prompt, finished) :]
+    return finished[len(prompt) if finished.startswith(prompt) else shared_prefix(prompt, finished) :]
 
 
 def shared_prefix(*sequences: Sequence[object]) -> int:

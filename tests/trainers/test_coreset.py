@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+import math
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quintain.errors import InvalidInput
+from quintain.trainers.coreset import coreset, distances, farthest_first, text_features, unit_rows
+
+CORNERS = np.array([[1.0, 0.0], [0.99, 0.1], [0.0, 1.0], [-1.0, 0.0], [-0.99, -0.1]])
+
+
+def test_loss_keeps_the_hardest_in_order_and_ties_in_theirs() -> None:
+    assert coreset("loss", 3, losses=[0.5, 2.0, 0.1, 2.0, 1.0], features=None, seed=0) == [1, 3, 4]
+
+
+def test_diversity_takes_one_of_each_cluster_first() -> None:
+    """Three clusters at 0, 90 and 180 degrees, the mean near (0, 0.2): three choices, one from each."""
+    chosen = coreset("diversity", 3, losses=None, features=CORNERS, seed=0)
+    assert {c in {0, 1} for c in chosen} == {True, False}
+    assert 2 in chosen
+    assert len({*chosen} & {3, 4}) == 1
+
+
+def test_hybrid_begins_with_six_tenths_by_loss_and_goes_on_far_from_them() -> None:
+    """floor(0.6 * 3) = 1 by loss: number 1, near (1, 0). The farthest from it is 4, opposite; then 2, between."""
+    assert coreset("hybrid", 3, losses=[1.0, 9.0, 0.0, 0.0, 0.0], features=CORNERS, seed=0) == [1, 4, 2]
+    # floor(0.6 * 5) is 3, though int(0.6 * 5.0) may differ in floating point.
+    many = coreset("hybrid", 5, losses=np.arange(10.0), features=np.eye(10), seed=0)
+    assert many[:3] == [9, 8, 7]
+
+
+def test_random_depends_on_the_seed_alone() -> None:
+    picks = [coreset("random", 5, losses=np.arange(50.0), features=None, seed=seed) for seed in (1, 1, 2)]
+    assert picks[0] == picks[1] != picks[2]
+    assert len({*picks[0]}) == 5
+
+
+@pytest.mark.parametrize("method", ["loss", "diversity", "hybrid", "random"])
+def test_a_size_of_all_or_more_keeps_all(method: str) -> None:
+    for size in (5, 50):
+        assert coreset(method, size, losses=np.ones(5), features=CORNERS, seed=0) == [0, 1, 2, 3, 4]  # type: ignore[arg-type]
+
+
+def test_equal_vectors_are_chosen_last_and_none_twice() -> None:
+    features = np.array([[1.0, 0.0]] * 4 + [[0.0, 1.0]])
+    chosen = farthest_first(features, 5)
+    assert set(chosen[:2]) == {0, 4}
+    assert sorted(chosen) == [0, 1, 2, 3, 4]
+
+
+def test_greedy_choices_are_farthest_first_by_brute_force() -> None:
+    vectors = np.random.default_rng(0).normal(size=(40, 6))
+    unit = unit_rows(vectors).astype(np.float64)
+    chosen = farthest_first(vectors, 12)
+    for place in range(1, 12):
+        left = [i for i in range(40) if i not in chosen[:place]]
+        gaps = [min(float(np.linalg.norm(unit[i] - unit[j])) for j in chosen[:place]) for i in left]
+        assert gaps[left.index(chosen[place])] == pytest.approx(max(gaps), abs=1e-6)
+
+
+@given(st.lists(st.text(max_size=60), min_size=2, max_size=6))
+def test_distance_is_zero_to_itself_symmetric_and_bounded(texts: list[str]) -> None:
+    vectors = text_features(texts, 64)
+    table = np.stack([distances(vectors, vector) for vector in vectors])
+    assert (table.diagonal() == 0).all()
+    assert (table == table.T).all()
+    assert table.max() <= 2.0001
+
+
+def test_any_script_and_code_have_features_of_length_one() -> None:
+    texts = ["查询芒果的价格", "查询灯的库存", "def add(a, b):\n    return a + b", "price of the mango", "x", "🙂"]
+    vectors = text_features(texts)
+    assert np.linalg.norm(vectors, axis=1) == pytest.approx(np.ones(len(texts)), abs=1e-6)
+    chinese = distances(vectors, vectors[0])
+    assert 0 < chinese[1] < min(chinese[2:])  # shares 查询 and 的
+    assert not text_features([""]).any()
+    assert text_features([]).shape == (0, 512)
+
+
+def test_a_long_text_on_the_same_subject_stays_near() -> None:
+    """Vectors scaled by the sum of their entries made long texts far from all, even from themselves."""
+    short = "look up the price of the mango, then submit the answer"
+    vectors = text_features([short, " ".join([short] * 20), "def quicksort(items): return sorted(items)"])
+    to_short = distances(vectors, vectors[0])
+    assert to_short[1] < 0.7 * to_short[2]
+
+
+def test_features_are_the_same_in_every_process() -> None:
+    """Pinned: the hash is our own, not Python's, which is salted anew in each process."""
+    fifth = 5**-0.5
+    assert text_features(["mango"], 8)[0].tolist() == pytest.approx(
+        [-fifth, -fifth, 0, -fifth, fifth, 0, 0, fifth], abs=1e-6
+    )
+
+
+def test_two_hundred_of_eight_hundred_take_well_under_a_second() -> None:
+    rng = np.random.default_rng(0)
+    words = [f"w{i}" for i in range(500)]
+    texts = [" ".join(rng.choice(words, 200)) for _ in range(800)]
+    started = time.process_time()
+    chosen = coreset("diversity", 200, losses=None, features=text_features(texts), seed=0)
+    assert time.process_time() - started < 1.0
+    assert len(set(chosen)) == 200
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"size": 0}, "size is 0; keep at least 1"),
+        ({"method": "best"}, "no coreset method 'best'; use loss"),
+        ({"losses": None}, "'hybrid' needs losses"),
+        ({"features": None}, "'hybrid' needs features"),
+        ({"features": np.ones((3, 2))}, r"their numbers are \[3, 5\]"),
+        ({"losses": [1.0, 2.0, math.nan, 1.0, 1.0]}, "losses of example 2 are not finite"),
+        ({"features": [1.0] * 5}, "features have 1 axes; give 2"),
+        ({"losses": None, "features": None}, "needs losses or features"),
+    ],
+)
+def test_bad_input_is_refused(arguments: dict[str, object], words: str) -> None:
+    given = {"method": "hybrid", "size": 3, "losses": np.ones(5), "features": CORNERS, "seed": 0} | arguments
+    with pytest.raises(InvalidInput, match=words):
+        coreset(**given)  # type: ignore[arg-type]
+
+
+def test_too_few_dimensions_are_refused() -> None:
+    with pytest.raises(InvalidInput, match="dimension of text features is 1; give at least 2"):
+        text_features(["a"], 1)
