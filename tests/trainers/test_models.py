@@ -150,5 +150,5 @@ def test_an_adapter_of_another_model_is_refused(folder: Path, tmp_path: Path) ->
 
 
 def test_nothing_of_the_room_imports_peft_before_it_is_needed() -> None:
-    code = "import quintain.trainers.sft, quintain.trainers.policy, sys; assert 'peft' not in sys.modules"
+    code = "import quintain.trainers.training, quintain.trainers.policy, sys; assert 'peft' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=100)

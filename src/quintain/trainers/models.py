@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
@@ -113,6 +117,22 @@ def publish(aside: Path, destination: Path) -> None:
 def is_adapter(model: Any) -> bool:
     """Is it a base model with trainable adapters on top?"""
     return hasattr(model, "peft_config")
+
+
+@contextmanager
+def eval_mode(model: Any) -> Iterator[None]:
+    """Look at a model that is being trained: no dropout inside; the mode of each module and all random states return."""
+    modes = [(module, module.training) for module in model.modules()]
+    python, arrays = random.getstate(), np.random.get_state()
+    try:
+        with torch.random.fork_rng([model.device] if model.device.type == "cuda" else []):
+            model.eval()
+            yield
+    finally:
+        for module, training in modes:
+            module.training = training
+        random.setstate(python)
+        np.random.set_state(arrays)
 
 
 def decoder_and_head(model: Any) -> tuple[Any, Any]:

@@ -1,0 +1,1 @@
+"""The engine: packed rows, shared prefixes, the head at supervised places only."""

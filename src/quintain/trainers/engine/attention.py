@@ -1,0 +1,237 @@
+"""Exact attention over a packed sequence, for any transformers model that takes its attention from the interface.
+
+A segment attends to itself causally and to its ancestors in full. On the CPU each of these parts is one call of the
+fused kernel; softmax over all of them is recovered from the log-sum-exps L_p of the parts,
+
+    out = sum_p exp(L_p - L) out_p,   L = log sum_p exp(L_p),
+
+and in the backward pass each part's kernel gets the merged `out` and `L`, from which it recomputes its share of the true
+softmax. That is the identity of ring attention (Liu et al. 2023, arXiv 2310.01889); no mask and no copy of a key exists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from torch.autograd.function import once_differentiable
+from torch.nn.attention.bias import causal_lower_right
+from transformers import AttentionInterface
+
+from quintain.trainers.engine.packing import Range, Segment
+
+NAME = "quintain_packed"
+"""The attention function's name in transformers' registry."""
+
+Kernel = Literal["flash_cpu", "sdpa"]
+
+_flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+_flash_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
+
+_FOREIGN = ("sliding_window", "softcap", "s_aux", "position_bias")
+"""Arguments by which models ask for another attention than the plain causal one."""
+
+
+class Unsupported(ValueError):
+    """The model's attention is not plain causal attention, or does not see the layout."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Which rows of the packed sequence are queries, and what they attend to; travels to each layer as `packed`."""
+
+    segments: tuple[Segment, ...]
+    """Rows outside of all segments are no queries: their output is zero."""
+    kernel: Kernel
+
+
+def kernel_for(device: torch.device) -> Kernel:
+    """The CPU's own fused kernel there, scaled_dot_product_attention elsewhere."""
+    return "flash_cpu" if device.type == "cpu" else "sdpa"
+
+
+def packed_attention(
+    module: Any,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    **kwargs: Any,
+) -> tuple[torch.Tensor, None]:
+    """Attention as transformers calls it, for one packed sequence.
+
+    Args:
+        module: The attention module; not read.
+        query: float [1, H, T, D].
+        key: float [1, G, T, D], where G divides H: grouped-query heads are not repeated.
+        value: float [1, G, T, E].
+        attention_mask: Not read: the layout says what is seen.
+        **kwargs: `packed` (the layout), `scaling`, `dropout`, and what else the model passes.
+
+    Returns:
+        float [1, T, H, E], and None for the attention weights.
+
+    Raises:
+        Unsupported: no layout came along, or the model asks for windows, caps, sinks or biases.
+    """
+    layout: Layout | None = kwargs.get("packed")
+    if layout is None:
+        raise Unsupported("the model does not hand keyword arguments down to its attention")
+    if foreign := [name for name in _FOREIGN if kwargs.get(name) is not None]:
+        raise Unsupported(f"its attention takes {', '.join(foreign)}")
+    query, key = query.to(value.dtype), key.to(value.dtype)  # rotary embeddings leave float32 under autocast
+    scale = kwargs.get("scaling") or query.shape[-1] ** -0.5
+    dropout = kwargs.get("dropout") or 0.0
+    # The fused CPU kernel has neither dropout nor values of another width.
+    if layout.kernel == "sdpa" or dropout or value.shape[-1] != query.shape[-1]:
+        return _generic(query, key, value, layout.segments, scale, dropout), None
+    groups = key.shape[1]
+    merged = _Flash.apply(
+        query[0].unflatten(0, (groups, -1)), key[0].unsqueeze(1), value[0].unsqueeze(1), layout.segments, scale
+    )
+    return merged.flatten(1, 2).unsqueeze(0), None
+
+
+AttentionInterface.register(NAME, packed_attention)
+
+
+@contextmanager
+def packed_attention_in(configs: Sequence[Any]) -> Iterator[None]:
+    """Let the models of these configurations use packed attention, and put back what they used before."""
+    before = [config._attn_implementation_internal for config in configs]
+    try:
+        for config in configs:
+            # Not the property: its setter reaches into sub-configurations of parts that are not ours.
+            config._attn_implementation_internal = NAME
+        yield
+    finally:
+        for config, name in zip(configs, before, strict=True):
+            config._attn_implementation_internal = name
+
+
+def is_packed(config: Any) -> bool:
+    """Do models of this configuration use packed attention now?"""
+    return bool(config._attn_implementation_internal == NAME)
+
+
+def attention_configs(model: Any) -> list[Any]:
+    """The configurations from which the layers of a model read their attention implementation."""
+    found = {id(m.config): m.config for m in model.modules() if hasattr(m, "config")}
+    return [config for config in found.values() if hasattr(config, "_attn_implementation_internal")]
+
+
+def _parts(segment: Segment) -> list[tuple[Range, bool]]:
+    """What a segment attends to, and whether causally."""
+    return [((segment.start, segment.end), True), *((ancestor, False) for ancestor in segment.ancestors)]
+
+
+class _Flash(torch.autograd.Function):
+    """Packed attention by the fused CPU kernel.
+
+    Query heads stand as [G, H/G, T, D] and keys as [G, 1, T, D]: the kernel reads a key for all heads of its group through
+    a stride of zero.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        segments: tuple[Segment, ...],
+        scale: float,
+    ) -> torch.Tensor:
+        """Return float [T, G, H/G, D], the layout that the output projection wants."""
+        groups, heads, n, width = query.shape
+        complete = sum(s.end - s.start for s in segments) == n
+        out = query.new_empty(n, groups, heads, width) if complete else query.new_zeros(n, groups, heads, width)
+        lse = torch.empty(groups, heads, n, dtype=_wide(query.dtype))
+        spread = (-1, heads, -1, -1)
+        for segment in segments:
+            rows = slice(segment.start, segment.end)
+            outs, sums = [], []
+            for (start, end), causal in _parts(segment):
+                k, v = key[:, :, start:end].expand(spread), value[:, :, start:end].expand(spread)
+                o, part = _flash(query[:, :, rows], k, v, 0.0, causal, scale=scale)
+                outs.append(o)
+                sums.append(part)
+            merged, lse[:, :, rows] = _merged(outs, sums)
+            out[rows] = merged.permute(2, 0, 1, 3)
+        ctx.save_for_backward(query, key, value, out, lse)
+        ctx.segments, ctx.scale = segments, scale
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        """Sum the gradients of the parts, each computed with the merged output and log-sum-exp."""
+        query, key, value, out, lse = ctx.saved_tensors
+        grad, out = grad.permute(1, 2, 0, 3), out.permute(1, 2, 0, 3)
+        d_query, d_key, d_value = (torch.zeros_like(x, dtype=_wide(x.dtype)) for x in (query, key[:, 0], value[:, 0]))
+        spread = (-1, query.shape[1], -1, -1)
+        for segment in ctx.segments:
+            rows = slice(segment.start, segment.end)
+            q, g, o, total = query[:, :, rows], grad[:, :, rows], out[:, :, rows], lse[:, :, rows]
+            for (start, end), causal in _parts(segment):
+                k, v = key[:, :, start:end].expand(spread), value[:, :, start:end].expand(spread)
+                dq, dk, dv = _flash_backward(g, q, k, v, o, total, 0.0, causal, scale=ctx.scale)
+                d_query[:, :, rows] += dq
+                d_key[:, start:end] += dk.sum(1)
+                d_value[:, start:end] += dv.sum(1)
+        return (
+            d_query.to(query.dtype),
+            d_key.to(key.dtype).unsqueeze(1),
+            d_value.to(value.dtype).unsqueeze(1),
+            None,
+            None,
+        )
+
+
+def _merged(outs: list[torch.Tensor], sums: list[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+    """The output over all parts and its log-sum-exp, from those of each part."""
+    if len(outs) == 1:
+        return outs[0], sums[0]
+    total = torch.logsumexp(torch.stack(sums), 0)
+    merged = sum(o * (part - total).exp().unsqueeze(-1) for o, part in zip(outs, sums, strict=True))
+    assert isinstance(merged, torch.Tensor)
+    return merged, total
+
+
+def _wide(dtype: torch.dtype) -> torch.dtype:
+    return torch.promote_types(dtype, torch.float32)
+
+
+def _generic(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    segments: tuple[Segment, ...],
+    scale: float,
+    dropout: float,
+) -> torch.Tensor:
+    """Packed attention by scaled_dot_product_attention: a call a segment, over its ancestors and itself together.
+
+    Written for CUDA and MPS; so far it has been run on the CPU only, against the fused kernel there.
+    """
+    heads = query.shape[1] // key.shape[1]
+    key, value = key.repeat_interleave(heads, 1), value.repeat_interleave(heads, 1)
+    n, width = query.shape[2], value.shape[3]
+    pieces: list[torch.Tensor] = []
+    done = 0
+    for segment in segments:
+        pieces.append(query.new_zeros(1, query.shape[1], segment.start - done, width))
+        seen = [*segment.ancestors, (segment.start, segment.end)]
+        k, v = (
+            torch.cat([x[:, :, a:b] for a, b in seen], 2) if len(seen) > 1 else x[:, :, seen[0][0] : seen[0][1]]
+            for x in (key, value)
+        )
+        q = query[:, :, segment.start : segment.end]
+        bias: Any = causal_lower_right(q.shape[2], k.shape[2])
+        pieces.append(F.scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=dropout, scale=scale))
+        done = segment.end
+    pieces.append(query.new_zeros(1, query.shape[1], n - done, width))
+    return torch.cat(pieces, 2).transpose(1, 2).contiguous()

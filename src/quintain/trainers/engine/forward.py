@@ -1,0 +1,319 @@
+"""The engine: log-probabilities of supervised tokens and their gradients, exactly and without idle work.
+
+The packed path lays the rows of a forward pass out as one sequence in which shared prefixes stand once, computes the last
+block and the head at the rows that are read, and never holds the logits. Whether a model allows that is found out, not
+assumed: at the start its own padded forward pass is the measure, and a model that disagrees takes the padded path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+
+from quintain.trainers.engine import head as output
+from quintain.trainers.engine.attention import Layout, attention_configs, is_packed, kernel_for, packed_attention_in
+from quintain.trainers.engine.head import Scored as Scored
+from quintain.trainers.engine.packing import computed_tokens, pack
+from quintain.trainers.engine.pruning import last_block, pruned, query_runs
+from quintain.trainers.kv_cache import can_batch
+from quintain.trainers.models import decoder_and_head, eval_mode, is_adapter
+from quintain.trainers.streams import TokenRow, token_row
+
+_MISFITS = (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError)
+"""What a model raises whose forward pass is not built as the engine takes it to be."""
+
+_LOUD = 100.0
+"""Size of the logits in the check of the head: caps on logits show only where logits are large."""
+
+
+class Cost(NamedTuple):
+    """What a forward and backward pass over some rows takes."""
+
+    logical_tokens: int
+    """Tokens of the rows."""
+    computed_tokens: int
+    """Tokens that the engine computes: less where prefixes are shared, more where rows are padded."""
+    supervised_tokens: int
+    flops: float
+    """Useful floating-point operations, without padding, sharing or recomputation."""
+
+
+class _Hidden(NamedTuple):
+    """What the head reads."""
+
+    head: Any
+    states: torch.Tensor
+    """float [m, h]"""
+    source: torch.Tensor
+    """int64 [N]"""
+    target: torch.Tensor
+    """int64 [N]"""
+
+
+@dataclass(frozen=True, eq=False)
+class Engine:
+    """Log-probs of supervised tokens under one model.
+
+    The model is switched only inside of a call: between calls it decodes, saves and trains as ever. Where it has dropout,
+    rows that share a prefix share the mask that it was computed with.
+    """
+
+    model: Any
+    path: Literal["packed", "padded"]
+    pruned: bool
+    """Does the last block compute the rows only that are read?"""
+    shares: bool
+    """Are the tokens of shared prefixes computed once?"""
+    reason: str | None = None
+    """Why the model does not take the fastest path; None where it does."""
+    autocast: torch.dtype | None = None
+    whole_logits: bool = False
+    """Padded path: are the logits something else than head(hidden states)?"""
+
+    @staticmethod
+    def of(
+        model: Any,
+        *,
+        share_prefixes: bool = True,
+        gradient_checkpointing: bool = False,
+        autocast: torch.dtype | None = None,
+    ) -> Engine:
+        """The fastest engine that agrees with the model's own padded forward pass on a few short rows.
+
+        Leaves the model's mode and the random number generators as they are.
+
+        Args:
+            model: A causal language model, plain or with adapters.
+            share_prefixes: Compute the tokens of shared prefixes once.
+            gradient_checkpointing: Compute activations again in the backward pass.
+            autocast: Type of matrix products under autocast; None: the weights' own.
+        """
+        whole = model.get_base_model() if is_adapter(model) else model
+        checkpointed = gradient_checkpointing or any(
+            getattr(m, "gradient_checkpointing", False) for m in whole.modules()
+        )
+        wanted = Engine(model, "packed", pruned=not checkpointed, shares=share_prefixes)
+        with eval_mode(model), torch.no_grad():
+            engine = replace(_checked(wanted), autocast=autocast)
+        if checkpointed:
+            _enable_checkpointing(whole, attention_configs(whole))
+        return engine
+
+    def logprobs(self, rows: Sequence[TokenRow], *, entropy: bool = False) -> Scored:
+        """Log-probs of the supervised tokens, in the order of `streams.streams_of`; differentiable."""
+        with self.precision():
+            return output.logprobs(*self._hidden(rows), entropy=entropy)
+
+    def nll(self, rows: Sequence[TokenRow], weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """-sum(weight * logprobs), whose gradient is formed in the forward pass, and the detached log-probs.
+
+        For losses that are linear in the log-probs; faster there than `logprobs`.
+
+        Args:
+            rows: The rows of a forward pass.
+            weight: float [N].
+
+        Returns:
+            Scalar (float64 except on MPS) for one backward pass, and float32 [N].
+        """
+        with self.precision():
+            return output.nll(*self._hidden(rows), weight.to(self._device))
+
+    def cost(self, rows: Sequence[TokenRow]) -> Cost:
+        """Tokens and useful FLOPs of forward and backward over the rows.
+
+        A weight of P parameters takes 2 P a token forward, 2 P for the gradient of its input and, where it is trained,
+        2 P for its own; causal attention over n tokens 6 n^2 times layers, heads and head width. The head counts at
+        supervised tokens only. Holds for dense models.
+        """
+        decoder, head = decoder_and_head(self.model)
+        embeddings = {id(p) for m in decoder.modules() if isinstance(m, torch.nn.Embedding) for p in m.parameters()}
+        body = sum(_flops(p) for p in decoder.parameters() if p.ndim == 2 and id(p) not in embeddings)
+        last = sum(_flops(p) for p in head.parameters() if p.ndim == 2)
+        config = decoder.config
+        width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        attention = 6.0 * config.num_hidden_layers * config.num_attention_heads * width
+        logical, supervised = sum(map(len, rows)), sum(row.n_supervised for row in rows)
+        if self.path == "packed":
+            computed = computed_tokens(rows, share=self.shares)
+        else:
+            computed = sum(len(group) * max(len(rows[i]) for i in group) for group in _like_lengths(rows))
+        flops = body * logical + last * supervised + attention * sum(len(row) ** 2 for row in rows)
+        return Cost(logical, computed, supervised, flops)
+
+    @property
+    def _device(self) -> torch.device:
+        return next(self.model.parameters()).device
+
+    def precision(self) -> AbstractContextManager[object]:
+        """The number format of its forward passes, for others that must compute alike."""
+        return torch.autocast(self._device.type, self.autocast) if self.autocast else nullcontext()
+
+    def _hidden(self, rows: Sequence[TokenRow]) -> _Hidden:
+        return self._packed(rows) if self.path == "packed" else self._padded(rows)
+
+    def _packed(self, rows: Sequence[TokenRow]) -> _Hidden:
+        decoder, head = decoder_and_head(self.model)
+        plan = pack(rows, share=self.shares)
+        if not len(plan.token_ids):  # nothing supervised: no rows of hidden states, and a loss of zero
+            nothing = torch.zeros(0, decoder.config.hidden_size, device=self._device, requires_grad=True)
+            return _Hidden(head, nothing, plan.source.to(self._device), plan.target.to(self._device))
+        runs = query_runs(plan) if self.pruned else ()
+        plan = plan.to(self._device)
+        layout = Layout(plan.segments, kernel_for(self._device))
+        with ExitStack() as stack:
+            stack.enter_context(packed_attention_in(attention_configs(decoder)))
+            if self.pruned:
+                stack.enter_context(pruned(last_block(decoder), plan.select, runs))
+            ids, positions = plan.token_ids.unsqueeze(0), plan.positions.unsqueeze(0)
+            states = decoder(input_ids=ids, position_ids=positions, use_cache=False, packed=layout).last_hidden_state[0]
+        if not self.pruned:
+            states = states.index_select(0, plan.select)
+        return _Hidden(head, states, plan.source, plan.target)
+
+    def _padded(self, rows: Sequence[TokenRow]) -> _Hidden:
+        """Rows of like length together; what each supervised token is predicted from is picked out of the padding."""
+        decoder, head = decoder_and_head(self.model) if not self.whole_logits else (None, torch.nn.Identity())
+        ends = np.cumsum([row.n_supervised for row in rows])
+        states, which = [], []
+        for group in _like_lengths(rows):
+            batch = _padded_inputs([rows[i] for i in group], self._device)
+            made = self.model(**batch).logits if decoder is None else decoder(**batch).last_hidden_state
+            width = made.shape[1]
+            places = np.concatenate([at * width + rows[i].places - 1 for at, i in enumerate(group)])
+            states.append(made.flatten(0, 1).index_select(0, torch.from_numpy(places).to(self._device)))
+            which += [np.arange(ends[i] - rows[i].n_supervised, ends[i]) for i in group]
+        source = torch.from_numpy(np.argsort(np.concatenate(which))).to(self._device)
+        target = np.concatenate([row.token_ids[row.places] for row in rows]).astype(np.int64)
+        return _Hidden(head, torch.cat(states), source, torch.from_numpy(target).to(self._device))
+
+
+def _flops(weight: torch.Tensor) -> float:
+    """Of a token in forward and backward."""
+    return (6.0 if weight.requires_grad else 4.0) * weight.numel()
+
+
+def _like_lengths(rows: Sequence[TokenRow]) -> list[list[int]]:
+    """Groups of rows, each at least three quarters as long as the longest of its group."""
+    groups: list[list[int]] = []
+    for i in sorted(range(len(rows)), key=lambda i: -len(rows[i])):
+        if groups and len(rows[i]) >= 0.75 * len(rows[groups[-1][0]]):
+            groups[-1].append(i)
+        else:
+            groups.append([i])
+    return groups
+
+
+def _padded_inputs(rows: Sequence[TokenRow], device: torch.device) -> dict[str, Any]:
+    """Rows padded on the right; the mask marks the padding, which any token id may fill."""
+    shape = len(rows), max(map(len, rows))
+    ids, mask = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+    for i, row in enumerate(rows):
+        ids[i, : len(row)], mask[i, : len(row)] = row.token_ids, 1
+    return {
+        "input_ids": torch.from_numpy(ids).to(device),
+        "attention_mask": torch.from_numpy(mask).to(device),
+        "use_cache": False,
+    }
+
+
+def _enable_checkpointing(whole: Any, configs: Sequence[Any]) -> None:
+    """Checkpoint the blocks; what is computed again in the backward pass sees the attention of the forward pass."""
+
+    def contexts() -> tuple[Any, Any]:  # called in the forward pass of each block
+        return nullcontext(), packed_attention_in([c for c in configs if is_packed(c)])
+
+    # transformers 5.23 renamed it.
+    enable: Callable[[dict[str, Any]], None] = (
+        getattr(whole, "activation_checkpointing_enable", None) or whole.gradient_checkpointing_enable
+    )
+    enable({"use_reentrant": False, "context_fn": contexts})
+
+
+def _checked(wanted: Engine) -> Engine:
+    """The fastest path that agrees with the model."""
+    rows = _probes(wanted.model)
+    padded = replace(wanted, path="padded", pruned=False, shares=False)
+    try:
+        own = _own_states(wanted.model, rows)
+    except _MISFITS as error:
+        return replace(padded, whole_logits=True, reason=f"its decoder and head cannot be told apart: {_line(error)}")
+    if own is None:
+        return replace(padded, whole_logits=True, reason="its logits are not head(hidden states)")
+    decoder, _ = decoder_and_head(wanted.model)
+    if not can_batch(decoder.config):
+        return replace(padded, reason="it has layers with sliding windows or recurrent states")
+    reason = None
+    if wanted.pruned and last_block(decoder) is None:
+        wanted, reason = replace(wanted, pruned=False), "its last block is not of the Llama shape"
+    problem = _disagreement(wanted, rows, own)
+    if problem and wanted.pruned:
+        wanted, reason = replace(wanted, pruned=False), f"its last block cannot be pruned: {problem}"
+        problem = _disagreement(wanted, rows, own)
+    return replace(padded, reason=problem) if problem else replace(wanted, reason=reason)
+
+
+def _probes(model: Any) -> list[TokenRow]:
+    """Short rows that branch from each other twice and once not at all, supervised in runs."""
+    vocabulary = model.get_input_embeddings().weight.shape[0]
+    draw = np.random.default_rng(0).integers(0, vocabulary, (4, 48)).tolist()
+    ids = [draw[0], draw[0][:20] + draw[1][:20], draw[2][:17], draw[0][:20] + draw[1][:12] + draw[3][:9]]
+    context = getattr(model.config.get_text_config(), "max_position_embeddings", None) or 48
+    runs = {*range(5, 9), *range(28, 36), *range(44, 48), 16}
+    return [token_row(row[:context], [t in runs for t in range(len(row[:context]))]) for row in ids]
+
+
+def _own_states(model: Any, rows: Sequence[TokenRow]) -> torch.Tensor | None:
+    """The hidden states [N, h] by which the model itself predicts; None where its logits are not head(hidden states).
+
+    The decoder's output is made louder on its way to the model's head, so that a cap on logits shows even in a model whose
+    logits are still small.
+    """
+    decoder, head = decoder_and_head(model)
+    seen: dict[str, torch.Tensor] = {}
+
+    def louder(module: Any, inputs: Any, made: Any) -> Any:
+        states = made.last_hidden_state
+        made.last_hidden_state = states * (_LOUD / head(states).abs().max().clamp_min(1e-6))
+        seen["quiet"], seen["loud"] = states, made.last_hidden_state
+        return made
+
+    hook = decoder.register_forward_hook(louder)
+    try:
+        batch = _padded_inputs(rows, next(model.parameters()).device)
+        logits = model(**batch).logits
+    finally:
+        hook.remove()
+    kept = batch["attention_mask"].bool()
+    if _distance(head(seen["loud"])[kept], logits[kept]) > 1e-2:
+        return None
+    places = [torch.from_numpy(row.places - 1).to(logits.device) for row in rows]
+    return torch.cat([seen["quiet"][i][at] for i, at in enumerate(places)])
+
+
+def _disagreement(engine: Engine, rows: Sequence[TokenRow], own: torch.Tensor) -> str | None:
+    """What keeps the engine from giving the model's own hidden states; None where it does."""
+    try:
+        made = engine._hidden(rows)
+    except _MISFITS as error:
+        return _line(error)
+    states = made.states[made.source]
+    exact = own.dtype in (torch.float32, torch.float64)
+    bound = (1e-4 if own.device.type == "cpu" else 5e-3) if exact else 0.1  # float32 may be TF32 on CUDA
+    distance = _distance(states, own) if states.shape == own.shape else float("inf")
+    return None if distance <= bound else f"hidden states differ from the model's own by {distance:.1e} relative"
+
+
+def _distance(a: torch.Tensor, b: torch.Tensor) -> float:
+    """|a - b| / |b| in the Frobenius norm; not a number counts as far."""
+    ratio = float((a.float() - b.float()).norm() / b.float().norm().clamp_min(1e-30))
+    return ratio if ratio == ratio else float("inf")
+
+
+def _line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:200]

@@ -1,0 +1,255 @@
+"""Log-probabilities of the supervised tokens from hidden states, one tile of logits at a time.
+
+With h a hidden state, z = W h its logits and p = softmax(z), the gradient of sum_j w_j log p[t_j] over the targets t_j of
+h is sum_j w_j (onehot(t_j) - p). So several targets of one hidden state (where rows branch or coincide) cost one row of
+logits. m hidden states, N targets, V tokens in the vocabulary; no tensor is larger than [tile, V] or the weight itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import torch
+from torch.autograd.function import once_differentiable
+from torch.utils.checkpoint import checkpoint
+
+_TILE_ROWS = 256
+"""Fewest hidden states in a tile: below, the products with the weight become slow."""
+
+_TILE_LOGITS = {"cpu": 2**21, "cuda": 2**26}
+"""Logits in a tile, by device, where that is more than the fewest rows hold."""
+
+
+class Scored(NamedTuple):
+    """What a forward pass gives for the N supervised tokens."""
+
+    logprobs: torch.Tensor
+    """float32 [N], differentiable; float64 from a float64 model."""
+    entropy: torch.Tensor | None
+    """float32 [N] of the distributions that predict them, detached, in nats; None where not asked for."""
+
+
+def logprobs(
+    head: Any, hidden: torch.Tensor, source: torch.Tensor, target: torch.Tensor, *, entropy: bool = False
+) -> Scored:
+    """Differentiable log-probs; the backward pass computes each tile of logits again (4 matrix products).
+
+    Args:
+        head: The output layer. Anything but a plain `nn.Linear` without bias is called as it is, tile by tile.
+        hidden: float [m, h].
+        source: int64 [N]; the row of `hidden` that predicts each target.
+        target: int64 [N].
+        entropy: Give the entropies as well.
+    """
+    if _fusable(head):
+        return Scored(*_Logprobs.apply(hidden, head.weight, source, target, entropy))
+    width = getattr(head, "out_features", hidden.shape[-1])
+    tiles = list(_tiles(source, target, hidden.shape[0], width))
+    pieces = [
+        checkpoint(_through_module, head, hidden[t.start : t.end], t.row, t.target, entropy, use_reentrant=False)
+        for t in tiles
+    ]
+    back = torch.argsort(torch.cat([t.which for t in tiles]))
+    return Scored(
+        torch.cat([piece.logprobs for piece in pieces])[back],
+        torch.cat([piece.entropy for piece in pieces])[back] if entropy else None,
+    )
+
+
+def nll(
+    head: Any, hidden: torch.Tensor, source: torch.Tensor, target: torch.Tensor, weight: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """-sum(weight * logprobs) and the detached log-probs; the gradient is formed in the forward pass (3 products).
+
+    Args:
+        head: As in `logprobs`.
+        hidden: float [m, h].
+        source: int64 [N]; the row of `hidden` that predicts each target.
+        target: int64 [N].
+        weight: float [N].
+
+    Returns:
+        Scalar, summed in float64 where the device has it, and float32 [N].
+    """
+    if torch.is_grad_enabled() and _fusable(head):
+        loss, scores = _NLL.apply(hidden, head.weight, source, target, weight)
+        return loss, scores
+    scores = logprobs(head, hidden, source, target).logprobs
+    return -_dot(weight, scores), scores.detach()
+
+
+def _fusable(head: Any) -> bool:
+    """Is it h -> W h and nothing else?"""
+    if type(head) is not torch.nn.Linear or [name for name, _ in head.named_parameters()] != ["weight"]:
+        return False
+    return not (head._forward_hooks or head._forward_pre_hooks or "forward" in vars(head))
+
+
+def _dot(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    wide = torch.float32 if a.device.type == "mps" else torch.float64  # MPS has no float64
+    return (a.to(wide) * b.to(wide)).sum()
+
+
+class _Tile(NamedTuple):
+    """Hidden states start..end and the targets that they predict."""
+
+    start: int
+    end: int
+    which: torch.Tensor
+    """int64 [k]; the tile's targets among all N."""
+    row: torch.Tensor
+    """int64 [k]; the row of the tile that predicts each."""
+    target: torch.Tensor
+    """int64 [k]"""
+
+
+def _tiles(source: torch.Tensor, target: torch.Tensor, rows: int, vocabulary: int) -> Iterator[_Tile]:
+    device = source.device
+    size = max(_TILE_ROWS, _TILE_LOGITS.get(device.type, _TILE_LOGITS["cpu"]) // vocabulary)
+    ordered, order = torch.sort(source, stable=True)
+    starts = list(range(0, max(rows, 1), size))  # without rows one empty tile, so that there is something to join
+    edges = torch.searchsorted(ordered, torch.tensor([*starts, rows], device=device)).tolist()
+    for start, lo, hi in zip(starts, edges, edges[1:], strict=False):
+        which = order[lo:hi]
+        yield _Tile(start, min(start + size, rows), which, ordered[lo:hi] - start, target[which])
+
+
+def _through_module(head: Any, hidden: torch.Tensor, row: torch.Tensor, target: torch.Tensor, entropy: bool) -> Scored:
+    """The scores of a tile by plain autograd."""
+    logits = head(hidden)
+    logs = logits.to(_wide(logits.dtype)).log_softmax(-1)
+    spread = torch.special.entr(logs.detach().exp()).sum(-1)[row] if entropy else None
+    return Scored(logs[row, target], spread)
+
+
+def _wide(dtype: torch.dtype) -> torch.dtype:
+    return torch.promote_types(dtype, torch.float32)
+
+
+def _matmul_dtype(hidden: torch.Tensor, weight: torch.Tensor) -> torch.dtype:
+    device = hidden.device.type
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
+
+
+def _exponentials(hidden: torch.Tensor, weight: torch.Tensor, tile: _Tile) -> tuple[torch.Tensor, ...]:
+    """Of a tile of k hidden states: exp(z - max z) [k, V], its sum and log-sum-exp [k], and the targets' log-probs."""
+    logits = (hidden @ weight.t()).to(_wide(weight.dtype))
+    chosen = logits[tile.row, tile.target]
+    peak = logits.amax(1, keepdim=True)
+    exponentials = logits.sub_(peak).exp_()
+    total = exponentials.sum(1)
+    lse = peak.squeeze(1) + total.log()
+    return exponentials, total, lse, chosen - lse[tile.row]
+
+
+def _logit_gradient(probabilities: torch.Tensor, tile: _Tile, weight: torch.Tensor) -> torch.Tensor:
+    """d/dz of -sum_j w_j log p[t_j] for a tile, written over `probabilities` [k, V]; `weight` [N_tile]."""
+    of_row = weight.new_zeros(len(probabilities)).index_add_(0, tile.row, weight)
+    gradient = probabilities.mul_(of_row.unsqueeze(1))
+    return gradient.index_put_((tile.row, tile.target), -weight, accumulate=True)
+
+
+class _Gradients:
+    """What tiles add to the gradients of the hidden states and of the weight; None where that needs none."""
+
+    def __init__(self, hidden: torch.Tensor, weight: torch.Tensor, needed: tuple[bool, ...]) -> None:
+        self.hidden = torch.empty_like(hidden) if needed[0] else None
+        self.weight = torch.zeros_like(weight, dtype=_wide(weight.dtype)) if needed[1] else None
+
+    def add(self, tile: _Tile, d_logits: torch.Tensor, hidden: torch.Tensor, weight: torch.Tensor) -> None:
+        d_logits = d_logits.to(weight.dtype)
+        if self.hidden is not None:
+            torch.mm(d_logits, weight, out=self.hidden[tile.start : tile.end])
+        if self.weight is None:
+            return
+        if self.weight.dtype == d_logits.dtype:
+            self.weight.addmm_(d_logits.t(), hidden)
+        else:
+            self.weight.add_(d_logits.t() @ hidden)
+
+
+class _NLL(torch.autograd.Function):
+    """-sum(w log p) with the gradients formed tile by tile in the forward pass."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden: torch.Tensor,
+        weight: torch.Tensor,
+        source: torch.Tensor,
+        target: torch.Tensor,
+        factor: torch.Tensor,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the loss and the log-probs."""
+        ctx.dtypes = hidden.dtype, weight.dtype
+        dtype = _matmul_dtype(hidden, weight)
+        hidden, weight = hidden.to(dtype), weight.to(dtype)
+        scores = torch.empty(len(target), dtype=_wide(dtype), device=hidden.device)
+        factor = factor.to(scores.dtype)
+        # Weights of a step's share are tiny: brought to 1, the gradients keep their digits in half precision too.
+        ctx.gain = factor.abs().max().clamp_min(torch.finfo(factor.dtype).tiny) if len(factor) else factor.sum()
+        scaled = factor / ctx.gain
+        ctx.gradients = _Gradients(hidden, weight, ctx.needs_input_grad[:2])
+        for tile in _tiles(source, target, len(hidden), len(weight)):
+            h = hidden[tile.start : tile.end]
+            exponentials, total, _, scores[tile.which] = _exponentials(h, weight, tile)
+            probabilities = exponentials.div_(total.unsqueeze(1))
+            ctx.gradients.add(tile, _logit_gradient(probabilities, tile, scaled[tile.which]), h, weight)
+        ctx.mark_non_differentiable(scores)
+        return -_dot(factor, scores), scores
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: torch.Tensor, _: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        """Scale what the forward pass has formed."""
+        gradients, ctx.gradients = ctx.gradients, None  # scaled in place: a second backward pass would be wrong
+        scale = (grad * ctx.gain).to(_wide(ctx.dtypes[0]))
+        parts = (gradients.hidden, gradients.weight)
+        scaled = [None if x is None else x.mul_(scale).to(t) for x, t in zip(parts, ctx.dtypes, strict=True)]
+        return (*scaled, None, None, None)
+
+
+class _Logprobs(torch.autograd.Function):
+    """log p of the targets; the backward pass forms each tile of logits again."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden: torch.Tensor,
+        weight: torch.Tensor,
+        source: torch.Tensor,
+        target: torch.Tensor,
+        entropy: bool,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Return the log-probs, and the entropies where asked for."""
+        ctx.dtype = _matmul_dtype(hidden, weight)
+        h, w = hidden.to(ctx.dtype), weight.to(ctx.dtype)
+        scores = torch.empty(len(target), dtype=_wide(ctx.dtype), device=hidden.device)
+        spread = torch.empty_like(scores) if entropy else None
+        lse = torch.empty(len(hidden), dtype=scores.dtype, device=hidden.device)
+        for tile in _tiles(source, target, len(h), len(w)):
+            rows = slice(tile.start, tile.end)
+            exponentials, total, lse[rows], scores[tile.which] = _exponentials(h[rows], w, tile)
+            if spread is not None:  # -sum p log p with p = e / total is sum(-e log e) / total + log total
+                of_row = torch.special.entr(exponentials).sum(1) / total + total.log()
+                spread[tile.which] = of_row[tile.row]
+        ctx.save_for_backward(hidden, weight, source, target, lse)
+        if spread is not None:
+            ctx.mark_non_differentiable(spread)
+        return scores, spread
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: torch.Tensor, _: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
+        """Form each tile of probabilities again."""
+        hidden, weight, source, target, lse = ctx.saved_tensors
+        h, w = hidden.to(ctx.dtype), weight.to(ctx.dtype)
+        gradients = _Gradients(h, w, ctx.needs_input_grad[:2])
+        for tile in _tiles(source, target, len(h), len(w)):
+            rows = slice(tile.start, tile.end)
+            logits = (h[rows] @ w.t()).to(lse.dtype)
+            probabilities = logits.sub_(lse[rows].unsqueeze(1)).exp_()
+            gradients.add(tile, _logit_gradient(probabilities, tile, -grad[tile.which]), h[rows], w)
+        parts = ((gradients.hidden, hidden), (gradients.weight, weight))
+        return (*(None if g is None else g.to(x.dtype) for g, x in parts), None, None, None)

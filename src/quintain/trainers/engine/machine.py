@@ -1,0 +1,129 @@
+"""What the machine gives: memory that stays with the process, the fast exact matrix product, its measured rate."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import platform
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+_M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX = -1, -2, -4
+"""Parameters of mallopt(3) in glibc's malloc.h."""
+
+_EXACT = 1e-6
+"""Relative error below which a float32 product is one: rounding alone gives about 4e-7, bfloat16 3e-3."""
+
+_SHAPE = (2048, 512, 1408)
+"""Rows, inner and outer width of the measured product: a small model's feed-forward layer."""
+
+_ROUNDS = 5
+
+
+class Machine(NamedTuple):
+    """What `prepare` has found."""
+
+    matmul_flops: float | None
+    """Measured rate of matrix products in FLOP/s; None where it could not be measured."""
+    fast_matmul: bool
+    """Is the back end on that PyTorch leaves off by default, because it may round, though here it does not?"""
+    notes: tuple[str, ...]
+    """What the user should know; usually nothing."""
+
+
+def tune_allocator() -> bool:
+    """Let glibc keep freed memory in the process; True where there is a glibc to tell.
+
+    By default every tensor above 32 MiB goes back to the kernel when freed, and each new one costs its page faults again.
+    Works best before the first large allocation; calling it again does no harm.
+    """
+    if sys.platform != "linux" or platform.libc_ver()[0] != "glibc":
+        return False
+    try:
+        mallopt = ctypes.CDLL("libc.so.6").mallopt
+    except (AttributeError, OSError):
+        return False
+    settings = {_M_MMAP_MAX: 0, _M_TRIM_THRESHOLD: 2**31 - 1, _M_TOP_PAD: 256 * 2**20}
+    return all(mallopt(parameter, value) == 1 for parameter, value in settings.items())
+
+
+def prepare(device: torch.device | str, dtype: torch.dtype = torch.float32) -> Machine:
+    """Tune the process for training and measure what it can do; takes a few tenths of a second.
+
+    Call it when the number of threads is set (`models.load_model` does that).
+
+    Args:
+        device: Where the model is.
+        dtype: Type of the matrix products whose rate is measured.
+    """
+    device = torch.device(device)
+    tune_allocator()
+    fast = enable_fast_matmul(device)
+    rate = matmul_flops(device, dtype)
+    unmeasured = f"the rate of {dtype} matrix products could not be measured on {device}"
+    return Machine(rate, fast, (unmeasured,) if rate is None else ())
+
+
+def enable_fast_matmul(device: torch.device) -> bool:
+    """Turn on float32 products of "medium" precision where they are exact; True where they are.
+
+    "medium" permits PyTorch to use bfloat16 or TF32 inside. A CPU without matrix units makes no use of that, but then runs
+    oneDNN's kernels, which are twice as fast on some CPUs. So we try: the product of two 256 x 256 matrices against float64.
+    """
+    before = torch.get_float32_matmul_precision()
+    generator = torch.Generator().manual_seed(0)
+    a, b = (torch.randn(256, 256, generator=generator) for _ in range(2))
+    torch.set_float32_matmul_precision("medium")
+    product = (a.to(device) @ b.to(device)).cpu().double()
+    exact = a.double() @ b.double()
+    if float((product - exact).norm() / exact.norm()) < _EXACT:
+        return True
+    torch.set_float32_matmul_precision(before)
+    return False
+
+
+def matmul_flops(device: torch.device, dtype: torch.dtype = torch.float32) -> float | None:
+    """Median rate of a few matrix products of a model's shape, in FLOP/s; None where the device has none of the type."""
+    m, k, n = _SHAPE
+    try:
+        a, b = torch.ones(m, k, dtype=dtype, device=device), torch.ones(k, n, dtype=dtype, device=device)
+        times = [_seconds(a, b) for _ in range(1 + _ROUNDS)][1:]
+    except RuntimeError:  # no kernel for the type, or no memory
+        return None
+    return 2.0 * m * k * n / statistics.median(times)
+
+
+def peak_memory_mb(device: torch.device | str) -> float:
+    """Most memory that was in use so far, in MiB: the process's resident memory on the CPU, allocations on CUDA.
+
+    MPS keeps no peak: what its driver holds now is given. NaN where the system does not tell.
+    """
+    device = torch.device(device)
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) / 2**20
+    if device.type == "mps":
+        return torch.mps.driver_allocated_memory() / 2**20
+    status = Path("/proc/self/status")
+    if status.exists():
+        for line in status.read_text(encoding="ascii", errors="replace").splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) / 1024
+    if sys.platform == "darwin":
+        import resource  # not on Windows
+
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    return math.nan
+
+
+def _seconds(a: torch.Tensor, b: torch.Tensor) -> float:
+    synchronize = {"cuda": torch.cuda.synchronize, "mps": torch.mps.synchronize}.get(a.device.type, lambda: None)
+    synchronize()
+    start = time.perf_counter()
+    a @ b
+    synchronize()
+    return time.perf_counter() - start

@@ -1,0 +1,200 @@
+"""How the rows of a forward pass become one packed sequence in which every shared prefix stands once.
+
+The rows form a trie over their token ids. Sorted by their tokens, neighbours share the longest prefixes, so that one
+comparison a row finds the trie: a row adds the tokens behind its longest common prefix with the row before it, as one
+segment that attends to itself causally and to the prefix in full. In all that gives sum(lengths) - sum(common prefixes)
+tokens, each distinct prefix once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from quintain.trainers.streams import Example, TokenRow
+
+Range = tuple[int, int]
+"""Consecutive rows of the packed sequence, the second number excluded."""
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Consecutive rows of the packed sequence; each attends to the ancestors and to the segment up to itself."""
+
+    start: int
+    end: int
+    ancestors: tuple[Range, ...] = ()
+    """Where the tokens before the segment stand, in their order."""
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """One packed sequence of n computed tokens, and where in it the N supervised tokens are predicted.
+
+    The N order is that of `streams.streams_of`: rows as given, places rising in each.
+    """
+
+    token_ids: torch.Tensor
+    """int64 [n]"""
+    positions: torch.Tensor
+    """int64 [n]; the place of each token in its row."""
+    segments: tuple[Segment, ...]
+    """They cover the n tokens in order."""
+    select: torch.Tensor
+    """int64 [m], rising and unique: the packed rows whose final hidden state is needed; m < N at shared targets and where
+    rows branch."""
+    source: torch.Tensor
+    """int64 [N]; which entry of `select` predicts each supervised token."""
+    target: torch.Tensor
+    """int64 [N]; the supervised token ids."""
+    n_logical: int
+    """Tokens of the rows, shared ones counted in each."""
+
+    def to(self, device: torch.device) -> Plan:
+        """The same plan with its tensors on a device."""
+        moved: dict[str, Any] = {k: v.to(device) for k, v in vars(self).items() if isinstance(v, torch.Tensor)}
+        return replace(self, **moved)
+
+
+def pack(rows: Sequence[TokenRow], *, share: bool = True) -> Plan:
+    """Lay rows out as one packed sequence.
+
+    What stands behind a row's last predicting token is left out: no supervised token sees it.
+
+    Args:
+        rows: The rows of a forward pass.
+        share: Compute the tokens of shared prefixes once. Otherwise the rows stand side by side.
+    """
+    inputs = [_inputs(row) for row in rows]
+    order, common = _sorted(inputs, share=share)
+    segments: list[Segment] = []
+    paths: list[tuple[Range, ...]] = [()] * len(rows)
+    path: tuple[Range, ...] = ()
+    n = 0
+    for i, shared in zip(order, common, strict=True):
+        path = _cut(path, shared)
+        end = n + len(inputs[i]) - shared
+        if end > n:
+            if path and path[-1][1] == n:  # the row before is a prefix of this one: its segment goes on
+                segments[-1] = replace(segments[-1], end=end)
+                path = (*path[:-1], (path[-1][0], end))
+            else:
+                segments.append(Segment(n, end, path))
+                path = (*path, (n, end))
+        paths[i], n = path, end
+    source = _joined([_predictors(row, path) for row, path in zip(rows, paths, strict=True)])
+    select, inverse = np.unique(source, return_inverse=True)
+    return Plan(
+        token_ids=torch.from_numpy(_joined([inputs[i][shared:] for i, shared in zip(order, common, strict=True)])),
+        positions=torch.from_numpy(
+            _joined([np.arange(shared, len(inputs[i])) for i, shared in zip(order, common, strict=True)])
+        ),
+        segments=tuple(segments),
+        select=torch.from_numpy(select),
+        source=torch.from_numpy(inverse.astype(np.int64)),
+        target=torch.from_numpy(_joined([row.token_ids[row.places] for row in rows])),
+        n_logical=sum(len(row) for row in rows),
+    )
+
+
+def computed_tokens(rows: Sequence[TokenRow], *, share: bool = True) -> int:
+    """Length of the packed sequence of the rows, without building it."""
+    inputs = [_inputs(row) for row in rows]
+    return sum(map(len, inputs)) - (sum(_sorted(inputs, share=True)[1]) if share else 0)
+
+
+def micro_batches(examples: Sequence[Example], batch_tokens: int, *, share: bool = True) -> list[list[Example]]:
+    """Split the examples of a step into forward passes of at most `batch_tokens` computed tokens.
+
+    First-fit decreasing on the computed size of each example, then back into the given order. An example stays whole, so
+    that its rows can share their prefixes, unless it is larger than the budget and divisible: then consecutive members
+    make parts, each with members counted from 0 and the weight of the whole. What cannot be split is a pass of its own.
+    """
+    parts = [part for example in examples for part in _parts(example, batch_tokens, share=share)]
+    sizes = [computed_tokens(part.rows, share=share) for part in parts]
+    batches: list[list[int]] = []
+    room: list[int] = []
+    for i in sorted(range(len(parts)), key=lambda i: -sizes[i]):  # stable: equal sizes stay in order
+        place = next((b for b, left in enumerate(room) if sizes[i] <= left), None)
+        if place is None:
+            batches.append([i])
+            room.append(batch_tokens - sizes[i])
+        else:
+            batches[place].append(i)
+            room[place] -= sizes[i]
+    return [[parts[i] for i in sorted(batch)] for batch in sorted(batches, key=min)]
+
+
+def _parts(example: Example, batch_tokens: int, *, share: bool) -> list[Example]:
+    whole = not example.divisible or example.n_members == 1
+    if whole or computed_tokens(example.rows, share=share) <= batch_tokens:
+        return [example]
+    groups: list[list[int]] = []
+    for member in range(example.n_members):
+        if groups and computed_tokens(_rows_of(example, [*groups[-1], member]), share=share) <= batch_tokens:
+            groups[-1].append(member)
+        else:
+            groups.append([member])
+    return [_part(example, members) for members in groups]
+
+
+def _part(example: Example, members: list[int]) -> Example:
+    return replace(
+        example,
+        rows=_rows_of(example, members),
+        member=tuple(m - members[0] for m in example.member if m in members),
+        value=tuple(example.value[m] for m in members),
+    )
+
+
+def _rows_of(example: Example, members: list[int]) -> tuple[TokenRow, ...]:
+    return tuple(row for row, member in zip(example.rows, example.member, strict=True) if member in members)
+
+
+def _inputs(row: TokenRow) -> NDArray[np.int64]:
+    """The tokens that the model must see: those before the last supervised one."""
+    places = row.places
+    return row.token_ids[: places[-1] if len(places) else 0].astype(np.int64)
+
+
+def _sorted(inputs: Sequence[NDArray[np.int64]], *, share: bool) -> tuple[list[int], list[int]]:
+    """An order of the rows, and how many tokens each shares with the one before it."""
+    order = list(range(len(inputs)))
+    if not share:
+        return order, [0] * len(order)
+    keys = [row.astype(">i8").tobytes() for row in inputs]  # big-endian bytes sort as the ids do
+    order.sort(key=keys.__getitem__)
+    common = [_common_prefix(inputs[a], inputs[b]) for a, b in pairwise(order)]
+    return order, [0, *common][: len(order)]
+
+
+def _common_prefix(a: NDArray[np.int64], b: NDArray[np.int64]) -> int:
+    n = min(len(a), len(b))
+    different = np.flatnonzero(a[:n] != b[:n])
+    return int(different[0]) if len(different) else n
+
+
+def _cut(path: tuple[Range, ...], length: int) -> tuple[Range, ...]:
+    """The ranges that hold the first `length` tokens of a path."""
+    kept: list[Range] = []
+    for start, end in path:
+        if length <= 0:
+            break
+        kept.append((start, min(end, start + length)))
+        length -= end - start
+    return tuple(kept)
+
+
+def _predictors(row: TokenRow, path: tuple[Range, ...]) -> NDArray[np.int64]:
+    """The packed rows that predict the supervised tokens of a row whose tokens stand on a path."""
+    return _joined([np.arange(start, end) for start, end in path])[row.places - 1]
+
+
+def _joined(parts: Sequence[NDArray[Any]]) -> NDArray[np.int64]:
+    return np.concatenate([np.zeros(0, np.int64), *parts]).astype(np.int64)

@@ -1,0 +1,79 @@
+"""The last block computes what the head reads and no more.
+
+Behind the last block only the selected rows are used. Its keys and values are needed of every row; its queries, output
+projection and feed-forward layer only of the selected ones. The result is exact; in a model of L layers it saves about
+1 / L of the work at unselected rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from quintain.trainers.engine.attention import Layout
+from quintain.trainers.engine.packing import Plan, Segment
+
+_LLAMA_SHAPE = {"input_layernorm", "self_attn", "post_attention_layernorm", "mlp"}
+"""Children of a block that adds self_attn(norm(x)) and then mlp(norm(x)) to its input."""
+
+_GAP = 16
+"""Selected rows at most this far apart are one run of queries: another call would cost more than the rows between."""
+
+
+def last_block(decoder: Any) -> Any | None:
+    """The last block of a decoder if it has the Llama shape and nothing has replaced its forward pass, else None."""
+    layers = getattr(decoder, "layers", None)
+    if not isinstance(layers, torch.nn.ModuleList) or not len(layers):
+        return None
+    block: Any = layers[-1]
+    if set(dict(block.named_children())) != _LLAMA_SHAPE or "forward" in vars(block):
+        return None
+    return block if hasattr(block.self_attn, "o_proj") else None
+
+
+def query_runs(plan: Plan) -> tuple[Segment, ...]:
+    """The segments narrowed to runs of queries that cover the selected rows; what they attend to stays the same."""
+    select = plan.select.numpy()
+    runs: list[Segment] = []
+    for segment in plan.segments:
+        rows = select[(select >= segment.start) & (select < segment.end)]
+        for run in np.split(rows, np.flatnonzero(np.diff(rows) > _GAP) + 1):
+            if len(run):
+                start, end = int(run[0]), int(run[-1]) + 1
+                before = ((segment.start, start),) if start > segment.start else ()
+                runs.append(Segment(start, end, (*segment.ancestors, *before)))
+    return tuple(runs)
+
+
+@contextmanager
+def pruned(block: Any, select: torch.Tensor, runs: tuple[Segment, ...]) -> Iterator[None]:
+    """Let a block return the selected rows only: float [1, m, h] instead of [1, n, h].
+
+    Args:
+        block: What `last_block` found.
+        select: int64 [m] on the model's device; see `Plan`.
+        runs: The `query_runs` of the plan.
+    """
+
+    def select_rows(module: Any, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+        return (inputs[0].index_select(1, select), *inputs[1:])
+
+    def forward(hidden_states: torch.Tensor, **kwargs: Any) -> torch.Tensor:
+        layout: Layout = kwargs["packed"]
+        kwargs["packed"] = replace(layout, segments=runs)
+        attended = block.self_attn(hidden_states=block.input_layernorm(hidden_states), **kwargs)[0]
+        hidden = hidden_states.index_select(1, select) + attended
+        return hidden + block.mlp(block.post_attention_layernorm(hidden))
+
+    hook = block.self_attn.o_proj.register_forward_pre_hook(select_rows)
+    block.forward = forward
+    try:
+        yield
+    finally:
+        del block.forward
+        hook.remove()

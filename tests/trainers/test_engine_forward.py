@@ -1,0 +1,436 @@
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+from peft import LoraConfig, get_peft_model
+from torch import nn
+from transformers import (
+    Gemma2Config,
+    Gemma2ForCausalLM,
+    GPT2Config,
+    GPT2LMHeadModel,
+    GraniteConfig,
+    GraniteForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
+
+from quintain.trainers.engine import attention, forward
+from quintain.trainers.engine import head as output
+from quintain.trainers.engine.forward import Engine
+from quintain.trainers.engine.packing import Segment
+from quintain.trainers.streams import TokenRow, token_row
+
+# peft asks for an attribute that transformers has renamed.
+pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
+
+VOCABULARY = 61
+EOS = 1
+
+FAMILIES: dict[str, tuple[type[Any], type[Any], dict[str, Any]]] = {
+    "qwen2": (Qwen2Config, Qwen2ForCausalLM, {}),
+    "qwen3 tied": (Qwen3Config, Qwen3ForCausalLM, {"head_dim": 16, "tie_word_embeddings": True}),
+    "llama": (LlamaConfig, LlamaForCausalLM, {"num_key_value_heads": 4}),
+    "llama tied": (LlamaConfig, LlamaForCausalLM, {"num_key_value_heads": 1, "tie_word_embeddings": True}),
+    "mistral": (MistralConfig, MistralForCausalLM, {"sliding_window": None}),
+    "granite": (GraniteConfig, GraniteForCausalLM, {"residual_multiplier": 0.5, "attention_multiplier": 0.3}),
+}
+
+
+def build(family: str, **changes: Any) -> Any:
+    config, model, settings = FAMILIES[family]
+    return make(config, model, **{**settings, **changes})
+
+
+def make(config: type[Any], model: type[Any], **settings: Any) -> Any:
+    """A model of three layers whose weights are large enough that its predictions depend on all that it sees."""
+    sizes = {
+        "vocab_size": VOCABULARY,
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 128,
+        "initializer_range": 0.15,
+        "pad_token_id": EOS,
+        "eos_token_id": EOS,
+        "bos_token_id": None,
+    }
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return model(config(**{**sizes, **settings}))
+
+
+def row(ids: Sequence[int], supervised: Callable[[int], bool] = lambda t: (t // 5) % 2 == 1) -> TokenRow:
+    return token_row(ids, [t > 0 and supervised(t) for t in range(len(ids))])
+
+
+def mixed_rows() -> list[TokenRow]:
+    """Branches at several depths, a prefix, equal rows, a row of its own, and the end token, which pads, inside of rows."""
+    draw = random.Random(0)
+
+    def some(n: int) -> list[int]:
+        return [EOS if draw.random() < 0.1 else draw.randrange(VOCABULARY) for _ in range(n)]
+
+    prompt, deeper = some(12), some(25)
+    return [
+        row([*prompt, *deeper, *some(20)]),
+        row([*prompt, *some(9)], lambda t: t >= 12),
+        row([*prompt, *deeper, *some(6)]),
+        row(some(33), lambda t: t == 32),
+        row([*prompt, *deeper]),
+        row([*prompt, *deeper]),
+        row([EOS, *prompt, EOS, EOS], lambda t: True),
+    ]
+
+
+def own_logprobs(model: Any, rows: Sequence[TokenRow]) -> torch.Tensor:
+    """The model's own forward pass, a row at a time with all logits."""
+    scored = []
+    for r in rows:
+        ids = torch.from_numpy(r.token_ids).long()
+        logs = model(input_ids=ids.unsqueeze(0), use_cache=False).logits[0].log_softmax(-1)
+        scored.append(logs[r.places - 1, ids[r.places]])
+    return torch.cat(scored)
+
+
+def weights(rows: Sequence[TokenRow]) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(1)
+    return torch.randn(sum(r.n_supervised for r in rows), generator=generator)
+
+
+def gradients(model: Any, loss: Callable[[], torch.Tensor]) -> dict[str, torch.Tensor]:
+    model.zero_grad()
+    loss().backward()
+    return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+
+
+def distance(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> float:
+    """Largest relative difference of two sets of gradients."""
+    assert a.keys() == b.keys()
+    return max(float((a[name] - b[name]).norm() / a[name].norm().clamp_min(1e-6)) for name in a)
+
+
+def assert_same(model: Any, engine: Engine, rows: Sequence[TokenRow], bound: float = 1e-5) -> None:
+    """Log-probs and gradients, both ways of forming them, equal the model's own."""
+    w = weights(rows)
+    expected = own_logprobs(model, rows)
+    assert torch.allclose(engine.logprobs(rows).logprobs, expected, rtol=bound, atol=bound)
+    loss, logprobs = engine.nll(rows, w)
+    assert torch.allclose(logprobs, expected, rtol=bound, atol=bound)
+    assert not logprobs.requires_grad
+    assert float(loss.detach()) == pytest.approx(-float((w * expected).sum().detach()), rel=1e-4, abs=1e-4)
+    own = gradients(model, lambda: -(w * own_logprobs(model, rows)).sum())
+    assert distance(own, gradients(model, lambda: engine.nll(rows, w)[0])) < bound
+    assert distance(own, gradients(model, lambda: -(w * engine.logprobs(rows).logprobs).sum())) < bound
+
+
+@pytest.mark.parametrize("checkpointed", [False, True])
+@pytest.mark.parametrize("share", [True, False])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_packed_rows_give_the_models_own_logprobs_and_gradients(family: str, share: bool, checkpointed: bool) -> None:
+    model = build(family)
+    engine = Engine.of(model, share_prefixes=share, gradient_checkpointing=checkpointed)
+    # Granite's logits are scaled, its residuals too; the check finds the second.
+    assert (engine.path, engine.pruned) == ("packed", not checkpointed and family != "granite")
+    assert engine.shares is share
+    assert model.training
+    assert_same(model, engine, mixed_rows())
+
+
+def test_adapters_train_through_the_engine_and_the_frozen_head_gets_no_gradient() -> None:
+    model = get_peft_model(
+        build("qwen2"), LoraConfig(r=4, lora_alpha=8, target_modules="all-linear", init_lora_weights=False)
+    )
+    engine = Engine.of(model)
+    assert (engine.path, engine.pruned) == ("packed", True)
+    assert_same(model, engine, mixed_rows())
+    with model.disable_adapter():
+        assert torch.allclose(engine.logprobs(mixed_rows()).logprobs, own_logprobs(model, mixed_rows()), atol=1e-5)
+
+
+def test_an_adapter_on_the_head_goes_through_the_module() -> None:
+    settings = LoraConfig(r=4, target_modules=["q_proj", "lm_head"], init_lora_weights=False)
+    model = get_peft_model(build("llama"), settings)
+    engine = Engine.of(model, gradient_checkpointing=True)
+    assert engine.path == "packed"
+    assert_same(model, engine, mixed_rows())
+
+
+def test_the_result_does_not_depend_on_the_order_of_rows_or_on_what_they_are_packed_with() -> None:
+    model, rows = build("qwen3 tied"), mixed_rows()
+    engine = Engine.of(model)
+    together = engine.logprobs(rows).logprobs.split([r.n_supervised for r in rows])
+    for order in ([6, 5, 4, 3, 2, 1, 0], [3], [2, 0], [4, 1, 5]):
+        again = engine.logprobs([rows[i] for i in order]).logprobs.split([rows[i].n_supervised for i in order])
+        for i, logprobs in zip(order, again, strict=True):
+            assert torch.allclose(logprobs, together[i], atol=1e-5)
+
+
+def test_rows_that_differ_in_their_first_token_do_not_see_each_other() -> None:
+    model, ids = build("llama"), list(range(3, 40))
+    rows = [row([1, *ids]), row([2, *ids])]
+    first, second = Engine.of(model).logprobs(rows).logprobs.chunk(2)
+    assert float((first - second).detach().abs().max()) > 1e-2
+    assert torch.allclose(torch.cat([first, second]), own_logprobs(model, rows), atol=1e-5)
+
+
+def test_targets_at_a_branch_point_share_one_row_of_logits(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = build("qwen2")
+    engine = Engine.of(model)
+    rows = [row([5, 6, 7, answer], lambda t: t == 3) for answer in range(10)]
+    seen: list[int] = []
+    exponentials = output._exponentials
+
+    def counted(hidden: torch.Tensor, *args: Any) -> tuple[torch.Tensor, ...]:
+        seen.append(len(hidden))
+        return exponentials(hidden, *args)
+
+    monkeypatch.setattr(output, "_exponentials", counted)
+    engine.nll(rows, torch.ones(10))
+    assert seen == [1]
+    assert engine.cost(rows).computed_tokens == 3
+    assert_same(model, engine, rows)
+
+
+def test_every_tile_of_logits_stays_small_however_many_tokens_are_supervised(monkeypatch: pytest.MonkeyPatch) -> None:
+    """1000 hidden states, 50 a tile: twenty tiles, and the same result as from one."""
+    hidden = torch.randn(1000, 8, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    source = torch.randint(0, 1000, (1500,), generator=torch.Generator().manual_seed(1))
+    target, head = source % 30, nn.Linear(8, 30, bias=False)
+    w = torch.linspace(-1, 1, 1500)
+    whole = gradients(head, lambda: output.nll(head, hidden, source, target, w)[0])
+    expected = head(hidden).log_softmax(-1)[source, target]
+    monkeypatch.setattr(output, "_TILE_ROWS", 50)
+    monkeypatch.setattr(output, "_TILE_LOGITS", {"cpu": 50 * 30})
+    tiles = list(output._tiles(source, target, 1000, 30))
+    assert [(t.start, t.end) for t in tiles] == [(i, i + 50) for i in range(0, 1000, 50)]
+    assert torch.allclose(output.logprobs(head, hidden, source, target).logprobs, expected, atol=1e-5)
+    assert distance(whole, gradients(head, lambda: output.nll(head, hidden, source, target, w)[0])) < 1e-5
+    assert (
+        distance(whole, gradients(head, lambda: -(w * output.logprobs(head, hidden, source, target)[0]).sum())) < 1e-5
+    )
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_entropy_is_that_of_the_predicting_distribution(bias: bool) -> None:
+    """Logits 0 and 0 over two tokens: log 2; logits 0 and log 3: p = 1/4, 3/4, so 2 log 2 - 3/4 log 3 = 0.5623."""
+    head = nn.Linear(1, 2, bias=bias)
+    nn.init.zeros_(head.bias) if bias else None
+    with torch.no_grad():
+        head.weight.copy_(torch.tensor([[0.0], [1.0]]))
+    hidden = torch.tensor([[0.0], [1.0986123]])
+    scores = output.logprobs(head, hidden, torch.tensor([1, 0, 1]), torch.tensor([0, 1, 1]), entropy=True)
+    assert scores.entropy is not None
+    assert not scores.entropy.requires_grad
+    assert scores.entropy.tolist() == pytest.approx([0.5623, 0.6931, 0.5623], abs=1e-4)
+    assert scores.logprobs.tolist() == pytest.approx([-1.3863, -0.6931, -0.2877], abs=1e-4)
+
+
+def test_gradients_keep_their_digits_in_float16_where_a_steps_weights_are_tiny() -> None:
+    """Weights of 1e-7, as of a token among millions, would vanish in float16 (least 6e-8); here they are scaled."""
+    generator = torch.Generator().manual_seed(0)
+    head = nn.Linear(16, 20, bias=False)
+    hidden = torch.randn(6, 16, generator=generator)
+    source, target, w = torch.arange(6), torch.arange(6), torch.full((6,), 1e-7)
+    exact = gradients(head, lambda: output.nll(head, hidden, source, target, w)[0])["weight"]
+    half = nn.Linear(16, 20, bias=False)
+    half.load_state_dict(head.state_dict())
+    with torch.autocast("cpu", torch.float16):
+        loss = output.nll(half, hidden, source, target, w)[0]
+    (loss * 2.0**16).backward()
+    assert half.weight.grad is not None
+    assert float((half.weight.grad / 2**16 - exact).norm() / exact.norm()) < 5e-3
+
+
+def test_bfloat16_autocast_is_close_and_keeps_the_weights_gradients_in_float32() -> None:
+    model, rows = build("qwen3 tied"), mixed_rows()
+    w = weights(rows)
+    exact, half = Engine.of(model), Engine.of(model, autocast=torch.bfloat16)
+    assert (half.path, half.pruned) == ("packed", True)
+    scored = half.logprobs(rows, entropy=True)
+    assert scored.logprobs.dtype == torch.float32
+    difference = (scored.logprobs - exact.logprobs(rows).logprobs).detach().abs()
+    assert 1e-5 < float(difference.mean()) < 0.05
+    full = gradients(model, lambda: exact.nll(rows, w)[0])
+    for loss in (lambda: half.nll(rows, w)[0], lambda: -(w * half.logprobs(rows).logprobs).sum()):
+        halved = gradients(model, loss)
+        assert {g.dtype for g in halved.values()} == {torch.float32}
+        assert distance(full, halved) < 0.1
+
+
+def test_without_gradients_no_gradient_is_formed() -> None:
+    model, rows = build("llama"), mixed_rows()
+    engine = Engine.of(model)
+    with torch.no_grad():
+        loss, logprobs = engine.nll(rows, weights(rows))
+        scored = engine.logprobs(rows)
+    assert not loss.requires_grad
+    assert not scored.logprobs.requires_grad
+    assert torch.equal(logprobs, scored.logprobs)
+
+
+@pytest.mark.parametrize("path", ["packed", "padded"])
+def test_rows_without_supervised_tokens_give_a_loss_of_zero_that_has_a_gradient(path: Any) -> None:
+    model = build("qwen2")
+    engine = Engine(model, path, pruned=path == "packed", shares=path == "packed")
+    rows = [row([1, 2, 3], lambda t: False)]
+    loss, logprobs = engine.nll(rows, torch.zeros(0))
+    loss.backward()
+    assert float(loss.detach()) == 0
+    assert len(logprobs) == len(engine.logprobs(rows, entropy=True).logprobs) == 0
+
+
+def test_the_generic_attention_path_equals_that_of_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forward, "kernel_for", lambda device: "sdpa")
+    model = build("qwen2")
+    engine = Engine.of(model)
+    assert (engine.path, engine.pruned) == ("packed", True)
+    assert_same(model, engine, mixed_rows())
+
+
+def test_attention_dropout_takes_the_generic_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At a dropout of 0.5 two passes in training mode differ; in evaluation mode there is none."""
+    model, rows = build("qwen2", attention_dropout=0.5), mixed_rows()
+    engine = Engine.of(model)
+    first, second = (engine.logprobs(rows).logprobs.detach() for _ in range(2))
+    assert float((first - second).abs().max()) > 1e-3
+    model.eval()
+    assert torch.allclose(engine.logprobs(rows).logprobs, own_logprobs(model, rows), atol=1e-5)
+
+
+def test_the_gradient_of_packed_attention_is_that_of_finite_differences() -> None:
+    """Float64, two key heads for four query heads: a trunk, a branch behind a part of it, and a branch of the branch."""
+    segments = (Segment(0, 4), Segment(4, 6, ((0, 2),)), Segment(6, 9, ((0, 2), (4, 5))))
+    generator = torch.Generator().manual_seed(0)
+    query, key, value = (
+        torch.randn(1, heads, 9, 4, dtype=torch.float64, generator=generator, requires_grad=True) for heads in (4, 2, 2)
+    )
+
+    def attend(kernel: attention.Kernel, kept: tuple[Segment, ...]) -> Callable[..., torch.Tensor]:
+        layout = attention.Layout(kept, kernel)
+        return lambda q, k, v: attention.packed_attention(None, q, k, v, None, packed=layout, scaling=0.7)[0]
+
+    for kept in (segments, segments[1:2]):
+        fused, generic = attend("flash_cpu", kept), attend("sdpa", kept)
+        assert torch.autograd.gradcheck(fused, (query, key, value))
+        assert torch.allclose(fused(query, key, value), generic(query, key, value), rtol=0, atol=1e-12)
+
+
+class Deaf(LlamaForCausalLM):
+    """A model whose decoder drops the keyword arguments that it does not know."""
+
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        inner = self.model.forward
+
+        def forward(input_ids: Any = None, attention_mask: Any = None, position_ids: Any = None, **_: Any) -> Any:
+            return inner(input_ids=input_ids, attention_mask=attention_mask, position_ids=position_ids, use_cache=False)
+
+        self.model.forward = forward  # type: ignore[method-assign]
+
+
+class Doubled(LlamaForCausalLM):
+    """A model whose logits are not what its head gives."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]
+        made = super().forward(*args, **kwargs)
+        made.logits = made.logits * 2
+        return made
+
+
+@pytest.mark.parametrize(
+    ("config", "model", "settings", "whole", "reason"),
+    [
+        (Gemma2Config, Gemma2ForCausalLM, {"head_dim": 8, "initializer_range": 0.02}, True, "its logits are not head("),
+        (MistralConfig, MistralForCausalLM, {"sliding_window": 100}, False, "sliding windows"),
+        (LlamaConfig, Deaf, {}, False, "does not hand keyword arguments down"),
+        (LlamaConfig, Doubled, {}, True, "its logits are not head("),
+    ],
+)
+def test_a_model_outside_of_the_fast_path_is_padded_and_says_why(
+    config: type[Any], model: type[Any], settings: dict[str, Any], whole: bool, reason: str
+) -> None:
+    built = make(config, model, **settings)
+    engine = Engine.of(built)
+    assert (engine.path, engine.pruned, engine.shares, engine.whole_logits) == ("padded", False, False, whole)
+    assert engine.reason is not None
+    assert reason in engine.reason
+    assert_same(built, engine, mixed_rows())
+
+
+def test_a_decoder_of_another_shape_is_packed_without_pruning() -> None:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model: Any = GPT2LMHeadModel(GPT2Config(vocab_size=VOCABULARY, n_embd=32, n_layer=2, n_head=4, n_positions=128))
+    engine = Engine.of(model.eval())
+    assert (engine.path, engine.pruned) == ("packed", False)
+    assert engine.reason == "its last block is not of the Llama shape"
+    assert_same(model, engine, mixed_rows())
+
+
+def test_the_check_leaves_mode_random_stream_and_gradients_alone() -> None:
+    model = build("qwen2")
+    model.train()
+    model.model.layers[1].eval()
+    torch.manual_seed(7)
+    before = torch.get_rng_state()
+    Engine.of(model)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert [layer.training for layer in model.model.layers] == [True, False, True]
+    assert all(p.grad is None for p in model.parameters())
+
+
+def test_the_model_decodes_as_before_between_two_passes_of_the_engine() -> None:
+    model, rows = build("qwen3 tied"), mixed_rows()
+    ids = torch.tensor([[5, 6, 7, 8]])
+
+    def decoded() -> list[int]:
+        return model.generate(ids, max_new_tokens=8, do_sample=False).tolist()[0]
+
+    expected, implementation = decoded(), model.config._attn_implementation
+    engine = Engine.of(model)
+    loss = engine.nll(rows, weights(rows))[0]
+    assert decoded() == expected
+    loss.backward()
+    assert model.config._attn_implementation == implementation != attention.NAME
+    assert "forward" not in vars(model.model.layers[-1])
+    assert not model.model.layers[-1].self_attn.o_proj._forward_pre_hooks
+
+
+def test_a_failing_pass_leaves_the_model_as_it_was() -> None:
+    model = build("llama")
+    engine = Engine.of(model)
+    with pytest.raises(IndexError):
+        engine.logprobs([row([1, 2, VOCABULARY + 5, 3, 4, 5, 6])])
+    assert model.config._attn_implementation != attention.NAME
+    assert "forward" not in vars(model.model.layers[-1])
+
+
+def test_cost_counts_useful_operations_and_what_is_really_computed() -> None:
+    """Llama: 32 hidden, 4 query and 4 key heads of width 8, feed-forward 48, 3 layers, 61 tokens.
+
+    A layer's weights: 4 * 32 * 32 + 3 * 32 * 48 = 8704. Two rows of 10 tokens, 2 supervised each, 8 tokens in common:
+    6 * 3 * 8704 * 20 + 6 * 32 * 61 * 4 + 6 * 3 * 32 * (10^2 + 10^2) = 3133440 + 46848 + 115200.
+    Computed: 9 tokens (no row's last), 8 shared: 10. With the base frozen the first two terms shrink by a third.
+    """
+    model = build("llama")
+    engine = Engine.of(model)
+    common = list(range(2, 10))
+    rows = [row([*common, a, b], lambda t: t >= 8) for a, b in ((20, 21), (30, 31))]
+    assert engine.cost(rows) == (20, 10, 4, 3133440.0 + 46848 + 115200)
+    model.requires_grad_(False)
+    assert engine.cost(rows).flops == (3133440.0 + 46848) * 2 / 3 + 115200
+    padded = Engine(model, "padded", pruned=False, shares=False)
+    assert padded.cost([row(common), row(common[:7]), row(common[:3])]).computed_tokens == 8 + 8 + 3

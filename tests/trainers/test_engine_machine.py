@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import platform
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from quintain.trainers.engine import machine
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def _precision() -> Iterator[None]:
+    before = torch.get_float32_matmul_precision()
+    yield
+    torch.set_float32_matmul_precision(before)
+
+
+def test_the_fast_product_is_on_only_where_it_is_exact() -> None:
+    """Checked with a product of another shape than the probe's; float32 rounding stays below 1e-6, bfloat16 does not."""
+    torch.set_float32_matmul_precision("highest")
+    on = machine.enable_fast_matmul(CPU)
+    assert torch.get_float32_matmul_precision() == ("medium" if on else "highest")
+    a, b = torch.randn(300, 200), torch.randn(200, 100)
+    exact = a.double() @ b.double()
+    assert float(((a @ b).double() - exact).norm() / exact.norm()) < 1e-6
+
+
+def test_a_back_end_that_rounds_stays_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No product has an error of zero, so under that bound every back end counts as rounding."""
+    torch.set_float32_matmul_precision("high")
+    monkeypatch.setattr(machine, "_EXACT", 0.0)
+    assert not machine.enable_fast_matmul(CPU)
+    assert torch.get_float32_matmul_precision() == "high"
+
+
+def test_the_measured_rate_is_that_of_a_product_timed_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """2 * 2048 * 512 * 1408 operations in 10 ms are 295.3 GFLOP/s; the first, cold round does not count."""
+    seconds = iter([9.0, 0.02, 0.01, 0.001, 0.01, 5.0])
+    monkeypatch.setattr(machine, "_seconds", lambda a, b: next(seconds))
+    assert machine.matmul_flops(CPU) == pytest.approx(2 * 2048 * 512 * 1408 / 0.01)
+
+
+def test_prepare_measures_the_machine_and_finds_nothing_to_warn_of() -> None:
+    found = machine.prepare("cpu")
+    assert found.matmul_flops is not None
+    assert 1e8 < found.matmul_flops < 1e14
+    assert found.fast_matmul == (torch.get_float32_matmul_precision() == "medium")
+    assert found.notes == ()
+
+
+def test_a_rate_that_cannot_be_measured_is_unknown_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(a: torch.Tensor, b: torch.Tensor) -> float:
+        raise RuntimeError("not implemented for this type")
+
+    monkeypatch.setattr(machine, "_seconds", fails)
+    found = machine.prepare("cpu")
+    assert found.matmul_flops is None
+    assert "could not be measured" in found.notes[0]
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_peak_memory_rises_with_what_was_allocated_and_does_not_fall() -> None:
+    before = machine.peak_memory_mb("cpu")
+    block = torch.ones(int(before) + 64, 2**18)  # 1 MiB a row: more than all that the process ever held
+    after = machine.peak_memory_mb(CPU)
+    assert after >= before + 32
+    del block
+    assert machine.peak_memory_mb("cpu") >= after
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="mallopt is glibc's")
+def test_the_tuned_allocator_keeps_freed_memory_in_the_process() -> None:
+    """In a process of its own: 64 MiB are freed and taken again; untuned, each of their 16384 pages is a fault again."""
+    program = (
+        "import resource, torch\n"
+        "from quintain.trainers.engine.machine import tune_allocator\n"
+        "def faults(n):\n"
+        "    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt\n"
+        "    torch.empty(n).fill_(1.0)\n"
+        "    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before\n"
+        "plain = [faults(2**24) for _ in range(2)]\n"
+        "assert tune_allocator() and tune_allocator()\n"
+        "faults(2**25)\n"
+        "print(plain[1], faults(2**24))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    plain, tuned = map(int, done.stdout.split())
+    assert plain >= 16384
+    assert tuned < 100
