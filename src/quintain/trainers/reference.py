@@ -1,0 +1,299 @@
+"""Log-probs of the reference model, one for each supervised token, computed once and kept on disk.
+
+The reference is the model as it is before the first step, or its base with the adapters off. Values are kept per token:
+a loss subtracts them per token and sums in float64, because the float32 sums over two runs are larger than their
+difference by orders of magnitude.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from quintain.errors import TrainingFailed
+from quintain.records.job import TrainSpec
+from quintain.records.seams import Reporter
+from quintain.records.training import GRPOConfig
+from quintain.trainers.checkpoints import trainable
+from quintain.trainers.engine.forward import Engine
+from quintain.trainers.engine.packing import micro_batches
+from quintain.trainers.models import LoadedModel, eval_mode, is_adapter
+from quintain.trainers.streams import Example, TokenRow
+
+Warn = Callable[[str, str], None]
+"""Takes a code and a sentence, as `Reporter.warn` does."""
+
+_FORMAT = "1"
+_TENSOR = "logprobs"
+_TOGETHER = 512
+"""Examples among which micro-batches are made up; more would only make finding a place slow."""
+_VOLATILE = {
+    "_name_or_path",
+    "_attn_implementation",
+    "base_model_name_or_path",
+    "inference_mode",
+    "transformers_version",
+    "use_cache",
+}
+"""Entries of the configurations of models and adapters that say nothing about what they compute."""
+
+
+def with_reference(
+    examples: Sequence[Example],
+    engine: Engine,
+    *,
+    cache: Path | None,
+    identity: str,
+    batch_tokens: int,
+    warn: Warn = lambda code, message: None,
+) -> list[Example]:
+    """The examples with `ref_logprob` set in every row, under the engine's model as it is now.
+
+    The model, its mode and the random states are left as they were. Values that were kept come back bit-equal.
+
+    Args:
+        examples: What to score; the rows of an example are computed together, so that they share prefixes.
+        engine: Computes log-probs; wrap the call in `adapters_off` for a base without its adapters.
+        cache: Folder of the files `reference-<sha256>.safetensors`; null: nothing is kept. Processes may share it.
+        identity: Which model it is and how it computes: `model_identity`, and the precision where that can vary.
+        batch_tokens: Token budget of a forward pass.
+        warn: Hears of a damaged or unwritable file; neither stops the run.
+
+    Raises:
+        TrainingFailed: a log-prob is not finite (`reference_not_finite`).
+    """
+    rows = [row for example in examples for row in example.rows]
+    if not rows:
+        return list(examples)
+    key = _key(identity, rows)
+    path = cache / f"reference-{key}.safetensors" if cache else None
+    logprobs = _read(path, key, sum(row.n_supervised for row in rows), warn) if path else None
+    if logprobs is None:
+        logprobs = _computed(examples, rows, engine, batch_tokens)
+        if path:
+            _write(path, key, logprobs, warn)
+    pieces = iter(np.split(logprobs, np.cumsum([row.n_supervised for row in rows])[:-1]))
+    return [
+        replace(e, rows=tuple(row.with_supervised("ref_logprob", next(pieces)) for row in e.rows)) for e in examples
+    ]
+
+
+class References:
+    """Adds the log-probs of the model that a run begins with; make it before the first step.
+
+    Offline, `added` is called before the first step too; online, at any time.
+    """
+
+    def __init__(self, engine: Engine, spec: TrainSpec, folder: Path, reporter: Reporter) -> None:
+        self._engine = engine
+        self._spec = spec
+        self._folder = folder
+        self._reporter = reporter
+        self._identity: str | None = None
+        self._start: dict[str, torch.Tensor] = {}
+        """Trainable parameters before the first step, where they are needed after it."""
+
+    @staticmethod
+    def of(spec: TrainSpec, loaded: LoadedModel, engine: Engine, directory: Path, reporter: Reporter) -> References:
+        """Note what the model is before the first step.
+
+        Only where log-probs are wanted during the run, as online, and new adapters cannot just be switched off, this
+        costs memory: a copy of the trainable parameters.
+        """
+        cache = Path(spec.cache_dir) if spec.cache_dir else directory
+        references = References(engine, spec, cache / "reference", reporter)
+        if _wanted_later(spec) and not references._new_adapters:
+            references._start = {name: p.detach().clone() for name, p in trainable(loaded.model).items()}
+        return references
+
+    def added(self, examples: Sequence[Example], *, keep: bool = True) -> list[Example]:
+        """The examples with `ref_logprob` in every row.
+
+        Args:
+            examples: What to score.
+            keep: Keep the values on disk for later attempts and jobs, and use what they kept.
+
+        Raises:
+            TrainingFailed: a log-prob is not finite (`reference_not_finite`).
+        """
+        if keep and examples:
+            self._reporter.phase("reference")
+        with self._as_at_start():
+            if keep and self._identity is None:
+                model = self._engine.model
+                self._identity = f"{model_identity(model)} {self._engine.autocast} {model.device.type}"
+            return with_reference(
+                examples,
+                self._engine,
+                cache=self._folder if keep else None,
+                identity=self._identity or "",
+                batch_tokens=self._spec.config.batch_tokens,
+                warn=self._reporter.warn,
+            )
+
+    @property
+    def _new_adapters(self) -> bool:
+        """Does the run begin with adapters that change nothing yet?"""
+        return self._spec.config.lora is not None and self._spec.agent.model.adapter is None
+
+    def _as_at_start(self) -> AbstractContextManager[None]:
+        if self._new_adapters:
+            return adapters_off(self._engine.model)
+        return _values(self._engine.model, self._start) if self._start else nullcontext()
+
+
+def _wanted_later(spec: TrainSpec) -> bool:
+    config = spec.config
+    pulled = isinstance(config, GRPOConfig) and config.kl_coefficient > 0
+    return spec.environment is not None and (pulled or config.kl_stop is not None)
+
+
+@contextmanager
+def _values(model: Any, values: dict[str, torch.Tensor]) -> Iterator[None]:
+    """The model with other values of its trainable parameters."""
+    parameters = trainable(model)
+    own = {name: p.data for name, p in parameters.items()}
+    try:
+        for name, parameter in parameters.items():
+            parameter.data = values[name]
+        yield
+    finally:
+        for name, parameter in parameters.items():
+            parameter.data = own[name]
+
+
+def model_identity(model: Any) -> str:
+    """SHA-256 over what a model computes: configuration, and name, shape, type and value of every parameter.
+
+    An adapter is part of it with its settings, unless it is off: then the identity is that of the base below it.
+    """
+    base = model.get_base_model() if is_adapter(model) else model
+    configs = {"model": base.config}
+    left_out = ""
+    if is_adapter(model):
+        if _adapters_are_off(model):
+            left_out = model.base_model.prefix
+        else:
+            configs |= model.peft_config
+    settings = {name: _settings(config) for name, config in configs.items()}
+    digest = hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode())
+    for name, parameter in model.named_parameters():
+        if left_out and left_out in name:
+            continue
+        digest.update(f"\0{name}\0{tuple(parameter.shape)}\0{parameter.dtype}\0".encode())
+        digest.update(parameter.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+    return digest.hexdigest()
+
+
+@contextmanager
+def adapters_off(model: Any) -> Iterator[None]:
+    """The base model without its adapters; which parameters are trained stays as it was."""
+    # peft marks the active adapter as trained when it goes back on, whatever it was before
+    trained = {name: p.requires_grad for name, p in model.named_parameters()}
+    try:
+        with model.disable_adapter():
+            yield
+    finally:
+        for name, parameter in model.named_parameters():
+            parameter.requires_grad_(trained[name])
+
+
+def _settings(config: Any) -> dict[str, Any]:
+    entries = ((key, value) for key, value in config.to_dict().items() if key not in _VOLATILE)
+    return {key: sorted(value) if isinstance(value, set) else value for key, value in entries}
+
+
+def _adapters_are_off(model: Any) -> bool:
+    return any(getattr(module, "disable_adapters", False) is True for module in model.modules())
+
+
+@torch.no_grad()
+def _computed(
+    examples: Sequence[Example], rows: Sequence[TokenRow], engine: Engine, batch_tokens: int
+) -> NDArray[np.float32]:
+    """Log-probs of all supervised tokens, rows in the order given; float32 [N]."""
+    # A split example comes back as several, its rows are the same objects: so each row is found again by itself.
+    scored: dict[TokenRow, NDArray[np.float32]] = {}
+    with eval_mode(engine.model):
+        for start in range(0, len(examples), _TOGETHER):
+            for batch in micro_batches(examples[start : start + _TOGETHER], batch_tokens, share=engine.shares):
+                together = [row for example in batch for row in example.rows]
+                logprobs = engine.logprobs(together).logprobs.float().cpu().numpy()
+                ends = np.cumsum([row.n_supervised for row in together])
+                scored |= zip(together, np.split(logprobs, ends[:-1]), strict=True)
+    whole = np.concatenate([np.empty(0, np.float32), *(scored[row] for row in rows)])
+    if bad := int((~np.isfinite(whole)).sum()):
+        raise TrainingFailed(
+            f"the reference model gives {bad} of {len(whole)} supervised tokens a log-prob that is not finite; the "
+            "model is damaged or its precision too narrow: use precision 'bf16' or 'fp32', or another start model",
+            code="reference_not_finite",
+        )
+    return whole
+
+
+def _key(identity: str, rows: Sequence[TokenRow]) -> str:
+    """SHA-256 over the model's identity, and the tokens and masks of the rows."""
+    digest = hashlib.sha256(f"{_FORMAT}\0{identity}\0{len(rows)}\0".encode())
+    for row in rows:
+        digest.update(len(row).to_bytes(8, "little"))
+        digest.update(row.token_ids.astype("<i4").tobytes())
+        digest.update(row.supervised.tobytes())
+    return digest.hexdigest()
+
+
+def _read(path: Path, key: str, count: int, warn: Warn) -> NDArray[np.float32] | None:
+    """What was kept, float32 [count]; None where there is nothing, or nothing whole."""
+    try:
+        with safe_open(path, framework="np") as file:
+            vouched = file.metadata() or {}
+            logprobs: NDArray[np.float32] = file.get_tensor(_TENSOR)
+    except FileNotFoundError:
+        return None
+    except (SafetensorError, OSError, ValueError) as error:
+        fault = str(error)
+    else:
+        if vouched.get("key") != key:
+            fault = "it was made of other data or by another model"
+        elif logprobs.shape != (count,) or logprobs.dtype != np.float32:
+            fault = f"it holds {logprobs.dtype} of shape {logprobs.shape}, not float32 of shape ({count},)"
+        elif vouched.get("sha256") != hashlib.sha256(logprobs.tobytes()).hexdigest():
+            fault = "its values are not the ones that were written (SHA-256 differs)"
+        elif not np.isfinite(logprobs).all():
+            fault = "it holds values that are not finite"
+        else:
+            return logprobs
+    warn("reference_damaged", f"{path.name} cannot be used and is computed again: {fault}")
+    return None
+
+
+def _write(path: Path, key: str, logprobs: NDArray[np.float32], warn: Warn) -> None:
+    """Keep the values; the file appears whole, and whoever comes last replaces its equal."""
+    metadata = {"key": key, "sha256": hashlib.sha256(logprobs.tobytes()).hexdigest()}
+    aside = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, aside = tempfile.mkstemp(prefix=f".{path.stem}.", suffix=".partial", dir=path.parent)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(save({_TENSOR: logprobs}, metadata))
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(aside, path)
+    except OSError as error:
+        if aside:
+            Path(aside).unlink(missing_ok=True)
+        warn(
+            "reference_not_kept", f"the reference log-probs could not be kept and are computed anew next time: {error}"
+        )

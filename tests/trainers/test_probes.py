@@ -1,0 +1,187 @@
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from peft import LoraConfig as PeftLora
+from peft import get_peft_model
+
+from quintain.records.agent import Sampling
+from quintain.records.dataset import DatasetRow, GroupRow, PairRow, TextRow
+from quintain.trainers.models import LoadedModel
+from quintain.trainers.probes import Probes, append_samples, diversity
+from quintain.trainers.rendering import Renderer
+from tiny_models import tiny_model, tiny_tokenizer
+from trainers.episodes import episode
+
+pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")
+
+TOKENIZER = tiny_tokenizer()
+RENDERER = Renderer.of(TOKENIZER)
+ROWS = [DatasetRow(trajectory=episode(question=f"price of item {i}?")) for i in range(20)]
+SHORT = Sampling(max_new_tokens=12)
+WARM = Sampling(temperature=1.0, max_new_tokens=12)
+
+
+def loaded(model: Any = None) -> LoadedModel:
+    return LoadedModel(model or spread(tiny_model(TOKENIZER)), TOKENIZER, 1024)
+
+
+def spread(model: Any) -> Any:
+    """Larger weights, so that the most likely token is not the same everywhere."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(3.0)
+    return model
+
+
+def with_dropout() -> Any:
+    """A model whose training draws random numbers: adapters behind dropout, no longer zero."""
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        model = get_peft_model(
+            tiny_model(TOKENIZER), PeftLora(r=4, lora_dropout=0.3, target_modules="all-linear", task_type="CAUSAL_LM")
+        )
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                if "lora_B" in name:
+                    parameter.normal_(std=0.5)
+    return model.train()
+
+
+def test_the_same_rows_and_seed_give_the_same_openings_and_another_seed_gives_others() -> None:
+    first = Probes.of(ROWS, RENDERER, 1024, seed=3)
+    assert len(first.turns) == 4
+    assert first == Probes.of(ROWS, RENDERER, 1024, seed=3)
+    assert {t.messages for t in first.turns} != {t.messages for t in Probes.of(ROWS, RENDERER, 1024, seed=4).turns}
+
+
+def test_an_opening_is_what_is_said_before_the_agents_first_turn() -> None:
+    (turn,) = Probes.of(ROWS[:1], RENDERER, 1024).turns
+    assert [(m.role, m.content) for m in turn.messages] == [
+        ("system", "You are an agent."),
+        ("user", "price of item 0?"),
+    ]
+    assert turn.tools == ROWS[0].trajectory.tools
+
+
+def test_equal_openings_count_once_and_those_without_room_for_a_turn_are_passed_over() -> None:
+    alike = [DatasetRow(trajectory=episode(n_turns=n)) for n in (1, 2, 3)]
+    assert len(Probes.of(alike, RENDERER, 1024).turns) == 1
+    length = len(RENDERER.opening(Probes.of(alike, RENDERER, 1024).turns[0].messages, alike[0].trajectory.tools))
+    assert len(Probes.of(alike, RENDERER, length + 12, sampling=SHORT).turns) == 1
+    assert Probes.of(alike, RENDERER, length + 11, sampling=SHORT).turns == ()
+    assert Probes.of([], RENDERER, 1024).write(loaded(), 0) == ([], (None, None, None, None))
+
+
+def test_pairs_and_groups_show_the_opening_that_their_runs_share() -> None:
+    good, bad = episode(3), episode(2)
+    rows = [PairRow(chosen=good, rejected=bad), GroupRow(key="t", trajectories=(good, bad), rewards=(1.0, 0.0))]
+    of_run = Probes.of([DatasetRow(trajectory=good)], RENDERER, 1024).turns
+    for row in rows:
+        assert Probes.of([row], RENDERER, 1024).turns == of_run
+
+
+@pytest.mark.parametrize("sampling", [SHORT, WARM], ids=["greedy", "sampled"])
+def test_samples_tell_what_was_seen_and_written_and_do_not_change_with_the_calls(sampling: Sampling) -> None:
+    probes = Probes.of(ROWS, RENDERER, 1024, sampling=sampling)
+    written = probes.write(loaded(), 5)
+    assert written == probes.write(loaded(), 5)
+    for sample, turn in zip(written.samples, probes.turns, strict=True):
+        assert sample.step == 5
+        assert turn.messages[-1].content in sample.prompt
+        assert sample.prompt.endswith("<|im_start|>assistant\n")
+        assert 0 < sample.tokens <= 12
+    assert written.diversity.mean_length == sum(s.tokens for s in written.samples) / 4
+
+
+def test_greedy_samples_are_the_models_own_most_likely_tokens() -> None:
+    model = spread(tiny_model(TOKENIZER)).eval()
+    probes = Probes.of(ROWS[:1], RENDERER, 1024, sampling=SHORT)
+    ids = RENDERER.opening(probes.turns[0].messages, probes.turns[0].tools)
+    out = model.generate(
+        torch.tensor([ids]),
+        attention_mask=torch.ones(1, len(ids), dtype=torch.long),
+        max_new_tokens=12,
+        do_sample=False,
+        eos_token_id=sorted(RENDERER.end_ids),
+        pad_token_id=0,
+    )
+    written = RENDERER.written(out[0, len(ids) :].tolist())
+    assert len(set(written)) > 3, "a model that repeats one token shows nothing"
+    assert probes.write(loaded(model), 0).samples[0].text == written
+
+
+def test_adapters_take_part_in_what_is_written() -> None:
+    """The wrapped model writes what the same model writes with its adapters merged into the weights."""
+    probes = Probes.of(ROWS, RENDERER, 1024, sampling=WARM)
+    wrapped = probes.write(loaded(with_dropout()), 0)
+    assert wrapped.samples == probes.write(loaded(with_dropout().merge_and_unload()), 0).samples
+    assert wrapped.samples != probes.write(loaded(with_dropout().unload()), 0).samples
+
+
+def test_plain_text_is_continued_as_it_stands() -> None:
+    probes = Probes.of([TextRow(text="the quick brown fox " * 20)], RENDERER, 1024, sampling=SHORT)
+    written = probes.write(loaded(), 0)
+    seen = ("the quick brown fox " * 20)[:200]
+    assert written.samples[0].prompt == seen
+    assert written.samples[0].error is None
+    assert written.diversity.parsed is None
+
+
+def trained(*, sampled: bool) -> tuple[list[torch.Tensor], Any, Any, Any]:
+    """Three steps with dropout on; the weights and what each random generator would give next."""
+    torch.manual_seed(7)
+    random.seed(7)
+    np.random.seed(7)
+    model = with_dropout()
+    frozen = model.get_base_model().model.layers[0].eval()  # a module in a mode of its own
+    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-2)
+    probes = Probes.of(ROWS, RENDERER, 1024, sampling=WARM)
+    ids = torch.arange(40).view(2, 20)
+    for step in range(3):
+        model(input_ids=ids, labels=ids).loss.backward()
+        if sampled:  # between the backward pass and the step: gradients must stay too
+            probes.write(loaded(model), step)
+        optimizer.step()
+        optimizer.zero_grad()
+        assert model.training
+        assert not frozen.training
+    weights = [p.detach().clone() for p in model.parameters()]
+    return weights, torch.rand(4), random.random(), np.random.rand()
+
+
+def test_a_run_that_samples_ends_bit_equal_to_one_that_does_not() -> None:
+    with_samples, without = trained(sampled=True), trained(sampled=False)
+    assert all(torch.equal(a, b) for a, b in zip(with_samples[0], without[0], strict=True))
+    assert torch.equal(with_samples[1], without[1])
+    assert with_samples[2:] == without[2:]
+
+
+def test_diversity_counts_distinct_tokens_and_pairs_by_all_tokens() -> None:
+    """Rows 1 2 1 2 and 1 3: 3 distinct of 6 tokens; pairs 12 21 13 are 3 of 6 tokens; 21 is not built across rows."""
+    assert diversity([[1, 2, 1, 2], [1, 3]], [True, False]) == (3 / 6, 3 / 6, 3.0, 0.5)
+    assert diversity([[5, 5, 5, 5]], [True]) == (1 / 4, 1 / 4, 4.0, 1.0)
+    assert diversity([[]], [False]) == (None, None, 0.0, 0.0)
+    assert diversity([[1, 2]]).metrics() == {
+        "sample_distinct_1": 1.0,
+        "sample_distinct_2": 0.5,
+        "sample_mean_length": 2.0,
+        "sample_parsed": None,
+    }
+
+
+def test_samples_are_appended_as_whole_lines_after_a_torn_one(tmp_path: Path) -> None:
+    samples = Probes.of(ROWS, RENDERER, 1024, sampling=SHORT).write(loaded(), 1).samples
+    path = tmp_path / "samples.jsonl"
+    append_samples(path, samples[:2])
+    with path.open("ab") as file:
+        file.write(b'{"step": 1, "pro')
+    append_samples(path, samples[2:])
+    read = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    assert read == [vars(sample) for sample in samples]

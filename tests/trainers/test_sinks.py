@@ -1,0 +1,244 @@
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from quintain.trainers import sinks
+from quintain.trainers.sinks import LIBRARIES, Library, Metrics, Writer, open_sinks
+
+OPEN = Callable[[Any, str, Path], Writer]
+
+
+class Warnings:
+    """What a run is told, and on which threads."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, str]] = []
+        self.threads: set[int] = set()
+
+    def __call__(self, code: str, message: str) -> None:
+        self.told.append((code, message))
+        self.threads.add(threading.get_ident())
+
+    @property
+    def codes(self) -> list[str]:
+        return [code for code, _ in self.told]
+
+
+@pytest.fixture
+def warn() -> Warnings:
+    return Warnings()
+
+
+@pytest.fixture
+def register(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, OPEN], None]:
+    """Add a sink of the test's own at the seam where the libraries stand; `json` is a module that can be imported."""
+    return lambda name, open: monkeypatch.setitem(LIBRARIES, name, Library("json", open))
+
+
+def lines(_: Any, run_name: str, folder: Path) -> Writer:
+    """A sink that writes JSON lines."""
+    file = (folder / f"{run_name}.jsonl").open("w", encoding="utf-8")
+    return Writer(lambda step, metrics: print(json.dumps([step, metrics]), file=file), file.close)
+
+
+def until(condition: Callable[[], object], seconds: float = 10) -> None:
+    """Look until it holds; what is waited for happens on another thread."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        threading.Event().wait(0.005)
+
+
+def test_points_arrive_in_order_with_their_names_and_without_what_is_unknown(
+    register: Callable[[str, OPEN], None], warn: Warnings, tmp_path: Path
+) -> None:
+    register("lines", lines)
+    out = open_sinks(["lines", "lines"], run_name="run-1", folder=tmp_path, warn=warn)
+    for step in range(3):
+        out.log(step, {"loss": 1.0 / (step + 1), "validation_loss": None})
+    out.close()
+    written = [json.loads(line) for line in (tmp_path / "run-1.jsonl").read_text("utf-8").splitlines()]
+    assert written == [[0, {"loss": 1.0}], [1, {"loss": 0.5}], [2, {"loss": 1 / 3}]]
+    assert warn.told == []
+
+
+def test_a_sink_that_blocks_keeps_nobody_waiting_and_its_losses_are_counted(
+    register: Callable[[str, OPEN], None], warn: Warnings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Point 0 is in the sink's hands, 4 of the next 10 may wait: the newest stay; none of the 11 is written in time."""
+    monkeypatch.setattr(sinks, "_WAITING", 4)
+    held, released, seen = threading.Event(), threading.Event(), list[int]()
+
+    def log(step: int, metrics: Metrics) -> None:
+        held.set()
+        released.wait(30)
+        seen.append(step)
+
+    register("slow", lambda *_: Writer(log, lambda: None))
+    register("lines", lines)
+    out = open_sinks(["slow", "lines"], run_name="run", folder=tmp_path, warn=warn)
+    out.log(0, {"loss": 0.0})
+    assert held.wait(10)
+    began = time.monotonic()
+    for step in range(1, 11):
+        out.log(step, {"loss": 0.0})
+    out.close(deadline_s=0.05)
+    assert time.monotonic() - began < 5, "log and close must not wait for the sink, which waits for us"
+    assert ("sink_incomplete", "11 of 11 points did not reach slow") in warn.told
+    released.set()
+    until(lambda: len(seen) == 5)
+    assert seen == [0, 7, 8, 9, 10]
+
+
+def test_a_sink_that_hangs_while_it_opens_or_closes_does_not_hold_up_the_run(
+    register: Callable[[str, OPEN], None], warn: Warnings, tmp_path: Path
+) -> None:
+    released = threading.Event()
+
+    def opens_never(*_: Any) -> Writer:
+        released.wait(30)
+        return Writer(lambda step, metrics: None, lambda: None)
+
+    register("opens-never", opens_never)
+    register("closes-never", lambda *_: Writer(lambda step, metrics: None, lambda: bool(released.wait(30)) and None))
+    out = open_sinks(["opens-never", "closes-never"], run_name="run", folder=tmp_path, warn=warn)
+    out.log(0, {"loss": 1.0})
+    out.close(deadline_s=0.5)
+    released.set()
+    assert warn.told == [
+        ("sink_incomplete", "1 of 1 points did not reach opens-never"),
+        ("sink_incomplete", "closes-never did not close in time; its last points may be missing"),
+    ]
+
+
+def test_a_sink_that_raises_is_told_once_on_the_runs_own_thread_and_goes_on(
+    register: Callable[[str, OPEN], None], warn: Warnings, tmp_path: Path
+) -> None:
+    seen = list[int]()
+
+    def log(step: int, metrics: Metrics) -> None:
+        if step % 2:
+            raise RuntimeError(f"no room for step {step}")
+        seen.append(step)
+
+    register("broken", lambda *_: Writer(log, lambda: None))
+    out = open_sinks(["broken"], run_name="run", folder=tmp_path, warn=warn)
+    for step in range(6):
+        out.log(step, {"loss": 1.0})
+    out.close()
+    out.close()
+    assert seen == [0, 2, 4]
+    assert warn.codes == ["sink_failed", "sink_incomplete"]
+    assert "broken refused a point: RuntimeError: no room for step 1" in warn.told[0][1]
+    assert warn.told[1][1] == "3 of 6 points did not reach broken"
+    assert warn.threads == {threading.get_ident()}
+
+
+def test_a_sink_that_cannot_be_opened_is_told_and_the_others_get_their_points(
+    register: Callable[[str, OPEN], None], warn: Warnings, tmp_path: Path
+) -> None:
+    def refuse(*_: Any) -> Writer:
+        raise PermissionError("no key")
+
+    register("closed", refuse)
+    register("lines", lines)
+    out = open_sinks(["closed", "lines"], run_name="run", folder=tmp_path, warn=warn)
+    out.log(7, {"loss": 1.0})
+    out.close()
+    assert json.loads((tmp_path / "run.jsonl").read_text("utf-8")) == [7, {"loss": 1.0}]
+    assert warn.codes == ["sink_failed", "sink_incomplete"]
+    assert "closed cannot be opened: PermissionError: no key" in warn.told[0][1]
+
+
+def test_a_package_that_is_not_installed_is_one_warning_with_the_extra_to_install(
+    monkeypatch: pytest.MonkeyPatch, warn: Warnings, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(LIBRARIES, "wandb", LIBRARIES["wandb"]._replace(module="quintain.trainers.no_such_package"))
+    out = open_sinks(["wandb"], run_name="run", folder=tmp_path, warn=warn)
+    out.log(0, {"loss": 1.0})
+    out.close()
+    assert warn.codes == ["sink_missing"]
+    assert warn.told[0][1].endswith(
+        "wandb is not installed, so no metrics go there; install it with: pip install 'quintain[wandb]'"
+    )
+
+
+def test_every_sink_that_a_config_can_name_has_a_library_and_an_extra_of_its_name() -> None:
+    import tomllib
+    from typing import get_args
+
+    from quintain.records.training import Sink
+
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8"))["project"]
+    assert set(get_args(Sink)) == set(LIBRARIES)
+    assert set(LIBRARIES) <= set(project["optional-dependencies"])
+
+
+@pytest.mark.parametrize(("chosen", "mode"), [(set[str](), "offline"), ({"mode"}, None)])
+def test_wandb_stays_offline_unless_the_operator_chose_a_mode(
+    chosen: set[str], mode: str | None, tmp_path: Path
+) -> None:
+    """wandb's settings say which of them the environment or a settings file gave; the module is only what it is asked for."""
+    asked: dict[str, Any] = {}
+    module = SimpleNamespace(
+        setup=lambda: SimpleNamespace(settings=SimpleNamespace(model_fields_set=chosen)),
+        Settings=dict,
+        init=lambda **arguments: asked.update(arguments) or SimpleNamespace(finish=lambda: None),
+    )
+    LIBRARIES["wandb"].open(module, "run", tmp_path)
+    assert asked["mode"] == mode
+
+
+def test_tensorboard_holds_every_point(warn: Warnings, tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard", reason="needs the extra 'tensorboard'")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    out = open_sinks(["tensorboard"], run_name="run", folder=tmp_path, warn=warn)
+    for step in range(3):
+        out.log(step, {"loss": 0.5 * step})
+    out.close()
+    events = EventAccumulator(str(tmp_path / "tensorboard" / "run"))
+    events.Reload()
+    assert [(e.step, e.value) for e in events.Scalars("loss")] == [(0, 0.0), (1, 0.5), (2, 1.0)]
+    assert warn.told == []
+
+
+def test_wandb_writes_an_offline_run_and_says_nothing(
+    warn: Warnings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("wandb", reason="needs the extra 'wandb'")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    out = open_sinks(["wandb"], run_name="run", folder=tmp_path / "job", warn=warn)
+    out.log(0, {"loss": 0.5})
+    out.close(deadline_s=60)
+    assert list((tmp_path / "job" / "wandb").glob("offline-run-*/run-*.wandb"))
+    assert warn.told == []
+    assert capfd.readouterr().out == ""
+
+
+def test_trackio_keeps_the_points_in_its_database_and_says_nothing_on_stdout(
+    warn: Warnings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("trackio", reason="needs the extra 'trackio'")
+    from trackio.sqlite_storage import SQLiteStorage
+
+    monkeypatch.setattr("trackio.sqlite_storage.TRACKIO_DIR", tmp_path)
+    out = open_sinks(["trackio"], run_name="run", folder=tmp_path, warn=warn)
+    for step in range(3):
+        out.log(step, {"loss": 0.5 * step})
+    out.close(deadline_s=60)
+    assert [(row["step"], row["loss"]) for row in SQLiteStorage.get_logs("quintain", "run")] == [
+        (0, 0.0),
+        (1, 0.5),
+        (2, 1.0),
+    ]
+    assert warn.told == []
+    assert capfd.readouterr().out == ""
