@@ -1,8 +1,9 @@
 """Checkpoints that are whole or do not count.
 
-`checkpoints/step-00000020/` holds the trained weights as safetensors, optimizer and RNG states, and `manifest.json`
-with the size and SHA-256 of each file. It is written aside, every file is made durable, the manifest comes last, and
-only then the folder gets its name. What a manifest does not vouch for is never read.
+`checkpoints/step-00000020/` holds the trained weights as safetensors, the states of optimizer, random generators, loss
+scale and example source, and `manifest.json` with the size and SHA-256 of each file. It is written aside, every file is
+made durable, the manifest comes last, and only then the folder gets its name. What a manifest does not vouch for is never
+read. `checkpoints/best/` holds the weights of the lowest validation loss in the same way.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import os
 import random
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,6 +28,9 @@ from quintain.trainers.models import publish
 _MANIFEST = "manifest.json"
 _WEIGHTS = "weights.safetensors"
 _STATE = "state.pt"
+_BEST = "best"
+_FORMAT = 2
+"""Of checkpoint folders; goes up when older ones cannot be read any more."""
 
 
 @dataclass(frozen=True)
@@ -34,12 +38,12 @@ class Progress:
     """Where a run stands after `step` optimizer steps."""
 
     step: int
-    epoch: int
-    """Epochs begun before the next step, counted from 0."""
-    row: int
-    """Rows of that epoch that are done."""
     tally: Mapping[str, float]
     """Running figures of the report, such as the first loss."""
+    source: Mapping[str, Any] = field(default_factory=dict)
+    """State of the example source: tensors, numbers and strings."""
+    scale: Mapping[str, float] = field(default_factory=dict)
+    """State of the loss scale."""
 
 
 class Newest(NamedTuple):
@@ -69,19 +73,38 @@ def save_checkpoint(
     aside = folder / f".{path.name}.partial"
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir(parents=True)
-    save_file({name: p.detach().cpu().contiguous() for name, p in trainable(model).items()}, aside / _WEIGHTS)
+    _write_weights(aside, model)
     torch.save({"optimizer": optimizer.state_dict(), "rng": _rng_state(), "progress": vars(progress)}, aside / _STATE)
-    files = {
-        name: {"size": (aside / name).stat().st_size, "sha256": _sha256(aside / name)} for name in (_WEIGHTS, _STATE)
-    }
-    manifest = {"format": 1, "step": progress.step, "identity": identity, "files": files}
-    (aside / _MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
-    publish(aside, path)
+    _publish(aside, path, progress.step, identity)
     for old in _checkpoints(folder)[keep:]:
         doomed = folder / f".{old.name}.old"
         os.replace(old, doomed)  # first out of sight, so that nobody meets it half deleted
         shutil.rmtree(doomed, ignore_errors=True)
     return path
+
+
+def save_best(folder: Path, model: Any, step: int, *, identity: str) -> Path:
+    """Write the trainable weights as `best`, in place of what was best before."""
+    aside = folder / ".best.partial"
+    shutil.rmtree(aside, ignore_errors=True)
+    aside.mkdir(parents=True)
+    _write_weights(aside, model)
+    _publish(aside, folder / _BEST, step, identity)
+    return folder / _BEST
+
+
+def load_best(folder: Path, model: Any, *, identity: str) -> int:
+    """Put the weights of `best` into the model; returns the step that they are of.
+
+    Raises:
+        Conflict: they are damaged or belong to another run.
+    """
+    path = folder / _BEST
+    if fault := _fault(path):
+        raise Conflict(f"{path} cannot be used: {fault}; train again, or set keep_best to false", code="best_damaged")
+    _require_identity(path, identity)
+    _read_weights(path, model)
+    return int(json.loads((path / _MANIFEST).read_text(encoding="utf-8"))["step"])
 
 
 def newest_complete(folder: Path) -> Newest:
@@ -107,17 +130,8 @@ def load_checkpoint(path: Path, model: Any, optimizer: torch.optim.Optimizer, *,
     Raises:
         Conflict: it belongs to a run with another configuration, model or data.
     """
-    found = json.loads((path / _MANIFEST).read_text(encoding="utf-8"))["identity"]
-    if found != identity:
-        raise Conflict(
-            f"{path} was saved by a run with another configuration, model or data ({found[:12]}, this run is "
-            f"{identity[:12]}); start a new job, or delete the checkpoints folder to begin again",
-            code="checkpoint_mismatch",
-        )
-    parameters = trainable(model)
-    with torch.no_grad():
-        for name, tensor in load_file(path / _WEIGHTS).items():
-            parameters[name].copy_(tensor)
+    _require_identity(path, identity)
+    _read_weights(path, model)
     state = torch.load(path / _STATE, map_location="cpu", weights_only=True)
     optimizer.load_state_dict(state["optimizer"])
     _set_rng_state(state["rng"])
@@ -129,6 +143,35 @@ def trainable(model: Any) -> dict[str, torch.nn.Parameter]:
     return {name: p for name, p in model.named_parameters() if p.requires_grad}
 
 
+def _write_weights(folder: Path, model: Any) -> None:
+    save_file({name: p.detach().cpu().contiguous() for name, p in trainable(model).items()}, folder / _WEIGHTS)
+
+
+def _read_weights(path: Path, model: Any) -> None:
+    parameters = trainable(model)
+    with torch.no_grad():
+        for name, tensor in load_file(path / _WEIGHTS).items():
+            parameters[name].copy_(tensor)
+
+
+def _publish(aside: Path, path: Path, step: int, identity: str) -> None:
+    """Write the manifest over the files that stand in `aside`, and give the folder its name."""
+    files = {file.name: {"size": file.stat().st_size, "sha256": _sha256(file)} for file in sorted(aside.iterdir())}
+    manifest = {"format": _FORMAT, "step": step, "identity": identity, "files": files}
+    (aside / _MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
+    publish(aside, path)
+
+
+def _require_identity(path: Path, identity: str) -> None:
+    found = json.loads((path / _MANIFEST).read_text(encoding="utf-8"))["identity"]
+    if found != identity:
+        raise Conflict(
+            f"{path} was saved by a run with another configuration, model or data ({found[:12]}, this run is "
+            f"{identity[:12]}); start a new job, or delete the checkpoints folder to begin again",
+            code="checkpoint_mismatch",
+        )
+
+
 def _checkpoints(folder: Path) -> list[Path]:
     """Folders that carry a checkpoint's name, newest first."""
     return sorted(folder.glob("step-*"), reverse=True)
@@ -137,8 +180,11 @@ def _checkpoints(folder: Path) -> list[Path]:
 def _fault(path: Path) -> str | None:
     """Why the checkpoint cannot be used; None when it is whole."""
     try:
-        files = json.loads((path / _MANIFEST).read_text(encoding="utf-8"))["files"]
-        for name in (_WEIGHTS, _STATE):
+        manifest = json.loads((path / _MANIFEST).read_text(encoding="utf-8"))
+        if manifest["format"] != _FORMAT:
+            return f"it has format {manifest['format']}, this version writes {_FORMAT}"
+        files = manifest["files"]
+        for name in [_WEIGHTS] if path.name == _BEST else [_WEIGHTS, _STATE]:
             size = (path / name).stat().st_size
             if size != files[name]["size"]:
                 return f"{name} has {size} bytes, its manifest says {files[name]['size']}"

@@ -1,0 +1,274 @@
+"""Dataset rows to examples: what each method learns from a run, a pair, a group or a text.
+
+What cannot become an example is counted with its reason, never lost silently.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from quintain.records.dataset import DatasetRow, GroupRow, LabelledRow, PairRow, Row, TextRow
+from quintain.records.training import BCConfig, DPOConfig, GRPOConfig, SFTConfig, TrainingConfig
+from quintain.records.trajectory import Actor, OutcomeStatus, Trajectory
+from quintain.trainers.chunking import chunk
+from quintain.trainers.control_tokens import encode
+from quintain.trainers.credit import cloning_weights, group_advantages, step_advantages, step_factors
+from quintain.trainers.rendering import Renderer, Rendering
+from quintain.trainers.streams import Example, TokenRow, token_row
+
+_VERDICTS = {OutcomeStatus.SUCCESS: 1.0, OutcomeStatus.FAILURE: 0.0, OutcomeStatus.TRUNCATED: 0.0}
+
+
+@dataclass
+class Made:
+    """Examples, and what did not become one."""
+
+    examples: list[Example] = field(default_factory=list)
+    rewards: list[float | None] = field(default_factory=list)
+    """Reward of each example's run; None where unknown or where there is no single run."""
+    dropped: Counter[str] = field(default_factory=Counter)
+    truncated_turns: int = 0
+    left_out_members: Counter[str] = field(default_factory=Counter)
+    """Runs of a group that could not be rendered, by reason; the group goes on without them."""
+
+    def add(self, example: Example | str, reward: float | None = None) -> None:
+        """Take an example in, or count why there is none."""
+        if isinstance(example, str):
+            self.dropped[example] += 1
+        else:
+            self.examples.append(example)
+            self.rewards.append(reward)
+
+
+@dataclass(frozen=True)
+class ExampleMaker:
+    """Makes examples for one model and one method."""
+
+    renderer: Renderer
+    config: TrainingConfig
+    max_length: int
+
+    def make(self, rows: Sequence[Row]) -> Made:
+        """All rows as examples, in their order."""
+        made = Made()
+        factors = _cloning_factors(rows, self.config) if isinstance(self.config, BCConfig) else None
+        for place, row in enumerate(rows):
+            match row:
+                case DatasetRow():
+                    factor = 1.0 if factors is None else factors[place]
+                    made.add(factor if isinstance(factor, str) else self.run(row, made, factor), _reward(row))
+                case PairRow():
+                    made.add(self.pair(row, made))
+                case LabelledRow():
+                    made.add(self.labelled(row, made))
+                case GroupRow():
+                    made.add(self.group(row, made))
+                case TextRow():
+                    made.add(self.text(row))
+        return made
+
+    def run(self, row: DatasetRow, made: Made, factor: float = 1.0) -> Example | str:
+        """A run to repeat: SFT and behaviour cloning.
+
+        With `step_weighting` the tokens of a step weigh r / mean(r) of the run's step rewards; see `credit.step_factors`.
+        """
+        rendering = self._rendered(row.trajectory, row.weight * factor)
+        made.truncated_turns += rendering.truncated_turns
+        if rendering.dropped:
+            return rendering.dropped
+        rows = rendering.rows
+        if isinstance(self.config, SFTConfig) and self.config.step_weighting == "reward":
+            rewards = [step.reward for step in row.trajectory.agent_steps]
+            by_step = dict(zip(_agent_indices(row.trajectory), step_factors(rewards), strict=True))
+            rows = [replace(r, weight=r.weight * _at_steps(r, by_step, 1.0)) for r in rows]
+        return Example(tuple(rows), (0,) * len(rows), (_reward(row) or 0.0,), 1.0, _key(row.trajectory))
+
+    def pair(self, row: PairRow, made: Made) -> Example | str:
+        """A pair: member 0 is the chosen run, member 1 the rejected one.
+
+        With `step_level` the tokens from the start up to where the two runs part are masked in both: in the DPO loss they
+        cancel, and what remains is the step that made the difference and what came of it.
+        """
+        if row.weight <= 0:
+            return "zero_weight"
+        sides = []
+        for name, trajectory in (("chosen", row.chosen), ("rejected", row.rejected)):
+            rendering = self._rendered(trajectory, 1.0)
+            made.truncated_turns += rendering.truncated_turns
+            if rendering.dropped:
+                return f"{name}_{rendering.dropped}"
+            sides.append(rendering.rows)
+        if _said(sides[0]) == _said(sides[1]):
+            return "equal_sides"
+        if isinstance(self.config, DPOConfig) and self.config.step_level:
+            sides = _from_the_branch_on(*sides)
+            if not all(any(r.n_supervised for r in rows) for rows in sides):
+                return "no_branch"
+        member = (*(0 for _ in sides[0]), *(1 for _ in sides[1]))
+        key = f"{_key(row.chosen)}/{_key(row.rejected)}"
+        return Example((*sides[0], *sides[1]), member, (1.0, 0.0), row.weight, key, divisible=False)
+
+    def labelled(self, row: LabelledRow, made: Made) -> Example | str:
+        """A run with a thumb up (value 1) or down (value -1)."""
+        if row.weight <= 0:
+            return "zero_weight"
+        rendering = self._rendered(row.trajectory, 1.0)
+        made.truncated_turns += rendering.truncated_turns
+        if rendering.dropped:
+            return rendering.dropped
+        label = 1.0 if row.desirable else -1.0
+        rows = tuple(rendering.rows)
+        return Example(rows, (0,) * len(rows), (label,), row.weight, _key(row.trajectory), divisible=False)
+
+    def group(self, row: GroupRow, made: Made) -> Example | str:
+        """A group of runs of one task: advantages for GRPO, rewards for trajectory ranking.
+
+        Every run's reward counts in the group's mean, also where the run itself cannot be rendered.
+        """
+        config = self.config
+        if len(row.rewards) < 2:
+            return "group_of_one"
+        grpo = isinstance(config, GRPOConfig)
+        scale = isinstance(config, GRPOConfig) and config.scale_rewards and config.loss != "dr_grpo"
+        advantages = group_advantages(row.rewards, scale=scale)
+        if advantages is None:
+            return "no_variance"
+        rows, member, values = list[TokenRow](), list[int](), list[float]()
+        for trajectory, reward, advantage in zip(row.trajectories, row.rewards, advantages, strict=True):
+            rendering = self._rendered(trajectory, 1.0)
+            made.truncated_turns += rendering.truncated_turns
+            if rendering.dropped:
+                made.left_out_members[rendering.dropped] += 1
+                continue
+            member += [len(values)] * len(rendering.rows)
+            rows += (
+                [self._with_advantage(r, trajectory, float(advantage)) for r in rendering.rows]
+                if grpo
+                else (rendering.rows)
+            )
+            values.append(reward)
+        if not rows:
+            return "no_member_rendered"
+        if grpo:
+            return Example(tuple(rows), tuple(member), tuple(values), 1.0, row.key)
+        n_pairs = sum(a > b for a in values for b in values)
+        if not n_pairs:
+            return "no_variance"
+        return Example(tuple(rows), tuple(member), tuple(values), float(n_pairs), row.key, divisible=False)
+
+    def text(self, row: TextRow) -> Example | str:
+        """Plain text in windows; each but the first begins with the last token of the one before, masked."""
+        if row.weight <= 0:
+            return "zero_weight"
+        tokenizer = self.renderer.tokenizer
+        ids = encode(tokenizer, row.text)
+        if tokenizer.eos_token_id is not None:
+            ids.append(tokenizer.eos_token_id)
+        if len(ids) < 2:
+            return "too_short"
+        stride = self.max_length - 1
+        windows = [ids[start : start + self.max_length] for start in range(0, len(ids) - 1, stride)]
+        rows = tuple(
+            token_row(w, [i > 0 for i in range(len(w))], weight=[row.weight * (i > 0) for i in range(len(w))])
+            for w in windows
+        )
+        return Example(rows, (0,) * len(rows))
+
+    def _rendered(self, trajectory: Trajectory, weight: float) -> Rendering:
+        if isinstance(self.config, SFTConfig) and self.config.chunk:
+            overlap = self.config.chunk_overlap
+            return chunk(self.renderer, trajectory, self.max_length, overlap=overlap, weight=weight)
+        return self.renderer.render(trajectory, self.max_length, weight)
+
+    def _with_advantage(self, row: TokenRow, trajectory: Trajectory, advantage: float) -> TokenRow:
+        assert isinstance(self.config, GRPOConfig)
+        if not self.config.step_level:
+            return replace(row, advantage=np.full(len(row), advantage, np.float32))
+        shares = step_advantages(advantage, [step.reward for step in trajectory.agent_steps])
+        by_step = dict(zip(_agent_indices(trajectory), shares, strict=True))
+        return replace(row, advantage=_at_steps(row, by_step, advantage))
+
+
+def mismatched(examples: Sequence[Example], max_length: int) -> dict[str, Example]:
+    """KTO's unpaired examples: each prompt with the answer of the next example, cut at `max_length`.
+
+    Their mean log-ratio estimates the KL divergence to the reference (arXiv 2402.01306, section 4.1). An example whose
+    prompt leaves no room for an answer has none.
+    """
+    unpaired = {}
+    for place, example in enumerate(examples):
+        row, other = example.rows[0], examples[(place + 1) % len(examples)].rows[0]
+        head, tail = int(row.places[0]), int(other.places[0])
+        ids = np.concatenate([row.token_ids[:head], other.token_ids[tail:]])[:max_length]
+        mask = np.concatenate([np.zeros(head, np.bool_), other.supervised[tail:]])[:max_length]
+        if len(examples) > 1 and mask.any():
+            unpaired[example.key] = Example((token_row(ids.tolist(), mask.tolist()),), (0,), key=example.key)
+    return unpaired
+
+
+def _cloning_factors(rows: Sequence[Row], config: BCConfig) -> list[float | str]:
+    """Weight of each run, or why it is left out: n softmax(reward / temperature) over the runs that stay."""
+    rewards = [_reward(row) if isinstance(row, DatasetRow) else None for row in rows]
+    if config.min_reward is None and config.temperature is None:
+        return [1.0] * len(rows)
+    reasons: list[str | None] = [
+        "reward_unknown"
+        if reward is None
+        else "below_min_reward"
+        if config.min_reward is not None and reward < config.min_reward
+        else None
+        for reward in rewards
+    ]
+    kept = [reward for reward, reason in zip(rewards, reasons, strict=True) if reason is None and reward is not None]
+    weights: Iterable[Any] = (
+        cloning_weights(kept, config.temperature) if config.temperature and kept else [1.0] * len(kept)
+    )
+    following = iter(weights)
+    return [reason or float(next(following)) for reason in reasons]
+
+
+def _from_the_branch_on(chosen: list[TokenRow], rejected: list[TokenRow]) -> list[list[TokenRow]]:
+    """Both sides with the tokens masked that come before their first difference."""
+    shared = 0
+    left, right = chosen[0].token_ids, rejected[0].token_ids
+    n = min(len(left), len(right))
+    differing = np.flatnonzero(left[:n] != right[:n])
+    shared = int(differing[0]) if len(differing) else n
+    return [[_masked_before(rows[0], shared), *rows[1:]] for rows in (chosen, rejected)]
+
+
+def _masked_before(row: TokenRow, place: int) -> TokenRow:
+    supervised, weight = row.supervised.copy(), row.weight.copy()
+    supervised[:place], weight[:place] = False, 0
+    return replace(row, supervised=supervised, weight=weight)
+
+
+def _at_steps(row: TokenRow, by_step: dict[int, float], otherwise: float) -> Any:
+    """Float32 [T]: the number of the step that wrote each token."""
+    lookup: Callable[[int], float] = lambda index: by_step.get(index, otherwise)  # noqa: E731
+    steps, inverse = np.unique(row.step_index, return_inverse=True)
+    return np.asarray([lookup(int(s)) for s in steps], np.float32)[inverse]
+
+
+def _agent_indices(trajectory: Trajectory) -> list[int]:
+    return [i for i, step in enumerate(trajectory.steps) if step.actor is Actor.AGENT]
+
+
+def _said(rows: Sequence[TokenRow]) -> list[bytes]:
+    return [row.token_ids[row.supervised].tobytes() for row in rows]
+
+
+def _reward(row: DatasetRow) -> float | None:
+    """What a run was worth: as exported, else as its outcome says; an unknown outcome has no reward."""
+    outcome = row.trajectory.outcome
+    known = (row.reward, outcome.reward, _VERDICTS.get(outcome.status))
+    return next((reward for reward in known if reward is not None), None)
+
+
+def _key(trajectory: Trajectory) -> str:
+    return trajectory.id or trajectory.identity

@@ -1,0 +1,252 @@
+"""The training loop: one for every method.
+
+One optimizer step sees the examples that its source gives. Its loss is a sum over their supervised tokens, divided by
+totals of the whole step, however they are split into forward passes and packed. On the CPU in float32 a run that was
+interrupted and resumed ends bit-equal to one that was not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+
+from quintain.errors import TrainingFailed
+from quintain.records.seams import Reporter
+from quintain.records.training import TrainingConfig
+from quintain.trainers.checkpoints import (
+    Progress,
+    load_best,
+    load_checkpoint,
+    newest_complete,
+    save_best,
+    save_checkpoint,
+    trainable,
+)
+from quintain.trainers.engine.forward import Engine
+from quintain.trainers.engine.machine import Machine
+from quintain.trainers.engine.packing import micro_batches
+from quintain.trainers.losses.share import totals_of
+from quintain.trainers.meter import Meter, kl_to_reference
+from quintain.trainers.models import eval_mode
+from quintain.trainers.objectives import Objective
+from quintain.trainers.precision import LossScale
+from quintain.trainers.schedule import ExampleSource, learning_rate
+from quintain.trainers.sinks import Sinks
+from quintain.trainers.streams import Example, streams_of
+
+Sampler = Callable[[int], dict[str, float | None]]
+"""Lets the model write on its probes after a step and returns figures of what it wrote."""
+
+
+@dataclass
+class Run:
+    """A training run between its steps."""
+
+    config: TrainingConfig
+    engine: Engine
+    machine: Machine
+    optimizer: torch.optim.Optimizer
+    scale: LossScale
+    source: ExampleSource
+    objective: Objective
+    validation: list[Example]
+    checkpoints: Path
+    identity: str
+    """Hash of all that a checkpoint must share with the run that loads it."""
+    reporter: Reporter
+    sinks: Sinks
+    sample: Sampler | None = None
+    step: int = 0
+    tally: dict[str, float] = field(default_factory=dict)
+    saved_at: int = -1
+    resumed_from: int | None = None
+    ended_early: str | None = None
+    """Why the run ended before its last step, other than by a stop."""
+
+    @property
+    def total(self) -> int:
+        """Optimizer steps of the whole run."""
+        return self.source.total_steps
+
+
+def resume(run: Run) -> None:
+    """Go on from the newest complete checkpoint, if there is one.
+
+    Raises:
+        Conflict: it belongs to a run with another configuration, model or data.
+    """
+    newest = newest_complete(run.checkpoints)
+    for fault in newest.skipped:
+        run.reporter.warn("checkpoint_skipped", f"a checkpoint is damaged and was passed over: {fault}")
+    if newest.path:
+        progress = load_checkpoint(newest.path, run.engine.model, run.optimizer, identity=run.identity)
+        run.step = run.saved_at = run.resumed_from = progress.step
+        run.tally = dict(progress.tally)
+        run.source.restore(dict(progress.source))
+        run.scale.restore(dict(progress.scale))
+
+
+def train(run: Run) -> bool:
+    """Take the remaining steps; True when the run was asked to stop.
+
+    Raises:
+        TrainingFailed: the loss is no longer finite (`diverged`); the last good checkpoint is named.
+    """
+    while run.step < run.total and run.ended_early is None:
+        if run.reporter.should_stop():
+            _checkpoint(run)
+            return True
+        metrics = _take_step(run)
+        if metrics is None:  # asked to stop while it gathered the step's examples
+            _checkpoint(run)
+            return True
+        run.step += 1
+        last = run.step == run.total
+        every = run.config.sample_every_steps
+        if run.sample and every and (run.step % every == 0 or last):
+            metrics |= run.sample(run.step)
+        if run.validation and _validates(run):
+            metrics |= _validate(run)
+        _stop_on_kl(run, metrics)
+        run.reporter.progress(run.step, run.total, metrics)
+        run.sinks.log(run.step, metrics)
+        if run.step % run.config.checkpoint_every_steps == 0 and not last:
+            _checkpoint(run)
+    if run.validation and run.config.keep_best and run.tally.get("best_step", run.step) != run.step:
+        load_best(run.checkpoints, run.engine.model, identity=run.identity)
+    return False
+
+
+def _take_step(run: Run) -> dict[str, float | None] | None:
+    """One optimizer step and its metrics; None: the source was asked to stop."""
+    meter = Meter(run.engine, run.machine)
+    rate = learning_rate(run.step, run.total, run.config)
+    examples = run.source.step(run.step)
+    if run.reporter.should_stop() and not examples:
+        return None
+    meter.begin()
+    if not examples:
+        run.tally["empty_steps"] = run.tally.get("empty_steps", 0) + 1
+        return {"loss": None, "learning_rate": rate, **run.source.metrics()}
+    for group in run.optimizer.param_groups:
+        group["lr"] = rate
+    loss = _backward(run, examples, meter)
+    run.scale.unscale(run.optimizer)
+    norm = float(torch.nn.utils.clip_grad_norm_(trainable(run.engine.model).values(), run.config.grad_clip or math.inf))
+    if not math.isfinite(loss) or not (math.isfinite(norm) or run.scale.enabled):
+        raise _diverged(run, loss, norm)
+    run.scale.step(run.optimizer)
+    run.optimizer.zero_grad(set_to_none=True)
+    meter.end()
+
+    tally = run.tally
+    tally.setdefault("first_loss", loss)
+    tally["final_loss"] = loss
+    tally["supervised_tokens"] = tally.get("supervised_tokens", 0) + meter.supervised_tokens
+    tally["tokens"] = tally.get("tokens", 0) + meter.logical_tokens
+    return {
+        "loss": loss,
+        "learning_rate": rate,
+        "grad_norm": norm,
+        **meter.metrics(),
+        **run.source.metrics(),
+        "tokens": tally["tokens"],
+    }
+
+
+def _backward(run: Run, examples: Sequence[Example], meter: Meter) -> float:
+    """Gradients of the step's loss, one forward pass after the other; returns the loss."""
+    engine, objective = run.engine, run.objective
+    totals = totals_of(examples)
+    objective.before_step(engine, examples)
+    loss = 0.0
+    for batch in micro_batches(examples, run.config.batch_tokens, share=engine.shares):
+        rows = [row for example in batch for row in example.rows]
+        streams = streams_of(batch, engine.model.device)
+        if objective.linear:
+            part, logprobs = engine.nll(rows, streams.weight / (totals.weight or 1.0))
+            share = objective.loss(logprobs, streams, totals)
+        else:
+            scored = engine.logprobs(rows, entropy=True)
+            logprobs = scored.logprobs.detach()
+            share = objective.loss(scored.logprobs, streams, totals)
+            part = share.loss
+            if scored.entropy is not None:
+                meter.add("entropy", float(scored.entropy.sum()), len(logprobs))
+        run.scale.backward(part)
+        loss += float(part.detach())
+        meter.count(rows)
+        for name, (total, count) in share.metrics.items():
+            meter.add(name, total, count)
+        if streams.ref_logprob is not None and "kl" not in share.metrics:
+            meter.add("kl", *kl_to_reference(logprobs, streams.ref_logprob))
+    return loss
+
+
+def _validates(run: Run) -> bool:
+    every = run.config.validate_every_steps
+    return run.step == run.total or (run.step % every == 0 if every else run.source.ends_epoch(run.step - 1))
+
+
+@torch.no_grad()
+def _validate(run: Run) -> dict[str, float | None]:
+    """Loss on the validation split, without dropout; notes the best weights and whether patience has run out."""
+    engine, config, tally = run.engine, run.config, run.tally
+    totals = totals_of(run.validation)
+    loss, entropy, count = 0.0, 0.0, 0
+    with eval_mode(engine.model):
+        run.objective.before_step(engine, run.validation)
+        for batch in micro_batches(run.validation, config.batch_tokens, share=engine.shares):
+            scored = engine.logprobs([row for example in batch for row in example.rows], entropy=True)
+            loss += float(run.objective.loss(scored.logprobs, streams_of(batch, engine.model.device), totals).loss)
+            if scored.entropy is not None:
+                entropy, count = entropy + float(scored.entropy.sum()), count + len(scored.entropy)
+    tally["validation_loss"] = loss
+    if loss < tally.get("best_loss", math.inf):
+        tally |= {"best_loss": loss, "best_step": run.step, "validations_without_gain": 0}
+        if config.keep_best and run.step < run.total:
+            save_best(run.checkpoints, engine.model, run.step, identity=run.identity)
+    else:
+        tally["validations_without_gain"] = tally.get("validations_without_gain", 0) + 1
+        if config.early_stopping_patience and tally["validations_without_gain"] >= config.early_stopping_patience:
+            run.ended_early = (
+                f"the validation loss has not fallen below {tally['best_loss']:.4g} (step {tally['best_step']:.0f}) in "
+                f"{config.early_stopping_patience} validations"
+            )
+    return {"validation_loss": loss, "validation_entropy": entropy / count if count else None}
+
+
+def _stop_on_kl(run: Run, metrics: dict[str, float | None]) -> None:
+    kl, bound = metrics.get("kl"), run.config.kl_stop
+    if kl is not None and bound is not None and kl > bound:
+        run.ended_early = f"the KL divergence to the start model reached {kl:.4g} nats a token; kl_stop is {bound:g}"
+
+
+def _checkpoint(run: Run) -> None:
+    """Save where the run stands, unless that is saved already."""
+    if run.saved_at == run.step:
+        return
+    path = save_checkpoint(
+        run.checkpoints,
+        run.engine.model,
+        run.optimizer,
+        Progress(run.step, run.tally, run.source.state(), run.scale.state()),
+        identity=run.identity,
+        keep=run.config.keep_checkpoints,
+    )
+    run.saved_at = run.step
+    run.reporter.checkpoint(run.step, path)
+
+
+def _diverged(run: Run, loss: float, norm: float) -> TrainingFailed:
+    newest = newest_complete(run.checkpoints).path
+    return TrainingFailed(
+        f"step {run.step + 1} of {run.total} gave loss {loss} and gradient norm {norm}, which are not finite; the last "
+        f"good checkpoint is {newest.name if newest else 'none'}; start again with a learning_rate below "
+        f"{run.config.learning_rate:g}, or with grad_clip on",
+        code="diverged",
+    )

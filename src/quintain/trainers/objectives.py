@@ -1,0 +1,101 @@
+"""What a method minimises: its loss with its settings, and what it needs besides log-probs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from quintain.errors import InvalidInput
+from quintain.records.training import (
+    DPOConfig,
+    GRPOConfig,
+    KTOConfig,
+    ORPOConfig,
+    RankingConfig,
+    SimPOConfig,
+    TrainingConfig,
+)
+from quintain.trainers.engine.forward import Engine
+from quintain.trainers.losses.dpo import dpo_loss
+from quintain.trainers.losses.grpo import grpo_loss
+from quintain.trainers.losses.kto import kto_kl, kto_loss
+from quintain.trainers.losses.orpo import orpo_loss
+from quintain.trainers.losses.ranking import ranking_loss
+from quintain.trainers.losses.sft import sft_loss
+from quintain.trainers.losses.share import Share, Totals
+from quintain.trainers.losses.simpo import simpo_loss
+from quintain.trainers.streams import Example, Streams, streams_of
+
+Loss = Callable[[torch.Tensor, Streams, Totals], Share]
+
+
+@dataclass
+class Objective:
+    """The loss of a method."""
+
+    loss: Loss
+    linear: bool = False
+    """Is it -sum_i(w_i log p_i) with weights that are known beforehand? Then its gradient is formed in the forward pass."""
+    needs_reference: bool = False
+    unpaired: Mapping[str, Example] = field(default_factory=dict)
+    """KTO: key of an example -> its prompt with another run's answer."""
+    settings: dict[str, Any] = field(default_factory=dict)
+    """What changes from step to step."""
+
+    def before_step(self, engine: Engine, examples: Sequence[Example]) -> None:
+        """KTO: estimate the KL divergence of this step on mismatched runs, without gradients."""
+        mismatched = [self.unpaired[e.key] for e in examples if e.key in self.unpaired]
+        if not mismatched:
+            return
+        rows = [row for example in mismatched for row in example.rows]
+        streams = streams_of(mismatched, engine.model.device)
+        assert streams.ref_logprob is not None
+        with torch.no_grad():
+            logprobs = engine.logprobs(rows).logprobs
+        self.settings["kl"] = kto_kl(logprobs, streams.ref_logprob, streams.sequence, streams.n_sequences)
+
+
+def objective_of(config: TrainingConfig, unpaired: Mapping[str, Example] | None = None) -> Objective:
+    """The objective of a method's settings.
+
+    Args:
+        config: The hyperparameters.
+        unpaired: KTO only: see `Objective.unpaired`.
+
+    Raises:
+        InvalidInput: settings of no method that trains by gradients.
+    """
+    match config:
+        case DPOConfig():
+            names = ("beta", "loss", "label_smoothing", "reference_free", "sft_weight")
+            return Objective(_bound(dpo_loss, config, *names), needs_reference=not config.reference_free)
+        case ORPOConfig():
+            return Objective(_bound(orpo_loss, config, "beta"))
+        case SimPOConfig():
+            return Objective(_bound(simpo_loss, config, "beta", "gamma"))
+        case KTOConfig():
+            bound = _bound(kto_loss, config, "beta", "desirable_weight", "undesirable_weight")
+            objective = Objective(bound, needs_reference=True, unpaired=unpaired or {}, settings={"kl": 0.0})
+            objective.loss = lambda *inputs: bound(*inputs, **objective.settings)
+            return objective
+        case RankingConfig():
+            return Objective(_bound(ranking_loss, config, "beta"), needs_reference=True)
+        case GRPOConfig():
+            names = ("loss", "clip_low", "clip_high", "kl_coefficient", "max_tokens")
+            return Objective(_bound(grpo_loss, config, *names), needs_reference=config.kl_coefficient > 0)
+        case _ if config.method in ("sft", "bc", "pretrain"):  # type: ignore[attr-defined]
+            return Objective(sft_loss, linear=True)
+    raise InvalidInput(f"{type(config).__name__} has no objective")
+
+
+def _bound(loss: Callable[..., Share], config: TrainingConfig, *names: str) -> Callable[..., Share]:
+    """The loss with the config's fields of these names as its keyword arguments."""
+    settings = {name: getattr(config, name) for name in names}
+
+    def bound(logprobs: torch.Tensor, streams: Streams, totals: Totals, **changing: Any) -> Share:
+        return loss(logprobs, streams, totals, **settings, **changing)
+
+    return bound

@@ -1,0 +1,128 @@
+"""Training runs of tiny models, with a reporter that remembers and can kill or stop them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+
+from quintain.records.agent import Agent, ModelRef
+from quintain.records.dataset import DatasetRow, GroupRow, LabelledRow, PairRow, Row
+from quintain.records.job import TrainSpec
+from quintain.records.record import Record
+from quintain.records.training import CONFIGS
+from quintain.records.trajectory import Outcome, OutcomeStatus, Trajectory
+from quintain.trainers.training import Data, TrainingReport, train
+from trainers.episodes import episode
+
+
+class Killed(Exception):
+    """The process is gone: nothing after this line runs."""
+
+
+class Recorder:
+    """A reporter that keeps what it hears, and can kill or stop the run after a step."""
+
+    def __init__(self, *, kill_at: int | None = None, stop_at: int | None = None) -> None:
+        self.phases: list[str] = []
+        self.steps: list[tuple[int, int, dict[str, float | None]]] = []
+        self.checkpoints: list[int] = []
+        self.warnings: list[tuple[str, str]] = []
+        self.kill_at, self.stop_at = kill_at, stop_at
+
+    def phase(self, name: str) -> None:
+        self.phases.append(name)
+
+    def progress(self, step: int, total_steps: int, metrics: dict[str, float | None]) -> None:
+        self.steps.append((step, total_steps, metrics))
+        if step == self.kill_at:
+            raise Killed
+
+    def checkpoint(self, step: int, path: Path) -> None:
+        assert (path / "manifest.json").is_file()
+        self.checkpoints.append(step)
+
+    def warn(self, code: str, message: str) -> None:
+        self.warnings.append((code, message))
+
+    def output(self, kind: str, record: Record) -> None:
+        raise AssertionError(f"a trainer hands over no records, got {kind} {record}")
+
+    def should_stop(self) -> bool:
+        return bool(self.stop_at is not None and self.steps and self.steps[-1][0] >= self.stop_at)
+
+
+def dataset(n: int) -> list[DatasetRow]:
+    return [
+        DatasetRow(trajectory=episode(1 + i % 3, question=f"price of item {i}?"), weight=1.0 + i % 2) for i in range(n)
+    ]
+
+
+def run_of(i: int, said: str, *, success: bool = True, turns: int = 2) -> Trajectory:
+    """A run of task `i` that ends with `said`."""
+    whole = episode(turns, question=f"price of item {i}?")
+    last = whole.steps[-1].model_copy(update={"message": said})
+    status = OutcomeStatus.SUCCESS if success else OutcomeStatus.FAILURE
+    return whole.model_copy(
+        update={"steps": (*whole.steps[:-1], last), "outcome": Outcome(status=status, reward=float(success))}
+    )
+
+
+def rows_for(method: str, n: int) -> list[Row]:
+    """Rows of the kind that a method learns from: the good runs say 'It costs 40.', the bad ones 'No idea.'."""
+    rows: list[Row] = []
+    for i in range(n):
+        good, bad = run_of(i, "It costs 40.", turns=1 + i % 3), run_of(i, "No idea.", success=False, turns=1 + i % 2)
+        if method in ("dpo", "orpo", "simpo"):
+            rows.append(PairRow(chosen=good, rejected=bad))
+        elif method == "kto":
+            rows.append(LabelledRow(trajectory=good if i % 2 else bad, desirable=bool(i % 2)))
+        elif method in ("grpo", "ranking"):
+            rows.append(GroupRow(key=f"task-{i}", trajectories=(good, bad, good), rewards=(1.0, 0.0, 0.5)))
+        else:
+            rows.append(DatasetRow(trajectory=good))
+    return rows
+
+
+def spec(model: Path, output: Path, method: str = "sft", **config: Any) -> TrainSpec:
+    settings: dict[str, Any] = {
+        "epochs": 2,
+        "batch_size": 2,
+        "batch_tokens": 300,
+        "checkpoint_every_steps": 2,
+        "learning_rate": 5e-4,
+        **config,
+    }
+    return TrainSpec(
+        method=method,  # type: ignore[arg-type]
+        agent=Agent(name="tiny", model=ModelRef(source="folder", path=str(model))),
+        dataset_id="ds",
+        dataset_path="unused",
+        name="trained",
+        output_dir=str(output),
+        config=CONFIGS[method](**settings),  # type: ignore[arg-type]
+        seed=11,
+    )
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return {k: v for file in sorted(folder.glob("*.safetensors")) for k, v in load_file(file).items()}
+
+
+def same(a: Path, b: Path) -> bool:
+    left, right = weights(a), weights(b)
+    return bool(left) and left.keys() == right.keys() and all(torch.equal(left[k], right[k]) for k in left)
+
+
+def run(
+    job: TrainSpec,
+    folder: Path,
+    rows: Sequence[Row],
+    reporter: Recorder | None = None,
+    validation: Sequence[Row] = (),
+) -> tuple[TrainingReport, Recorder]:
+    reporter = reporter or Recorder()
+    return train(job, Data(rows, validation), folder, reporter), reporter

@@ -1,0 +1,238 @@
+"""Every method end to end on tiny models: it moves in the right direction, resumes bit-equal, and tells what it leaves out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quintain.errors import TrainingFailed
+from quintain.records.dataset import DatasetRow, GroupRow, LabelledRow, PairRow, TextRow
+from quintain.records.training import LoraConfig
+from tiny_models import save_tiny_model
+from trainers.episodes import episode
+from trainers.runs import Killed, Recorder, rows_for, run, run_of, same, spec
+
+# peft 0.21 asks transformers 5.23 by the name that it had before.
+pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")
+
+ON_DATA = ("sft", "bc", "dpo", "orpo", "simpo", "kto", "ranking", "grpo")
+LORA = LoraConfig(rank=4, alpha=8.0, dropout=0.1)
+
+
+@pytest.fixture(scope="module")
+def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_tiny_model(tmp_path_factory.mktemp("models") / "tiny", hidden=16)
+
+
+def metric(heard: Recorder, name: str) -> list[float]:
+    return [value for _, _, metrics in heard.steps if (value := metrics.get(name)) is not None]
+
+
+@pytest.mark.parametrize("method", ON_DATA)
+def test_a_killed_run_of_any_method_resumes_to_bit_equal_weights(
+    model_folder: Path, tmp_path: Path, method: str
+) -> None:
+    """4 rows in steps of 2 over 2 epochs: 4 steps, a checkpoint after 2, killed after 3."""
+    rows = rows_for(method, 4)
+    whole, heard = run(spec(model_folder, tmp_path / "whole", method), tmp_path / "job-whole", rows)
+    assert whole.steps == 4
+    job = spec(model_folder, tmp_path / "out", method)
+    with pytest.raises(Killed):
+        run(job, tmp_path / "job", rows, Recorder(kill_at=3))
+    resumed, again = run(job, tmp_path / "job", rows)
+    assert resumed.resumed_from_step == 2
+    assert metric(again, "loss") == metric(heard, "loss")[2:]
+    assert same(tmp_path / "whole", tmp_path / "out")
+
+
+@pytest.mark.parametrize("method", ["dpo", "grpo", "kto"])
+def test_a_killed_adapter_run_with_dropout_resumes_to_bit_equal_weights(
+    model_folder: Path, tmp_path: Path, method: str
+) -> None:
+    rows = rows_for(method, 4)
+    run(spec(model_folder, tmp_path / "whole", method, lora=LORA), tmp_path / "job-whole", rows)
+    job = spec(model_folder, tmp_path / "out", method, lora=LORA)
+    with pytest.raises(Killed):
+        run(job, tmp_path / "job", rows, Recorder(kill_at=3))
+    run(job, tmp_path / "job", rows)
+    assert same(tmp_path / "whole", tmp_path / "out")
+
+
+@pytest.mark.parametrize("method", ["dpo", "orpo", "simpo"])
+@pytest.mark.parametrize("lora", [None, LORA.model_copy(update={"dropout": 0.0})], ids=["full", "lora"])
+def test_preference_methods_learn_to_prefer_the_chosen_run(
+    model_folder: Path, tmp_path: Path, method: str, lora: LoraConfig | None
+) -> None:
+    job = spec(model_folder, tmp_path / "out", method, epochs=12, learning_rate=5e-3, lora=lora)
+    _, heard = run(job, tmp_path / "job", rows_for(method, 4))
+    margins = metric(heard, "reward_margin")
+    assert margins[-1] > margins[0]
+    assert metric(heard, "reward_accuracy")[-1] == 1.0
+    assert metric(heard, "loss")[-1] < metric(heard, "loss")[0]
+
+
+def test_the_first_dpo_loss_is_log_two_because_model_and_reference_are_one(model_folder: Path, tmp_path: Path) -> None:
+    _, heard = run(spec(model_folder, tmp_path / "out", "dpo"), tmp_path / "job", rows_for("dpo", 4))
+    assert metric(heard, "loss")[0] == pytest.approx(0.6931472, abs=1e-6)
+
+
+@pytest.mark.parametrize("loss", ["grpo", "dapo", "dr_grpo", "gspo", "cispo"])
+def test_grpo_on_stored_groups_raises_what_was_rewarded(model_folder: Path, tmp_path: Path, loss: str) -> None:
+    """The rewarded answer's log-prob rises against the other's, as a DPO pair of the same runs measures it."""
+    job = spec(model_folder, tmp_path / "out", "grpo", epochs=8, learning_rate=5e-3, loss=loss)
+    run(job, tmp_path / "job", rows_for("grpo", 4))
+    pairs = [
+        PairRow(chosen=run_of(i, "It costs 40.", turns=1 + i % 3), rejected=run_of(i, "No idea.", turns=1 + i % 2))
+        for i in range(4)
+    ]
+    margins = []
+    for place, model in enumerate((model_folder, tmp_path / "out")):
+        probe = spec(model, tmp_path / f"probe-{place}", "dpo", epochs=1, batch_size=4, reference_free=True)
+        _, heard = run(probe, tmp_path / f"job-{place}", pairs)
+        margins.append(metric(heard, "reward_margin")[0])
+    assert margins[1] > margins[0]
+
+
+def test_step_level_grpo_differs_from_the_runs_own_advantage(model_folder: Path, tmp_path: Path) -> None:
+    rows = rows_for("grpo", 2)
+    stepped = [
+        GroupRow(
+            key=row.key,
+            rewards=row.rewards,
+            trajectories=tuple(
+                t.model_copy(
+                    update={
+                        "steps": tuple(s.model_copy(update={"reward": float(i)}) for i, s in enumerate(t.steps)),
+                    }
+                )
+                for t in row.trajectories
+            ),
+        )
+        for row in rows
+        if isinstance(row, GroupRow)
+    ]
+    for name, options in (("plain", {}), ("steps", {"step_level": True})):
+        run(spec(model_folder, tmp_path / name, "grpo", **options), tmp_path / f"job-{name}", stepped)
+    assert not same(tmp_path / "plain", tmp_path / "steps")
+
+
+@pytest.mark.parametrize("method", ON_DATA)
+def test_how_a_step_is_split_changes_nothing(model_folder: Path, tmp_path: Path, method: str) -> None:
+    losses = []
+    for tokens in (64, 100_000):
+        job = spec(model_folder, tmp_path / str(tokens), method, batch_size=4, batch_tokens=tokens, epochs=1)
+        _, heard = run(job, tmp_path / f"job-{tokens}", rows_for(method, 4))
+        losses.append(metric(heard, "loss"))
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5, abs=1e-6)
+
+
+def test_early_stopping_ends_the_run_and_keeps_the_best_weights(model_folder: Path, tmp_path: Path) -> None:
+    """The validation run says the opposite of what is learnt, so the first validation stays the best."""
+    rows = [DatasetRow(trajectory=run_of(i, "It costs 40.")) for i in range(2)]
+    held_out = [DatasetRow(trajectory=run_of(i, "No idea at all, sorry.")) for i in range(2)]
+    options: dict[str, Any] = {
+        "epochs": 30,
+        "learning_rate": 2e-2,
+        "schedule": "constant",
+        "warmup_ratio": 0,
+        "early_stopping_patience": 2,
+    }
+    report, heard = run(spec(model_folder, tmp_path / "out", **options), tmp_path / "job", rows, validation=held_out)
+    assert report.steps < 30
+    assert report.ended_early
+    assert "2 validations" in report.ended_early
+    assert report.best_step is not None
+    best = min(metric(heard, "validation_loss"))
+    assert report.best_validation_loss == best
+    assert any(code == "ended_early" for code, _ in heard.warnings)
+    probe, _ = run(
+        spec(tmp_path / "out", tmp_path / "probe", epochs=1, learning_rate=1e-12), tmp_path / "job-probe", held_out
+    )
+    assert probe.first_loss == pytest.approx(best, rel=1e-4)
+
+
+def test_a_kl_bound_ends_the_run(model_folder: Path, tmp_path: Path) -> None:
+    job = spec(model_folder, tmp_path / "out", epochs=50, learning_rate=2e-2, kl_stop=0.05)
+    report, heard = run(job, tmp_path / "job", rows_for("sft", 2))
+    assert report.ended_early
+    assert "kl_stop is 0.05" in report.ended_early
+    assert metric(heard, "kl")[0] == pytest.approx(0, abs=1e-6)
+    assert metric(heard, "kl")[-1] > 0.05
+
+
+def test_samples_on_probes_do_not_change_the_run(model_folder: Path, tmp_path: Path) -> None:
+    rows = rows_for("sft", 3)
+    run(spec(model_folder, tmp_path / "quiet", lora=LORA), tmp_path / "job-quiet", rows)
+    job = spec(model_folder, tmp_path / "out", lora=LORA, sample_every_steps=1)
+    run(job, tmp_path / "job", rows)
+    assert same(tmp_path / "quiet", tmp_path / "out")
+    assert (tmp_path / "job/samples.jsonl").read_text().count("\n") >= 4
+
+
+def test_gradient_checkpointing_and_bf16_run_and_come_close(model_folder: Path, tmp_path: Path) -> None:
+    rows = rows_for("sft", 3)
+    _, plain = run(spec(model_folder, tmp_path / "plain"), tmp_path / "job-plain", rows)
+    for name, options in (("checkpointing", {"gradient_checkpointing": True}), ("bf16", {"precision": "bf16"})):
+        _, heard = run(spec(model_folder, tmp_path / name, **options), tmp_path / f"job-{name}", rows)
+        assert metric(heard, "loss") == pytest.approx(metric(plain, "loss"), rel=2e-2 if name == "bf16" else 1e-5)
+
+
+def test_half_precision_on_a_cpu_falls_back_and_says_why(model_folder: Path, tmp_path: Path) -> None:
+    report, heard = run(spec(model_folder, tmp_path / "out", precision="fp16"), tmp_path / "job", rows_for("sft", 2))
+    assert report.precision == "fp32"
+    assert any("fp16 on a CPU" in message for _, message in heard.warnings)
+
+
+def test_plain_text_is_learnt_to_the_last_token(model_folder: Path, tmp_path: Path) -> None:
+    """A text of n tokens and its end token has n targets: all but the first, in windows of any length."""
+    text = TextRow(text="the quick brown fox jumps over the lazy dog. " * 12)
+    losses, tokens = [], []
+    for length in (None, 64):
+        job = spec(model_folder, tmp_path / f"out-{length}", "pretrain", epochs=1, max_length=length)
+        report, _ = run(job, tmp_path / f"job-{length}", [text])
+        losses.append(report.first_loss)
+        tokens.append(report.supervised_tokens)
+    assert tokens[0] == tokens[1]
+
+
+def test_what_gives_no_example_is_counted_and_told(model_folder: Path, tmp_path: Path) -> None:
+    good, bad = run_of(0, "It costs 40."), run_of(0, "No idea.", success=False)
+    long = episode(1, question="long " * 400)
+    pairs = [
+        PairRow(chosen=good, rejected=bad),
+        PairRow(chosen=good, rejected=good),
+        PairRow(chosen=long, rejected=bad),
+        PairRow(chosen=good, rejected=bad, weight=0.0),
+    ]
+    report, heard = run(spec(model_folder, tmp_path / "out", "dpo", max_length=400), tmp_path / "job", pairs)
+    assert report.dropped == {"equal_sides": 1, "chosen_too_long": 1, "zero_weight": 1}
+    assert report.examples == 1
+    assert any("3 of 4 dataset rows give no example" in message for _, message in heard.warnings)
+
+    groups = [
+        GroupRow(key="a", trajectories=(good, bad), rewards=(1.0, 0.0)),
+        GroupRow(key="b", trajectories=(good, bad), rewards=(1.0, 1.0)),
+        GroupRow(key="c", trajectories=(good,), rewards=(1.0,)),
+        GroupRow(key="d", trajectories=(good, bad, long), rewards=(1.0, 0.0, 0.0)),
+    ]
+    report, _ = run(spec(model_folder, tmp_path / "out-g", "grpo", max_length=400), tmp_path / "job-g", groups)
+    assert report.dropped == {"no_variance": 1, "group_of_one": 1}
+    assert report.left_out_members == {"too_long": 1}
+
+
+@pytest.mark.parametrize(
+    ("method", "row"),
+    [
+        ("grpo", GroupRow(key="a", trajectories=(episode(1), episode(2)), rewards=(1.0, 1.0))),
+        ("dpo", PairRow(chosen=episode(1), rejected=episode(1))),
+        ("kto", LabelledRow(trajectory=episode(1), desirable=True, weight=0.0)),
+        ("bc", DatasetRow(trajectory=episode(1))),
+    ],
+)
+def test_data_without_anything_to_learn_is_refused_with_the_reason(
+    model_folder: Path, tmp_path: Path, method: str, row: Any
+) -> None:
+    with pytest.raises(TrainingFailed, match=r"\[nothing_supervised\].*(no_variance|equal_sides|zero_weight|reward_)"):
+        run(spec(model_folder, tmp_path / "out", method), tmp_path / "job", [row])

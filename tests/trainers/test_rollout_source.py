@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from quintain.records.dataset import GroupRow
+from quintain.records.trajectory import Actor, Outcome, OutcomeStatus, SampledTokens, Step, Trajectory
+from quintain.trainers.rollout_source import RolloutSource
+from quintain.trainers.streams import Example, token_row
+
+
+def run_of(status: OutcomeStatus, turns: int) -> Trajectory:
+    """A run whose turns have four sampled tokens each."""
+    sampled = SampledTokens(token_ids=(1, 2, 3, 4), logprobs=(-0.5,) * 4, tokenizer="tok")
+    steps = [Step(actor=Actor.AGENT, message=str(turn), sampled=sampled) for turn in range(turns)]
+    return Trajectory(steps=tuple(steps), outcome=Outcome(status=status))
+
+
+def group(key: str, *rewards: float) -> GroupRow:
+    """Full reward is success; run i has i + 1 turns."""
+    runs = [
+        run_of(OutcomeStatus.SUCCESS if reward == 1 else OutcomeStatus.FAILURE, i + 1)
+        for i, reward in enumerate(rewards)
+    ]
+    return GroupRow(key=key, trajectories=tuple(runs), rewards=rewards)
+
+
+def make(row: GroupRow) -> Example | str:
+    """An example with one row a run; its old log-prob is unknown in one place, its advantage is the reward."""
+    if len(set(row.rewards)) == 1:
+        return "no_variance"
+    rows = tuple(
+        token_row(
+            [7, 8, 9, i],
+            [False, True, True, i > 0],
+            advantage=[reward] * 4,
+            old_logprob=[np.nan, -0.1, -0.2 - i, -0.3],
+            step_index=[-1, 0, 0, 1],
+        )
+        for i, reward in enumerate(row.rewards)
+    )
+    return Example(rows, tuple(range(len(rows))), row.rewards, 0.5, row.key, divisible=False)
+
+
+class Playing:
+    """Plays iteration i as groups that carry its number, and notes which iterations it played."""
+
+    def __init__(self, groups: Sequence[GroupRow] | None = None) -> None:
+        self.groups = groups
+        self.played: list[int] = []
+
+    def __call__(self, iteration: int) -> list[GroupRow]:
+        self.played.append(iteration)
+        if self.groups is not None:
+            return list(self.groups)
+        return [group(f"{iteration}/a", 1.0, 0.0), group(f"{iteration}/b", 1.0, 1.0), group(f"{iteration}/c", 0.0, 1.0)]
+
+
+def source(collect: Playing, updates: int = 3, **options: Any) -> RolloutSource:
+    return RolloutSource(collect, make, rollouts=4, updates_per_rollout=updates, **options)
+
+
+def through_a_file(state: dict[str, Any]) -> dict[str, Any]:
+    file = io.BytesIO()
+    torch.save(state, file)
+    file.seek(0)
+    loaded: dict[str, Any] = torch.load(file, weights_only=True)
+    return loaded
+
+
+def assert_equal(left: Sequence[Example], right: Sequence[Example]) -> None:
+    assert len(left) == len(right)
+    for a, b in zip(left, right, strict=True):
+        assert (a.member, a.value, a.weight, a.key, a.divisible) == (b.member, b.value, b.weight, b.key, b.divisible)
+        for one, other in zip(a.rows, b.rows, strict=True):
+            for name, stream in vars(one).items():
+                twin = getattr(other, name)
+                if stream is None:
+                    assert twin is None
+                else:
+                    assert stream.dtype == twin.dtype
+                    assert np.array_equal(stream, twin, equal_nan=stream.dtype == np.float32)
+
+
+def test_every_update_of_an_iteration_sees_all_its_usable_groups() -> None:
+    """Four rollouts with three updates each are twelve steps; group b has equal rewards."""
+    collect = Playing()
+    rollouts = source(collect)
+    assert rollouts.total_steps == 12
+    for step in range(12):
+        assert [example.key for example in rollouts.step(step)] == [f"{step // 3}/a", f"{step // 3}/c"]
+        assert collect.played == list(range(step // 3 + 1))
+    assert [step for step in range(12) if rollouts.ends_epoch(step)] == [2, 5, 8, 11]
+
+
+def test_an_iteration_without_a_usable_group_gives_steps_without_examples() -> None:
+    collect = Playing([group("a", 1.0, 1.0), group("b", 0.0, 0.0)])
+    rollouts = source(collect, updates=2)
+    assert [list(rollouts.step(step)) for step in range(4)] == [[], [], [], []]
+    assert collect.played == [0, 1]
+    assert rollouts.metrics()["groups_skipped_no_variance"] == 2
+
+
+def test_figures_are_those_of_the_newest_rollout() -> None:
+    """Groups of rewards (1, 0), (1, 1) and (0, 1): 4 of 6 succeed, in 1 and 2 turns of 4 tokens, 36 tokens in 2 s."""
+    seconds = iter([10.0, 12.0])
+    rollouts = source(Playing(), clock=lambda: next(seconds))
+    assert rollouts.metrics() == {}
+    rollouts.step(0)
+    assert rollouts.metrics() == {
+        "success_rate": pytest.approx(4 / 6),
+        "mean_reward": pytest.approx(4 / 6),
+        "episodes": 6.0,
+        "mean_turns": 1.5,
+        "new_tokens_per_s": 18.0,
+        "groups_used": 2.0,
+        "groups_skipped": 1.0,
+        "groups_skipped_no_variance": 1.0,
+    }
+
+
+def test_a_restored_source_goes_on_in_the_middle_of_an_iteration_without_playing_it_again() -> None:
+    first = source(Playing())
+    for step in range(5):
+        first.step(step)
+    collect = Playing()
+    second = source(collect)
+    second.restore(through_a_file(first.state()))
+    assert second.metrics() == first.metrics()
+    assert_equal(second.step(5), first.step(5))
+    assert collect.played == []
+    assert_equal(second.step(6), first.step(6))
+    assert collect.played == [2]
+
+
+def test_an_iteration_that_is_used_up_is_not_held() -> None:
+    first = source(Playing())
+    for step in range(3):
+        first.step(step)
+    assert first.state()["examples"] == []
+    collect = Playing()
+    second = source(collect)
+    second.restore(through_a_file(first.state()))
+    second.step(3)
+    assert collect.played == [1]
+
+
+def test_a_stopped_rollout_leaves_no_trace() -> None:
+    collect = Playing()
+    first = source(collect)
+    for step in range(3):
+        first.step(step)
+    before = first.state()
+    collect.groups = []  # the job was asked to stop
+    assert list(first.step(3)) == []
+    assert first.state() == before
+    second = source(again := Playing())
+    second.restore(through_a_file(first.state()))
+    assert [example.key for example in second.step(3)] == ["1/a", "1/c"]
+    assert again.played == [1]

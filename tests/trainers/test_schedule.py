@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from quintain.records.training import CurriculumConfig, SFTConfig
+from quintain.trainers.schedule import EpochSource, learning_rate
+from quintain.trainers.streams import Example, token_row
+
+
+def examples(n: int) -> list[Example]:
+    return [Example((token_row([1, 2], [False, True]),), (0,), key=str(i)) for i in range(n)]
+
+
+def keys(source: EpochSource, steps: range) -> list[list[str]]:
+    return [[example.key for example in source.step(step)] for step in steps]
+
+
+def source(n: int, batch: int, *, epochs: float = 2, seed: int = 5, **options: Any) -> EpochSource:
+    return EpochSource(examples(n), SFTConfig(batch_size=batch, epochs=epochs, **options), seed)
+
+
+def test_every_epoch_sees_every_example_once_in_an_order_of_its_own() -> None:
+    steps = keys(source(7, 3), range(6))
+    epochs = [[key for step in steps[e * 3 : e * 3 + 3] for key in step] for e in range(2)]
+    assert [sorted(order, key=int) for order in epochs] == [[str(i) for i in range(7)]] * 2
+    assert epochs[0] != epochs[1]
+    assert [len(step) for step in steps] == [3, 3, 1, 3, 3, 1]
+    assert keys(source(7, 3), range(6)) == steps
+    assert keys(source(7, 3, seed=6), range(6)) != steps
+
+
+@pytest.mark.parametrize(
+    ("n", "batch", "epochs", "max_steps", "expected"),
+    [
+        (8, 4, 3, None, 6),
+        (9, 4, 3, None, 9),
+        (300, 10, 0.1, None, 3),
+        (9, 4, 0.5, None, 2),
+        (1, 16, 0.01, None, 1),
+        (9, 4, 3, 2, 2),
+        (9, 4, 1.5, None, 5),
+    ],
+)
+def test_the_number_of_steps_is_exact(n: int, batch: int, epochs: float, max_steps: int | None, expected: int) -> None:
+    assert source(n, batch, epochs=epochs, max_steps=max_steps).total_steps == expected
+
+
+def test_epochs_end_where_every_example_was_seen_and_at_the_last_step() -> None:
+    run = source(9, 4, epochs=1.5)
+    assert [step for step in range(run.total_steps) if run.ends_epoch(step)] == [2, 4]
+
+
+def test_a_curriculum_begins_with_the_easiest_and_the_schedule_counts_what_really_runs() -> None:
+    """10 examples, start ratio 0.2 over 2 epochs: shares 0.2, 0.6, 1, so 2, 6 and 10 examples in steps of 4: 1 + 2 + 3."""
+    shape = CurriculumConfig(start_ratio=0.2, warmup_epochs=2)
+    config = SFTConfig(batch_size=4, epochs=3)
+    run = EpochSource(examples(10), config, 5, (shape, [float(10 - i) for i in range(10)]))
+    assert run.total_steps == 6
+    assert sorted(keys(run, range(1))[0]) == ["8", "9"]
+    second = [key for step in keys(run, range(1, 3)) for key in step]
+    assert sorted(second) == ["4", "5", "6", "7", "8", "9"]
+    assert len([key for step in keys(run, range(3, 6)) for key in step]) == 10
+    rates = [learning_rate(step, run.total_steps, config) for step in range(6)]
+    assert rates == sorted(rates, reverse=True)
+    assert rates[-1] > 0
+
+
+@pytest.mark.parametrize(
+    ("schedule", "expected"),
+    [("linear", [0.5, 1.0, 1.0, 0.75, 0.5, 0.25]), ("constant", [0.5, 1.0, 1.0, 1.0, 1.0, 1.0])],
+)
+def test_the_learning_rate_rises_and_decays(schedule: Any, expected: list[float]) -> None:
+    """6 steps, warm-up 0.3 of them, so 2: 1/2 and 2/2 of the peak; then 1 - done with done = 0, 1/4, 2/4, 3/4."""
+    config = SFTConfig(learning_rate=1.0, warmup_ratio=0.3, schedule=schedule)
+    assert [learning_rate(step, 6, config) for step in range(6)] == pytest.approx(expected)
+
+
+def test_the_cosine_reaches_half_in_the_middle() -> None:
+    config = SFTConfig(learning_rate=1.0, warmup_ratio=0.0, schedule="cosine")
+    assert learning_rate(5, 10, config) == pytest.approx(0.5)
+    assert learning_rate(0, 10, config) == 1.0
