@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any, cast
 
 import torch
@@ -28,6 +29,33 @@ def new_cache(config: Any) -> DynamicCache:
     return cache
 
 
+def part_of(cache: DynamicCache, rows: torch.Tensor) -> DynamicCache:
+    """A cache that begins with a copy of some rows (int64 [n]) of another, to write on with those alone."""
+    part = copy(cache)
+    part.layers = [copy(layer) for layer in cache.layers]
+    part.batch_select_indices(rows)
+    return part
+
+
+def take_back(cache: DynamicCache, part: DynamicCache, rows: torch.Tensor) -> None:
+    """Append to a cache the columns that a part of it has more; in all other rows they hold zeros, to be masked."""
+    for index, (states, grown) in enumerate(zip(_states(cache), _states(part), strict=True)):
+        keys, values = (_spread(old, new, rows) for old, new in zip(states, grown, strict=True))
+        cache.update(keys, values, index)
+
+
+def _spread(old: torch.Tensor, new: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    """The columns that `new`, whose row i is row `rows[i]` of `old`, has more; zeros in the other rows."""
+    columns = old.new_zeros(*old.shape[:2], new.shape[2] - old.shape[2], old.shape[3])
+    columns[rows] = new[:, :, old.shape[2] :]
+    return columns
+
+
+def _states(cache: DynamicCache) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Keys and values of each layer."""
+    return [(cast(Any, layer).keys, cast(Any, layer).values) for layer in cache.layers]
+
+
 class GrowingLayer(DynamicLayer):
     """`DynamicLayer` whose keys and values are views of a larger store; float [B, heads, columns, head_dim]."""
 
@@ -52,9 +80,18 @@ class GrowingLayer(DynamicLayer):
         self.keys, self.values = (store[:, :, :end] for store in self._stores)
         return self.keys, self.values
 
+    def batch_select_indices(self, indices: torch.Tensor) -> None:
+        """Keep the rows that are named, in that order and as often as they are named."""
+        if self.get_seq_length() > 0:
+            keys, values = cast(torch.Tensor, self.keys), cast(torch.Tensor, self.values)
+            end = keys.shape[2]
+            self._stores = _moved(keys, end + _ROOM, indices), _moved(values, end + _ROOM, indices)
+            self.keys, self.values = (store[:, :, :end] for store in self._stores)
 
-def _moved(tensor: torch.Tensor, columns: int) -> torch.Tensor:
-    """The tensor in a store with room for `columns`."""
-    store = tensor.new_empty(*tensor.shape[:2], columns, tensor.shape[3])
-    store[:, :, : tensor.shape[2]] = tensor
+
+def _moved(tensor: torch.Tensor, columns: int, rows: torch.Tensor | None = None) -> torch.Tensor:
+    """The tensor, or some of its rows, in a store with room for `columns`."""
+    n = len(tensor) if rows is None else len(rows)
+    store = tensor.new_empty(n, tensor.shape[1], columns, tensor.shape[3])
+    store[:, :, : tensor.shape[2]] = tensor if rows is None else tensor[rows]
     return store

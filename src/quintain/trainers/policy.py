@@ -1,9 +1,19 @@
 """A local model that acts: batched episodes whose KV cache is kept from turn to turn.
 
-Episodes that begin together form a cohort with one cache. The common prefix of their openings is encoded once; after
-that only new tokens are fed. Rows of different length are padded on the left, masked, and placed by explicit position
-ids, so that an episode's tokens do not depend on its neighbours. The ids that were sampled are what is fed back and
-recorded: text is never decoded and tokenised again.
+Episodes that begin together form a cohort with one cache. What their openings share is encoded once, and each opening is
+encoded once however many attempts at its task there are; after that only new tokens are fed. Rows of different length
+are padded on the left, masked, and placed by explicit position ids, so that an episode's tokens do not depend on its
+neighbours. The ids that were sampled are what is fed back and recorded: text is never decoded and tokenised again.
+
+Recorded log-probs are those of the model itself, at temperature 1. Policy-gradient methods form the ratio
+r = pi(a|s) / pi_old(a|s) from two such log-probs (PPO, Schulman et al. 2017, arXiv 1707.06347, eq. 6), so it is 1 before
+the first update, whatever temperature T tokens were sampled at. At T = 1 the gradient is that of the expected reward. At
+T != 1 the samples come from pi_T and the gradient with respect to the logits is
+
+    E_{a ~ pi_T}[A (e_a - pi)] = E_{a ~ pi_T}[A (e_a - pi_T)] + E_{a ~ pi_T}[A] (pi_T - pi),
+
+T times the gradient of the expected reward of pi_T, and a term that vanishes only where the mean advantage of a state
+does: in states from which runs go well it pulls the model towards pi_T. So train at temperature 1, or near it.
 """
 
 from __future__ import annotations
@@ -12,6 +22,7 @@ import hashlib
 import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -21,8 +32,8 @@ from quintain.errors import InvalidInput
 from quintain.records.agent import Agent, Sampling
 from quintain.records.seams import Message, Policy, Reply, Stop, Turn
 from quintain.records.trajectory import SampledTokens
-from quintain.trainers.kv_cache import can_batch, new_cache
-from quintain.trainers.models import LoadedModel, load_model
+from quintain.trainers.kv_cache import can_batch, new_cache, part_of, take_back
+from quintain.trainers.models import LoadedModel, eval_mode, is_adapter, load_model
 from quintain.trainers.rendering import Renderer, shared_prefix
 
 _SHARED_PREFIX = 16
@@ -41,6 +52,22 @@ def open_policy(agent: Agent, sampling: Sampling, *, seed: int = 0) -> Policy:
     return LocalPolicy(loaded, Renderer.of(loaded.tokenizer, agent.template), sampling, seed=seed)
 
 
+def live_policy(loaded: LoadedModel, renderer: Renderer, sampling: Sampling, *, seed: int = 0) -> LocalPolicy:
+    """A policy on the very model that is being trained: nothing is copied, adapters stay unmerged.
+
+    The model is in eval mode while it acts, and back in its former mode after. A policy is good for one rollout: what its
+    caches hold was computed with the weights of that time, so make a new one once weights have changed. Where the trainer
+    computes under autocast, let it act under the same autocast, or its log-probs are not the trainer's.
+
+    Args:
+        loaded: The model under training, with or without adapters.
+        renderer: Writes turns as the trainer reads them.
+        sampling: How tokens are picked; see the module for what a temperature other than 1 means.
+        seed: Mixed into every episode's sampling stream.
+    """
+    return LocalPolicy(loaded, renderer, sampling, seed=seed)
+
+
 @dataclass(eq=False)
 class _Cohort:
     """Episodes that share one cache; row i of every tensor belongs to `rows[i]`."""
@@ -54,10 +81,24 @@ class _Cohort:
         """Free the rows of episodes that were closed or that moved to another cohort."""
         keep = [i for i, episode in enumerate(self.rows) if episode.cohort is self]
         if len(keep) < len(self.rows):
-            index = torch.tensor(keep, device=self.mask.device)
-            self.cache.batch_select_indices(index)
-            self.mask = self.mask[index]
+            self.select(keep)
             self.rows = [self.rows[i] for i in keep]
+
+    def select(self, rows: Sequence[int]) -> None:
+        """Keep these rows of cache and mask, which may repeat."""
+        if list(rows) == list(range(len(self.mask))):
+            return
+        index = torch.tensor(rows, device=self.mask.device)
+        self.cache.batch_select_indices(index)
+        self.mask = self.mask[index]
+
+    def take_back(self, part: _Cohort, rows: torch.Tensor) -> None:
+        """Append what a part of these rows has written by itself."""
+        written = part.mask[:, self.mask.shape[1] :]
+        take_back(self.cache, part.cache, rows)
+        grown = torch.zeros(len(self.mask), written.shape[1], dtype=torch.bool, device=self.mask.device)
+        grown[rows] = written
+        self.mask = torch.cat([self.mask, grown], 1)
 
 
 @dataclass(eq=False)
@@ -79,22 +120,23 @@ class LocalPolicy:
     """`records.seams.Policy` for a model in this process."""
 
     def __init__(self, loaded: LoadedModel, renderer: Renderer, sampling: Sampling, *, seed: int = 0) -> None:
-        self._model = loaded.model.eval()
+        # Adapters stand inside the model's layers; peft's wrapper adds nothing to its forward pass but hides its signature.
+        self._model = loaded.model.get_base_model() if is_adapter(loaded.model) else loaded.model
         self._context = loaded.context_tokens
         self._renderer = renderer
         self._sampling = sampling
         self._seed = seed
         self._device = loaded.model.device
         self._episodes: dict[str, _Episode] = {}
-        generation = getattr(loaded.model, "generation_config", None)
+        generation = getattr(self._model, "generation_config", None)
         eos = getattr(generation, "eos_token_id", None)
         also = eos if isinstance(eos, list) else [eos]
         self._ends = renderer.end_ids | {i for i in also if i is not None}
         self._end_ids = torch.tensor(sorted(self._ends), device=self._device)
-        takes = inspect.signature(loaded.model.forward).parameters
+        takes = inspect.signature(self._model.forward).parameters
         self._last_logits = {"logits_to_keep": 1} if "logits_to_keep" in takes else {}
         self._places = "position_ids" in takes
-        self._batches = self._places and can_batch(loaded.model.config)
+        self._batches = self._places and can_batch(self._model.config)
         """False: each episode is a cohort of its own, without padding."""
 
     def act(self, turns: Sequence[Turn]) -> list[Reply]:
@@ -107,9 +149,10 @@ class LocalPolicy:
         episodes = [self._take(turn) for turn in turns]
         ready = [e for e in episodes if len(e.ids) + 1 <= self._context]
         written: dict[int, Reply] = {}
-        for cohort in self._cohorts(ready):
-            acting = [e for e in ready if e.cohort is cohort]
-            written |= {id(e): reply for e, reply in zip(acting, self._decode(cohort, acting), strict=True)}
+        with eval_mode(self._model), torch.no_grad():
+            for cohort in self._cohorts(ready):
+                acting = [e for e in ready if e.cohort is cohort]
+                written |= {id(e): reply for e, reply in zip(acting, self._decode(cohort, acting), strict=True)}
         full = Reply(text="", stop=Stop.CONTEXT)
         return [written.get(id(episode), full) for episode in episodes]
 
@@ -144,23 +187,24 @@ class LocalPolicy:
         return list({id(e.cohort): e.cohort for e in ready if e.cohort}.values())
 
     def _found(self, episodes: list[_Episode]) -> None:
-        """Begin a cohort; what all its episodes share from the start is encoded once."""
-        cohort = _Cohort(
-            new_cache(self._model.config),
-            episodes,
-            torch.zeros(len(episodes), 0, dtype=torch.bool, device=self._device),
-        )
-        shared = min(shared_prefix(*(e.ids for e in episodes)), min(len(e.ids) for e in episodes) - 1)
-        if len(episodes) > 1 and shared >= _SHARED_PREFIX:
-            prefix = torch.tensor([episodes[0].ids[:shared]], device=self._device)
-            cohort.mask = torch.ones(1, 0, dtype=torch.bool, device=self._device)
-            self._feed(cohort, prefix, torch.ones_like(prefix, dtype=torch.bool))
-            cohort.cache.batch_repeat_interleave(len(episodes))
-            cohort.mask = cohort.mask.expand(len(episodes), -1)
-        for episode in episodes:
-            episode.cohort, episode.cached = cohort, cohort.mask.shape[1]
+        """Begin a cohort: first what all its episodes share is encoded, then each distinct opening, once."""
+        openings = list(dict.fromkeys(tuple(e.ids) for e in episodes))
+        nothing = torch.zeros(1, 0, dtype=torch.bool, device=self._device)
+        cohort = _Cohort(new_cache(self._model.config), episodes, nothing)
+        shared = min(shared_prefix(*openings), *(len(opening) - 1 for opening in openings))
+        if len(openings) == 1 or shared < _SHARED_PREFIX:
+            shared = 0
+        else:
+            self._feed_ids(cohort, [openings[0][:shared]])
+        cohort.select([0] * len(openings))
+        # The last token is left for the first turn: that it is fed there gives the logits to begin with.
+        rest = [opening[shared:-1] for opening in openings]
+        if len(openings) < len(episodes) and any(rest):
+            self._feed_ids(cohort, rest)
+        cohort.select([openings.index(tuple(e.ids)) for e in episodes])
+        for episode, cached in zip(episodes, cohort.mask.sum(1).tolist(), strict=True):
+            episode.cohort, episode.cached = cohort, cached
 
-    @torch.inference_mode()
     def _decode(self, cohort: _Cohort, acting: Sequence[_Episode]) -> list[Reply]:
         """Feed what is new to the acting episodes and let each write its turn."""
         cohort.drop_closed()
@@ -171,30 +215,59 @@ class LocalPolicy:
         for row, episode in zip(rows, acting, strict=True):
             chunks[row] = episode.ids[episode.cached :]
             limits[row] = min(self._sampling.max_new_tokens, self._context - len(episode.ids))
-        limits = limits.to(self._device)
         uniform = self._uniform(cohort, dict(zip(rows, acting, strict=True)), int(limits.max()))
-
-        width = max(map(len, chunks))
-        ids = torch.tensor([[0] * (width - len(c)) + c for c in chunks], device=self._device)
-        real = torch.tensor([[False] * (width - len(c)) + [True] * len(c) for c in chunks], device=self._device)
-        logits = self._feed(cohort, ids, real)
-        done = limits == 0
-        tokens, logprobs = [], []
-        for step in range(int(limits.max())):
-            token, logprob = pick(logits, self._sampling, None if uniform is None else uniform[:, step])
-            tokens.append(token)
-            logprobs.append(logprob)
-            done = done | torch.isin(token, self._end_ids) | (limits <= step + 1)
-            if bool(done.all()):
-                break
-            logits = self._feed(cohort, token[:, None], ~done[:, None])
-        token_table = torch.stack(tokens, 1).tolist()
-        logprob_table = torch.stack(logprobs, 1).tolist()
-        limit_list = limits.tolist()
+        tokens, logprobs = self._write(cohort, self._feed_ids(cohort, chunks), limits.to(self._device), uniform)
         return [
-            self._reply(e, token_table[row][: limit_list[row]], logprob_table[row])
-            for row, e in zip(rows, acting, strict=True)
+            self._reply(e, tokens[row][: int(limits[row])], logprobs[row]) for row, e in zip(rows, acting, strict=True)
         ]
+
+    def _write(
+        self, cohort: _Cohort, logits: torch.Tensor, limits: torch.Tensor, uniform: torch.Tensor | None
+    ) -> tuple[list[list[int]], list[list[float]]]:
+        """Pick and feed tokens until every row has reached its end token or its limit.
+
+        Whenever half of the rows are done, the others go on in a cache of their own, and what they wrote is taken back
+        at the end: a turn costs what its own tokens cost, however long another one gets.
+
+        Args:
+            cohort: Whose rows write.
+            logits: float32 [B, V], for the first token.
+            limits: int64 [B], tokens that a row may write; 0 for rows that do not act.
+            uniform: float [B, W], what tokens are drawn with.
+
+        Returns:
+            Tokens [B, W] and their log-probs [B, W]; of no meaning behind a row's end.
+        """
+        shape = len(limits), int(limits.max())
+        tokens = torch.zeros(shape, dtype=torch.long, device=self._device)
+        logprobs = torch.zeros(shape, device=self._device)
+        rows = torch.arange(len(limits), device=self._device)
+        done = limits == 0
+        parts: list[tuple[_Cohort, torch.Tensor]] = [(cohort, rows)]
+        for step in range(shape[1]):
+            token, logprob = pick(logits, self._sampling, None if uniform is None else uniform[rows, step])
+            tokens[rows, step], logprobs[rows, step] = token, logprob
+            done = done | torch.isin(token, self._end_ids) | (limits[rows] <= step + 1)
+            n_writing = len(done) - int(done.sum())
+            if n_writing == 0:
+                break
+            if n_writing <= len(done) // 2:
+                writing = (~done).nonzero()[:, 0]
+                whole = parts[-1][0]
+                part = _Cohort(part_of(whole.cache, writing), [], whole.mask[writing])
+                parts.append((part, writing))
+                rows, token, done = rows[writing], token[writing], done[writing]
+            logits = self._feed(parts[-1][0], token[:, None], ~done[:, None])
+        for (whole, _), (part, writing) in reversed(list(pairwise(parts))):
+            whole.take_back(part, writing)
+        return tokens.tolist(), logprobs.tolist()
+
+    def _feed_ids(self, cohort: _Cohort, chunks: Sequence[Sequence[int]]) -> torch.Tensor:
+        """Feed a list of ids to each row, padded on the left; see `_feed`."""
+        width = max(map(len, chunks))
+        ids = torch.tensor([[0] * (width - len(c)) + [*c] for c in chunks], device=self._device)
+        real = torch.tensor([[False] * (width - len(c)) + [True] * len(c) for c in chunks], device=self._device)
+        return self._feed(cohort, ids, real)
 
     def _feed(self, cohort: _Cohort, ids: torch.Tensor, real: torch.Tensor) -> torch.Tensor:
         """Run tokens through the model behind the cohort's cache.
@@ -208,16 +281,15 @@ class LocalPolicy:
             float32 [B, V], the logits after the last column; of no meaning in rows that end with padding.
         """
         positions = (cohort.mask.sum(1, keepdim=True) + real.cumsum(1) - 1).clamp(min=0)
-        cohort.mask = torch.cat([cohort.mask.expand(len(ids), -1), real], 1)
-        with torch.inference_mode():
-            out = self._model(
-                input_ids=ids,
-                attention_mask=cohort.mask.long(),
-                past_key_values=cohort.cache,
-                use_cache=True,
-                **({"position_ids": positions} if self._places else {}),
-                **self._last_logits,
-            )
+        cohort.mask = torch.cat([cohort.mask, real], 1)
+        out = self._model(
+            input_ids=ids,
+            attention_mask=cohort.mask.long(),
+            past_key_values=cohort.cache,
+            use_cache=True,
+            **({"position_ids": positions} if self._places else {}),
+            **self._last_logits,
+        )
         return out.logits[:, -1].float()
 
     def _uniform(self, cohort: _Cohort, acting: dict[int, _Episode], width: int) -> torch.Tensor | None:

@@ -1,0 +1,223 @@
+"""Rollouts for online training: the model under training acts in an environment, several times in each task.
+
+Everything follows from (job seed, iteration, task, attempt). Episodes that an earlier attempt of the job wrote are read
+back from its outputs and not played again: they carry the log-probs of the policy that played them, so they are as good
+as new ones, and no episode is stored twice.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from quintain.environments.registry import task_source
+from quintain.errors import InvalidInput, TrainingFailed
+from quintain.evaluation.episodes import EpisodePlan, EpisodeSettings, run_episodes
+from quintain.jobs.directory import read_lines, run_name
+from quintain.records.agent import Sampling
+from quintain.records.dataset import GroupRow
+from quintain.records.job import TrainSpec
+from quintain.records.seams import Reporter, TaskSource
+from quintain.records.seeds import stable_seed
+from quintain.records.training import GRPOConfig
+from quintain.records.trajectory import AgentInfo, Task, Trajectory
+from quintain.rewards.outcome import OutcomeScorer
+
+if TYPE_CHECKING:
+    from quintain.trainers.models import LoadedModel
+    from quintain.trainers.rendering import Renderer
+
+_EPISODES_AT_ONCE = 64
+"""Episodes that act in one batch, in whole groups: what a group shares is then encoded once."""
+
+_POOL = 10_000
+"""Tasks that are drawn at most; a longer run meets them again."""
+
+
+def collector(
+    spec: TrainSpec, directory: Path, reporter: Reporter
+) -> Callable[[LoadedModel, Renderer, int], list[GroupRow]]:
+    """How an online training job gathers its rollouts.
+
+    Args:
+        spec: Of a method that learns online; tasks come from the split `train` of its environment, never `held_out`.
+        directory: The job's folder; episodes in its `outputs/` count as played.
+        reporter: Receives every new episode as a trajectory, and says when to stop.
+
+    Returns:
+        From the live model, its renderer and the iteration to the iteration's groups: tasks that earlier iterations did
+        not have until all have had their turn, `group_size` runs each less those that came to no verdict. An empty list
+        where the job was asked to stop: what has been played is kept for the next attempt.
+
+    Raises:
+        InvalidInput: the spec does not train online, or its environment has no tasks to train on.
+    """
+    config = spec.config
+    if spec.environment is None or not isinstance(config, GRPOConfig):
+        raise InvalidInput(f"method {spec.method!r} on dataset {spec.dataset_id} does not act; give it an environment")
+    source = task_source(spec.environment)
+    tasks = _draw(source, min(config.tasks_per_step * config.rollouts, _POOL), spec.seed)
+    return _Collector(spec, config, directory, reporter, source, tasks)
+
+
+@dataclass
+class _Collector:
+    spec: TrainSpec
+    config: GRPOConfig
+    directory: Path
+    reporter: Reporter
+    source: TaskSource
+    tasks: Sequence[Task]
+    left_out: int = 0
+    """Episodes without a verdict, over all iterations."""
+    _written: dict[str, int] = field(init=False)
+    """Episodes of earlier attempts: key -> offset in the file of trajectories."""
+
+    def __post_init__(self) -> None:
+        self._written = _episode_offsets(self._path)
+
+    def __call__(self, loaded: LoadedModel, renderer: Renderer, iteration: int) -> list[GroupRow]:
+        plans = self._plans(iteration)
+        runs = self._read_back(plans)
+        left = [plan for plan in plans if plan.key not in runs]
+        if left:
+            self.reporter.phase("acting")
+            runs |= self._play(left, loaded, renderer, iteration)
+            self.reporter.phase("training")
+        if len(runs) < len(plans):
+            return []
+        return self._groups([runs[plan.key] for plan in plans], iteration)
+
+    def _plans(self, iteration: int) -> list[EpisodePlan]:
+        """All attempts at a task stand together, so that they share a batch."""
+        n = min(self.config.tasks_per_step, len(self.tasks))
+        tasks = [self.tasks[place % len(self.tasks)] for place in range(iteration * n, (iteration + 1) * n)]
+        return [
+            EpisodePlan(task, attempt, key=f"{self._group_id(task, iteration)}/{attempt}")
+            for task in tasks
+            for attempt in range(self.config.group_size)
+        ]
+
+    def _play(
+        self, plans: Sequence[EpisodePlan], loaded: LoadedModel, renderer: Renderer, iteration: int
+    ) -> dict[str, Trajectory]:
+        """Run the episodes and hand them over; fewer than planned where the job was asked to stop."""
+        from quintain.trainers.policy import live_policy
+
+        config, name = self.config, run_name(self.directory)
+        sampling = Sampling(temperature=config.temperature, max_new_tokens=config.max_new_tokens)
+        policy = live_policy(loaded, renderer, sampling, seed=self.spec.seed)
+        settings = EpisodeSettings(
+            seed=stable_seed(self.spec.seed, "rollout", iteration),
+            max_turns=config.max_turns,
+            concurrency=max(_EPISODES_AT_ONCE // config.group_size, 1) * config.group_size,
+            agent=AgentInfo(name=self.spec.name, model=f"{name}/{iteration}"),
+            system_prompt=self.spec.agent.system_prompt,
+            job_id=name,
+            tags=("rollout", f"iteration:{iteration}"),
+        )
+        played = {}
+        for episode in run_episodes(self.source, policy, plans, settings, self.reporter.should_stop):
+            group = self._group_id(episode.trajectory.task, iteration)
+            trajectory = episode.trajectory.model_copy(update={"group_id": group})
+            self.reporter.output("trajectory", trajectory)
+            played[trajectory.episode_key] = trajectory
+        return played
+
+    def _groups(self, runs: Sequence[Trajectory], iteration: int) -> list[GroupRow]:
+        """Runs and rewards by task; an episode without a verdict is left out and counted.
+
+        Raises:
+            TrainingFailed: no episode at all came to a verdict.
+        """
+        members: dict[str, list[tuple[Trajectory, float]]] = {}
+        without = []
+        for run in runs:
+            if (reward := reward_of(run)) is None:
+                without.append(run)
+            else:
+                members.setdefault(run.group_id or "", []).append((run, reward))
+        self._count_left_out(without, len(runs), iteration)
+        return [
+            GroupRow(key=key, trajectories=tuple(t for t, _ in group), rewards=tuple(r for _, r in group))
+            for key, group in members.items()
+        ]
+
+    def _count_left_out(self, without: Sequence[Trajectory], n_runs: int, iteration: int) -> None:
+        if not without:
+            return
+        first = without[0]
+        cause = f"the first: {first.extra.get('error', first.outcome.status.value)}, {first.id}"
+        if len(without) == n_runs:
+            raise TrainingFailed(
+                f"none of the {n_runs} episodes of rollout {iteration} in {self.source.id} came to a verdict ({cause}); "
+                "try the environment with collect_rollouts first",
+                code="no_verdict",
+            )
+        before, self.left_out = self.left_out, self.left_out + len(without)
+        if before == 0 or before.bit_length() < self.left_out.bit_length():  # again whenever the count has doubled
+            self.reporter.warn(
+                "episodes_left_out",
+                f"{self.left_out} episodes up to rollout {iteration} came to no verdict and were left out of their "
+                f"groups ({cause})",
+            )
+
+    def _read_back(self, plans: Sequence[EpisodePlan]) -> dict[str, Trajectory]:
+        """Those of the planned episodes that an earlier attempt has written."""
+        offsets = {plan.key: self._written[plan.key] for plan in plans if plan.key in self._written}
+        if not offsets:
+            return {}
+        found = {}
+        with self._path.open("rb") as lines:
+            for key, offset in offsets.items():
+                lines.seek(offset)
+                found[key] = Trajectory.model_validate(json.loads(lines.readline())["record"])
+        return found
+
+    def _group_id(self, task: Task, iteration: int) -> str:
+        return f"{run_name(self.directory)}/{iteration}/{task.id or task.prompt}"
+
+    @property
+    def _path(self) -> Path:
+        return self.directory / "outputs" / "trajectory.jsonl"
+
+
+def reward_of(run: Trajectory) -> float | None:
+    """What an episode was worth: the last reward that its environment gave, else 1 for success, 0 for failure or a cut.
+
+    None where it came to no verdict: its environment failed, or ended it without a reward.
+    """
+    verdict = OutcomeScorer().score(run).value
+    return verdict if verdict is None or run.outcome.reward is None else run.outcome.reward
+
+
+def _draw(source: TaskSource, n: int, seed: int) -> list[Task]:
+    """`n` tasks of the split `train`, or all that there are."""
+
+    def lacks(wanted: int) -> bool:
+        try:
+            source.tasks("train", wanted, seed)
+        except InvalidInput:
+            return True
+        return False
+
+    if lacks(n) and n > 1:
+        n = bisect_left(range(2, n), True, key=lacks) + 1  # an environment does not say how many tasks it has
+    tasks = source.tasks("train", n, seed)
+    if not tasks:
+        raise InvalidInput(f"environment {source.id!r} has no tasks in its split 'train'", code="no_tasks")
+    return tasks
+
+
+def _episode_offsets(path: Path) -> dict[str, int]:
+    """Where the line of each episode begins."""
+    found, offset = dict[str, int](), 0
+    while lines := read_lines(path, offset).lines:
+        for line in lines:
+            found[json.loads(line)["record"]["episode_key"]] = offset
+            offset += len(line) + 1
+    return found
