@@ -63,6 +63,11 @@ class Settings(BaseSettings):
         return self.home / "agents"
 
     @property
+    def cache_dir(self) -> Path:
+        """What later jobs can use again: reference log-probabilities, replay buffers."""
+        return self.home / "cache"
+
+    @property
     def inbox_dir(self) -> Path:
         """Files that tools may read without further permission."""
         return self.home / "inbox"

@@ -66,4 +66,10 @@ def test_a_file_that_is_not_there_or_not_text_is_told_plainly(tmp_path: Path) ->
 
 
 def test_a_value_of_yaml_is_what_it_says() -> None:
-    assert [parse_yaml(text) for text in ("2", "true", "null", "{rank: 8}", "a b")] == [2, True, None, {"rank": 8}, "a b"]
+    assert [parse_yaml(text) for text in ("2", "true", "null", "{rank: 8}", "a b")] == [
+        2,
+        True,
+        None,
+        {"rank": 8},
+        "a b",
+    ]

@@ -20,7 +20,7 @@ CONTRACT: dict[str, tuple[set[str], set[str]]] = {
     "get_trajectory": ({"trajectory_id"}, {"trajectory", "truncated"}),
     "score_trajectories": ({"scorer"}, {"scored", "unscored", "summary", "components"}),
     "export_dataset": ({"kind", "name"}, {"dataset_id", "rows", "dropped", "splits", "path"}),
-    "start_training": ({"method", "model", "dataset_id"}, {"job_id", "status", "resource_uri", "deduplicated"}),
+    "start_training": ({"method", "model"}, {"job_id", "status", "resource_uri", "deduplicated"}),
     "collect_rollouts": ({"agent", "environment"}, {"job_id", "status", "resource_uri"}),
     "evaluate_agent": ({"agent", "environment"}, {"job_id", "status", "resource_uri"}),
     "compare_agents": ({"agents"}, {"comparisons", "leaderboard", "flips"}),

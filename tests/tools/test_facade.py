@@ -136,9 +136,9 @@ def test_a_live_recording_grows_and_closes_with_its_outcome(run: Caller) -> None
         ({"action": "train", "dataset": "none", "model_name": "org/name"}, "hub_not_allowed", ["QUINTAIN_ALLOW_HUB"]),
         ({"action": "train", "dataset": "d", "epochs": 3}, "unknown_argument", ["'epochs'", "num_epochs"]),
         (
-            {"action": "train", "dataset": "d", "hyperparameters": {"lr": 1}},
+            {"action": "train", "dataset": "d", "hyperparameters": {"learn_rate": 1}},
             "invalid_input",
-            ["hyperparameters.lr", "learning_rate"],
+            ["hyperparameters.learn_rate", "learning_rate"],
         ),
         ({"action": "train", "dataset": "d", "num_epochs": -1}, "invalid_input", ["epochs", "-1"]),
         (
@@ -191,8 +191,9 @@ def test_a_registered_dataset_can_be_loaded_by_name(run: Caller) -> None:
 def test_the_library_lists_what_there_is_to_work_with(run: Caller) -> None:
     assert {"quintain/inventory"} <= {item["id"] for item in run(action="library", kind="environments")["items"]}
     assert {"outcome", "rules"} <= {item["name"] for item in run(action="library", kind="scorers")["items"]}
-    (sft,) = run(action="library", kind="methods")["items"]
-    assert sft["hyperparameters"]["epochs"]["default"] == 3.0
+    shared, sft, *others = run(action="library", kind="methods")["items"]
+    assert shared["hyperparameters"]["epochs"].startswith("default 3.0, above 0 to 1000: ")
+    assert (sft["method"], sft["dataset_kind"], len(others)) == ("sft", "sft", 8)
     agent = run(action="register", name="mine", model="starter", system_prompt="Be brief.")["agent"]
     assert (agent["id"], agent["parent"]) == ("agent:mine@1", "agent:starter@1")
     again = run(action="register", name="mine", model="starter", system_prompt="Be brief.")["agent"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 from rich.console import Console
@@ -28,10 +29,12 @@ def run_jobs(action: str, job_id: str | None, home: Path | None) -> int:
         if job_id is None:
             raise InvalidInput(f"`quintain jobs {action}` needs a job id; `quintain jobs` lists them")
         if action == "watch":
-            view = _watch(services, job_id, console)
+            view = watch(services, job_id, console)
         else:
             view = {"show": get_job, "cancel": cancel_job, "resume": resume_job}[action](services, job_id)
         console.print_json(view.model_dump_json())
+        if action == "watch" and view.status in UNFINISHED:
+            return 130  # what a shell expects of a command that Ctrl-C ended
         return 0 if view.status not in {"failed"} else 1
     except QuintainError as error:
         Console(stderr=True).print(str(error), style="red", markup=False)
@@ -49,14 +52,26 @@ def _table(services: Services) -> Table:
     return table
 
 
-def _watch(services: Services, job_id: str, console: Console) -> JobView:
+def watch(services: Services, job_id: str, console: Console) -> JobView:
+    """Show a job's progress until it has ended, or until Ctrl-C; the job itself goes on."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console) as progress:
+    view = get_job(services, job_id)
+    with suppress(KeyboardInterrupt), Progress(*columns, console=console) as progress:
         bar = progress.add_task(job_id, total=None)
         while True:
-            view = get_job(services, job_id, wait_s=1)
-            progress.update(
-                bar, completed=view.step, total=view.total_steps, description=f"{job_id} {view.phase or view.status}"
-            )
+            about = [job_id, view.phase or view.status, *_figures(view)]
+            progress.update(bar, completed=view.step, total=view.total_steps, description=" ".join(about))
             if view.status not in UNFINISHED:
                 return view
+            view = get_job(services, job_id, wait_s=1)
+    console.print(
+        f"{job_id} goes on without you. Watch it again with `quintain jobs watch {job_id}`, stop it with "
+        f"`quintain jobs cancel {job_id}`.",
+        soft_wrap=True,
+    )
+    return view
+
+
+def _figures(view: JobView) -> list[str]:
+    shown = {name: view.metrics.get(name) for name in ("loss", "success_rate")}
+    return [f"{name} {value:.4g}" for name, value in shown.items() if value is not None]

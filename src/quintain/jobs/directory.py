@@ -10,6 +10,7 @@ cancel          exists when someone asked the job to stop
 exit.json       how the newest attempt ended
 log, log.N      the first and the last bytes of what the worker wrote (LogRing in shim.py)
 inputs/, checkpoints/   of the job kind
+stages/         of a recipe: `NN-LABEL/`, each with inputs/, checkpoints/ and outputs/ of its own, and result.json when done
 """
 
 from __future__ import annotations
@@ -31,6 +32,9 @@ SPEC: TypeAdapter[JobSpec] = TypeAdapter(JobSpec)
 
 OUTPUT_KINDS = ("trajectory", "agent", "evaluation")
 """Files of `outputs/`, in the order in which they are stored: an evaluation names what stands before it."""
+
+STAGES, STAGE_RESULT = "stages", "result.json"
+"""Folder of a recipe's stages, and the file that stands in a stage's folder when it is done."""
 
 CHUNK_BYTES = 4 * 1024 * 1024
 """How much of a file is read at once; a longer line is still read whole."""
@@ -104,18 +108,20 @@ class JobDirectory:
         """`checkpoints/`."""
         return self.path / "checkpoints"
 
+    @property
+    def stages(self) -> Path:
+        """`stages/`."""
+        return self.path / STAGES
+
     def prepare(self, job: Job) -> None:
         """Make the directory from the job's row, unless it stands; a resumed job begins with the old one's checkpoints."""
         if self.spec.exists():
             return
         self.outputs.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if job.resumed_from and not self.checkpoints.exists():
-            source = JobDirectory(self.path.parent / job.resumed_from).checkpoints
-            if source.exists():
-                aside = self.path / ".checkpoints"
-                shutil.rmtree(aside, ignore_errors=True)
-                shutil.copytree(source, aside, copy_function=_link)
-                aside.replace(self.checkpoints)
+        if job.resumed_from:
+            source = JobDirectory(self.path.parent / job.resumed_from)
+            _take_over(source.stages, self.stages)
+            _take_over(source.checkpoints, self.checkpoints)
         self.checkpoints.mkdir(exist_ok=True)
         write_whole(self.spec, SPEC.dump_json(job.spec))
 
@@ -172,6 +178,28 @@ def _end_of(path: Path, max_bytes: int) -> _End:
             return _End(file.read(), size)
     except FileNotFoundError:  # the ring moved on
         return _End(b"", 0)
+
+
+def run_name(folder: Path) -> str:
+    """What a run calls itself: the id of its job, in a recipe followed by the stage."""
+    return f"{folder.parents[1].name}-{folder.name}" if folder.parent.name == STAGES else folder.name
+
+
+def _take_over(source: Path, target: Path) -> None:
+    """Begin with what another job has done; what files of it are appended to stay its own."""
+    if target.exists() or not source.exists():
+        return
+    aside = target.with_name(f".{target.name}")
+    shutil.rmtree(aside, ignore_errors=True)
+    shutil.copytree(source, aside, copy_function=_link, ignore=_not_taken_over)
+    aside.replace(target)
+
+
+def _not_taken_over(folder: str, names: list[str]) -> set[str]:
+    """Of a stage: what is handed over to the store, what is linked in anew, and files that grow."""
+    if Path(folder).parent.name != STAGES:
+        return set()
+    return {name for name in names if name in {"inputs", "outputs"} or name.endswith(".jsonl")}
 
 
 def _link(source: str, target: str) -> None:

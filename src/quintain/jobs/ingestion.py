@@ -37,19 +37,21 @@ def ingest(store: Store, job_id: str, directory: JobDirectory, now: datetime) ->
             if path == directory.events:
                 events, warnings = _events(read.lines)
             else:
-                events, warnings = [], _store_outputs(store, job_id, path.stem, read.lines, now)
+                events, warnings = [], _store_outputs(store, directory, path.stem, read.lines, now)
             if not store.jobs.ingest(job_id, name, (offset, read.end), now, events=events, warnings=warnings):
                 break
             offset, changed = read.end, True
     return changed
 
 
-def made_agent(store: Store, directory: JobDirectory, now: datetime) -> str | None:
-    """The id that the store gave to the agent that a job made; None where it made none."""
+def made_agent(store: Store, directory: JobDirectory, now: datetime, name: str | None = None) -> str | None:
+    """The id that the store gave to the agent that a job made last, or last under a name; None where it made none."""
     lines = read_lines(directory.outputs / "agent.jsonl", 0).lines
     for line in reversed(lines):
         try:
-            return store.agents.add(_agent(_record(line, "agent"), directory.path.name), now).id
+            agent = _agent(_record(line, "agent"), directory.path.name)
+            if name in {None, agent.name}:
+                return store.agents.add(agent, now).id
         except (ValueError, ValidationError):
             continue
     return None
@@ -66,8 +68,11 @@ def _events(lines: Sequence[bytes]) -> tuple[list[JobEvent], list[str]]:
     return events, _warnings("event", faults)
 
 
-def _store_outputs(store: Store, job_id: str, kind: str, lines: Sequence[bytes], now: datetime) -> list[str]:
+def _store_outputs(
+    store: Store, directory: JobDirectory, kind: str, lines: Sequence[bytes], now: datetime
+) -> list[str]:
     """Store the records of these lines; a bad one is counted and never stops the others."""
+    job_id = directory.path.name
     faults: list[str] = []
     trajectories: list[Trajectory] = []
     for line in lines:
@@ -78,7 +83,10 @@ def _store_outputs(store: Store, job_id: str, kind: str, lines: Sequence[bytes],
             elif kind == "agent":
                 store.agents.add(_agent(record, job_id), now)
             else:
-                store.evaluations.add(Evaluation.model_validate(record | {"job_id": job_id}), now)
+                evaluation = Evaluation.model_validate(record | {"job_id": job_id})
+                # A recipe measures agents that it has just made: it knows their names, the store their versions.
+                made = None if "@" in evaluation.agent_id else made_agent(store, directory, now, evaluation.agent_id)
+                store.evaluations.add(evaluation.model_copy(update={"agent_id": made or evaluation.agent_id}), now)
         except ValidationError as error:
             faults.append(explain(error, kind))
         except ValueError as error:  # not JSON, or an InvalidInput of the store
@@ -102,7 +110,9 @@ def _record(line: bytes, kind: str) -> dict[str, object]:
 
 
 def _agent(record: dict[str, object], job_id: str) -> Agent:
-    return Agent.model_validate(record | {"job_id": job_id})
+    """The agent as this job's; one of a recipe's stages keeps the stage in it (JOB/STAGE), for a job makes one agent."""
+    agent = Agent.model_validate(record)
+    return agent if "/" in (agent.job_id or "") else agent.model_copy(update={"job_id": job_id})
 
 
 def _warnings(kind: str, faults: Sequence[str]) -> list[str]:

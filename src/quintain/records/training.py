@@ -229,7 +229,10 @@ class GRPOConfig(TrainingConfig):
         default=False, description="Spread a run's advantage over its steps by their rewards, mean and sign kept."
     )
     max_tokens: int | None = Field(
-        default=None, ge=1, le=1_000_000, description="Constant of dr_grpo; null: agent tokens of the longest run, online max_new_tokens times max_turns."
+        default=None,
+        ge=1,
+        le=1_000_000,
+        description="Constant of dr_grpo; null: the longest run's, online max_new_tokens times max_turns.",
     )
     group_size: int = Field(default=8, ge=2, le=256, description="Online: episodes for each task.")
     tasks_per_step: int = Field(default=8, ge=1, le=4096, description="Online: tasks whose groups make a rollout.")

@@ -15,10 +15,11 @@ from quintain.errors import InvalidInput, NotFound
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.record import Record
 from quintain.server.guide import PIPELINE
+from quintain.server.methods import method_page
 from quintain.server.texts import facts, scrub
 from quintain.tools.jobs import job_log
 from quintain.tools.spec import ToolSpec
-from quintain.tools.training import METHODS
+from quintain.tools.training import METHODS, describe_method
 
 if TYPE_CHECKING:
     from quintain.tools.services import Services
@@ -53,11 +54,9 @@ def resource_specs(catalog: Sequence[ToolSpec]) -> tuple[ResourceSpec, ...]:
         return (read or partial(tools[tool], **arguments)) if tool in tools else None
 
     def method_guide(services: Services, method: str) -> str:
-        known = tools["list_library"](services, kind="methods", limit=200).items
-        for item in known:
-            if item["method"] == method:
-                return _method_page(item)
-        raise NotFound(f"there is no method {method!r}; valid: {', '.join(item['method'] for item in known)}")
+        if method not in METHODS:
+            raise NotFound(f"there is no method {method!r}; valid: {', '.join(METHODS)}")
+        return method_page(describe_method(method))
 
     families = (
         ("job://{job_id}", "Job", _JSON, shown_by("get_job")),
@@ -142,20 +141,3 @@ def _log(services: Services, job_id: str, tail: str = "100") -> str:
     if not tail.isdecimal() or not 1 <= int(tail[:9]) <= _MAX_LOG_LINES:
         raise InvalidInput(f"tail is {tail[:40]!r}; it must be a number of lines, 1..{_MAX_LOG_LINES}")
     return job_log(services, job_id, int(tail[:9]))
-
-
-def _method_page(method: Mapping[str, Any]) -> str:
-    lines = [
-        f"# Method `{method['method']}`",
-        "",
-        str(method["summary"]),
-        "",
-        "Settings, passed as `hyperparameters`:",
-        "",
-    ]
-    for name, schema in method["hyperparameters"].items():
-        bounds = ", ".join(
-            f"{key} {schema[key]}" for key in ("default", "minimum", "exclusiveMinimum", "maximum") if key in schema
-        )
-        lines.append(f"- `{name}` ({bounds}): {schema.get('description', '')}".rstrip(": "))
-    return "\n".join(lines)

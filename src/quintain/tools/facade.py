@@ -19,19 +19,22 @@ from pathlib import Path
 from typing import Any
 
 from quintain.errors import InvalidInput, QuintainError
-from quintain.formats.sft import read_rows
+from quintain.formats.configuration import read_document
+from quintain.formats.rows import read_rows
+from quintain.records.dataset import DatasetKind, DatasetRow
 from quintain.records.job import UNFINISHED
 from quintain.records.record import Record
-from quintain.records.trajectory import OutcomeStatus
 from quintain.rewards.custom import RewardFunction
 from quintain.rewards.registry import register, scorer
 from quintain.settings import Settings
 from quintain.tools.calls import call, refuse_unknown
 from quintain.tools.catalog import CATALOG
-from quintain.tools.results import JobView
+from quintain.tools.config_files import start_config
+from quintain.tools.dataset_folders import first_rows, freeze_ready_made, new_options
+from quintain.tools.results import JobStarted, JobView
 from quintain.tools.services import Services, open_services
 from quintain.tools.spec import Picture
-from quintain.tools.training import read_hyperparameters
+from quintain.tools.training import merged_settings, read_hyperparameters
 
 logger = logging.getLogger(__name__)
 
@@ -63,7 +66,7 @@ _TRAIN = {
     "batch_size",
     "learning_rate",
 }
-_TRAIN_ALSO = {"name", "seed", "hyperparameters", "request_key", "wait"}
+_TRAIN_ALSO = {"environment", "name", "seed", "hyperparameters", "request_key", "wait", "config"}
 _EVALUATE = {
     "model_path",
     "agent",
@@ -111,27 +114,36 @@ class RLTrainingTool:
             answer = {"status": "error", "code": "internal", "message": f"{type(error).__name__}: {error}"}
         return json.dumps(answer, ensure_ascii=False, allow_nan=False)
 
-    def register_dataset(self, name: str, runs: Iterable[Mapping[str, Any]]) -> str:
-        """Record runs (canonical trajectories, or `{"messages", "task"}`) and freeze them as the dataset `name`.
+    def register_dataset(self, name: str, runs: Iterable[Mapping[str, Any]], kind: DatasetKind = "sft") -> str:
+        """Record runs and freeze them as the dataset `name`.
+
+        Args:
+            name: Name of the dataset.
+            runs: Canonical trajectories, or `{"messages", "task", "outcome"}`. For kind `dpo` pairs
+                `{"chosen": run, "rejected": run}` will do as well, for kind `grpo` groups
+                `{"runs": [run, ...], "rewards": [number, ...]}`; out of single runs they are mined by outcome.
+            kind: As in `export_dataset`.
 
         Returns:
             The id of the dataset.
 
         Raises:
-            InvalidInput: a run is malformed; nothing of the rest is frozen.
+            InvalidInput: a run is malformed, or none is left to train on; nothing is frozen.
         """
-        services = self._open()
-        ids = []
-        for run in runs:
-            if not isinstance(run, Mapping):
-                raise InvalidInput(
-                    f"a run is {run!r:.60}; each must be a trajectory or an object with `messages` and `task`"
-                )
-            arguments = dict(run) if "messages" in run or "trajectory" in run else {"trajectory": dict(run)}
-            ids.append(call(services, _TOOLS["record_trajectory"], arguments).trajectory_id)
-        arguments = {"kind": "sft", "name": name, "trajectory_ids": ids, "outcomes": ["success", "unknown"]}
-        dataset_id: str = call(services, _TOOLS["export_dataset"], arguments).dataset_id
-        return dataset_id
+        services, given = self._open(), list(runs)
+        if any(isinstance(run, Mapping) and run.keys() & {"chosen", "runs"} for run in given):
+            return freeze_ready_made(services, new_options(services, name, kind), given, self._recorded).dataset.id
+        arguments = {"kind": kind, "name": name, "trajectory_ids": [self._recorded(run) for run in given]}
+        kept = {"outcomes": ["success", "unknown"]} if kind == "sft" else {}
+        return str(call(services, _TOOLS["export_dataset"], arguments | kept).dataset_id)
+
+    def _recorded(self, run: Any) -> str:
+        if not isinstance(run, Mapping):
+            raise InvalidInput(
+                f"a run is {run!r:.60}; each must be a trajectory or an object with `messages` and `task`"
+            )
+        arguments = dict(run) if "messages" in run or "trajectory" in run else {"trajectory": dict(run)}
+        return str(call(self._open(), _TOOLS["record_trajectory"], arguments).trajectory_id)
 
     def register_reward_function(self, name: str, function: RewardFunction) -> None:
         """Make a function from a trajectory to a score in 0..1 (None: cannot be scored) usable as `scorer` here.
@@ -172,59 +184,60 @@ class RLTrainingTool:
     def _train(self, parameters: dict[str, Any]) -> dict[str, Any]:
         refuse_unknown("train", parameters, dict.fromkeys(sorted(_TRAIN | _TRAIN_ALSO)))
         services = self._open()
-        settings = dict(parameters.get("hyperparameters") or {})
-        settings.setdefault("epochs", parameters.get("num_epochs", 3))
-        settings.setdefault("batch_size", parameters.get("batch_size", 4))
-        if "learning_rate" in parameters:
-            settings.setdefault("learning_rate", parameters["learning_rate"])
-        if parameters.get("use_lora", True):
-            settings.setdefault("lora", {})
-        if "dataset" not in parameters:
-            raise InvalidInput("train needs `dataset`: a dataset id or name from export or register_dataset")
+        if "config" in parameters:
+            return self._train_from_file(parameters)
+        method = str(parameters.get("algorithm", "sft")).lower()
+        settings = merged_settings(method, _train_defaults(parameters), parameters.get("hyperparameters") or {})
+        if "dataset" not in parameters and ("environment" not in parameters or "max_samples" in parameters):
+            raise InvalidInput(
+                "train needs `dataset`: a dataset id or name from export or register_dataset; or, for grpo and without "
+                "`max_samples`, `environment`"
+            )
         arguments: dict[str, Any] = {
-            "method": str(parameters.get("algorithm", "sft")).lower(),
+            "method": method,
             "model": parameters.get("model_name", "starter"),
             "hyperparameters": settings,
-            **{key: parameters[key] for key in ("name", "seed", "request_key") if key in parameters},
+            **{key: parameters[key] for key in ("environment", "name", "seed", "request_key") if key in parameters},
         }
-        read_hyperparameters(arguments["method"], settings)
+        read_hyperparameters(method, settings)
         target = _writable(parameters.get("output_dir"))
-        arguments["dataset_id"] = self._sampled(parameters["dataset"], parameters.get("max_samples"))
+        about = {"algorithm": method.upper(), "model": arguments["model"], "num_epochs": settings["epochs"]}
+        if "dataset" in parameters:
+            arguments["dataset_id"] = self._sampled(parameters["dataset"], parameters.get("max_samples"))
         started = call(services, _TOOLS["start_training"], arguments)
-        about = {
-            "algorithm": arguments["method"].upper(),
-            "model": arguments["model"],
-            "num_epochs": settings["epochs"],
-            "dataset_size": services.store.datasets.get(arguments["dataset_id"]).rows,
-        }
-        if not parameters.get("wait", True):
+        if "dataset_id" in arguments:
+            about["dataset_size"] = services.store.datasets.get(arguments["dataset_id"]).rows
+        return self._trained(started, about, target, wait=parameters.get("wait", True))
+
+    def _train_from_file(self, parameters: dict[str, Any]) -> dict[str, Any]:
+        """Train as a config file says; only what becomes of it is said here."""
+        refuse_unknown("train with `config`", parameters, dict.fromkeys(("config", "output_dir", "wait")))
+        path = Path(str(parameters["config"])).expanduser()
+        target = _writable(parameters.get("output_dir"))
+        started = start_config(self._open(), read_document(path), folder=path.absolute().parent)
+        return self._trained(started, {"config": str(path)}, target, wait=parameters.get("wait", True))
+
+    def _trained(
+        self, started: JobStarted, about: Mapping[str, Any], target: Path | None, *, wait: bool
+    ) -> dict[str, Any]:
+        """The job as it is, or what came of it with the agent's folder."""
+        if not wait:
             return {**about, **started.model_dump(mode="json")}
         view = self._finish(started.job_id)
         answer = {**about, **_finished(view)}
         if view.result is not None and view.result.agent:
-            agent = services.store.agents.get(view.result.agent)
+            agent = self._open().store.agents.get(view.result.agent)
             answer["agent"] = agent.id
             answer["output_dir"] = _copied(agent.model.adapter or agent.model.path, target)
         return answer
 
     def _sampled(self, dataset: str, max_samples: int | None) -> str:
-        """The dataset, or a new one of its first `max_samples` runs in stored order."""
+        """The dataset, or a new one of the first `max_samples` rows to train on."""
         if max_samples is None:
             return dataset
         _require_count("max_samples", max_samples)
         services = self._open()
-        found = services.store.datasets.get(dataset)
-        if max_samples >= found.rows:
-            return found.id
-        members = services.store.datasets.members(found.id)[:max_samples]
-        arguments = {
-            "kind": "sft",
-            "name": f"{found.name[:80]}-first-{max_samples}",
-            "trajectory_ids": members,
-            "outcomes": [status.value for status in OutcomeStatus],
-            "include_held_out": True,
-        }
-        return str(call(services, _TOOLS["export_dataset"], arguments).dataset_id)
+        return first_rows(services, services.store.datasets.get(dataset), max_samples)
 
     def _evaluate(self, parameters: dict[str, Any]) -> dict[str, Any]:
         refuse_unknown("evaluate", parameters, dict.fromkeys(sorted(_EVALUATE)))
@@ -270,14 +283,15 @@ class RLTrainingTool:
         most = parameters.get("max_samples")
         if most is not None:
             _require_count("max_samples", most)
-        rows = list(islice(read_rows(Path(dataset.path), split), most))
+        rows = list(islice(read_rows(Path(dataset.path), split, kind=dataset.kind), most))
+        sample = rows[0].trajectory if rows and isinstance(rows[0], DatasetRow) else next(iter(rows), None)
         return {
             "status": "success",
             "dataset_id": dataset.id,
             "format": dataset.kind,
             "split": split,
             "dataset_size": len(rows),
-            "sample_keys": sorted(rows[0].trajectory.model_dump(exclude_defaults=True)) if rows else [],
+            "sample_keys": sorted(sample.model_dump(exclude_defaults=True)) if sample else [],
         }
 
     def _create_reward(self, parameters: dict[str, Any]) -> dict[str, Any]:
@@ -311,6 +325,14 @@ class RLTrainingTool:
             view: JobView = call(self._open(), _TOOLS["get_job"], {"job_id": job_id, "wait_s": left})
             if view.status not in UNFINISHED or time.monotonic() >= end:
                 return view
+
+
+def _train_defaults(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that `train` takes without `hyperparameters`, which go before them."""
+    settings = {"epochs": parameters.get("num_epochs", 3), "batch_size": parameters.get("batch_size", 4)}
+    if "learning_rate" in parameters:
+        settings["learning_rate"] = parameters["learning_rate"]
+    return {**settings, "lora": {} if parameters.get("use_lora", True) else None}
 
 
 def _require_count(name: str, value: object) -> None:

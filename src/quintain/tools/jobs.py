@@ -90,7 +90,8 @@ def list_jobs(
     services: Services,
     status: Annotated[JobStatus | None, Field(description="Only jobs in this state.")] = None,
     kind: Annotated[
-        Literal["train", "rollout", "evaluate", "selftest"] | None, Field(description="Only jobs of this kind.")
+        Literal["train", "rollout", "evaluate", "recipe", "selftest"] | None,
+        Field(description="Only jobs of this kind."),
     ] = None,
     limit: Annotated[int, Field(ge=1, le=200, description="Entries on a page.")] = 20,
     cursor: Annotated[str | None, Field(description="`next_cursor` of the page before.")] = None,

@@ -10,7 +10,7 @@ from quintain.environments.registry import environment_ids, task_source
 from quintain.rewards.registry import scorer_names
 from quintain.tools.results import LibraryResult
 from quintain.tools.services import Services
-from quintain.tools.training import METHODS, describe_method
+from quintain.tools.training import outline_methods
 
 Kind = Literal["datasets", "agents", "evaluations", "environments", "scorers", "methods"]
 
@@ -38,7 +38,7 @@ def list_library(
     elif kind == "scorers":
         items = [{"name": name} for name in scorer_names()]
     elif kind == "methods":
-        items = [describe_method(name) for name in METHODS]
+        items = outline_methods()
     else:
         items, following = _stored(services, kind, limit, cursor)
     return LibraryResult(kind=kind, items=tuple(items), next_cursor=following, next_step=_NEXT[kind])

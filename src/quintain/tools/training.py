@@ -3,35 +3,63 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import uuid
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
 from typing import Annotated, Any
 
-from pydantic import Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
+from pydantic_core import PydanticCustomError
 
+from quintain.environments.registry import task_source
 from quintain.errors import InvalidInput
-from quintain.records.job import TrainSpec
+from quintain.records.aliases import canonical
+from quintain.records.job import RecipeSpec, TrainSpec
 from quintain.records.record import explain
-from quintain.records.training import Method, SFTConfig
+from quintain.records.training import CONFIGS, DATASET_KINDS, ONLINE_METHODS, Method, TrainingConfig
 from quintain.tools.agents import require_free_name, resolve_agent
 from quintain.tools.jobs import start
 from quintain.tools.results import JobStarted
 from quintain.tools.services import Services
 
-METHODS: dict[str, tuple[type[SFTConfig], str]] = {
-    "sft": (
-        SFTConfig,
-        "Supervised fine-tuning on what the agent wrote in good runs; everything else is context, masked in the loss.",
-    ),
+METHODS: dict[str, str] = {
+    "sft": "Supervised fine-tuning: repeat what the agent wrote in good runs; all else is context, masked in the loss.",
+    "bc": "Behaviour cloning: as sft, on the runs with enough reward, and on request more of the better ones.",
+    "pretrain": "Continued pre-training on plain text: knowledge and style of a field, before sft.",
+    "dpo": "Direct preference optimisation: prefer the better of two runs of a task, against a frozen reference.",
+    "orpo": "Odds-ratio preference optimisation: sft on the better run and preference in one, without a reference.",
+    "simpo": "Simple preference optimisation: the better run by mean log-probability and a margin, without a reference.",
+    "kto": "Kahneman-Tversky optimisation: from runs marked good or bad, without pairs.",
+    "ranking": "Trajectory ranking: the order of all runs of a task by reward, pair by pair.",
+    "grpo": "Group-relative policy optimisation: more of what did better than the other runs of a task; on stored groups, or "
+    "online in an environment.",
 }
-"""Method -> its hyperparameters and what it does."""
+"""Method -> what it does."""
+
+_MAKING_IT = {
+    "text": "the `text` of a config file names files of it (quintain train --config)",
+    **{
+        kind: f"export_dataset(kind={kind!r}, name=...) makes one from recorded runs"
+        for kind in ("sft", "dpo", "kto", "grpo")
+    },
+}
+"""Kind of dataset -> where one comes from."""
 
 
 def start_training(
     services: Services,
-    method: Annotated[Method, Field(description="`sft`: learn to repeat good runs.")],
+    method: Annotated[
+        Method, Field(description="How to learn; list_library(kind='methods') says what each does and needs.")
+    ],
     model: Annotated[str, Field(description="Agent to start from: agent id or name, `starter`, or a model folder.")],
-    dataset_id: Annotated[str, Field(description="Dataset id or name from export_dataset.")],
+    dataset_id: Annotated[
+        str | None, Field(description="Dataset id or name, of the kind that the method learns from.")
+    ] = None,
+    environment: Annotated[
+        str | None, Field(description="Instead of a dataset (grpo): where the agent acts while it learns.")
+    ] = None,
     name: Annotated[
         str | None,
         Field(
@@ -41,7 +69,7 @@ def start_training(
     ] = None,
     hyperparameters: Annotated[
         dict[str, Any] | None,
-        Field(description="Settings of the method, checked strictly; see guide://methods/sft. Null: defaults."),
+        Field(description="Settings of the method, checked strictly; see guide://methods/METHOD. Null: defaults."),
     ] = None,
     seed: Annotated[int, Field(ge=0, le=2**31 - 1, description="Seed of data order and initialisation.")] = 0,
     request_key: Annotated[
@@ -57,60 +85,163 @@ def start_training(
     require_free_name(name or "")
     config = read_hyperparameters(method, hyperparameters)
     agent = resolve_agent(services, model)
-    dataset = services.store.datasets.get(dataset_id)
+    source = training_source(services, method, dataset_id, environment)
+    spec = TrainSpec(
+        method=method,
+        agent=agent,
+        name=name or f"{agent.name}-{method}"[:100],
+        output_dir="",
+        cache_dir=str(services.settings.cache_dir),
+        config=config,
+        seed=seed,
+        **source,
+    )
+    key = request_key or spec_key(spec)
+    return start(services, spec.model_copy(update={"output_dir": new_output_dir(services, spec.name)}), key)
+
+
+def training_source(services: Services, method: str, dataset_id: str | None, environment: str | None) -> dict[str, Any]:
+    """What a method learns from, as the fields of a spec that name it.
+
+    Raises:
+        InvalidInput: neither or both are given, the method does not learn online, or the dataset is of another kind.
+        NotFound: there is no such dataset or environment.
+    """
+    kind = DATASET_KINDS[method]
+    if (dataset_id is None) == (environment is None):
+        online = ", or `environment`, where the agent acts" if method in ONLINE_METHODS else ""
+        raise InvalidInput(
+            f"{method} needs {'one of the two' if online else 'a dataset'}: `dataset_id`, a dataset of kind {kind!r}{online}; "
+            f"{_MAKING_IT[kind]}"
+        )
+    if environment is not None:
+        if method not in ONLINE_METHODS:
+            raise InvalidInput(
+                f"{method} does not learn in an environment (that can: {', '.join(sorted(ONLINE_METHODS))}); collect runs in "
+                f"{environment!r} with collect_rollouts, then give a dataset of kind {kind!r}: {_MAKING_IT[kind]}",
+                code="not_online",
+            )
+        task_source(environment)
+        return {"environment": environment}
+    dataset = services.store.datasets.get(dataset_id or "")
+    if dataset.kind != kind:
+        fitting = [name for name, needed in DATASET_KINDS.items() if needed == dataset.kind]
+        raise InvalidInput(
+            f"dataset {dataset.id} is of kind {dataset.kind!r} and {method} learns from kind {kind!r}: {_MAKING_IT[kind]}; "
+            f"methods for {dataset.kind!r}: {', '.join(fitting)}",
+            code="wrong_dataset_kind",
+        )
     if not dataset.splits.get("train"):
         raise InvalidInput(
             f"dataset {dataset.id} has no training rows; export it with a smaller validation_share",
             code="empty_dataset",
         )
-    spec = TrainSpec(
-        method=method,
-        agent=agent,
-        dataset_id=dataset.id,
-        dataset_path=dataset.path,
-        dataset_files=dataset.files,
-        name=name or f"{agent.name}-{method}"[:100],
-        output_dir="",
-        config=config,
-        seed=seed,
-    )
-    key = request_key or spec_key(spec)
-    spec = spec.model_copy(
-        update={"output_dir": str(services.settings.agents_dir / f"{spec.name}-{uuid.uuid4().hex[:10]}")}
-    )
-    return start(services, spec, key)
+    return {"dataset_id": dataset.id, "dataset_path": dataset.path, "dataset_files": dataset.files}
 
 
-def read_hyperparameters(method: str, values: dict[str, Any] | None) -> SFTConfig:
-    """Check a plain object against the method's settings.
+def new_output_dir(services: Services, name: str) -> str:
+    """A folder of its own for what a job makes."""
+    return str(services.settings.agents_dir / f"{name}-{uuid.uuid4().hex[:10]}")
+
+
+def read_hyperparameters(method: str, values: Mapping[str, Any] | None) -> TrainingConfig:
+    """Check a plain object against the method's settings; the names of other trainers are understood.
 
     Raises:
         InvalidInput: an unknown method or field, a wrong type or a value out of bounds.
     """
-    if method not in METHODS:
-        raise InvalidInput(f"method {method!r} is not known; valid: {', '.join(METHODS)}")
-    model = METHODS[method][0]
+    model = _config_of(method)
     try:
-        return model.model_validate(values or {})
+        return model.model_validate(dict(values or {}))
     except ValidationError as error:
         raise InvalidInput(
             f"{explain(error, 'hyperparameters')}; fields of {method}: {', '.join(model.model_fields)}"
         ) from None
 
 
-def spec_key(spec: TrainSpec) -> str:
+def merged_settings(method: str, values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings with some of them changed, whatever names of them are used; a change inside a group leaves its other members.
+
+    Raises:
+        InvalidInput: an unknown method, or names that contradict each other.
+    """
+    fields = _config_of(method).model_fields
+    if not isinstance(changes, Mapping):
+        raise InvalidInput(f"hyperparameters is {changes!r:.60}; it must be a mapping from settings to values")
+    try:
+        merged, changed = canonical(values, fields), canonical(changes, fields)
+    except PydanticCustomError as error:
+        raise InvalidInput(error.message()) from None
+    for name, value in changed.items():
+        both = isinstance(value, dict) and isinstance(merged.get(name), dict)
+        merged[name] = {**merged[name], **value} if both else value
+    return merged
+
+
+def _config_of(method: str) -> type[TrainingConfig]:
+    if method not in CONFIGS:
+        near = get_close_matches(str(method), CONFIGS, n=1)
+        hint = f" (did you mean {near[0]!r}?)" if near else ""
+        raise InvalidInput(f"method {method!r} is not known{hint}; valid: {', '.join(CONFIGS)}")
+    return CONFIGS[method]
+
+
+def spec_key(spec: TrainSpec | RecipeSpec) -> str:
     """The default request key: what was asked, without where the result will lie."""
     return hashlib.sha256(spec.model_dump_json(exclude={"output_dir"}).encode()).hexdigest()
 
 
 def describe_method(method: str) -> dict[str, Any]:
-    """What a method does and every setting of it, from the one model that holds them."""
-    model, summary = METHODS[method]
-    fields = {
-        field: {key: value for key, value in schema.items() if key != "title"}
-        for field, schema in _inlined(model.model_json_schema())["properties"].items()
+    """What a method does, what it learns from, and every setting of it, from the one model that holds them."""
+    return {
+        "method": method,
+        "summary": METHODS[method],
+        "dataset_kind": DATASET_KINDS[method],
+        "online": method in ONLINE_METHODS,
+        "hyperparameters": describe_settings(CONFIGS[method]),
     }
-    return {"method": method, "summary": summary, "hyperparameters": fields}
+
+
+def outline_methods() -> list[dict[str, Any]]:
+    """Every method with the settings of its own; what all share stands in the first entry, once."""
+    shared = describe_settings(TrainingConfig)
+    rows: list[dict[str, Any]] = [
+        {"method": "*", "summary": "What every method takes, where it says nothing else.", "hyperparameters": shared}
+    ]
+    for about in map(describe_method, METHODS):
+        settings = about["hyperparameters"].items()
+        rows.append({**about, "hyperparameters": {name: line for name, line in settings if shared.get(name) != line}})
+    return rows
+
+
+def describe_settings(model: type[BaseModel]) -> dict[str, str]:
+    """Setting -> its default, its bounds and what it does, in a line; those of a group stand with a dot."""
+    return dict(_lines(_inlined(model.model_json_schema())))
+
+
+def _lines(schema: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    for name, field in schema["properties"].items():
+        if "const" in field:
+            continue
+        group = next((part for part in (field, *field.get("anyOf", ())) if "properties" in part), None)
+        yield prefix + name, f"{_domain(field)}: {field.get('description', '')}"
+        if group is not None:
+            yield from _lines(group, f"{prefix}{name}.")
+
+
+def _domain(field: Mapping[str, Any]) -> str:
+    """`default 0.1, 0..1`, or what else says which values a setting takes."""
+    parts = (field, *field.get("anyOf", ()))
+    said = [f"default {json.dumps(field['default'])}"] if "default" in field else ["required"]
+    for part in parts:
+        low = part.get("minimum", part.get("exclusiveMinimum"))
+        high = part.get("maximum", part.get("exclusiveMaximum"))
+        if low is not None and high is not None:
+            above, below = "above " * ("exclusiveMinimum" in part), "below " * ("exclusiveMaximum" in part)
+            said.append(f"{above}{low} to {below}{high}")
+        if "enum" in part:
+            said.append(" | ".join(map(str, part["enum"])))
+    return ", ".join(said)
 
 
 def _inlined(schema: dict[str, Any]) -> dict[str, Any]:

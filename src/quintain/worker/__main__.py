@@ -10,7 +10,7 @@ from pathlib import Path
 
 from quintain.errors import QuintainError
 from quintain.jobs.directory import JobDirectory
-from quintain.records.job import JobError, JobResult
+from quintain.records.job import JobError
 from quintain.worker import kinds, lifeline
 from quintain.worker.reporter import FileReporter
 
@@ -31,7 +31,7 @@ def main(arguments: list[str]) -> int:
         logger.exception("the job failed")
         reporter.failed(failure_of(error))
         return 1
-    if reporter.told_to_stop and _is_partial(result):
+    if reporter.told_to_stop and kinds.is_partial(result):
         reporter.cancelled()
         return 1
     reporter.result(result)
@@ -54,11 +54,6 @@ def failure_of(error: Exception) -> JobError:
         message=f"{type(error).__name__}: {error}",
         hint="This is a fault in the program or its environment; the job's log holds the traceback.",
     )
-
-
-def _is_partial(result: JobResult) -> bool:
-    """A run that stopped early hands over nothing but a report (worker.kinds.run)."""
-    return result == JobResult(report=result.report)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from quintain.records.job import EvaluateSpec, JobResult, JobSpec, RolloutSpec, SelftestSpec, TrainSpec
+from quintain.records.job import EvaluateSpec, JobResult, JobSpec, RecipeSpec, RolloutSpec, SelftestSpec, TrainSpec
 from quintain.records.seams import Reporter
 
 
@@ -32,3 +32,12 @@ def run(spec: JobSpec, directory: Path, reporter: Reporter) -> JobResult:
             from quintain.worker import rollouts
 
             return rollouts.run(spec, directory, reporter)
+        case RecipeSpec():
+            from quintain.worker.recipe import run as run_recipe
+
+            return run_recipe(spec, directory, reporter)
+
+
+def is_partial(result: JobResult) -> bool:
+    """Is this what a run hands over that stopped early: nothing but a report?"""
+    return result == JobResult(report=result.report)

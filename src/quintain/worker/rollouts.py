@@ -14,6 +14,7 @@ from quintain.environments.registry import task_source
 from quintain.evaluation.episodes import Episode, EpisodePlan, EpisodeSettings, run_episodes
 from quintain.evaluation.suites import Suite, plan_suite
 from quintain.evaluation.summary import summarize
+from quintain.jobs.directory import read_lines, run_name
 from quintain.records.evaluation import EpisodeResult
 from quintain.records.job import EvaluateSpec, JobResult, RolloutSpec, TrajectorySet
 from quintain.records.seams import Reporter
@@ -59,9 +60,9 @@ def _play(
         seed=spec.seed,
         max_turns=spec.max_turns,
         concurrency=spec.concurrency,
-        agent=AgentInfo(name=agent.name, version=str(agent.version), model=agent.id),
+        agent=AgentInfo(name=agent.name, version=str(agent.version) if agent.version else None, model=agent.id),
         system_prompt=agent.system_prompt,
-        job_id=directory.name,
+        job_id=run_name(directory),
         tags=spec.tags if isinstance(spec, RolloutSpec) else ("evaluation",),
     )
     tally, fresh = _tally_of(before), list[EpisodeResult]()
@@ -115,12 +116,11 @@ def _carrying_result(episode: Episode) -> Trajectory:
 
 def _finished(directory: Path) -> Iterator[EpisodeResult]:
     """Results of the episodes that an earlier attempt has written."""
-    path = directory / "outputs" / "trajectory.jsonl"
-    if not path.exists():
-        return
-    with path.open(encoding="utf-8") as lines:
+    path, offset = directory / "outputs" / "trajectory.jsonl", 0
+    while lines := read_lines(path, offset).lines:
         for line in lines:
             yield EpisodeResult.model_validate(json.loads(line)["record"]["extra"][_RESULT])
+            offset += len(line) + 1
 
 
 def _conclude(
@@ -131,7 +131,7 @@ def _conclude(
     made = TrajectorySet(count=len(results), filter={"job_id": directory.name})
     if isinstance(spec, RolloutSpec):
         return JobResult(trajectories=made, success_rate=tally.success_rate, n=tally.verdicts, n_error=errors)
-    evaluation = summarize(spec, suite, results, job_id=directory.name)
+    evaluation = summarize(spec, suite, results, job_id=run_name(directory))
     reporter.output("evaluation", evaluation)
     return JobResult(
         evaluation_id=evaluation.id,

@@ -1,4 +1,4 @@
-"""The job kind `train`: dataset in, agent out."""
+"""The job kind `train`: a dataset or an environment in, an agent out."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from pathlib import Path
 
 from quintain.errors import InvalidInput
 from quintain.formats.manifest import sha256_of
-from quintain.formats.sft import read_rows
+from quintain.formats.rows import read_rows
 from quintain.records.agent import Agent, ModelRef
 from quintain.records.job import JobResult, TrainSpec
 from quintain.records.seams import Reporter
+from quintain.records.training import DATASET_KINDS
 
 
 def run(spec: TrainSpec, directory: Path, reporter: Reporter) -> JobResult:
-    """Copy the dataset in, train, and hand over the agent.
+    """Copy the dataset in (or let the agent act), train, and hand over the agent.
 
     Raises:
         InvalidInput: the dataset on disk is not the one that the job was started for.
@@ -23,12 +24,20 @@ def run(spec: TrainSpec, directory: Path, reporter: Reporter) -> JobResult:
     """
     reporter.phase("preparing")
     inputs = _fill_inputs(spec, directory / "inputs")
-    rows = list(read_rows(inputs, "train"))
-    validation = list(read_rows(inputs, "validation")) if "validation.jsonl" in spec.dataset_files else []
     reporter.phase("importing")
-    from quintain.trainers.sft import train_sft
+    from quintain.trainers.training import Data, train
 
-    report = train_sft(spec, rows, validation, directory, reporter)
+    if spec.environment is None:
+        kind = DATASET_KINDS[spec.method]
+        splits = {
+            split: list(read_rows(inputs, split, kind=kind)) if f"{split}.jsonl" in spec.dataset_files else []
+            for split in ("train", "validation")
+        }
+        report = train(spec, Data(**splits), directory, reporter)
+    else:
+        from quintain.worker.online import collector
+
+        report = train(spec, Data(), directory, reporter, collector(spec, directory, reporter))
     details = report.model_dump(mode="json")
     if report.stopped:
         return JobResult(report=details)
@@ -52,7 +61,7 @@ def _agent(spec: TrainSpec, job_id: str) -> Agent:
             "parent": spec.agent.id,
             "dataset_id": spec.dataset_id,
             "job_id": job_id,
-            "description": f"{spec.method} of {spec.agent.id} on {spec.dataset_id}",
+            "description": f"{spec.method} of {spec.agent.id} on {spec.dataset_id or spec.environment}",
         }
     )
 
@@ -65,14 +74,14 @@ def _fill_inputs(spec: TrainSpec, folder: Path) -> Path:
         if not target.exists():
             aside = folder / f".{name}.{os.getpid()}"
             try:
-                os.link(Path(spec.dataset_path) / name, aside)
+                os.link(Path(spec.dataset_path or "") / name, aside)
             except FileNotFoundError:
                 raise InvalidInput(
                     f"dataset {spec.dataset_id} has lost its file {name!r}; export it again with export_dataset",
                     code="dataset_damaged",
                 ) from None
             except OSError:
-                shutil.copyfile(Path(spec.dataset_path) / name, aside)
+                shutil.copyfile(Path(spec.dataset_path or "") / name, aside)
             aside.replace(target)
         if sha256_of(target) != sha256:
             raise InvalidInput(

@@ -1,0 +1,65 @@
+"""`guide://methods/{method}`: when to take a method, what it learns from, which settings matter, and all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+ADVICE = {
+    "sft": """\
+Take it first: it teaches the form of good runs (tool calls, order of steps) faster than any other method. Data: the successful
+runs of this agent or of a better one, export_dataset(kind='sft'). Rather few good runs than many doubtful ones.
+- `step_weighting: reward` learns more from the better steps of a run, where steps carry rewards.
+- `chunk` keeps runs whole that are longer than the model's context; without it they are cut, and the report counts it.
+- `curriculum`, `coreset` and `replay` order, choose and mix the data.""",
+    "bc": """\
+Take it where runs have graded rewards and you do not want to choose a bound when you export: `min_reward` keeps the good ones,
+`temperature` weighs the better ones more. Data: export_dataset(kind='sft') with all outcomes. Every setting of sft works too.""",
+    "pretrain": """\
+Take it before sft, where the field has a language of its own. Data: plain text; every token but the first of a text is learnt.
+It can blur what the model knew: keep it short, and mix with `sft` after it (a recipe does both in one job).""",
+    "dpo": """\
+Take it after sft, where good and bad runs of the same task are at hand. Data: export_dataset(kind='dpo') mines the pairs.
+- `beta` holds the model near its start: 0.05 lets it go, 0.5 holds it tight.
+- `step_level` compares only from the step on in which the two runs part; better for long runs with a shared beginning.
+- `sft_weight` above 0 keeps the chosen runs likely, where both sides lose probability (watch chosen_reward).""",
+    "orpo": """\
+Take it instead of sft and dpo in two stages, where memory is short: it needs no reference model. Data: export_dataset(kind='dpo').
+`beta` weighs the preference against the SFT loss on the chosen runs.""",
+    "simpo": """\
+Take it where the chosen runs are longer or shorter than the rejected ones: it compares mean log-probabilities and needs no
+reference model. Data: export_dataset(kind='dpo'). `gamma` is the margin; a small learning rate matters more than elsewhere.""",
+    "kto": """\
+Take it where runs are good or bad and no task has both: no pairs are needed. Data: export_dataset(kind='kto').
+Where one side is rarer, raise its weight until the weighted counts are within 1 to 4/3 of each other.""",
+    "ranking": """\
+Take it where a task has several runs with different rewards: all of their pairs are learnt at once, the shared beginning is
+computed once. Data: export_dataset(kind='grpo'). Groups without any difference in reward teach nothing and are counted.""",
+    "grpo": """\
+Online (`environment`): the agent plays each task `group_size` times, and what did better than its group becomes likelier. Take it
+after sft, when the agent succeeds sometimes: where all runs of a group earn the same there is nothing to learn, and the report
+counts it. Offline (`dataset_id`, export_dataset(kind='grpo')): the same on stored groups; recorded log-probabilities of the agent
+that wrote them make it exact.
+- `rollouts` x `updates_per_rollout` is the length of an online run; `epochs` does not count there.
+- `kl_coefficient` above 0, or `kl_stop`, holds the model near its start.
+- `loss: dapo` weighs tokens alike, `dr_grpo` with `scale_rewards: false` takes out both known biases.""",
+}
+"""Method -> when to take it and what to look at."""
+
+
+def method_page(about: Mapping[str, Any]) -> str:
+    """The guide of a method.
+
+    Args:
+        about: As `tools.training.describe_method` gives it.
+    """
+    method, kind = about["method"], about["dataset_kind"]
+    source = f"a dataset of kind `{kind}`" + (", or an `environment`" if about["online"] else "")
+    lines = [f"# Method `{method}`", "", about["summary"], "", f"Learns from {source}.", "", ADVICE[method], ""]
+    lines += ["Settings, passed as `hyperparameters`; those with a dot stand in an object (`lora: {rank: 8}`):", ""]
+    lines += [f"- `{name}` ({line.replace(': ', '): ', 1)}" for name, line in about["hyperparameters"].items()]
+    lines += [
+        "",
+        "Names that other trainers use for these (num_train_epochs, lora_r, max_grad_norm, ...) are understood.",
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,251 @@
+"""Config files: one training, or a recipe that chains several, read from YAML or JSON and started as one job.
+
+Only the command line and the facade take them: their caller is the user, so they may name files of texts freely.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from quintain.environments.registry import task_source
+from quintain.errors import InvalidInput, NotFound
+from quintain.formats.configuration import read_document
+from quintain.formats.manifest import sha256_of
+from quintain.records.job import RecipeSpec
+from quintain.records.recipe import EvaluateStage, Stage, TrainStage
+from quintain.records.record import explain
+from quintain.records.training import DATASET_KINDS, TrainingConfig
+from quintain.tools.agents import require_free_name, resolve_agent
+from quintain.tools.calls import refuse_unknown
+from quintain.tools.dataset_folders import first_rows, freeze_text, new_options
+from quintain.tools.jobs import start
+from quintain.tools.results import JobStarted
+from quintain.tools.services import Services
+from quintain.tools.training import (
+    merged_settings,
+    new_output_dir,
+    read_hyperparameters,
+    spec_key,
+    start_training,
+    training_source,
+)
+
+_SOURCES = ("dataset", "text", "environment")
+_REQUEST = ("method", "model", *_SOURCES, "max_samples", "name", "seed", "request_key", "hyperparameters")
+_RECIPE = ("name", "model", "seed", "request_key", "stages")
+_TRAIN_STAGE = ("method", "label", *_SOURCES, "max_samples", "agent", "hyperparameters")
+_EVALUATE_STAGE = ("method", "label", *(name for name in EvaluateStage.model_fields if name not in {"kind", "label"}))
+
+
+def read_config(path: Path) -> tuple[str, TrainingConfig]:
+    """The method of a config file and its checked hyperparameters.
+
+    Raises:
+        NotFound: there is no such file.
+        InvalidInput: it cannot be read, or its method or a setting is wrong.
+    """
+    document = read_document(path)
+    method = _method_of(document)
+    return method, read_hyperparameters(method, settings_of(document))
+
+
+def settings_of(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The hyperparameters of a config file: under `hyperparameters`, or without that key all that is no part of the request.
+
+    Raises:
+        UnknownField: `hyperparameters` is there, and beside it a key that nothing reads.
+        InvalidInput: `hyperparameters` is no mapping.
+    """
+    beside = {name: value for name, value in document.items() if name not in _REQUEST}
+    if "hyperparameters" not in document:
+        return beside
+    refuse_unknown("config", document, dict.fromkeys(_REQUEST))
+    return _hyperparameters(document)
+
+
+def _hyperparameters(document: Mapping[str, Any]) -> dict[str, Any]:
+    settings = document.get("hyperparameters")
+    if not isinstance(settings, Mapping | None):
+        raise InvalidInput(f"hyperparameters is {settings!r:.60}; it must be a mapping from settings to values")
+    return dict(settings or {})
+
+
+def start_config(
+    services: Services, document: Mapping[str, Any], changes: Mapping[str, Any] | None = None, folder: Path = Path()
+) -> JobStarted:
+    """Start what a config file asks for: a recipe where it has `stages`, else one training.
+
+    Args:
+        services: Where the job is started.
+        document: The mapping in the file.
+        changes: Hyperparameters that take the place of the file's.
+        folder: Where paths of texts begin.
+
+    Raises:
+        InvalidInput: a key is unknown, a value is wrong, or a recipe comes with changes.
+        NotFound: a dataset, an environment, an agent or a file of texts does not exist.
+    """
+    if "stages" in document:
+        if changes:
+            raise InvalidInput("a recipe has settings for each of its stages; change them in its file")
+        return start_recipe(services, document, folder)
+    method, model = _method_of(document), str(document.get("model", "starter"))
+    settings = merged_settings(method, settings_of(document), changes or {})
+    read_hyperparameters(method, settings)
+    resolve_agent(services, model)
+    source = _source(services, method, document, folder)
+    return start_training(
+        services,
+        method,  # type: ignore[arg-type]
+        model,
+        dataset_id=source.get("dataset_id"),
+        hyperparameters=settings,
+        **{key: document[key] for key in ("environment", "name", "seed", "request_key") if key in document},
+    )
+
+
+def start_recipe(services: Services, document: Mapping[str, Any], folder: Path = Path()) -> JobStarted:
+    """Start a recipe: its stages one after the other in one job, each from the agent of the stage before.
+
+    Raises:
+        InvalidInput: a stage is malformed; nothing is started.
+        NotFound: a dataset, an environment, an agent or a file of texts does not exist.
+    """
+    refuse_unknown("recipe", document, dict.fromkeys(_RECIPE))
+    stages = document["stages"]
+    if not isinstance(stages, list) or not all(isinstance(stage, Mapping) for stage in stages):
+        raise InvalidInput(f"stages is {stages!r:.60}; it must be a list of mappings, each with a `method`")
+    agent = resolve_agent(services, str(document.get("model", "starter")))
+    name = str(document.get("name") or f"{agent.name}-recipe"[:100])
+    require_free_name(name)
+    for index, stage in enumerate(stages):  # all of it is checked before a dataset is made for any
+        _stage(services, stage, index, folder, make=False)
+    try:
+        spec = RecipeSpec(
+            name=name,
+            agent=agent,
+            stages=_kept([_stage(services, stage, i, folder, make=True) for i, stage in enumerate(stages)], name),
+            output_dir="",
+            cache_dir=str(services.settings.cache_dir),
+            seed=document.get("seed", 0),
+        )
+    except ValidationError as error:
+        raise InvalidInput(explain(error, "recipe")) from None
+    key = document.get("request_key") or spec_key(spec)
+    return start(services, spec.model_copy(update={"output_dir": new_output_dir(services, name)}), key)
+
+
+def _stage(services: Services, given: Mapping[str, Any], index: int, folder: Path, *, make: bool) -> Stage:
+    where = f"stages[{index}]"
+    try:
+        method = _method_of(given)
+        if method == "evaluate":
+            refuse_unknown("the stage", given, dict.fromkeys(_EVALUATE_STAGE))
+            task_source(str(given.get("environment", "")))
+            wanted = {name: value for name, value in given.items() if name != "method"}
+            return EvaluateStage.model_validate({"label": method, **wanted})
+        refuse_unknown("the stage", given, dict.fromkeys(_TRAIN_STAGE))
+        config = read_hyperparameters(method, _hyperparameters(given))
+        source = _source(services, method, given, folder, make=make)
+        rows = services.store.datasets.get(source["dataset_id"]).splits["train"] if "dataset_id" in source else 0
+        agent = given.get("agent")
+        require_free_name(agent or "")
+        label = given.get("label", method)
+        return TrainStage(label=label, method=method, config=config, rows=rows, agent=agent, **source)
+    except ValidationError as error:
+        raise InvalidInput(explain(error, where)) from None
+    except (InvalidInput, NotFound) as error:
+        raise type(error)(f"{where}: {error.message}", code=error.code) from None
+
+
+def _kept(stages: Sequence[Stage], name: str) -> tuple[Stage, ...]:
+    """An agent that is measured on the way is stored, so that its evaluation can be compared."""
+    kept = list(stages)
+    training = [index for index, stage in enumerate(stages) if isinstance(stage, TrainStage)]
+    for index, following in pairwise(training):
+        stage = kept[index]
+        if isinstance(stage, TrainStage) and stage.agent is None and following > index + 1:
+            kept[index] = stage.model_copy(update={"agent": f"{name[:59]}-{stage.label}"})
+    return tuple(kept)
+
+
+def _method_of(document: Mapping[str, Any]) -> str:
+    method = document.get("method")
+    if not isinstance(method, str):
+        raise InvalidInput(f"`method` is {method!r}; it must name how to learn, such as sft, or evaluate in a recipe")
+    return method.lower()
+
+
+def _source(
+    services: Services, method: str, given: Mapping[str, Any], folder: Path, *, make: bool = True
+) -> dict[str, Any]:
+    """What a training learns from, as `training_source`: of a dataset's rows the first `max_samples`, of texts a dataset.
+
+    Args:
+        services: Where datasets are found and made.
+        method: How to learn.
+        given: One of `dataset`, `text` and `environment`; `max_samples`.
+        folder: Where paths of texts begin.
+        make: Make the dataset of texts or samples; otherwise only check that it can be made.
+    """
+    most = given.get("max_samples")
+    if most is not None and ("environment" in given or isinstance(most, bool) or not isinstance(most, int) or most < 1):
+        raise InvalidInput(
+            f"max_samples is {most!r}; it bounds the rows of a dataset: give a whole number of at least 1, or leave it out"
+        )
+    dataset = given.get("dataset")
+    if "text" in given:
+        if len(given.keys() & set(_SOURCES)) > 1:
+            raise InvalidInput("`text` says what to learn from; leave `dataset` and `environment` out")
+        if DATASET_KINDS[method] != "text":
+            raise InvalidInput(f"{method} does not learn from plain text; use pretrain, or give a dataset")
+        files = _files(folder, given["text"])
+        if not make:
+            return {}
+        dataset = _text_dataset(services, files)
+    source = training_source(services, method, None if dataset is None else str(dataset), given.get("environment"))
+    if most is None or not make:
+        return source
+    sample = first_rows(services, services.store.datasets.get(source["dataset_id"]), most)
+    return training_source(services, method, sample, None)
+
+
+def _files(folder: Path, text: object) -> list[Path]:
+    patterns = [text] if isinstance(text, str) else text
+    if (
+        not isinstance(patterns, list)
+        or not patterns
+        or not all(isinstance(pattern, str) and pattern for pattern in patterns)
+    ):
+        raise InvalidInput(f"text is {text!r:.60}; it must be a path, a pattern like notes/*.txt, or a list of them")
+    return [path for pattern in patterns for path in _matches(folder, pattern)]
+
+
+def _matches(folder: Path, pattern: str) -> list[Path]:
+    path = folder / Path(pattern).expanduser()
+    if path.is_file():
+        return [path]
+    try:
+        anchor = Path(path.anchor)
+        found = sorted(file for file in anchor.glob(str(path.relative_to(anchor))) if file.is_file())
+    except (ValueError, NotImplementedError):
+        found = []
+    if not found:
+        raise NotFound(f"no file is {str(path)!r}; name files of plain text, or *.jsonl with `text` in each line")
+    return found
+
+
+def _text_dataset(services: Services, files: Sequence[Path]) -> str:
+    """A dataset of these texts; the same texts are the same dataset."""
+    content = hashlib.sha256("".join(map(sha256_of, files)).encode()).hexdigest()
+    name = f"text-{content[:16]}"
+    try:
+        return services.store.datasets.get(name).id
+    except NotFound:
+        return freeze_text(services, files, new_options(services, name, "text")).dataset.id

@@ -1,0 +1,114 @@
+"""`quintain train`: from a file or from options, watched to the end, left running by Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from quintain.cli.train import read_settings
+from quintain.errors import InvalidInput
+from quintain.settings import Settings
+from quintain.tools.jobs import get_job, list_jobs
+from quintain.tools.services import open_services
+from tiny_models import save_tiny_model
+
+TRAINING = """\
+method: pretrain
+text: notes/*.txt
+name: reader
+hyperparameters:
+  num_train_epochs: 500
+  batch_size: 1
+  save_steps: 1
+"""
+
+
+def command(*arguments: str, home: Path) -> list[str]:
+    return [sys.executable, "-m", "quintain.cli.main", "train", *arguments, "--home", str(home)]
+
+
+def quintain(*arguments: str, home: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command(*arguments, home=home), capture_output=True, text=True, timeout=100, check=False)
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    """A config file, with two texts beside it and a tiny model."""
+    (tmp_path / "notes").mkdir()
+    for name in ("a", "b"):
+        (tmp_path / "notes" / f"{name}.txt").write_text(f"Text {name}: items have a price.", encoding="utf-8")
+    model = save_tiny_model(tmp_path / "tiny", hidden=16)
+    path = tmp_path / "training.yaml"
+    path.write_text(f"{TRAINING}model: {model}\n", encoding="utf-8")
+    return path
+
+
+def test_a_config_file_is_trained_to_the_end_and_options_go_before_it(config: Path, home: Path) -> None:
+    """1 epoch of 2 texts, one at a time: 2 steps, in place of the file's 1000."""
+    done = quintain("--config", str(config), "--set", "epochs=1", "--name", "scholar", home=home)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "agent: agent:scholar@1" in done.stdout
+    assert "is succeeded" in done.stdout
+    services = open_services(Settings(home=home))
+    (job,) = list_jobs(services).items
+    assert (job.status, job.step, job.total_steps) == ("succeeded", 2, 2)
+    services.close()
+
+
+def test_ctrl_c_leaves_the_job_running_and_says_how_to_go_on(config: Path, home: Path) -> None:
+    watching = subprocess.Popen(
+        command("--config", str(config), home=home), stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    services = open_services(Settings(home=home))
+    deadline = time.monotonic() + 60
+    while not (jobs := list_jobs(services).items) or jobs[0].step < 1:
+        assert time.monotonic() < deadline, jobs
+        time.sleep(0.1)
+    os.killpg(watching.pid, signal.SIGINT)
+    told, _ = watching.communicate(timeout=30)
+    job_id = jobs[0].job_id
+    assert watching.returncode == 130
+    assert f"quintain jobs watch {job_id}" in told
+    assert f"quintain jobs cancel {job_id}" in told
+    assert get_job(services, job_id).status == "running"
+    services.jobs.cancel(job_id)
+    while get_job(services, job_id, wait_s=0.2).status == "running":
+        assert time.monotonic() < deadline + 60
+    services.close()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), ["[invalid_input]", "--config FILE", "--method"]),
+        (("--config", "none.yaml"), ["[not_found]", "none.yaml"]),
+        (("--method", "sft"), ["[invalid_input]", "needs a dataset"]),
+        (("--method", "sft", "--dataset", "none", "--set", "epochs"), ["--set epochs", "KEY=VALUE"]),
+        (("--method", "sft", "--dataset", "none", "--set", "epoch=1"), ["hyperparameters.epoch", "fields of sft"]),
+    ],
+)
+def test_what_cannot_be_started_is_told_with_exit_status_2(
+    home: Path, arguments: tuple[str, ...], words: list[str]
+) -> None:
+    done = quintain(*arguments, home=home)
+    assert done.returncode == 2, done.stdout
+    assert [word for word in words if word not in done.stderr] == [], done.stderr
+
+
+def test_settings_of_the_command_line_are_yaml_and_reach_into_groups() -> None:
+    given = ["epochs=2", "lora.rank=8", "lora.targets=[q_proj]", "report_to=[tensorboard]", "chunk=true"]
+    assert read_settings(given) == {
+        "epochs": 2,
+        "lora": {"rank": 8, "targets": ["q_proj"]},
+        "report_to": ["tensorboard"],
+        "chunk": True,
+    }
+    for wrong in (["epochs"], ["=2"], ["epochs=1", "epochs=2"], ["lora=1", "lora.rank=2"], ["epochs=[1"]):
+        with pytest.raises(InvalidInput, match="--set"):
+            read_settings(wrong)

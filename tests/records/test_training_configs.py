@@ -1,0 +1,198 @@
+"""Every setting says what it is, and the names of other trainers mean the same or are refused with the reason."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, ValidationError
+
+from quintain.records import aliases
+from quintain.records.record import explain
+from quintain.records.training import (
+    CONFIGS,
+    DATASET_KINDS,
+    ONLINE_METHODS,
+    GRPOConfig,
+    LoraConfig,
+    Method,
+    SFTConfig,
+    TrainingConfig,
+)
+
+# Name elsewhere -> (method, its value there, what it is here).
+MEANINGS: dict[str, tuple[str, Any, dict[str, Any]]] = {
+    "num_epochs": ("sft", 2, {"epochs": 2.0}),
+    "num_train_epochs": ("dpo", 1.5, {"epochs": 1.5}),
+    "per_device_train_batch_size": ("sft", 4, {"batch_size": 4}),
+    "lr": ("sft", 2e-5, {"learning_rate": 2e-5}),
+    "max_grad_norm": ("sft", 0.5, {"grad_clip": 0.5}),
+    "lr_scheduler": ("sft", "linear", {"schedule": "linear"}),
+    "lr_scheduler_type": ("sft", "constant_with_warmup", {"schedule": "constant"}),
+    "max_seq_length": ("kto", 2048, {"max_length": 2048}),
+    "save_steps": ("sft", 500, {"checkpoint_every_steps": 500}),
+    "save_total_limit": ("sft", 3, {"keep_checkpoints": 3}),
+    "eval_steps": ("sft", 200, {"validate_every_steps": 200}),
+    "save_best_model": ("sft", False, {"keep_best": False}),
+    "load_best_model_at_end": ("sft", False, {"keep_best": False}),
+    "use_lora": ("sft", True, {"lora": LoraConfig()}),
+    "lora_r": ("sft", 8, {"lora": LoraConfig(rank=8)}),
+    "lora_alpha": ("sft", 16, {"lora": LoraConfig(alpha=16)}),
+    "lora_dropout": ("sft", 0.05, {"lora": LoraConfig(dropout=0.05)}),
+    "lora_target_modules": ("sft", ["q_proj", "v_proj"], {"lora": LoraConfig(targets=("q_proj", "v_proj"))}),
+    "use_dora": ("sft", True, {"lora": LoraConfig(dora=True)}),
+    "chunk_long_trajectories": ("sft", True, {"chunk": True}),
+    "curriculum_start_ratio": ("sft", 0.2, {"curriculum": {"start_ratio": 0.2, "warmup_epochs": 1}}),
+    "curriculum_warmup_epochs": ("bc", 2, {"curriculum": {"start_ratio": 0.3, "warmup_epochs": 2}}),
+    "use_coreset_selection": ("sft", False, {"coreset": None}),
+    "coreset_strategy": ("sft", "loss_topk", {"coreset": {"method": "loss", "size": 99}}),
+    "coreset_target_size": ("sft", 99, {"coreset": {"method": "hybrid", "size": 99}}),
+    "use_online_continual": ("sft", True, {"replay": {"buffer": "default", "size": 2048, "ratio": 0.25}}),
+    "continual_buffer_size": ("sft", 64, {"replay": {"buffer": "default", "size": 64, "ratio": 0.25}}),
+    "continual_replay_ratio": ("sft", 0.5, {"replay": {"buffer": "default", "size": 2048, "ratio": 0.5}}),
+    "step_weighted_loss": ("sft", True, {"step_weighting": "reward"}),
+    "clip_epsilon": ("grpo", 0.3, {"clip_low": 0.3, "clip_high": 0.3}),
+    "kl_coef": ("grpo", 0.01, {"kl_coefficient": 0.01}),
+    "step_level_advantage": ("grpo", True, {"step_level": True}),
+    "num_generations": ("grpo", 4, {"group_size": 4}),
+    "loss_type": ("dpo", "ipo", {"loss": "ipo"}),
+}
+
+
+def fault(method: str, **settings: Any) -> str:
+    with pytest.raises(ValidationError) as raised:
+        CONFIGS[method].model_validate(settings)
+    return explain(raised.value, "hyperparameters")
+
+
+@pytest.mark.parametrize("name", aliases.RENAMED)
+def test_a_name_of_another_trainer_means_the_same_here(name: str) -> None:
+    method, value, meaning = MEANINGS[name]
+    needed = {"coreset_target_size": 99} if name == "coreset_strategy" else {}
+    config = CONFIGS[method].model_validate({name: value, **needed})
+    same = CONFIGS[method].model_validate(meaning)
+    assert config == same
+    if name != "use_coreset_selection":
+        assert config != CONFIGS[method](), "the value differs from the default, so the name did something"
+
+
+def test_every_name_in_the_table_has_a_meaning_in_this_test() -> None:
+    assert MEANINGS.keys() == aliases.RENAMED.keys()
+
+
+@pytest.mark.parametrize("name", aliases.ACCUMULATION)
+@pytest.mark.parametrize("size", ["batch_size", "per_device_train_batch_size"])
+def test_accumulated_gradients_make_the_batch_of_a_step_larger(name: str, size: str) -> None:
+    """4 examples in each of 8 passes are 32 in one optimizer step."""
+    assert SFTConfig.model_validate({size: 4, name: 8}).batch_size == 32
+    assert SFTConfig.model_validate({name: 1}).batch_size == SFTConfig().batch_size
+    assert "the product of the two" in fault("sft", **{name: 8})
+    assert "whole number" in fault("sft", batch_size=4, **{name: 2.5})
+
+
+@pytest.mark.parametrize(
+    ("settings", "precision"),
+    [
+        ({"bf16": True}, "bf16"),
+        ({"fp16": True}, "fp16"),
+        ({"use_fp16": True, "use_bf16": False}, "fp16"),
+        ({"bf16": False}, "fp32"),
+        ({"bf16": None}, "auto"),
+        ({"bf16": True, "precision": "bf16"}, "bf16"),
+    ],
+)
+def test_switches_of_number_formats_become_one_precision(settings: dict[str, Any], precision: str) -> None:
+    assert SFTConfig.model_validate(settings).precision == precision
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"lr": 1e-3, "learning_rate": 2e-3}, ["`lr`", "`learning_rate`", "0.001", "0.002"]),
+        ({"num_epochs": 1, "num_train_epochs": 2}, ["`num_epochs`", "`num_train_epochs`", "epochs"]),
+        ({"lora_r": 8, "lora": {"rank": 16}}, ["`lora_r`", "`lora.rank`", "8", "16"]),
+        ({"use_lora": False, "lora": {}}, ["`use_lora`", "`lora`"]),
+        ({"bf16": True, "fp16": True}, ["`bf16`", "`fp16`", "precision"]),
+        ({"bf16": "yes"}, ["`bf16`", "'yes'", "true or false"]),
+    ],
+)
+def test_two_names_of_one_setting_that_disagree_are_refused_and_both_are_named(
+    settings: dict[str, Any], words: list[str]
+) -> None:
+    told = fault("sft", **settings)
+    assert [word for word in words if word not in told] == [], told
+
+
+def test_two_names_of_one_setting_may_agree() -> None:
+    assert SFTConfig.model_validate({"lr": 1e-3, "learning_rate": 1e-3, "use_lora": True, "lora": {"rank": 8}}) == (
+        SFTConfig(learning_rate=1e-3, lora=LoraConfig(rank=8))
+    )
+
+
+def test_what_is_switched_off_stays_off_whatever_its_settings_say() -> None:
+    """So it is where these names come from: their settings stand in every file, also of runs without them."""
+    off = {"use_lora": False, "lora_r": 8, "curriculum": False, "curriculum_start_ratio": 0.2}
+    assert SFTConfig.model_validate(off) == SFTConfig()
+    assert (
+        CONFIGS["dpo"].model_validate({"step_weighted_loss": False, "use_online_continual": False}) == CONFIGS["dpo"]()
+    )
+    assert SFTConfig.model_validate({"curriculum": True}) == SFTConfig.model_validate({"curriculum": {}})
+
+
+@pytest.mark.parametrize("name", aliases.FIXED)
+def test_a_name_that_cannot_be_honoured_is_refused_with_the_reason_and_the_remedy(name: str) -> None:
+    only, remedy = aliases.FIXED[name]
+    assert SFTConfig.model_validate({name: only}) == SFTConfig(), "the one true value says nothing new"
+    told = fault("sft", **{name: not only if isinstance(only, bool) else "other"})
+    assert f"`{name}` cannot be" in told
+    assert remedy in told
+
+
+@pytest.mark.parametrize("name", ["chunk_long_trajectories", "step_weighted_loss", "no_such_name"])
+def test_what_a_method_does_not_have_is_refused_under_the_name_that_was_given(name: str) -> None:
+    assert f"hyperparameters.{name} is not a known field" in fault("dpo", **{name: True})
+
+
+@pytest.mark.parametrize("method", CONFIGS)
+def test_a_config_reads_back_what_it_writes(method: str) -> None:
+    config = CONFIGS[method].model_validate({"lora": {"rank": 3, "targets": ["q_proj"]}, "report_to": ["tensorboard"]})
+    assert CONFIGS[method].model_validate(config.model_dump()) == config
+    assert CONFIGS[method].model_validate_json(config.model_dump_json()) == config
+
+
+def test_every_method_has_settings_and_a_kind_of_dataset() -> None:
+    assert CONFIGS.keys() == DATASET_KINDS.keys() == set(typing.get_args(Method))
+    assert CONFIGS.keys() >= ONLINE_METHODS
+    assert all(config.model_fields["method"].default == method for method, config in CONFIGS.items())
+    assert GRPOConfig().group_size >= 2
+
+
+def models(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
+    yield model
+    for field in model.model_fields.values():
+        for part in typing.get_args(field.annotation) or (field.annotation,):
+            if isinstance(part, type) and issubclass(part, BaseModel):
+                yield from models(part)
+
+
+@pytest.mark.parametrize("config", [TrainingConfig, *CONFIGS.values()], ids=lambda config: config.__name__)
+def test_every_setting_says_what_it_is_its_bounds_and_what_null_means(config: type[TrainingConfig]) -> None:
+    faults = []
+    for model in models(config):
+        for name, schema in model.model_json_schema()["properties"].items():
+            said, parts = schema.get("description", ""), (schema, *schema.get("anyOf", ()))
+            if name == "method" and "const" in schema:
+                continue
+            if len(said) < 10 and said != "Null: off.":
+                faults.append(f"{model.__name__}.{name} has no description")
+            kinds = {part.get("type") for part in parts}
+            bounded = any({"minimum", "exclusiveMinimum"} & part.keys() for part in parts) and any(
+                {"maximum", "exclusiveMaximum"} & part.keys() for part in parts
+            )
+            if kinds & {"integer", "number"} and not bounded and "any number" not in said:
+                faults.append(f"{model.__name__}.{name} has no bounds")
+            if "null" in kinds and "null" not in said.casefold():
+                faults.append(f"{model.__name__}.{name} does not say what null means")
+    assert faults == []

@@ -1,0 +1,271 @@
+"""Starting training: by method, from a config file, as a recipe. What is wrong is told before anything is made."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quintain.errors import QuintainError
+from quintain.formats.configuration import parse_yaml
+from quintain.formats.export import Line
+from quintain.formats.selection import Tally
+from quintain.jobs.processes import try_lock, unlock
+from quintain.records.aliases import ACCUMULATION, PRECISIONS, RENAMED
+from quintain.records.dataset import DatasetRow, PairRow, TextRow
+from quintain.records.job import RecipeSpec, TrainSpec
+from quintain.records.recipe import EvaluateStage, TrainStage
+from quintain.records.training import CONFIGS, DATASET_KINDS, LoraConfig
+from quintain.server.methods import method_page
+from quintain.settings import Settings
+from quintain.tools import RLTrainingTool
+from quintain.tools.config_files import read_config, start_config
+from quintain.tools.dataset_folders import freeze, new_options
+from quintain.tools.services import Services, open_services
+from quintain.tools.training import METHODS, describe_method, outline_methods, read_hyperparameters, start_training
+from trajectory_runs import answer, run, user
+
+ENVIRONMENT = "quintain/inventory"
+
+
+@pytest.fixture
+def services(settings: Settings) -> Iterator[Services]:
+    opened = open_services(settings, trusted=True)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def datasets(services: Services) -> dict[str, str]:
+    """One dataset of each of the kinds sft, dpo and text, by kind."""
+    good, bad = run("t1", user(), answer("Done.")), run("t1", user(), answer("No idea."))
+    services.store.trajectories.add_many([good, bad], services.clock())
+    rows = {
+        "sft": DatasetRow(trajectory=good),
+        "dpo": PairRow(chosen=good, rejected=bad),
+        "text": TextRow(text="Boxes."),
+    }
+    return {
+        kind: freeze(services, [Line("", row)], new_options(services, f"some-{kind}", kind), Tally()).dataset.id  # type: ignore[arg-type]
+        for kind, row in rows.items()
+    }
+
+
+@pytest.fixture
+def waiting(services: Services) -> Iterator[Services]:
+    """Services whose jobs are stored and never begin: the lock of those who start jobs is held."""
+    lock = try_lock(services.settings.jobs_dir / "reconcile.lock")
+    assert lock is not None
+    yield services
+    unlock(lock)
+
+
+def told(action: Any, *arguments: Any, **named: Any) -> QuintainError:
+    with pytest.raises(QuintainError) as raised:
+        action(*arguments, **named)
+    return raised.value
+
+
+@pytest.mark.parametrize(
+    ("request_", "code", "words"),
+    [
+        (
+            {"method": "dpo", "dataset_id": "some-sft"},
+            "wrong_dataset_kind",
+            ["'sft'", "'dpo'", "export_dataset(kind='dpo'"],
+        ),
+        ({"method": "sft", "dataset_id": "some-dpo"}, "wrong_dataset_kind", ["export_dataset(kind='sft'", "orpo"]),
+        ({"method": "kto", "dataset_id": "some-dpo"}, "wrong_dataset_kind", ["'kto'", "dpo, orpo, simpo"]),
+        ({"method": "pretrain", "dataset_id": "some-sft"}, "wrong_dataset_kind", ["'text'", "config file"]),
+        ({"method": "sft"}, "invalid_input", ["needs a dataset", "'sft'", "export_dataset"]),
+        ({"method": "grpo"}, "invalid_input", ["one of the two", "`environment`", "'grpo'"]),
+        ({"method": "grpo", "dataset_id": "d", "environment": ENVIRONMENT}, "invalid_input", ["one of the two"]),
+        ({"method": "sft", "environment": ENVIRONMENT}, "not_online", ["grpo", "collect_rollouts", "'sft'"]),
+        ({"method": "grpo", "environment": "moon"}, "environment_not_found", ["moon", ENVIRONMENT]),
+        ({"method": "sft", "dataset_id": "none"}, "not_found", ["none"]),
+        (
+            {"method": "dpo", "dataset_id": "some-dpo", "hyperparameters": {"gamma": 1}},
+            "invalid_input",
+            ["hyperparameters.gamma", "fields of dpo", "beta"],
+        ),
+        (
+            {"method": "sft", "dataset_id": "some-sft", "hyperparameters": {"load_in_8bit": True}},
+            "invalid_input",
+            ["`load_in_8bit`", "lora"],
+        ),
+    ],
+)
+def test_a_request_that_does_not_fit_is_told_what_would(
+    services: Services, datasets: dict[str, str], request_: dict[str, Any], code: str, words: list[str]
+) -> None:
+    error = told(start_training, services, model="starter", **request_)
+    assert error.code == code, error
+    assert [word for word in words if word not in error.message] == [], error.message
+    assert services.store.jobs.page().items == ()
+
+
+def test_an_unknown_method_is_told_the_nearest(settings: Settings) -> None:
+    tool = RLTrainingTool(settings.home)
+    answer = json.loads(tool.run({"algorithm": "gpro", "environment": ENVIRONMENT}))
+    assert (answer["code"], "did you mean 'grpo'" in answer["message"]) == ("invalid_input", True)
+    tool.close()
+
+
+def test_a_spec_holds_the_checked_settings_and_where_later_jobs_share(
+    waiting: Services, datasets: dict[str, str]
+) -> None:
+    settings = {"lr": 1e-3, "use_lora": True, "lora_r": 4}
+    started = start_training(waiting, "dpo", "starter", dataset_id="some-dpo", hyperparameters=settings)
+    spec = waiting.store.jobs.get(started.job_id).spec
+    assert isinstance(spec, TrainSpec)
+    assert (spec.method, spec.dataset_id, spec.name) == ("dpo", datasets["dpo"], "starter-dpo")
+    assert (spec.config.learning_rate, spec.config.lora) == (1e-3, LoraConfig(rank=4))
+    assert spec.cache_dir == str(waiting.settings.home / "cache")
+    named_otherwise = {"learning_rate": 1e-3, "lora": {"rank": 4}}
+    again = start_training(waiting, "dpo", "starter", dataset_id="some-dpo", hyperparameters=named_otherwise)
+    assert (again.job_id, again.deduplicated) == (started.job_id, True), "the same request, whatever its words"
+
+
+def test_every_method_is_described_with_all_of_its_settings_once(settings: Settings) -> None:
+    assert set(METHODS) == set(CONFIGS)
+    shared, *methods = outline_methods()
+    for outline in methods:
+        method = outline["method"]
+        about = describe_method(method)
+        assert about["dataset_kind"] == outline["dataset_kind"] == DATASET_KINDS[method]
+        top = {name for name in about["hyperparameters"] if "." not in name}
+        assert top == set(CONFIGS[method].model_fields) - {"method"}
+        assert about["hyperparameters"] == {
+            name: line
+            for name, line in {**shared["hyperparameters"], **outline["hyperparameters"]}.items()
+            if name in about["hyperparameters"]
+        }
+    assert len(json.dumps(outline_methods())) < 16_000, "an assistant reads this whole"
+
+
+FLAT = "method: sft\nnum_train_epochs: 2\nlr: 1e-4\nper_device_train_batch_size: 4\ngradient_accumulation_steps: 2\n"
+NESTED = {"method": "sft", "hyperparameters": {"epochs": 2, "learning_rate": 1e-4, "batch_size": 8}}
+
+
+def test_a_config_file_reads_alike_in_yaml_and_json_in_these_names_and_others(tmp_path: Path) -> None:
+    (tmp_path / "flat.yaml").write_text(FLAT, encoding="utf-8")
+    (tmp_path / "nested.json").write_text(json.dumps(NESTED), encoding="utf-8")
+    method, config = read_config(tmp_path / "flat.yaml")
+    assert (method, config) == read_config(tmp_path / "nested.json")
+    assert (config.epochs, config.learning_rate, config.batch_size) == (2, 1e-4, 8)
+
+
+@pytest.mark.parametrize(
+    ("document", "words"),
+    [
+        ({"hyperparameters": {}}, ["`method` is None"]),
+        ({"method": "sff"}, ["'sff'", "did you mean 'sft'"]),
+        ({"method": "sft", "dataset": "some-sft", "epochs": 1, "hyperparameters": {}}, ["'epochs'", "valid: method"]),
+        ({"method": "sft", "hyperparameters": [1]}, ["hyperparameters is [1]", "mapping"]),
+        ({"method": "sft", "dataset": "some-sft", "max_samples": 0}, ["max_samples is 0"]),
+        ({"method": "sft", "text": "notes.txt"}, ["does not learn from plain text", "pretrain"]),
+        ({"method": "pretrain", "text": "none/*.txt"}, ["none/*.txt", "no file"]),
+        ({"method": "pretrain", "text": []}, ["text is []"]),
+        ({"method": "pretrain", "text": "notes.txt", "dataset": "some-text"}, ["leave `dataset`"]),
+        ({"stages": {}}, ["stages is {}", "list"]),
+        ({"stages": []}, ["recipe.stages", "at least 1"]),
+        ({"stages": [{"method": "sft", "dataset": "some-sft"}], "method": "sft"}, ["recipe has no argument 'method'"]),
+        (
+            {"stages": [{"method": "sft", "dataset": "some-sft"}, {"method": "dpo", "dataset": "some-sft"}]},
+            ["stages[1]"],
+        ),
+        ({"stages": [{"method": "evaluate", "environment": "moon"}]}, ["stages[0]", "moon"]),
+        (
+            {"stages": [{"method": "evaluate", "environment": ENVIRONMENT, "n_tasks": 0}]},
+            ["stages[0].n_tasks", "got 0"],
+        ),
+        (
+            {"stages": [{"method": "evaluate", "environ": ENVIRONMENT}]},
+            ["stages[0]: the stage has", "did you mean 'environment'"],
+        ),
+        ({"stages": [{"method": "sft", "dataset": "some-sft", "agent": "starter"}]}, ["stages[0]", "embedded model"]),
+        ({"stages": [{"method": "sft", "dataset": "some-sft", "label": "a/b"}]}, ["stages[0].label", "a/b"]),
+        (
+            {"stages": [{"method": "pretrain", "text": "notes.txt"}, {"method": "sft", "dataset": "none"}]},
+            ["stages[1]", "none"],
+        ),
+    ],
+)
+def test_a_wrong_config_makes_nothing_and_names_the_place(
+    services: Services, datasets: dict[str, str], tmp_path: Path, document: dict[str, Any], words: list[str]
+) -> None:
+    (tmp_path / "notes.txt").write_text("Boxes are red.", encoding="utf-8")
+    error = told(start_config, services, document, folder=tmp_path)
+    assert [word for word in words if word not in error.message] == [], error.message
+    assert services.store.jobs.page().items == ()
+    assert len(services.store.datasets.page().items) == len(datasets), "no dataset is left behind"
+
+
+def test_changes_go_before_the_file_whatever_names_both_use(waiting: Services, datasets: dict[str, str]) -> None:
+    document = {"method": "sft", "dataset": "some-sft", "hyperparameters": {"num_epochs": 9, "lora": {"rank": 4}}}
+    started = start_config(waiting, document, {"epochs": 1, "lora_alpha": 8})
+    spec = waiting.store.jobs.get(started.job_id).spec
+    assert isinstance(spec, TrainSpec)
+    assert (spec.config.epochs, spec.config.lora) == (1, LoraConfig(rank=4, alpha=8))
+
+
+def test_a_recipe_names_what_it_measures_and_takes_texts_and_samples(
+    waiting: Services, datasets: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "notes").mkdir()
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / "notes" / name).write_text(f"Text {name}.", encoding="utf-8")
+    document = {
+        "name": "clerk",
+        "stages": [
+            {"method": "evaluate", "environment": ENVIRONMENT, "label": "before"},
+            {"method": "pretrain", "text": "notes/*.txt"},
+            {"method": "sft", "dataset": "some-sft", "max_samples": 5},
+            {"method": "evaluate", "environment": ENVIRONMENT, "n_tasks": 7, "repeats": 2},
+            {"method": "dpo", "dataset": "some-dpo", "hyperparameters": {"max_steps": 3}},
+            {
+                "method": "grpo",
+                "environment": ENVIRONMENT,
+                "hyperparameters": {"rollouts": 4, "updates_per_rollout": 2},
+            },
+        ],
+    }
+    started = start_config(waiting, document, folder=tmp_path)
+    spec = waiting.store.jobs.get(started.job_id).spec
+    assert isinstance(spec, RecipeSpec)
+    texts, sft, dpo, grpo = (stage for stage in spec.stages if isinstance(stage, TrainStage))
+    assert texts.dataset_id is not None
+    made = waiting.store.datasets.get(texts.dataset_id)
+    assert (made.kind, made.rows, texts.rows) == ("text", 2, 2)
+    assert [stage.agent for stage in (texts, sft, dpo, grpo)] == [None, "clerk-sft", None, None]
+    assert (sft.dataset_id, dpo.dataset_id) == (datasets["sft"], datasets["dpo"]), "5 is more than there are: all"
+    # one batch for each of 3 epochs, but for dpo no more than 1 x 3; grpo 4 x 2; evaluations 100 x 1 and 7 x 2
+    assert [stage.planned_steps for stage in spec.stages] == [100, 3, 3, 14, 3, 8]
+    assert isinstance(spec.stages[3], EvaluateStage)
+    again = start_config(waiting, document, folder=tmp_path)
+    assert (again.job_id, again.deduplicated) == (started.job_id, True), "the same texts are the same dataset"
+
+
+def test_a_recipe_has_no_settings_of_its_own_to_change(services: Services) -> None:
+    assert "each of its stages" in told(start_config, services, {"stages": []}, {"epochs": 1}).message
+
+
+def test_every_method_has_a_guide_that_names_its_data_and_all_of_its_settings() -> None:
+    for method in METHODS:
+        about = describe_method(method)
+        page = method_page(about)
+        assert f"`{DATASET_KINDS[method]}`" in page
+        assert [name for name in about["hyperparameters"] if f"- `{name}` (" not in page] == []
+
+
+def test_the_examples_of_the_documentation_are_valid() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "recipes.md").read_text(encoding="utf-8")
+    training, recipe = (parse_yaml(block) for block in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL))
+    assert read_hyperparameters(training["method"], training["hyperparameters"])
+    stages = [stage for stage in recipe["stages"] if stage["method"] != "evaluate"]
+    assert all(read_hyperparameters(stage["method"], stage.get("hyperparameters")) for stage in stages)
+    assert [name for name in (*RENAMED, *PRECISIONS, *ACCUMULATION[:1]) if name not in text] == []
