@@ -258,6 +258,22 @@ def test_an_adapter_is_saved_alone_and_acts_with_its_base(model_folder: Path, tm
         assert not torch.allclose(merged(ids).logits, plain(ids).logits, atol=1e-3)
 
 
+@pytest.mark.parametrize("kind", ["rslora", "dora"])
+def test_other_kinds_of_adapters_learn_resume_and_act(model_folder: Path, tmp_path: Path, kind: str) -> None:
+    lora = LORA.model_copy(update={kind: True})
+    rows = dataset(4)
+    run(spec(model_folder, tmp_path / "whole", lora=lora), tmp_path / "job-whole", rows)
+    job = spec(model_folder, tmp_path / "out", lora=lora)
+    with pytest.raises(Killed):
+        run(job, tmp_path / "job", rows, Recorder(kill_at=3))
+    run(job, tmp_path / "job", rows)
+    assert same(tmp_path / "whole", tmp_path / "out")
+    assert json.loads((tmp_path / "out/adapter_config.json").read_text())[f"use_{kind}"]
+    ref = ModelRef(source="folder", path=str(model_folder), adapter=str(tmp_path / "out"))
+    policy = open_policy(Agent(name="a", model=ref), Sampling(max_new_tokens=4))
+    assert policy.act([Turn(episode_id="a", messages=(Message(role="user", content="price?"),))])
+
+
 def test_training_goes_on_from_an_adapter(model_folder: Path, tmp_path: Path) -> None:
     run(spec(model_folder, tmp_path / "one", lora=LORA), tmp_path / "job-1", dataset(2))
     job = spec(model_folder, tmp_path / "two", lora=LORA)

@@ -1,8 +1,9 @@
 """`quintain demo`: the main job, driven as an assistant drives it.
 
-A real MCP client spawns `quintain serve` in a home folder of its own and calls its tools over stdio: let the embedded
-agent act, score what it did, freeze the good runs, train on them, measure both agents on the same held-out tasks, and
-compare. Nothing here touches the store, the jobs or the model by another way.
+A real MCP client spawns `quintain serve` in a home folder of its own and calls its tools over stdio. The embedded agent
+acts; what it did is scored and frozen. Then it learns from the same start in three ways: from its good runs (SFT), from
+pairs of a good and a bad run of one task (DPO), and by acting anew while it learns (GRPO). All four agents are measured on
+the same held-out tasks and compared. Nothing here touches the store, the jobs or the model by another way.
 """
 
 from __future__ import annotations
@@ -29,20 +30,41 @@ ENVIRONMENT = "quintain/inventory"
 _ENDED = {"succeeded", "failed", "cancelled", "interrupted"}
 
 
+_METHODS = ("sft", "dpo", "grpo")
+
+
 @dataclass(frozen=True)
 class Scale:
     """How much of everything a demo does."""
 
     collect_tasks: int
-    temperature: float
-    epochs: int
-    batch_size: int
-    learning_rate: float
+    attempts: int
+    """Runs of each task; pairs need a good and a bad one."""
     eval_tasks: int
+    hyperparameters: Mapping[str, Mapping[str, Any]]
+    """Method -> its settings."""
 
 
-FULL = Scale(collect_tasks=300, temperature=1.0, epochs=4, batch_size=16, learning_rate=1e-3, eval_tasks=200)
-FAST = Scale(collect_tasks=120, temperature=1.0, epochs=2, batch_size=8, learning_rate=1e-3, eval_tasks=80)
+FULL = Scale(
+    collect_tasks=150,
+    attempts=4,
+    eval_tasks=200,
+    hyperparameters={
+        "sft": {"epochs": 3, "batch_size": 16, "learning_rate": 1e-3},
+        "dpo": {"epochs": 1, "batch_size": 16, "learning_rate": 1e-4},
+        "grpo": {"rollouts": 12, "learning_rate": 3e-4, "max_new_tokens": 96},
+    },
+)
+FAST = Scale(
+    collect_tasks=60,
+    attempts=3,
+    eval_tasks=80,
+    hyperparameters={
+        "sft": {"epochs": 2, "batch_size": 8, "learning_rate": 1e-3},
+        "dpo": {"epochs": 1, "batch_size": 8, "learning_rate": 1e-4},
+        "grpo": {"rollouts": 4, "learning_rate": 3e-4, "max_new_tokens": 96},
+    },
+)
 
 
 def run_demo(*, fast: bool, seed: int, json_file: Path | None, out: Path) -> int:
@@ -87,56 +109,72 @@ class Demo:
         self.client, self.progress, self.scale, self.seed = client, progress, scale, seed
 
     async def run(self, folder: Path) -> dict[str, Any]:
-        """Collect, score, export, train, evaluate, compare; returns what `--json` writes."""
-        scale, seed = self.scale, self.seed
+        """Collect, score, export, train three times, evaluate, compare; returns what `--json` writes."""
         await self.call(
             "register_agent", {"name": "baseline", "model": "starter", "description": "The embedded model as shipped."}
         )
-        dataset = await self._gather()
-        baseline = await self._evaluate("baseline")
-        hyperparameters = {"epochs": scale.epochs, "batch_size": scale.batch_size, "learning_rate": scale.learning_rate}
-        training = {
-            "method": "sft",
-            "model": "baseline",
-            "dataset_id": dataset["dataset_id"],
-            "name": "sft",
-            "seed": seed,
-        }
-        sft = await self.job("train on them (SFT)", "start_training", {**training, "hyperparameters": hyperparameters})
-        trained = await self._evaluate("sft")
-        compared = await self.call("compare_agents", {"agents": ["baseline", "sft"], "environment": ENVIRONMENT})
-        await self._draw(folder / "curves.png", sft["job_id"], compared)
+        runs = await self._act()
+        datasets = {kind: await self._export(kind, runs) for kind in ("sft", "dpo")}
+        results = {"baseline": await self._evaluate("baseline")}
+        jobs = {}
+        for method in _METHODS:
+            source = (
+                {"dataset_id": datasets[method]["dataset_id"]} if method in datasets else {"environment": ENVIRONMENT}
+            )
+            jobs[method] = await self._train(method, source)
+            results[method] = await self._evaluate(method)
+        compared = await self.call("compare_agents", {"agents": list(results), "environment": ENVIRONMENT})
+        await self._draw(folder / "curves.png", jobs, compared)
         kept = ("a", "b", "difference", "ci_low", "ci_high", "p_corrected", "significant", "n_tasks")
         return {
-            "baseline": {"success_rate": baseline["result"]["success_rate"], "n": baseline["result"]["n"]},
-            "sft": {"success_rate": trained["result"]["success_rate"], "n": trained["result"]["n"]},
+            **{
+                agent: {"success_rate": r["result"]["success_rate"], "n": r["result"]["n"]}
+                for agent, r in results.items()
+            },
             "comparisons": [{key: pair[key] for key in kept} for pair in compared["comparisons"]],
-            "seed": seed,
-            "training_rows": dataset["rows"],
+            "seed": self.seed,
+            "training_rows": datasets["sft"]["rows"],
+            "training_pairs": datasets["dpo"]["rows"],
         }
 
-    async def _gather(self) -> Mapping[str, Any]:
-        """Let the baseline act on training tasks and freeze the runs that succeeded."""
+    async def _act(self) -> Mapping[str, Any]:
+        """Let the baseline act on training tasks and score what it did; returns the filter that finds its runs."""
         request = {
             "agent": "baseline",
             "environment": ENVIRONMENT,
             "n_tasks": self.scale.collect_tasks,
+            "attempts": self.scale.attempts,
             "seed": self.seed,
+            "temperature": 1.0,
         }
-        rollouts = await self.job(
-            "let the baseline act", "collect_rollouts", {**request, "temperature": self.scale.temperature}
-        )
-        found = rollouts["result"]["trajectories"]["filter"]
+        rollouts = await self.job("let the baseline act", "collect_rollouts", request)
+        found: Mapping[str, Any] = rollouts["result"]["trajectories"]["filter"]
         scores = await self.call("score_trajectories", {"scorer": "outcome", "filter": found})
-        export = {"kind": "sft", "name": "own-successes", "filter": found, "scorer": "outcome", "min_score": 1.0}
-        dataset = await self.call("export_dataset", {**export, "seed": self.seed})
-        self.progress.console.print(
-            f"  scored {scores['scored']} runs, mean {scores['summary']['mean']:.2f}; froze {dataset['rows']} good ones, "
-            f"left out {', '.join(f'{n} {reason}' for reason, n in dataset['dropped'].items()) or 'none'}",
-            style="dim",
-            soft_wrap=True,
-        )
+        self._say(f"scored {scores['scored']} runs, mean {scores['summary']['mean']:.2f}")
+        return found
+
+    async def _export(self, kind: str, runs: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Freeze the good runs (`sft`), or pairs of a good and a bad run of one task (`dpo`)."""
+        request = {"kind": kind, "name": f"own-{kind}", "filter": runs, "scorer": "outcome", "seed": self.seed}
+        limits = {"min_score": 1.0} if kind == "sft" else {"max_pairs_per_task": 2}
+        dataset = await self.call("export_dataset", {**request, **limits})
+        left_out = ", ".join(f"{n} {reason}" for reason, n in dataset["dropped"].items())
+        what = "good runs" if kind == "sft" else "pairs of a good and a bad run"
+        self._say(f"froze {dataset['rows']} {what}; runs left out: {left_out or 'none'}")
         return dataset
+
+    async def _train(self, method: str, source: Mapping[str, Any]) -> Mapping[str, Any]:
+        titles = {
+            "sft": "learn from good runs (SFT)",
+            "dpo": "learn from pairs (DPO)",
+            "grpo": "learn by acting (online GRPO)",
+        }
+        request = {"method": method, "model": "baseline", "name": method, "seed": self.seed, **source}
+        settings = {"hyperparameters": dict(self.scale.hyperparameters[method])}
+        return await self.job(titles[method], "start_training", {**request, **settings})
+
+    def _say(self, text: str) -> None:
+        self.progress.console.print(f"  {text}", style="dim", soft_wrap=True)
 
     async def _evaluate(self, agent: str) -> Mapping[str, Any]:
         request = {"agent": agent, "environment": ENVIRONMENT, "n_tasks": self.scale.eval_tasks, "seed": self.seed}
@@ -171,24 +209,38 @@ class Demo:
             raise Unavailable(f"{title}: {view['job_id']} is {view['status']}: {view['error']}", code="demo_failed")
         return view
 
-    async def _draw(self, path: Path, train_job: str, compared: Mapping[str, Any]) -> None:
+    async def _draw(self, path: Path, jobs: Mapping[str, Mapping[str, Any]], compared: Mapping[str, Any]) -> None:
         from quintain.tools.pictures import draw
 
-        resource = await self.client.read_resource(f"job://{train_job}/metrics")
-        (content,) = resource.contents
-        assert isinstance(content, TextResourceContents)
-        loss = json.loads(content.text)["curves"]["loss"]
+        shown = {
+            "sft": ("loss", "SFT loss"),
+            "dpo": ("reward_margin", "DPO margin"),
+            "grpo": ("success_rate", "GRPO success"),
+        }
+        panels: list[dict[str, Any]] = []
+        for method, (curve, title) in shown.items():
+            points = await self._curve(jobs[method]["job_id"], curve)
+            panels.append({"title": title, "xlabel": "step", "lines": [points]})
+        order = ["baseline", *_METHODS]
         bars = [
             {"label": row["agent"], "value": row["success_rate"], "low": row["ci_low"], "high": row["ci_high"]}
-            for row in sorted(compared["leaderboard"], key=lambda row: row["agent"] != "baseline")
+            for row in sorted(compared["leaderboard"], key=lambda row: order.index(_name_of(row["agent"])))
         ]
-        panels = [
-            {"title": "SFT loss", "xlabel": "step", "lines": [{"x": loss["steps"], "y": loss["values"]}]},
-            {"title": "success on held-out tasks (95 % CI)", "bars": bars},
-        ]
+        panels.append({"title": "success on held-out tasks (95 % CI)", "bars": bars})
         await anyio.Path(path).write_bytes(
             await anyio.to_thread.run_sync(draw, {"title": "quintain demo", "panels": panels})
         )
+
+    async def _curve(self, job_id: str, name: str) -> dict[str, Any]:
+        resource = await self.client.read_resource(f"job://{job_id}/metrics")
+        (content,) = resource.contents
+        assert isinstance(content, TextResourceContents)
+        curve = json.loads(content.text)["curves"][name]
+        return {"x": curve["steps"], "y": curve["values"]}
+
+
+def _name_of(agent: str) -> str:
+    return agent.removeprefix("agent:").partition("@")[0]
 
 
 def _mover(progress: Progress, bar: TaskID, title: str) -> Any:
@@ -200,14 +252,15 @@ def _mover(progress: Progress, bar: TaskID, title: str) -> Any:
 
 def _print_result(console: Console, summary: Mapping[str, Any], folder: Path) -> None:
     table = Table("agent", "success on held-out tasks", "tasks", title="\nDid it get better?", title_justify="left")
-    for name in ("baseline", "sft"):
+    for name in ("baseline", *_METHODS):
         table.add_row(name, f"{summary[name]['success_rate']:.1%}", str(summary[name]["n"]))
     console.print(table)
+    console.print("95 % intervals are paired by task; p: exact McNemar, corrected for all pairs (Holm)", style="dim")
     for pair in summary["comparisons"]:
-        verdict = "yes, better" if pair["significant"] and pair["difference"] > 0 else "no significant improvement"
+        verdict = _verdict(pair)
         console.print(
             f"{pair['b']} - {pair['a']}: {pair['difference']:+.1%}, 95 % CI [{pair['ci_low']:+.1%}, {pair['ci_high']:+.1%}], "
-            f"exact McNemar p = {pair['p_corrected']:.2g}, n = {pair['n_tasks']}: [bold]{verdict}[/bold]",
+            f"p = {pair['p_corrected']:.2g}, n = {pair['n_tasks']}: [bold]{verdict}[/bold]",
             soft_wrap=True,
         )
     files = f"Curves: {_short(folder / 'curves.png')}   home folder: {_short(folder / 'home')}"
@@ -218,6 +271,12 @@ def _print_result(console: Console, summary: Mapping[str, Any], folder: Path) ->
     console.print("or in Claude Desktop, Cursor, VS Code (their MCP settings file):", style="bold")
     entry = {"mcpServers": {"quintain": {"command": str(command), "args": ["serve"]}}}
     console.print(f"  {json.dumps(entry)}", soft_wrap=True, markup=False)
+
+
+def _verdict(pair: Mapping[str, Any]) -> str:
+    if not pair["significant"]:
+        return "no significant difference"
+    return "better" if pair["difference"] > 0 else "worse"
 
 
 def _short(path: Path) -> str:

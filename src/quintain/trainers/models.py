@@ -241,10 +241,11 @@ def _with_adapter(model: Any, folder: Path, lora: LoraConfig | None, *, train: b
     if not train or lora is None:
         return adapted.merge_and_unload()
     config: Any = adapted.peft_config["default"]
-    if (config.r, config.lora_alpha) != (lora.rank, lora.alpha):
+    own = {"rank": config.r, "alpha": config.lora_alpha, "rslora": config.use_rslora, "dora": config.use_dora}
+    if differing := [f"{name} {value}" for name, value in own.items() if getattr(lora, name) != value]:
         raise InvalidInput(
-            f"the agent's adapter has rank {config.r} and alpha {config.lora_alpha}, the config asks for rank "
-            f"{lora.rank} and alpha {lora.alpha}; give the adapter's own values, or lora=null to train all weights"
+            f"the agent's adapter has {', '.join(differing)} and the config asks for something else; give the adapter's "
+            "own values, or lora=null to train all weights"
         )
     return adapted
 
@@ -259,6 +260,8 @@ def _with_new_adapter(model: Any, lora: LoraConfig) -> Any:
         r=lora.rank,
         lora_alpha=alpha,
         lora_dropout=lora.dropout,
+        use_rslora=lora.rslora,
+        use_dora=lora.dora,
         target_modules=targets,
         task_type="CAUSAL_LM",
     )
