@@ -15,7 +15,8 @@ from quintain.records.job import TrainSpec
 from quintain.records.record import Record
 from quintain.records.training import CONFIGS
 from quintain.records.trajectory import Outcome, OutcomeStatus, Trajectory
-from quintain.trainers.training import Data, TrainingReport, train
+from quintain.trainers.report import TrainingReport
+from quintain.trainers.training import Data, train
 from trainers.episodes import episode
 
 

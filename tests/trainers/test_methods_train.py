@@ -8,8 +8,14 @@ from typing import Any
 import pytest
 
 from quintain.errors import TrainingFailed
+from quintain.records.agent import ModelRef
 from quintain.records.dataset import DatasetRow, GroupRow, LabelledRow, PairRow, TextRow
 from quintain.records.training import LoraConfig
+from quintain.records.trajectory import SampledTokens
+from quintain.trainers.engine.forward import Engine
+from quintain.trainers.models import load_model
+from quintain.trainers.rendering import Renderer
+from quintain.trainers.training import Data, train
 from tiny_models import save_tiny_model
 from trainers.episodes import episode
 from trainers.runs import Killed, Recorder, rows_for, run, run_of, same, spec
@@ -236,3 +242,162 @@ def test_data_without_anything_to_learn_is_refused_with_the_reason(
 ) -> None:
     with pytest.raises(TrainingFailed, match=r"\[nothing_supervised\].*(no_variance|equal_sides|zero_weight|reward_)"):
         run(spec(model_folder, tmp_path / "out", method), tmp_path / "job", [row])
+
+
+def test_an_agent_with_an_adapter_can_be_trained_whole(model_folder: Path, tmp_path: Path) -> None:
+    rows = rows_for("sft", 2)
+    run(spec(model_folder, tmp_path / "adapter", lora=LORA), tmp_path / "job-1", rows)
+    job = spec(model_folder, tmp_path / "out")
+    ref = job.agent.model.model_copy(update={"adapter": str(tmp_path / "adapter")})
+    job = job.model_copy(update={"agent": job.agent.model_copy(update={"model": ref})})
+    report, _ = run(job, tmp_path / "job-2", rows)
+    assert report.steps
+    assert not same(model_folder, tmp_path / "out")
+
+
+def with_logprobs(model_folder: Path, rows: list[Any], *, forget: bool) -> list[Any]:
+    """Rows whose turns carry sampled ids with log-prob -3; with `forget` those of the first run are lost."""
+    tokenizer = load_model(ModelRef(source="folder", path=str(model_folder))).tokenizer
+    renderer = Renderer.of(tokenizer)
+    changed = []
+    for place, row in enumerate(rows):
+        trajectories = []
+        for member, trajectory in enumerate(row.trajectories):
+            (rendered,) = renderer.rows(trajectory, 10_000)
+            steps = list(trajectory.steps)
+            for index in sorted({int(i) for i in rendered.step_index[rendered.supervised]}):
+                ids = rendered.token_ids[rendered.supervised & (rendered.step_index == index)].tolist()
+                sampled = SampledTokens(
+                    token_ids=tuple(ids), logprobs=(-3.0,) * len(ids), tokenizer=renderer.fingerprint
+                )
+                steps[index] = steps[index].model_copy(update={"sampled": sampled})
+            kept = (
+                trajectory if forget and place == member == 0 else trajectory.model_copy(update={"steps": tuple(steps)})
+            )
+            trajectories.append(kept)
+        changed.append(row.model_copy(update={"trajectories": tuple(trajectories)}))
+    return changed
+
+
+def test_a_run_without_log_probs_leaves_the_ratios_of_the_others_alone(model_folder: Path, tmp_path: Path) -> None:
+    """Untrained, the model gives about 1/300 a token, log-prob -5.7: against -3 the ratio is exp(-2.7), far from 1."""
+    ratios = {}
+    for forget in (False, True):
+        rows = with_logprobs(model_folder, rows_for("grpo", 2), forget=forget)
+        losses = []
+        for tokens in (64, 100_000):
+            name = f"{forget}-{tokens}"
+            job = spec(model_folder, tmp_path / name, "grpo", epochs=1, batch_size=2, batch_tokens=tokens)
+            _, heard = run(job, tmp_path / f"job-{name}", rows)
+            losses.append(metric(heard, "loss"))
+            ratios[forget] = metric(heard, "ratio_mean")[0]
+        assert losses[0] == pytest.approx(losses[1], rel=1e-5, abs=1e-6)
+    assert ratios[False] < ratios[True] < 0.7
+
+
+def test_replayed_examples_that_are_too_long_are_left_out_and_told(model_folder: Path, tmp_path: Path) -> None:
+    def job(name: str, **options: Any) -> Any:
+        made = spec(model_folder, tmp_path / name, replay={"ratio": 1.0}, **options)
+        return made.model_copy(update={"cache_dir": str(tmp_path / "cache")})
+
+    first, _ = run(
+        job("one"), tmp_path / "job-1", [DatasetRow(trajectory=episode(3, question=f"q{i}")) for i in range(3)]
+    )
+    assert first.replayed == 0
+    short = [DatasetRow(trajectory=episode(1, question=f"r{i}")) for i in range(3)]
+    again, _ = run(job("two"), tmp_path / "job-2", short)
+    assert again.replayed == 3
+    assert again.examples == 6
+    limited, heard = run(
+        job("three", max_length=200), tmp_path / "job-3", [DatasetRow(trajectory=episode(1, question="s"))]
+    )
+    assert limited.replayed <= 1
+    assert any("longer than 200 tokens" in message or limited.replayed == 1 for _, message in heard.warnings)
+
+
+def test_the_kl_estimate_of_kto_is_reported_and_keeps_to_the_token_budget(
+    model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passes: list[int] = []
+
+    def noting(engine: Engine, rows: Any, *, entropy: bool = False) -> Any:
+        passes.append(sum(map(len, rows)))
+        return logprobs(engine, rows, entropy=entropy)
+
+    logprobs = Engine.logprobs
+    monkeypatch.setattr(Engine, "logprobs", noting)
+    job = spec(model_folder, tmp_path / "out", "kto", batch_size=8, batch_tokens=500, share_prefixes=False)
+    _, heard = run(job, tmp_path / "job", rows_for("kto", 8))
+    assert max(passes) <= 600
+    assert len(metric(heard, "kto_kl")) == len(heard.steps)
+
+
+def test_a_run_that_ended_early_does_not_go_on_when_it_is_resumed(model_folder: Path, tmp_path: Path) -> None:
+    class KilledWhileSaving(Recorder):
+        def phase(self, name: str) -> None:
+            super().phase(name)
+            if name == "saving":
+                raise Killed
+
+    options: dict[str, Any] = {"epochs": 50, "learning_rate": 2e-2, "kl_stop": 0.05}
+    whole, _ = run(spec(model_folder, tmp_path / "whole", **options), tmp_path / "job-whole", rows_for("sft", 2))
+    job = spec(model_folder, tmp_path / "out", **options)
+    with pytest.raises(Killed):
+        run(job, tmp_path / "job", rows_for("sft", 2), KilledWhileSaving())
+    report, _ = run(job, tmp_path / "job", rows_for("sft", 2))
+    assert (report.steps, report.ended_early) == (whole.steps, whole.ended_early)
+    assert same(tmp_path / "whole", tmp_path / "out")
+
+
+def test_validation_that_cannot_be_is_told(model_folder: Path, tmp_path: Path) -> None:
+    held_out = [DatasetRow(trajectory=episode(1), weight=0.0)]
+    job = spec(model_folder, tmp_path / "out", early_stopping_patience=1)
+    _, heard = run(job, tmp_path / "job", rows_for("sft", 2), validation=held_out)
+    told = [message for _, message in heard.warnings]
+    assert "1 of 1 dataset rows of the validation split give no example: zero_weight 1" in told
+    assert any("early_stopping_patience have no effect" in message for message in told)
+
+
+def test_a_finite_loss_that_comes_apart_is_told(model_folder: Path, tmp_path: Path) -> None:
+    """A model that has learnt its data by heart is thrown off it by steps of size 1: logits of that size, losses too."""
+    rows = rows_for("sft", 4)
+    run(spec(model_folder, tmp_path / "able", epochs=20, learning_rate=2e-2), tmp_path / "job-able", rows)
+    options: dict[str, Any] = {
+        "learning_rate": 1.0,
+        "grad_clip": 0,
+        "schedule": "constant",
+        "warmup_ratio": 0,
+        "epochs": 3,
+    }
+    report, heard = run(spec(tmp_path / "able", tmp_path / "out", **options), tmp_path / "job", rows)
+    assert report.first_loss is not None
+    assert report.first_loss < 2
+    assert any(code == "diverged" and "the loss rose from" in message for code, message in heard.warnings)
+
+
+def test_masking_what_a_pair_shares_changes_means_and_not_the_sigmoid_loss(model_folder: Path, tmp_path: Path) -> None:
+    pairs = [
+        PairRow(chosen=run_of(i, "It costs 40.", turns=3), rejected=run_of(i, "No idea.", turns=3)) for i in range(2)
+    ]
+    for loss, equal in (("sigmoid", True), ("ipo", False)):
+        losses = []
+        for level in (False, True):
+            job = spec(
+                model_folder, tmp_path / f"{loss}-{level}", "dpo", loss=loss, step_level=level, learning_rate=2e-3
+            )
+            _, heard = run(job, tmp_path / f"job-{loss}-{level}", pairs)
+            losses.append(metric(heard, "loss"))
+        assert (losses[0] == pytest.approx(losses[1], rel=1e-4)) == equal
+
+
+def test_an_online_run_that_learns_nothing_fails_with_the_reasons(model_folder: Path, tmp_path: Path) -> None:
+    good, bad = run_of(0, "It costs 40."), run_of(0, "No idea.", success=False)
+    job = spec(model_folder, tmp_path / "out", "grpo", rollouts=3)
+    online = job.model_copy(update={"dataset_id": None, "dataset_path": None, "environment": "x"})
+
+    def collect(*_: Any) -> list[GroupRow]:
+        return [GroupRow(key="a", trajectories=(good, bad), rewards=(1.0, 1.0))]
+
+    with pytest.raises(TrainingFailed, match=r"\[nothing_supervised\].*no_variance 3"):
+        train(online, Data(), tmp_path / "job", Recorder(), collect)
+    assert not (tmp_path / "out").exists()

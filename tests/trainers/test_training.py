@@ -162,7 +162,7 @@ def test_only_the_newest_checkpoints_stay(model_folder: Path, tmp_path: Path) ->
         spec(model_folder, tmp_path / "out", checkpoint_every_steps=1, keep_checkpoints=2), tmp_path / "job", dataset(6)
     )
     names = sorted(p.name for p in (tmp_path / "job/checkpoints").iterdir())
-    assert names == ["step-00000004", "step-00000005"]
+    assert names == ["machine.json", "step-00000004", "step-00000005"]
 
 
 @pytest.mark.parametrize("other", ["config", "data"])
@@ -209,7 +209,7 @@ def test_a_dataset_with_nothing_to_learn_is_refused_with_the_reasons(model_folde
     masked = episode(1).model_copy(
         update={"steps": tuple(step.model_copy(update={"train": False}) for step in episode(1).steps)}
     )
-    with pytest.raises(TrainingFailed, match=r"\[nothing_supervised\].*'nothing_supervised': 2"):
+    with pytest.raises(TrainingFailed, match=r"\[nothing_supervised\].*\(nothing_supervised 2\)"):
         run(spec(model_folder, tmp_path / "out"), tmp_path / "job", [DatasetRow(trajectory=masked)] * 2)
 
 

@@ -6,9 +6,10 @@ Names that other trainers use for the same settings are understood too (records/
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
 from quintain.records.aliases import canonical
 from quintain.records.record import Record
@@ -17,7 +18,22 @@ Precision = Literal["auto", "bf16", "fp16", "fp32"]
 Sink = Literal["wandb", "tensorboard", "trackio"]
 
 
-class LoraConfig(Record):
+_NUMBERS = {int, float}
+
+
+class Settings(Record):
+    """What all settings have in common: a number is written as a number."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _numbers(cls, data: Any) -> Any:
+        for name, field in cls.model_fields.items() if isinstance(data, Mapping) else ():
+            if isinstance(data.get(name), bool) and _NUMBERS & {field.annotation, *get_args(field.annotation)}:
+                raise PydanticCustomError("switch", f"`{name}` cannot be true or false; give a number")
+        return data
+
+
+class LoraConfig(Settings):
     """Low-rank adapters (Hu et al. 2021, arXiv 2106.09685): W + (alpha / rank) B A, with B and A trained."""
 
     rank: int = Field(default=16, ge=1, le=1024, description="Columns of B and rows of A.")
@@ -33,15 +49,24 @@ class LoraConfig(Record):
         default=False, description="Learn magnitude and direction apart (DoRA, Liu et al. 2024, arXiv 2402.09353)."
     )
 
+    @field_validator("targets")
+    @classmethod
+    def _some_targets(cls, value: str | tuple[str, ...]) -> str | tuple[str, ...]:
+        if not all(value) or not value:
+            raise PydanticCustomError(
+                "no_target", "it names no module; give module names such as q_proj, or all-linear"
+            )
+        return value
 
-class CurriculumConfig(Record):
+
+class CurriculumConfig(Settings):
     """From short, well-rewarded examples to long, badly rewarded ones."""
 
     start_ratio: float = Field(default=0.3, gt=0, le=1, description="Share of the easiest examples in the first epoch.")
     warmup_epochs: int = Field(default=1, ge=1, le=1000, description="Epochs until every example takes part.")
 
 
-class CoresetConfig(Record):
+class CoresetConfig(Settings):
     """Train on a chosen part of the data."""
 
     method: Literal["loss", "diversity", "hybrid", "random"] = Field(
@@ -50,7 +75,7 @@ class CoresetConfig(Record):
     size: int = Field(ge=1, le=10_000_000, description="Examples to keep; at least as many as there are: all.")
 
 
-class ReplayConfig(Record):
+class ReplayConfig(Settings):
     """Mix in examples that earlier jobs of the same buffer were trained on, against forgetting."""
 
     buffer: str = Field(default="default", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$", description="Buffer's name.")
@@ -58,7 +83,7 @@ class ReplayConfig(Record):
     ratio: float = Field(default=0.25, gt=0, le=10, description="Replayed examples for each new one.")
 
 
-class TrainingConfig(Record):
+class TrainingConfig(Settings):
     """What every method shares."""
 
     @model_validator(mode="before")
@@ -66,7 +91,7 @@ class TrainingConfig(Record):
     def _own_names(cls, data: Any) -> Any:
         return canonical(data, cls.model_fields) if isinstance(data, Mapping) else data
 
-    epochs: float = Field(default=3.0, gt=0, le=1000, description="Passes over the training split.")
+    epochs: float = Field(default=3.0, ge=0.001, le=1000, description="Passes over the training split, above 0.")
     max_steps: int | None = Field(
         default=None, ge=1, le=1_000_000, description="Stop after so many optimizer steps; null: off."
     )
@@ -87,6 +112,12 @@ class TrainingConfig(Record):
     lora: LoraConfig | None = Field(default=None, description="Train adapters only; null: train all weights.")
     precision: Precision = Field(
         default="auto", description="auto: bf16 where the accelerator has it, else fp32; fp16 scales the loss."
+    )
+    processes: int = Field(
+        default=1,
+        ge=1,
+        le=1024,
+        description="Processes of this machine that share each step; on CUDA at most one a GPU; 1: off.",
     )
     gradient_checkpointing: bool = Field(
         default=False, description="Compute activations twice to hold fewer: a quarter slower, a quarter less memory."
@@ -121,6 +152,9 @@ class SFTConfig(TrainingConfig):
     """Supervised fine-tuning on what the agent wrote."""
 
     method: Literal["sft"] = "sft"
+    batch_tokens: int = Field(
+        default=4096, ge=64, le=1_000_000, description="Tokens in one forward pass, shared prefixes counted once."
+    )
     step_weighting: Literal["none", "reward"] = Field(
         default="none", description="reward: a step's tokens weigh r / mean(r) of its trajectory; unknown rewards: 1."
     )
@@ -173,7 +207,9 @@ class DPOConfig(PreferenceConfig):
     label_smoothing: float = Field(default=0.0, ge=0, lt=0.5, description="Share of pairs taken as flipped; 0: off.")
     reference_free: bool = Field(default=False, description="Compare log-probs themselves, without a reference.")
     step_level: bool = Field(
-        default=False, description="Score only the steps in which the two runs differ, each pair at its branch point."
+        default=False,
+        description="Mask what the two runs share before they part. In sigmoid and hinge that cancels anyway and is only "
+        "cheaper; ipo and sft_weight change. False: off.",
     )
     sft_weight: float = Field(default=0.0, ge=0, le=100, description="Weight of the chosen runs' SFT loss; 0: off.")
 
@@ -237,7 +273,9 @@ class GRPOConfig(TrainingConfig):
     group_size: int = Field(default=8, ge=2, le=256, description="Online: episodes for each task.")
     tasks_per_step: int = Field(default=8, ge=1, le=4096, description="Online: tasks whose groups make a rollout.")
     updates_per_rollout: int = Field(default=1, ge=1, le=64, description="Online: optimizer steps on each rollout.")
-    rollouts: int = Field(default=20, ge=1, le=1_000_000, description="Online: how many rollouts; epochs do not count.")
+    rollouts: int = Field(
+        default=20, ge=1, le=1_000_000, description="Online: how many rollouts; epochs and batch_size do not count."
+    )
     temperature: float = Field(default=1.0, gt=0, le=10, description="Online: sampling temperature.")
     max_new_tokens: int = Field(default=256, ge=1, le=100_000, description="Online: tokens of a turn.")
     max_turns: int | None = Field(default=None, ge=1, le=1000, description="Online: null: the environment's own limit.")

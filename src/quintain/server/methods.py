@@ -21,7 +21,8 @@ It can blur what the model knew: keep it short, and mix with `sft` after it (a r
     "dpo": """\
 Take it after sft, where good and bad runs of the same task are at hand. Data: export_dataset(kind='dpo') mines the pairs.
 - `beta` holds the model near its start: 0.05 lets it go, 0.5 holds it tight.
-- `step_level` compares only from the step on in which the two runs part; better for long runs with a shared beginning.
+- `step_level` masks what the two runs share before they part: cheaper. In `sigmoid` and `hinge` it cancels anyway;
+  `ipo` and `sft_weight` change.
 - `sft_weight` above 0 keeps the chosen runs likely, where both sides lose probability (watch chosen_reward).""",
     "orpo": """\
 Take it instead of sft and dpo in two stages, where memory is short: it needs no reference model. Data: export_dataset(kind='dpo').

@@ -44,6 +44,8 @@ class Progress:
     """State of the example source: tensors, numbers and strings."""
     scale: Mapping[str, float] = field(default_factory=dict)
     """State of the loss scale."""
+    ended_early: str | None = None
+    """Why the run takes no further step."""
 
 
 class Newest(NamedTuple):

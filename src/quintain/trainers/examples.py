@@ -78,9 +78,9 @@ class ExampleMaker:
         With `step_weighting` the tokens of a step weigh r / mean(r) of the run's step rewards; see `credit.step_factors`.
         """
         rendering = self._rendered(row.trajectory, row.weight * factor)
-        made.truncated_turns += rendering.truncated_turns
         if rendering.dropped:
             return rendering.dropped
+        made.truncated_turns += rendering.truncated_turns
         rows = rendering.rows
         if isinstance(self.config, SFTConfig) and self.config.step_weighting == "reward":
             rewards = [step.reward for step in row.trajectory.agent_steps]
@@ -91,17 +91,17 @@ class ExampleMaker:
     def pair(self, row: PairRow, made: Made) -> Example | str:
         """A pair: member 0 is the chosen run, member 1 the rejected one.
 
-        With `step_level` the tokens from the start up to where the two runs part are masked in both: in the DPO loss they
-        cancel, and what remains is the step that made the difference and what came of it.
+        With `step_level` the tokens from the start up to where the two runs part are masked in both. In the sigmoid and
+        hinge losses they cancel anyway and masking them saves their cost; means over a run (IPO) and the SFT term change.
         """
         if row.weight <= 0:
             return "zero_weight"
         sides = []
         for name, trajectory in (("chosen", row.chosen), ("rejected", row.rejected)):
             rendering = self._rendered(trajectory, 1.0)
-            made.truncated_turns += rendering.truncated_turns
             if rendering.dropped:
                 return f"{name}_{rendering.dropped}"
+            made.truncated_turns += rendering.truncated_turns
             sides.append(rendering.rows)
         if _said(sides[0]) == _said(sides[1]):
             return "equal_sides"
@@ -118,9 +118,9 @@ class ExampleMaker:
         if row.weight <= 0:
             return "zero_weight"
         rendering = self._rendered(row.trajectory, 1.0)
-        made.truncated_turns += rendering.truncated_turns
         if rendering.dropped:
             return rendering.dropped
+        made.truncated_turns += rendering.truncated_turns
         label = 1.0 if row.desirable else -1.0
         rows = tuple(rendering.rows)
         return Example(rows, (0,) * len(rows), (label,), row.weight, _key(row.trajectory), divisible=False)
@@ -141,10 +141,10 @@ class ExampleMaker:
         rows, member, values = list[TokenRow](), list[int](), list[float]()
         for trajectory, reward, advantage in zip(row.trajectories, row.rewards, advantages, strict=True):
             rendering = self._rendered(trajectory, 1.0)
-            made.truncated_turns += rendering.truncated_turns
             if rendering.dropped:
                 made.left_out_members[rendering.dropped] += 1
                 continue
+            made.truncated_turns += rendering.truncated_turns
             member += [len(values)] * len(rendering.rows)
             rows += (
                 [self._with_advantage(r, trajectory, float(advantage)) for r in rendering.rows]
@@ -234,12 +234,16 @@ def _cloning_factors(rows: Sequence[Row], config: BCConfig) -> list[float | str]
 
 def _from_the_branch_on(chosen: list[TokenRow], rejected: list[TokenRow]) -> list[list[TokenRow]]:
     """Both sides with the tokens masked that come before their first difference."""
-    shared = 0
-    left, right = chosen[0].token_ids, rejected[0].token_ids
-    n = min(len(left), len(right))
-    differing = np.flatnonzero(left[:n] != right[:n])
-    shared = int(differing[0]) if len(differing) else n
-    return [[_masked_before(rows[0], shared), *rows[1:]] for rows in (chosen, rejected)]
+    sides = [list(chosen), list(rejected)]
+    for place, (left, right) in enumerate(zip(chosen, rejected, strict=False)):
+        n = min(len(left), len(right))
+        differing = np.flatnonzero(left.token_ids[:n] != right.token_ids[:n])
+        shared = int(differing[0]) if len(differing) else n
+        for side in sides:
+            side[place] = _masked_before(side[place], shared)
+        if len(differing) or len(left) != len(right):
+            break
+    return sides
 
 
 def _masked_before(row: TokenRow, place: int) -> TokenRow:

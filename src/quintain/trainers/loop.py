@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
@@ -29,7 +30,7 @@ from quintain.trainers.checkpoints import (
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.engine.machine import Machine
 from quintain.trainers.engine.packing import micro_batches
-from quintain.trainers.losses.share import totals_of
+from quintain.trainers.losses.share import Totals, totals_of
 from quintain.trainers.meter import Meter, kl_to_reference
 from quintain.trainers.models import eval_mode
 from quintain.trainers.objectives import Objective
@@ -37,6 +38,9 @@ from quintain.trainers.precision import LossScale
 from quintain.trainers.schedule import ExampleSource, learning_rate
 from quintain.trainers.sinks import Sinks
 from quintain.trainers.streams import Example, streams_of
+
+if TYPE_CHECKING:
+    from quintain.trainers.parallel import Ranks
 
 Sampler = Callable[[int], dict[str, float | None]]
 """Lets the model write on its probes after a step and returns figures of what it wrote."""
@@ -60,6 +64,8 @@ class Run:
     reporter: Reporter
     sinks: Sinks
     sample: Sampler | None = None
+    ranks: Ranks | None = None
+    """Other processes that share the passes; None: there are none."""
     step: int = 0
     tally: dict[str, float] = field(default_factory=dict)
     saved_at: int = -1
@@ -85,7 +91,7 @@ def resume(run: Run) -> None:
     if newest.path:
         progress = load_checkpoint(newest.path, run.engine.model, run.optimizer, identity=run.identity)
         run.step = run.saved_at = run.resumed_from = progress.step
-        run.tally = dict(progress.tally)
+        run.tally, run.ended_early = dict(progress.tally), progress.ended_early
         run.source.restore(dict(progress.source))
         run.scale.restore(dict(progress.scale))
 
@@ -114,7 +120,8 @@ def train(run: Run) -> bool:
         _stop_on_kl(run, metrics)
         run.reporter.progress(run.step, run.total, metrics)
         run.sinks.log(run.step, metrics)
-        if run.step % run.config.checkpoint_every_steps == 0 and not last:
+        # A run that ends early must not go on if its process dies while it saves.
+        if (run.step % run.config.checkpoint_every_steps == 0 and not last) or run.ended_early:
             _checkpoint(run)
     if run.validation and run.config.keep_best and run.tally.get("best_step", run.step) != run.step:
         load_best(run.checkpoints, run.engine.model, identity=run.identity)
@@ -146,8 +153,8 @@ def _take_step(run: Run) -> dict[str, float | None] | None:
     tally = run.tally
     tally.setdefault("first_loss", loss)
     tally["final_loss"] = loss
-    tally["supervised_tokens"] = tally.get("supervised_tokens", 0) + meter.supervised_tokens
-    tally["tokens"] = tally.get("tokens", 0) + meter.logical_tokens
+    tally["supervised_tokens"] = tally.get("supervised_tokens", 0) + meter.sums.supervised_tokens
+    tally["tokens"] = tally.get("tokens", 0) + meter.sums.logical_tokens
     return {
         "loss": loss,
         "learning_rate": rate,
@@ -159,12 +166,35 @@ def _take_step(run: Run) -> dict[str, float | None] | None:
 
 
 def _backward(run: Run, examples: Sequence[Example], meter: Meter) -> float:
-    """Gradients of the step's loss, one forward pass after the other; returns the loss."""
-    engine, objective = run.engine, run.objective
+    """Gradients of the step's loss; returns the loss."""
     totals = totals_of(examples)
-    objective.before_step(engine, examples)
+    run.objective.before_step(run.engine, examples)
+    if run.ranks is not None:
+        return run.ranks.backward(run, examples, totals, meter)
+    batches = micro_batches(examples, run.config.batch_tokens, share=run.engine.shares)
+    return backward(run.engine, run.objective, run.scale, batches, totals, meter)
+
+
+def backward(
+    engine: Engine,
+    objective: Objective,
+    scale: LossScale,
+    batches: Sequence[Sequence[Example]],
+    totals: Totals,
+    meter: Meter,
+) -> float:
+    """Gradients of what some forward passes add to a step's loss, one pass after the other; returns what they add.
+
+    Args:
+        engine: Computes the log-probs; its parameters receive the gradients.
+        objective: The loss, made ready for the step.
+        scale: Of the loss.
+        batches: Examples of each pass.
+        totals: Of the whole step.
+        meter: Counts what the passes took.
+    """
     loss = 0.0
-    for batch in micro_batches(examples, run.config.batch_tokens, share=engine.shares):
+    for batch in batches:
         rows = [row for example in batch for row in example.rows]
         streams = streams_of(batch, engine.model.device)
         if objective.linear:
@@ -176,15 +206,38 @@ def _backward(run: Run, examples: Sequence[Example], meter: Meter) -> float:
             share = objective.loss(scored.logprobs, streams, totals)
             part = share.loss
             if scored.entropy is not None:
-                meter.add("entropy", float(scored.entropy.sum()), len(logprobs))
-        run.scale.backward(part)
+                meter.sums.add("entropy", float(scored.entropy.sum()), len(logprobs))
+        scale.backward(part)
         loss += float(part.detach())
         meter.count(rows)
         for name, (total, count) in share.metrics.items():
-            meter.add(name, total, count)
+            meter.sums.add(name, total, count)
         if streams.ref_logprob is not None and "kl" not in share.metrics:
-            meter.add("kl", *kl_to_reference(logprobs, streams.ref_logprob))
+            meter.sums.add("kl", *kl_to_reference(logprobs, streams.ref_logprob))
     return loss
+
+
+class HeldOut(NamedTuple):
+    """What some forward passes add to the figures of a validation."""
+
+    loss: float
+    entropy: float
+    """Nats, summed over the tokens."""
+    tokens: int
+    """Those whose entropy is known."""
+
+
+@torch.no_grad()
+def held_out(engine: Engine, objective: Objective, batches: Sequence[Sequence[Example]], totals: Totals) -> HeldOut:
+    """Loss of examples that are not learnt from, without dropout; `totals` are those of all of them."""
+    loss, entropy, tokens = 0.0, 0.0, 0
+    with eval_mode(engine.model):
+        for batch in batches:
+            scored = engine.logprobs([row for example in batch for row in example.rows], entropy=True)
+            loss += float(objective.loss(scored.logprobs, streams_of(batch, engine.model.device), totals).loss)
+            if scored.entropy is not None:
+                entropy, tokens = entropy + float(scored.entropy.sum()), tokens + len(scored.entropy)
+    return HeldOut(loss, entropy, tokens)
 
 
 def _validates(run: Run) -> bool:
@@ -192,19 +245,18 @@ def _validates(run: Run) -> bool:
     return run.step == run.total or (run.step % every == 0 if every else run.source.ends_epoch(run.step - 1))
 
 
-@torch.no_grad()
 def _validate(run: Run) -> dict[str, float | None]:
-    """Loss on the validation split, without dropout; notes the best weights and whether patience has run out."""
+    """Loss on the validation split; notes the best weights and whether patience has run out."""
     engine, config, tally = run.engine, run.config, run.tally
     totals = totals_of(run.validation)
-    loss, entropy, count = 0.0, 0.0, 0
     with eval_mode(engine.model):
         run.objective.before_step(engine, run.validation)
-        for batch in micro_batches(run.validation, config.batch_tokens, share=engine.shares):
-            scored = engine.logprobs([row for example in batch for row in example.rows], entropy=True)
-            loss += float(run.objective.loss(scored.logprobs, streams_of(batch, engine.model.device), totals).loss)
-            if scored.entropy is not None:
-                entropy, count = entropy + float(scored.entropy.sum()), count + len(scored.entropy)
+    if run.ranks is not None:
+        seen = run.ranks.held_out(run, totals)
+    else:
+        batches = micro_batches(run.validation, config.batch_tokens, share=engine.shares)
+        seen = held_out(engine, run.objective, batches, totals)
+    loss = seen.loss
     tally["validation_loss"] = loss
     if loss < tally.get("best_loss", math.inf):
         tally |= {"best_loss": loss, "best_step": run.step, "validations_without_gain": 0}
@@ -217,7 +269,7 @@ def _validate(run: Run) -> dict[str, float | None]:
                 f"the validation loss has not fallen below {tally['best_loss']:.4g} (step {tally['best_step']:.0f}) in "
                 f"{config.early_stopping_patience} validations"
             )
-    return {"validation_loss": loss, "validation_entropy": entropy / count if count else None}
+    return {"validation_loss": loss, "validation_entropy": seen.entropy / seen.tokens if seen.tokens else None}
 
 
 def _stop_on_kl(run: Run, metrics: dict[str, float | None]) -> None:
@@ -234,7 +286,7 @@ def _checkpoint(run: Run) -> None:
         run.checkpoints,
         run.engine.model,
         run.optimizer,
-        Progress(run.step, run.tally, run.source.state(), run.scale.state()),
+        Progress(run.step, run.tally, run.source.state(), run.scale.state(), run.ended_early),
         identity=run.identity,
         keep=run.config.keep_checkpoints,
     )
@@ -244,6 +296,12 @@ def _checkpoint(run: Run) -> None:
 
 def _diverged(run: Run, loss: float, norm: float) -> TrainingFailed:
     newest = newest_complete(run.checkpoints).path
+    if run.step == 0:
+        return TrainingFailed(
+            f"the start model itself gives loss {loss} and gradient norm {norm} on the first examples, which are not "
+            "finite: its weights are damaged, or its precision is too narrow; try precision 'fp32', or another model",
+            code="diverged",
+        )
     return TrainingFailed(
         f"step {run.step + 1} of {run.total} gave loss {loss} and gradient norm {norm}, which are not finite; the last "
         f"good checkpoint is {newest.name if newest else 'none'}; start again with a learning_rate below "

@@ -239,10 +239,20 @@ def _with_adapter(model: Any, folder: Path, lora: LoraConfig | None, *, train: b
             code="model_mismatch",
         ) from None
     if not train or lora is None:
-        return adapted.merge_and_unload()
+        return adapted.merge_and_unload().requires_grad_(train)
     config: Any = adapted.peft_config["default"]
-    own = {"rank": config.r, "alpha": config.lora_alpha, "rslora": config.use_rslora, "dora": config.use_dora}
-    if differing := [f"{name} {value}" for name, value in own.items() if getattr(lora, name) != value]:
+    own = {
+        "rank": config.r,
+        "alpha": config.lora_alpha,
+        "dropout": config.lora_dropout,
+        "rslora": config.use_rslora,
+        "dora": config.use_dora,
+    }
+    differing = [f"{name} {value}" for name, value in own.items() if getattr(lora, name) != value]
+    targets = sorted(config.target_modules)
+    if lora.targets != "all-linear" and sorted(lora.targets) != targets:  # peft has spelt "all-linear" out
+        differing.append(f"targets {targets}")
+    if differing:
         raise InvalidInput(
             f"the agent's adapter has {', '.join(differing)} and the config asks for something else; give the adapter's "
             "own values, or lora=null to train all weights"

@@ -19,6 +19,7 @@ from quintain.records.training import (
     TrainingConfig,
 )
 from quintain.trainers.engine.forward import Engine
+from quintain.trainers.engine.packing import micro_batches
 from quintain.trainers.losses.dpo import dpo_loss
 from quintain.trainers.losses.grpo import grpo_loss
 from quintain.trainers.losses.kto import kto_kl, kto_loss
@@ -42,6 +43,8 @@ class Objective:
     needs_reference: bool = False
     unpaired: Mapping[str, Example] = field(default_factory=dict)
     """KTO: key of an example -> its prompt with another run's answer."""
+    batch_tokens: int = 8192
+    """Token budget of the passes over mismatched runs."""
     settings: dict[str, Any] = field(default_factory=dict)
     """What changes from step to step."""
 
@@ -50,12 +53,17 @@ class Objective:
         mismatched = [self.unpaired[e.key] for e in examples if e.key in self.unpaired]
         if not mismatched:
             return
-        rows = [row for example in mismatched for row in example.rows]
-        streams = streams_of(mismatched, engine.model.device)
-        assert streams.ref_logprob is not None
+        seen: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []
+        n = 0
         with torch.no_grad():
-            logprobs = engine.logprobs(rows).logprobs
-        self.settings["kl"] = kto_kl(logprobs, streams.ref_logprob, streams.sequence, streams.n_sequences)
+            for batch in micro_batches(mismatched, self.batch_tokens, share=engine.shares):
+                streams = streams_of(batch, engine.model.device)
+                assert streams.ref_logprob is not None
+                logprobs = engine.logprobs([row for example in batch for row in example.rows]).logprobs
+                seen.append((logprobs, streams.ref_logprob, streams.sequence + n))
+                n += streams.n_sequences
+        policy, reference, sequence = (torch.cat(parts) for parts in zip(*seen, strict=True))
+        self.settings["kl"] = kto_kl(policy, reference, sequence, n)
 
 
 def objective_of(config: TrainingConfig, unpaired: Mapping[str, Example] | None = None) -> Objective:
@@ -78,8 +86,19 @@ def objective_of(config: TrainingConfig, unpaired: Mapping[str, Example] | None 
             return Objective(_bound(simpo_loss, config, "beta", "gamma"))
         case KTOConfig():
             bound = _bound(kto_loss, config, "beta", "desirable_weight", "undesirable_weight")
-            objective = Objective(bound, needs_reference=True, unpaired=unpaired or {}, settings={"kl": 0.0})
-            objective.loss = lambda *inputs: bound(*inputs, **objective.settings)
+            objective = Objective(
+                bound,
+                needs_reference=True,
+                unpaired=unpaired or {},
+                batch_tokens=config.batch_tokens,
+                settings={"kl": 0.0},
+            )
+
+            def with_kl(logprobs: torch.Tensor, streams: Streams, totals: Totals) -> Share:
+                share = bound(logprobs, streams, totals, **objective.settings)
+                return share._replace(metrics=share.metrics | {"kto_kl": (objective.settings["kl"], 1.0)})
+
+            objective.loss = with_kl
             return objective
         case RankingConfig():
             return Objective(_bound(ranking_loss, config, "beta"), needs_reference=True)

@@ -32,6 +32,7 @@ from quintain.errors import InvalidInput
 from quintain.records.agent import Agent, Sampling
 from quintain.records.seams import Message, Policy, Reply, Stop, Turn
 from quintain.records.trajectory import SampledTokens
+from quintain.trainers.engine.machine import default_products
 from quintain.trainers.kv_cache import can_batch, new_cache, part_of, take_back
 from quintain.trainers.models import LoadedModel, eval_mode, is_adapter, load_model
 from quintain.trainers.rendering import Renderer, shared_prefix
@@ -149,7 +150,7 @@ class LocalPolicy:
         episodes = [self._take(turn) for turn in turns]
         ready = [e for e in episodes if len(e.ids) + 1 <= self._context]
         written: dict[int, Reply] = {}
-        with eval_mode(self._model), torch.no_grad():
+        with eval_mode(self._model), torch.no_grad(), default_products():
             for cohort in self._cohorts(ready):
                 acting = [e for e in ready if e.cohort is cohort]
                 written |= {id(e): reply for e, reply in zip(acting, self._decode(cohort, acting), strict=True)}

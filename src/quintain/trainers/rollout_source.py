@@ -7,6 +7,7 @@ update is on-policy and the later ones are held near it by the loss's clipping.
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -33,6 +34,7 @@ class RolloutSource:
         *,
         rollouts: int,
         updates_per_rollout: int,
+        max_steps: int | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         """Plan the run; nothing is played yet.
@@ -43,11 +45,14 @@ class RolloutSource:
             make: Turns a group into an example, or says in a word why it cannot be learnt from (`no_variance`, ...).
             rollouts: Iterations of the run.
             updates_per_rollout: Optimizer steps on each.
+            max_steps: Bound of the steps; None: off.
             clock: Seconds, for the rate of tokens.
         """
         self._collect, self._make, self._clock = collect, make, clock
         self._updates = updates_per_rollout
-        self.total_steps = rollouts * updates_per_rollout
+        self.total_steps = min(rollouts * updates_per_rollout, max_steps or sys.maxsize)
+        self.skipped: Counter[str] = Counter()
+        """Groups that could not be learnt from, over the whole run, by reason."""
         self._iteration = -1
         self._examples: list[Example] = []
         self._metrics: dict[str, float | None] = {}
@@ -89,6 +94,7 @@ class RolloutSource:
             "iteration": -1 if used_up else self._iteration,
             "examples": [] if used_up else [_packed(example) for example in self._examples],
             "metrics": dict(self._metrics),
+            "skipped": dict(self.skipped),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -96,6 +102,7 @@ class RolloutSource:
         self._next, self._iteration = state["next"], state["iteration"]
         self._examples = [_unpacked(example) for example in state["examples"]]
         self._metrics = dict(state["metrics"])
+        self.skipped = Counter(state["skipped"])
 
     def _play(self, iteration: int) -> bool:
         """Let the model act; False: it was stopped."""
@@ -108,6 +115,7 @@ class RolloutSource:
         self._iteration = iteration
         self._examples = [example for example in made if isinstance(example, Example)]
         skipped = Counter(reason for reason in made if isinstance(reason, str))
+        self.skipped += skipped
         self._metrics = _figures(groups, seconds) | {
             "groups_used": float(len(self._examples)),
             "groups_skipped": float(skipped.total()),

@@ -16,7 +16,7 @@ from quintain.trainers.coreset import coreset, text_features
 from quintain.trainers.curriculum import difficulty
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.engine.packing import micro_batches
-from quintain.trainers.examples import Made
+from quintain.trainers.examples import ExampleMaker, Made
 from quintain.trainers.models import eval_mode
 from quintain.trainers.rendering import Renderer
 from quintain.trainers.replay import ReplayBuffer, read_examples, write_examples
@@ -36,13 +36,13 @@ class Selection:
     """Put the run's own examples into the replay buffer; for when the run has succeeded."""
 
 
-def select(made: Made, spec: TrainSpec, renderer: Renderer, engine: Engine, directory: Path) -> Selection:
+def select(made: Made, spec: TrainSpec, maker: ExampleMaker, engine: Engine, directory: Path) -> Selection:
     """Choose a coreset, mix in what the buffer replays, and rank by difficulty, each where the settings ask for it.
 
     Args:
         made: The dataset's examples.
         spec: The job; `cache_dir` holds the replay buffers.
-        renderer: Rows of another tokenizer or template are not replayed.
+        maker: Its renderer and length: rows of another tokenizer or template, and longer ones, are not replayed.
         engine: Gives the losses by which a coreset is chosen.
         directory: The job's folder; what was replayed is kept there, so that a resumed run sees the same.
     """
@@ -51,7 +51,7 @@ def select(made: Made, spec: TrainSpec, renderer: Renderer, engine: Engine, dire
         return chosen
     rewards = made.rewards
     if config.coreset is not None and config.coreset.size < len(made.examples):
-        kept = _coreset(config.coreset, made.examples, renderer, engine, spec)
+        kept = _coreset(config.coreset, made.examples, maker.renderer, engine, spec)
         rewards = [made.rewards[i] for i in kept]
         note = f"{len(kept)} of {len(made.examples)} examples were chosen by {config.coreset.method}"
         chosen = replace(chosen, examples=[made.examples[i] for i in kept], notes=(note,))
@@ -59,7 +59,7 @@ def select(made: Made, spec: TrainSpec, renderer: Renderer, engine: Engine, dire
         ranks = [difficulty(_n_steps(e), reward) for e, reward in zip(chosen.examples, rewards, strict=True)]
         chosen = replace(chosen, curriculum=(config.curriculum, ranks))
     if config.replay is not None:
-        chosen = _with_replay(config.replay, chosen, spec, renderer, directory)
+        chosen = _with_replay(config.replay, chosen, spec, maker, directory)
     return chosen
 
 
@@ -90,12 +90,12 @@ def _coreset(
 
 
 def _with_replay(
-    config: ReplayConfig, chosen: Selection, spec: TrainSpec, renderer: Renderer, directory: Path
+    config: ReplayConfig, chosen: Selection, spec: TrainSpec, maker: ExampleMaker, directory: Path
 ) -> Selection:
     if spec.cache_dir is None:
         raise InvalidInput("replay needs a folder that outlives the job; this job was started without cache_dir")
     buffer = ReplayBuffer.open(
-        Path(spec.cache_dir) / "replay" / config.buffer, size=config.size, fingerprint=renderer.fingerprint
+        Path(spec.cache_dir) / "replay" / config.buffer, size=config.size, fingerprint=maker.renderer.fingerprint
     )
     # A resumed run must replay what its first attempt replayed, whatever other jobs have added since.
     kept = directory / "checkpoints" / "replayed.npz"
@@ -105,18 +105,21 @@ def _with_replay(
         own = {example.key for example in chosen.examples}
         replayed = buffer.sample(round(config.ratio * len(chosen.examples)), exclude=own, seed=spec.seed)
         kept.parent.mkdir(parents=True, exist_ok=True)
-        write_examples(kept, replayed, renderer.fingerprint)
-    notes = [f"{len(replayed)} examples are replayed from the buffer {config.buffer!r}"]
+        write_examples(kept, replayed, maker.renderer.fingerprint)
+    fitting = [e for e in replayed if all(len(row) <= maker.max_length for row in e.rows)]
+    notes = [f"{len(fitting)} examples are replayed from the buffer {config.buffer!r}"]
+    if len(fitting) < len(replayed):
+        notes.append(f"{len(replayed) - len(fitting)} examples of the buffer are longer than {maker.max_length} tokens")
     if buffer.warning:
         notes.append(buffer.warning)
     if chosen.curriculum is not None:
         shape, ranks = chosen.curriculum
-        chosen = replace(chosen, curriculum=(shape, [*ranks, *(difficulty(_n_steps(e), e.value[0]) for e in replayed)]))
+        chosen = replace(chosen, curriculum=(shape, [*ranks, *(difficulty(_n_steps(e), e.value[0]) for e in fitting)]))
     new = list(chosen.examples)
     return replace(
         chosen,
-        examples=[*new, *replayed],
-        replayed=len(replayed),
+        examples=[*new, *fitting],
+        replayed=len(fitting),
         notes=(*chosen.notes, *notes),
         remember=lambda: _remember(buffer, new),
     )

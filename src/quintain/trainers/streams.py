@@ -155,9 +155,15 @@ def streams_of(examples: Sequence[Example], device: torch.device | str = "cpu") 
     of_row = [int(start) + m for start, example in zip(offsets, examples, strict=False) for m in example.member]
 
     def at_places(name: str) -> torch.Tensor | None:
-        if any(getattr(row, name) is None for row in rows):
+        streams = [getattr(row, name) for row in rows]
+        if all(stream is None for stream in streams):
             return None
-        return torch.from_numpy(_joined(getattr(row, name)[row.supervised] for row in rows)).to(device)
+        # A row that lacks what others have is unknown there, and does not make the others unknown.
+        known = (
+            np.full(n, np.nan, np.float32) if stream is None else stream[row.supervised]
+            for stream, row, n in zip(streams, rows, counts, strict=True)
+        )
+        return torch.from_numpy(_joined(known)).to(device)
 
     def whole(values: Iterable[float], dtype: torch.dtype) -> torch.Tensor:
         return torch.tensor(list(values), dtype=dtype).to(device)

@@ -22,7 +22,8 @@ from torch.autograd.function import once_differentiable
 from torch.nn.attention.bias import causal_lower_right
 from transformers import AttentionInterface
 
-from quintain.trainers.engine.packing import Range, Segment
+from quintain.trainers.engine.machine import default_products
+from quintain.trainers.engine.packing import Segment
 
 NAME = "quintain_packed"
 """The attention function's name in transformers' registry."""
@@ -31,6 +32,9 @@ Kernel = Literal["flash_cpu", "sdpa"]
 
 _flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 _flash_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
+
+_BLOCK = 256
+"""Rows of a block; see `_blocks`."""
 
 _FOREIGN = ("sliding_window", "softcap", "s_aux", "position_bias")
 """Arguments by which models ask for another attention than the plain causal one."""
@@ -124,16 +128,31 @@ def attention_configs(model: Any) -> list[Any]:
     return [config for config in found.values() if hasattr(config, "_attn_implementation_internal")]
 
 
-def _parts(segment: Segment) -> list[tuple[Range, bool]]:
-    """What a segment attends to, and whether causally."""
-    return [((segment.start, segment.end), True), *((ancestor, False) for ancestor in segment.ancestors)]
+def _blocks(segments: Sequence[Segment]) -> Iterator[Segment]:
+    """The segments with the long ones cut into blocks, each with the blocks before it among its ancestors.
+
+    The fused kernel computes whole tiles along the diagonal and throws half of them away; short blocks leave it less of
+    that, and what stands before a block is attended to in full.
+    """
+    for segment in segments:
+        if segment.end - segment.start < 2 * _BLOCK:
+            yield segment
+            continue
+        for start in range(segment.start, segment.end, _BLOCK):
+            before = ((segment.start, start),) if start > segment.start else ()
+            yield Segment(start, min(start + _BLOCK, segment.end), (*segment.ancestors, *before))
+
+
+def _folded(x: torch.Tensor) -> torch.Tensor:
+    """The heads of a group as rows, [G, H/G, m, ...] to [G, 1, H/G m, ...]: without a causal order they are alike."""
+    return x.reshape(x.shape[0], 1, -1, *x.shape[3:])
 
 
 class _Flash(torch.autograd.Function):
     """Packed attention by the fused CPU kernel.
 
-    Query heads stand as [G, H/G, T, D] and keys as [G, 1, T, D]: the kernel reads a key for all heads of its group through
-    a stride of zero.
+    Query heads stand as [G, H/G, T, D] and keys as [G, 1, T, D]: in the causal part the kernel reads a key for all heads
+    of its group through a stride of zero, in the others the heads are rows of one query.
     """
 
     @staticmethod
@@ -151,16 +170,21 @@ class _Flash(torch.autograd.Function):
         out = query.new_empty(n, groups, heads, width) if complete else query.new_zeros(n, groups, heads, width)
         lse = torch.empty(groups, heads, n, dtype=_wide(query.dtype))
         spread = (-1, heads, -1, -1)
-        for segment in segments:
-            rows = slice(segment.start, segment.end)
-            outs, sums = [], []
-            for (start, end), causal in _parts(segment):
-                k, v = key[:, :, start:end].expand(spread), value[:, :, start:end].expand(spread)
-                o, part = _flash(query[:, :, rows], k, v, 0.0, causal, scale=scale)
-                outs.append(o)
-                sums.append(part)
-            merged, lse[:, :, rows] = _merged(outs, sums)
-            out[rows] = merged.permute(2, 0, 1, 3)
+        with default_products():
+            for block in _blocks(segments):
+                rows = slice(block.start, block.end)
+                q = query[:, :, rows]
+                o, total = _flash(
+                    q, key[:, :, rows].expand(spread), value[:, :, rows].expand(spread), 0.0, True, scale=scale
+                )
+                outs, sums = [o], [total]
+                folded = _folded(q) if block.ancestors else q
+                for start, end in block.ancestors:
+                    o, total = _flash(folded, key[:, :, start:end], value[:, :, start:end], 0.0, False, scale=scale)
+                    outs.append(o.view(q.shape))
+                    sums.append(total.view(q.shape[:3]))
+                merged, lse[:, :, rows] = _merged(outs, sums)
+                out[rows] = merged.permute(2, 0, 1, 3)
         ctx.save_for_backward(query, key, value, out, lse)
         ctx.segments, ctx.scale = segments, scale
         return out
@@ -171,24 +195,27 @@ class _Flash(torch.autograd.Function):
         """Sum the gradients of the parts, each computed with the merged output and log-sum-exp."""
         query, key, value, out, lse = ctx.saved_tensors
         grad, out = grad.permute(1, 2, 0, 3), out.permute(1, 2, 0, 3)
-        d_query, d_key, d_value = (torch.zeros_like(x, dtype=_wide(x.dtype)) for x in (query, key[:, 0], value[:, 0]))
+        d_query = torch.zeros_like(query)
+        d_key, d_value = (torch.zeros_like(x[:, 0], dtype=_wide(x.dtype)) for x in (key, value))
         spread = (-1, query.shape[1], -1, -1)
-        for segment in ctx.segments:
-            rows = slice(segment.start, segment.end)
-            q, g, o, total = query[:, :, rows], grad[:, :, rows], out[:, :, rows], lse[:, :, rows]
-            for (start, end), causal in _parts(segment):
-                k, v = key[:, :, start:end].expand(spread), value[:, :, start:end].expand(spread)
-                dq, dk, dv = _flash_backward(g, q, k, v, o, total, 0.0, causal, scale=ctx.scale)
+        with default_products():
+            for block in _blocks(ctx.segments):
+                rows = slice(block.start, block.end)
+                q, g, o, total = (x[:, :, rows] for x in (query, grad, out, lse))
+                k, v = key[:, :, rows].expand(spread), value[:, :, rows].expand(spread)
+                dq, dk, dv = _flash_backward(g, q, k, v, o, total, 0.0, True, scale=ctx.scale)
                 d_query[:, :, rows] += dq
-                d_key[:, start:end] += dk.sum(1)
-                d_value[:, start:end] += dv.sum(1)
-        return (
-            d_query.to(query.dtype),
-            d_key.to(key.dtype).unsqueeze(1),
-            d_value.to(value.dtype).unsqueeze(1),
-            None,
-            None,
-        )
+                d_key[:, rows] += dk.sum(1)
+                d_value[:, rows] += dv.sum(1)
+                folded = [_folded(x) for x in (g, q, o, total)] if block.ancestors else []
+                for start, end in block.ancestors:
+                    g, q, o, total = folded
+                    k, v = key[:, :, start:end], value[:, :, start:end]
+                    dq, dk, dv = _flash_backward(g, q, k, v, o, total, 0.0, False, scale=ctx.scale)
+                    d_query[:, :, rows] += dq.view(d_query[:, :, rows].shape)
+                    d_key[:, start:end] += dk[:, 0]
+                    d_value[:, start:end] += dv[:, 0]
+        return d_query, d_key.to(key.dtype).unsqueeze(1), d_value.to(value.dtype).unsqueeze(1), None, None
 
 
 def _merged(outs: list[torch.Tensor], sums: list[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:

@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import math
 import platform
 import statistics
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
+
+from quintain.jobs.directory import write_whole
 
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX = -1, -2, -4
 """Parameters of mallopt(3) in glibc's malloc.h."""
 
 _EXACT = 1e-6
 """Relative error below which a float32 product is one: rounding alone gives about 4e-7, bfloat16 3e-3."""
+
+_WORTH = 1.3
+"""How much faster products must be before their back end is changed; well above the noise of the measurement."""
 
 _SHAPE = (2048, 512, 1408)
 """Rows, inner and outer width of the measured product: a small model's feed-forward layer."""
@@ -31,7 +40,7 @@ class Machine(NamedTuple):
     matmul_flops: float | None
     """Measured rate of matrix products in FLOP/s; None where it could not be measured."""
     fast_matmul: bool
-    """Is the back end on that PyTorch leaves off by default, because it may round, though here it does not?"""
+    """Is the back end on that PyTorch leaves off by default, because it may round, though here it does not and is faster?"""
     notes: tuple[str, ...]
     """What the user should know; usually nothing."""
 
@@ -52,7 +61,9 @@ def tune_allocator() -> bool:
     return all(mallopt(parameter, value) == 1 for parameter, value in settings.items())
 
 
-def prepare(device: torch.device | str, dtype: torch.dtype = torch.float32) -> Machine:
+def prepare(
+    device: torch.device | str, dtype: torch.dtype = torch.float32, *, remembered: Path | None = None
+) -> Machine:
     """Tune the process for training and measure what it can do; takes a few tenths of a second.
 
     Call it when the number of threads is set (`models.load_model` does that).
@@ -60,21 +71,35 @@ def prepare(device: torch.device | str, dtype: torch.dtype = torch.float32) -> M
     Args:
         device: Where the model is.
         dtype: Type of the matrix products whose rate is measured.
+        remembered: File that keeps the choice of back end: their results differ in rounding and the choice is made by
+            timing, so a run that goes on must not choose again. None: choose.
     """
     device = torch.device(device)
     tune_allocator()
-    fast = enable_fast_matmul(device)
+    if remembered is not None and remembered.exists():
+        fast = bool(json.loads(remembered.read_bytes())["fast_matmul"]) and _exact_if_medium(device)
+    else:
+        fast = enable_fast_matmul(device)
+        if remembered is not None:
+            remembered.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(remembered, json.dumps({"fast_matmul": fast}).encode())
     rate = matmul_flops(device, dtype)
     unmeasured = f"the rate of {dtype} matrix products could not be measured on {device}"
     return Machine(rate, fast, (unmeasured,) if rate is None else ())
 
 
 def enable_fast_matmul(device: torch.device) -> bool:
-    """Turn on float32 products of "medium" precision where they are exact; True where they are.
+    """Turn on float32 products of "medium" precision where they are exact and faster; True where they are.
 
     "medium" permits PyTorch to use bfloat16 or TF32 inside. A CPU without matrix units makes no use of that, but then runs
-    oneDNN's kernels, which are twice as fast on some CPUs. So we try: the product of two 256 x 256 matrices against float64.
+    oneDNN's kernels, which are twice as fast on some CPUs and no faster on others, where they would only cost memory. So
+    we try: the product of two 256 x 256 matrices against float64, and the best of some rounds in either.
     """
+    return _pays(device.type, torch.get_num_threads()) and _exact_if_medium(device)
+
+
+def _exact_if_medium(device: torch.device) -> bool:
+    """Turn "medium" on if its products are still float32; True where they are."""
     before = torch.get_float32_matmul_precision()
     generator = torch.Generator().manual_seed(0)
     a, b = (torch.randn(256, 256, generator=generator) for _ in range(2))
@@ -85,6 +110,40 @@ def enable_fast_matmul(device: torch.device) -> bool:
         return True
     torch.set_float32_matmul_precision(before)
     return False
+
+
+@cache
+def _pays(device_type: str, threads: int) -> bool:
+    """Are "medium" products much faster, with so many threads? Asked once a process."""
+    m, k, n = _SHAPE
+    a, b = (torch.ones(shape, device=device_type) for shape in ((m, k), (k, n)))
+    best = {"highest": math.inf, "medium": math.inf}
+    before = torch.get_float32_matmul_precision()
+    try:
+        for _ in range(_ROUNDS):
+            for precision in best:
+                torch.set_float32_matmul_precision(precision)
+                best[precision] = min(best[precision], _seconds(a, b))
+    finally:
+        torch.set_float32_matmul_precision(before)
+    return best["highest"] > _WORTH * best["medium"]
+
+
+@contextmanager
+def default_products() -> Iterator[None]:
+    """float32 products as PyTorch makes them by default; what was turned on comes back.
+
+    For many small products of changing shape: oneDNN compiles a kernel for each new shape.
+    """
+    before = torch.get_float32_matmul_precision()
+    if before == "highest":
+        yield
+        return
+    torch.set_float32_matmul_precision("highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def matmul_flops(device: torch.device, dtype: torch.dtype = torch.float32) -> float | None:
