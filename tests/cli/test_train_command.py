@@ -90,6 +90,8 @@ def test_ctrl_c_leaves_the_job_running_and_says_how_to_go_on(config: Path, home:
         (("--config", "none.yaml"), ["[not_found]", "none.yaml"]),
         (("--method", "sft"), ["[invalid_input]", "needs a dataset"]),
         (("--method", "sft", "--dataset", "none", "--set", "epochs"), ["--set epochs", "KEY=VALUE"]),
+        (("--method", "sft", "--dataset", "none", "--seed", "99999999999"), ["seed", "0 to 2147483647"]),
+        (("--method", "sft", "--dataset", "none", "--set", "epochs=" + "[" * 5000), ["--set epochs", "cannot be read"]),
         (("--method", "sft", "--dataset", "none", "--set", "epoch=1"), ["hyperparameters.epoch", "fields of sft"]),
     ],
 )
@@ -99,6 +101,15 @@ def test_what_cannot_be_started_is_told_with_exit_status_2(
     done = quintain(*arguments, home=home)
     assert done.returncode == 2, done.stdout
     assert [word for word in words if word not in done.stderr] == [], done.stderr
+
+
+def test_a_config_file_of_wrong_values_is_told_with_exit_status_2(config: Path, home: Path) -> None:
+    whole = config.read_text(encoding="utf-8").replace("name: reader\n", "")
+    for line, word in (("name: 5", "got 5"), ("seed: abc", "'abc'"), ("? [a, b]\n: 1", "names are plain text")):
+        config.write_text(f"{whole}{line}\n", encoding="utf-8")
+        done = quintain("--config", str(config), home=home)
+        assert (done.returncode, word in done.stderr) == (2, True), done.stderr
+        assert "Traceback" not in done.stderr
 
 
 def test_settings_of_the_command_line_are_yaml_and_reach_into_groups() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import typing
 from collections.abc import Iterator
 from typing import Any
@@ -123,6 +124,45 @@ def test_two_names_of_one_setting_that_disagree_are_refused_and_both_are_named(
 ) -> None:
     told = fault("sft", **settings)
     assert [word for word in words if word not in told] == [], told
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"learning_rate": math.nan}, ["hyperparameters.learning_rate", "finite number", "got nan"]),
+        (
+            {"lr": math.nan, "learning_rate": float("nan")},
+            ["hyperparameters.learning_rate", "finite number", "got nan"],
+        ),
+        ({"learning_rate": True}, ["`learning_rate` cannot be true or false", "number"]),
+        ({"lr": True}, ["`learning_rate` cannot be true or false"]),
+        ({"learning_rate": 1, "lr": True}, ["`learning_rate` and `lr`", "1 and True"]),
+        ({"batch_size": True, "gradient_accumulation_steps": 2}, ["`batch_size` cannot be true or false"]),
+        ({"max_steps": False}, ["`max_steps` cannot be true or false"]),
+        ({"lora": {"rank": True}}, ["hyperparameters.lora", "`rank` cannot be true or false"]),
+        ({"epochs": 1e-300}, ["hyperparameters.epochs", "0.001", "1e-300"]),
+        ({"epochs": 0}, ["hyperparameters.epochs", "0.001", "got 0"]),
+        ({"lora": {"targets": []}}, ["hyperparameters.lora.targets", "names no module", "all-linear"]),
+        ({"lora_target_modules": [""]}, ["hyperparameters.lora.targets", "names no module"]),
+        ({7: 1}, ["7 is no name of a setting"]),
+        ({"lora": {7: 1}}, ["7 is no name of a setting"]),
+        ({"epochs": 9**9999}, ["hyperparameters.epochs", "a very large int"]),
+    ],
+)
+def test_what_is_no_number_or_no_name_is_told_as_that(settings: dict[Any, Any], words: list[str]) -> None:
+    with pytest.raises(ValidationError) as raised:
+        SFTConfig.model_validate(settings)
+    told = explain(raised.value, "hyperparameters")
+    assert [word for word in words if word not in told] == [], told
+
+
+def test_a_name_that_nothing_reads_is_told_the_nearest_and_not_echoed_whole() -> None:
+    with pytest.raises(ValidationError) as raised:
+        SFTConfig.model_validate({"learnin_rate": 1, "lora": {"rnk": 1}, "x" * 5000: 1})
+    told = explain(raised.value, "hyperparameters", ["learning_rate", "epochs", "lora.rank"])
+    assert "learnin_rate is not a known field (did you mean 'learning_rate'?)" in told
+    assert "lora.rnk is not a known field (did you mean 'lora.rank'?)" in told
+    assert len(told) < 400
 
 
 def test_two_names_of_one_setting_may_agree() -> None:

@@ -17,7 +17,7 @@ from quintain.records.score import Score
 from quintain.records.trajectory import Actor, OutcomeStatus, SampledTokens, Step, Task, Trajectory
 from quintain.settings import Settings
 from quintain.tools import RLTrainingTool
-from quintain.tools.dataset_folders import freeze_text, new_options
+from quintain.tools.dataset_folders import first_rows, freeze_text, new_options
 from quintain.tools.datasets import export_dataset
 from quintain.tools.results import ExportResult
 from quintain.tools.services import Services, open_services
@@ -364,9 +364,14 @@ def test_a_text_dataset_is_known_to_the_store(services: Services) -> None:
 def test_the_first_rows_of_any_kind_make_a_smaller_dataset(tool: RLTrainingTool) -> None:
     pairs = [{"chosen": _chat("12"), "rejected": _chat(text)} for text in ("13", "14", "15")]
     whole = tool.register_dataset("pairs", pairs, kind="dpo")
-    store = tool._open().store
-    assert tool._sampled(whole, 3) == whole
-    part = store.datasets.get(tool._sampled(whole, 2))
-    assert (part.kind, part.rows, part.name, len(store.datasets.members(part.id))) == ("dpo", 2, "pairs-first-2", 3)
+    services = tool._open()
+    store, source = services.store, services.store.datasets.get(whole)
+    assert first_rows(services, source, 3) == whole
+    part = store.datasets.get(first_rows(services, source, 2) or "")
+    assert (part.kind, part.rows, len(store.datasets.members(part.id))) == ("dpo", 2, 3)
+    assert part.name.startswith("pairs-first-2-")
+    assert first_rows(services, source, 2) == part.id, "the one that there is"
+    assert first_rows(services, source, 1, make=False) is None
+    assert len(store.datasets.page().items) == 2
     both = [list(read_rows(Path(store.datasets.get(name).path), "train", kind="dpo")) for name in (whole, part.id)]
     assert both[1] == both[0][:2]

@@ -162,7 +162,29 @@ def test_a_live_recording_grows_and_closes_with_its_outcome(run: Caller) -> None
         ),
         ({"action": "search", "filter": {"text": "\x00"}}, "invalid_input", ["NUL"]),
         ({"action": "train", "dataset": "d", "max_samples": -1}, "invalid_input", ["max_samples", "-1"]),
-        ({"action": "train", "dataset": "d", "output_dir": "/proc/x"}, "invalid_input", ["/proc/x"]),
+        ({"action": "train", "config": "~no_such_user/a.yaml"}, "invalid_input", ["without a home folder"]),
+        ({"action": "train", "dataset": "d", "model_name": "~no_such_user/a"}, "model_not_found", ["no folder"]),
+        ({"action": "train", "dataset": "d", "model_name": "x" * 900}, "model_not_found", ["no folder"]),
+        ({"action": ["train"]}, "unknown_action", ["['train']"]),
+        ({"action": "train", "dataset": 5}, "invalid_input", ["dataset_id", "string", "got 5"]),
+        ({"action": "train", "dataset": "d", "seed": 2**31}, "invalid_input", ["seed", "2147483647"]),
+        ({"action": "train", "dataset": "d", "name": "starter"}, "invalid_input", ["embedded model"]),
+        ({"action": "train", "dataset": "d", "x" * 5000: 1}, "unknown_argument", ["'xxx", "...", "valid: "]),
+        (
+            {"action": "train", "dataset": "d", "hyperparameters": {"lora": {"rnak": 1}}},
+            "invalid_input",
+            ["hyperparameters.lora.rnak", "did you mean 'lora.rank'"],
+        ),
+        (
+            {"action": "train", "dataset": "d", "hyperparameters": {"lr": float("nan")}},
+            "not_finite",
+            ["learning_rate", "is nan", "must be finite"],
+        ),
+        (
+            {"action": "train", "dataset": "d", "hyperparameters": {1: 2}},
+            "invalid_input",
+            ["1 is no name of a setting"],
+        ),
         ({"action": "evaluate", "agent": "starter", "max_samples": 0}, "invalid_input", ["n_tasks", "got 0"]),
     ],
 )
@@ -192,7 +214,7 @@ def test_the_library_lists_what_there_is_to_work_with(run: Caller) -> None:
     assert {"quintain/inventory"} <= {item["id"] for item in run(action="library", kind="environments")["items"]}
     assert {"outcome", "rules"} <= {item["name"] for item in run(action="library", kind="scorers")["items"]}
     shared, sft, *others = run(action="library", kind="methods")["items"]
-    assert shared["hyperparameters"]["epochs"].startswith("default 3.0, above 0 to 1000: ")
+    assert shared["hyperparameters"]["epochs"].startswith("default 3.0, 0.001 to 1000: ")
     assert (sft["method"], sft["dataset_kind"], len(others)) == ("sft", "sft", 8)
     agent = run(action="register", name="mine", model="starter", system_prompt="Be brief.")["agent"]
     assert (agent["id"], agent["parent"]) == ("agent:mine@1", "agent:starter@1")

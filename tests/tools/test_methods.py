@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,14 @@ def datasets(services: Services) -> dict[str, str]:
         kind: freeze(services, [Line("", row)], new_options(services, f"some-{kind}", kind), Tally()).dataset.id  # type: ignore[arg-type]
         for kind, row in rows.items()
     }
+
+
+@pytest.fixture
+def three(services: Services) -> str:
+    """A dataset `three` of three runs, the only one; its id."""
+    rows = [DatasetRow(trajectory=run(f"t{i}", user(), answer("Done."))) for i in range(3)]
+    services.store.trajectories.add_many([row.trajectory for row in rows], services.clock())
+    return freeze(services, [Line("", row) for row in rows], new_options(services, "three", "sft"), Tally()).dataset.id
 
 
 @pytest.fixture
@@ -203,6 +212,114 @@ def test_a_wrong_config_makes_nothing_and_names_the_place(
     assert [word for word in words if word not in error.message] == [], error.message
     assert services.store.jobs.page().items == ()
     assert len(services.store.datasets.page().items) == len(datasets), "no dataset is left behind"
+
+
+HOSTILE: list[tuple[dict[str, Any], list[str]]] = [
+    ({"name": "starter"}, ["embedded model"]),
+    ({"name": 5}, ["name", "string", "got 5", "Name of the resulting agent"]),
+    ({"name": "a b"}, ["name", "'a b'"]),
+    ({"seed": "abc"}, ["seed", "'abc'", "0 to 2147483647"]),
+    ({"seed": [1]}, ["seed", "[1]", "0 to 2147483647"]),
+    ({"seed": True}, ["seed", "true and false are no numbers"]),
+    ({"seed": -4}, ["seed", "-4", "0 to 2147483647"]),
+    ({"seed": 99999999999999999999999}, ["seed", "2147483647"]),
+    ({"request_key": 7}, ["request_key", "string", "got 7"]),
+    ({"request_key": "k" * 201}, ["request_key", "200"]),
+    ({"model": None}, ["model", "string", "got None"]),
+    ({"name": "x\ud800"}, ["name", "U+D800"]),
+]
+SOURCES: list[dict[str, Any]] = [
+    {"method": "sft", "dataset": "three", "max_samples": 2},
+    {"method": "pretrain", "text": "notes.txt"},
+]
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=["max_samples", "text"])
+@pytest.mark.parametrize("recipe", [False, True], ids=["training", "recipe"])
+@pytest.mark.parametrize(("hostile", "words"), HOSTILE)
+def test_nothing_is_made_for_a_request_that_is_refused(
+    waiting: Services,
+    three: str,
+    tmp_path: Path,
+    source: dict[str, Any],
+    recipe: bool,
+    hostile: dict[str, Any],
+    words: list[str],
+) -> None:
+    (tmp_path / "notes.txt").write_text("Boxes are red.", encoding="utf-8")
+    document = {"stages": [source], **hostile} if recipe else {**source, **hostile}
+    error = told(start_config, waiting, document, folder=tmp_path)
+    assert [word for word in words if word not in error.message] == [], error.message
+    assert [dataset.id for dataset in waiting.store.datasets.page().items] == [three]
+    assert [folder.name for folder in waiting.settings.datasets_dir.iterdir()] == [three]
+    assert waiting.store.jobs.page().items == ()
+
+
+@pytest.mark.parametrize(
+    ("second", "words"),
+    [
+        ({"method": "sft", "dataset": [1]}, ["stages[1]", "dataset is [1]", "quotes"]),
+        ({"method": "grpo", "environment": {}}, ["stages[1]", "environment is {}"]),
+        ({"method": "sft", "dataset": "three", "label": 5}, ["stages[1].label", "got 5"]),
+        ({"method": "sft", "dataset": "three", 5: 1}, ["stages[1]", "no argument 5"]),
+        ({"method": "pretrain", "text": "binary.txt"}, ["stages[1]", "binary.txt is not UTF-8"]),
+        ({"method": "pretrain", "text": "empty.txt"}, ["stages[1]", "none of 1 texts"]),
+        ({"method": "pretrain", "text": "x" * 5000}, ["stages[1]", "no file is"]),
+        ({"method": "pretrain", "text": "~no_such_user/a"}, ["stages[1]", "no file is"]),
+        ({"method": "evaluate", "environment": ENVIRONMENT, "seed": 2**31}, ["stages[1].seed", "2147483647"]),
+    ],
+)
+def test_a_stage_that_is_refused_leaves_no_dataset_of_the_stage_before(
+    waiting: Services, three: str, tmp_path: Path, second: dict[str, Any], words: list[str]
+) -> None:
+    (tmp_path / "notes.txt").write_text("Boxes are red.", encoding="utf-8")
+    (tmp_path / "binary.txt").write_bytes(b"\xff\xfe")
+    (tmp_path / "empty.txt").write_text(" ", encoding="utf-8")
+    error = told(start_config, waiting, {"stages": [SOURCES[1], second]}, folder=tmp_path)
+    assert [word for word in words if word not in error.message] == [], error.message
+    assert len(error.message) < 600
+    assert [dataset.id for dataset in waiting.store.datasets.page().items] == [three]
+
+
+def test_the_same_samples_are_the_same_dataset_unless_it_is_gone(waiting: Services, three: str) -> None:
+    first, second = (start_config(waiting, {**SOURCES[0], "name": name}) for name in ("a", "b"))
+    made = [waiting.store.jobs.get(job.job_id).spec for job in (first, second)]
+    assert all(isinstance(spec, TrainSpec) for spec in made)
+    (sample,) = {spec.dataset_id for spec in made if isinstance(spec, TrainSpec)}
+    assert sample is not None
+    part = waiting.store.datasets.get(sample)
+    assert (part.rows, len(waiting.store.datasets.page().items)) == (2, 2)
+    shutil.rmtree(part.path)
+    third = waiting.store.jobs.get(start_config(waiting, {**SOURCES[0], "name": "c"}).job_id).spec
+    assert isinstance(third, TrainSpec)
+    assert third.dataset_id not in {three, sample}
+
+
+@pytest.mark.parametrize(
+    ("parameters", "words"),
+    [
+        ({"name": "starter"}, ["embedded model"]),
+        ({"seed": "x"}, ["seed", "'x'"]),
+        ({"seed": True}, ["seed", "no numbers"]),
+        ({"algorithm": "dpo"}, ["kind 'sft'", "'dpo'"]),
+        ({"model_name": "none"}, ["none"]),
+        ({"environment": ENVIRONMENT}, ["a dataset"]),
+        ({"output_dir": "/proc/x"}, ["/proc/x"]),
+        ({"max_samples": True}, ["max_samples is True"]),
+    ],
+)
+def test_the_facade_makes_no_sample_for_a_request_that_is_refused(
+    waiting: Services, three: str, tmp_path: Path, parameters: dict[str, Any], words: list[str]
+) -> None:
+    tool, folder = RLTrainingTool(waiting.settings.home), tmp_path / "out"
+    request = {"dataset": "three", "max_samples": 2, "output_dir": str(folder), **parameters}
+    answer = json.loads(tool.run(request))
+    tool.close()
+    assert answer["status"] == "error", answer
+    assert answer["code"] != "internal", answer
+    assert [word for word in words if word not in answer["message"]] == [], answer
+    assert [dataset.id for dataset in waiting.store.datasets.page().items] == [three]
+    assert not folder.exists()
 
 
 def test_changes_go_before_the_file_whatever_names_both_use(waiting: Services, datasets: dict[str, str]) -> None:

@@ -100,7 +100,22 @@ def test_gaps_in_the_weights_are_refused_not_filled(folder: Path) -> None:
 def test_weights_of_another_shape_are_refused(folder: Path) -> None:
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"intermediate_size": 48}))
-    with pytest.raises(InvalidInput, match="model_"):
+    with pytest.raises(InvalidInput, match=r"first model\.layers\.0\.mlp\.down_proj\.weight \[16, 32\] for \[16, 48\]"):
+        load_model(ref(folder))
+
+
+def test_a_configuration_that_contradicts_itself_is_named_and_not_the_tokenizer(folder: Path) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 3}))
+    with pytest.raises(InvalidInput, match=r"model_damaged.*config\.json in .*num_hidden_layers"):
+        load_model(ref(folder))
+
+
+@pytest.mark.parametrize("left", [(), ("tokenizer_config.json",)])
+def test_a_folder_without_a_tokenizer_is_told_as_that(folder: Path, left: tuple[str, ...]) -> None:
+    for name in {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja"} - set(left):
+        (folder / name).unlink()
+    with pytest.raises(InvalidInput, match=r"model_incomplete.*has no tokenizer"):
         load_model(ref(folder))
 
 
@@ -147,6 +162,40 @@ def test_an_adapter_of_another_model_is_refused(folder: Path, tmp_path: Path) ->
         load_model(ref(other, adapter=str(tmp_path / "adapter")))
     with pytest.raises(InvalidInput, match="adapter has rank 2 and"):
         load_model(ref(folder, adapter=str(tmp_path / "adapter")), lora=LoraConfig(rank=8), train=True)
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("adapter_model.safetensors", bytes(3000)),
+        ("adapter_model.safetensors", b""),
+        ("adapter_model.safetensors", None),
+        ("adapter_config.json", b"[1]"),
+        ("adapter_config.json", b"{}"),
+        ("adapter_config.json", b'{"peft_ty'),
+    ],
+)
+def test_a_damaged_adapter_is_told_from_one_of_another_model(
+    folder: Path, tmp_path: Path, file: str, content: bytes | None
+) -> None:
+    loaded = load_model(ref(folder), lora=LoraConfig(rank=2), train=True)
+    save_model(loaded.model, loaded.tokenizer, tmp_path / "adapter")
+    (tmp_path / "adapter" / file).unlink()
+    if content is not None:
+        (tmp_path / "adapter" / file).write_bytes(content)
+    with pytest.raises(InvalidInput, match=r"model_damaged.*adapter.*is damaged") as raised:
+        load_model(ref(folder, adapter=str(tmp_path / "adapter")))
+    assert "base model" not in raised.value.message
+
+
+def test_an_adapter_of_another_folder_of_the_same_shape_is_loaded_with_a_warning(folder: Path, tmp_path: Path) -> None:
+    loaded = load_model(ref(folder), lora=LoraConfig(rank=2), train=True)
+    save_model(loaded.model, loaded.tokenizer, tmp_path / "adapter")
+    other = save_tiny_model(tmp_path / "other", hidden=16, seed=1)
+    adapter = str(tmp_path / "adapter")
+    assert load_model(ref(folder, adapter=adapter)).warnings == ()
+    (warning,) = load_model(ref(other, adapter=adapter)).warnings
+    assert f"trained on the model in {folder}, and the agent's model is {other}" in warning
 
 
 def test_nothing_of_the_room_imports_peft_before_it_is_needed() -> None:

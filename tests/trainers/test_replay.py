@@ -155,6 +155,10 @@ def test_a_damaged_buffer_starts_empty_says_so_and_recovers(tmp_path: Path) -> N
     assert len(buffer) == 0
     assert buffer.warning is not None
     assert "the replay buffer starts empty" in buffer.warning
+    path.write_bytes(bytes(2000))
+    zeroed = ReplayBuffer.open(tmp_path, 10, "tok-a").warning or ""
+    assert "the file is damaged" in zeroed
+    assert "unsafe" not in zeroed, "numpy advises to load it as a pickle"
     buffer.add(examples(5, 7))
     assert keys(ReplayBuffer.open(tmp_path, 10, "tok-a")) == {"k5", "k6"}
 

@@ -185,7 +185,7 @@ def started(services: Services, tmp_path: Path) -> str:
         "stages": [
             {"method": "pretrain", "text": "notes.txt", "hyperparameters": {**QUICK, "epochs": 2}},
             measuring,
-            {"method": "sft", "dataset": "runs", "hyperparameters": {**QUICK, "epochs": 4, "lr": 1e-3}},
+            {"method": "sft", "dataset": "runs", "hyperparameters": {**QUICK, "epochs": 100, "lr": 1e-3}},
             {**measuring, "label": "after"},
         ],
     }
@@ -203,7 +203,7 @@ def until(services: Services, job_id: str, reached: Callable[[JobView], bool]) -
 def test_a_recipe_outlives_kill_and_cancel_and_its_stages_are_found_in_the_store(
     services: Services, tmp_path: Path
 ) -> None:
-    """2 steps on texts, 2 episodes, 8 steps on runs (4 epochs of ceil 3 / 2), 2 episodes: 14."""
+    """2 steps on texts, 2 episodes, 200 steps on runs (100 epochs of ceil 3 / 2), 2 episodes: 206."""
     job_id = started(services, tmp_path)
     until(services, job_id, lambda view: view.step >= 5)
     shim = JobDirectory(services.settings.jobs_dir / job_id).shim()
@@ -218,7 +218,7 @@ def test_a_recipe_outlives_kill_and_cancel_and_its_stages_are_found_in_the_store
 
     again = resume_job(services, job_id).job_id
     view = until(services, again, lambda view: view.status == "succeeded")
-    assert (view.resumed_from, view.step, view.total_steps) == (job_id, 14, 14)
+    assert (view.resumed_from, view.step, view.total_steps) == (job_id, 206, 206)
     assert min(metric_curves(services, again)["loss"].steps) > 5, "the new job began at the checkpoint of the old one"
     agents = {agent.id: agent.job_id for agent in services.store.agents.page().items}
     assert agents.pop("agent:tiny@1") is None

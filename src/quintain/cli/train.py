@@ -12,6 +12,7 @@ from quintain.cli.jobs import watch
 from quintain.errors import InvalidInput, QuintainError
 from quintain.formats.configuration import parse_yaml, read_document
 from quintain.records.job import UNFINISHED
+from quintain.records.record import clip
 from quintain.settings import Settings
 from quintain.tools.config_files import start_config
 from quintain.tools.results import JobView
@@ -71,11 +72,13 @@ def read_settings(settings: Sequence[str]) -> dict[str, Any]:
         group, _, member = key.strip().partition(".")
         try:
             value = parse_yaml(text)
-        except ValueError as error:
-            raise InvalidInput(f"--set {pair}: the value cannot be read: {error}") from None
+        except (ValueError, RecursionError) as error:
+            raise InvalidInput(f"--set {clip(pair)}: the value cannot be read: {error}") from None
         target = values.setdefault(group, {}) if member else values
         if not equals or not group or not isinstance(target, dict) or (member or group) in target:
-            raise InvalidInput(f"--set {pair}: give KEY=VALUE, such as epochs=2 or lora.rank=8, and each key once")
+            raise InvalidInput(
+                f"--set {clip(pair)}: give KEY=VALUE, such as epochs=2 or lora.rank=8, and each key once"
+            )
         target[member or group] = value
     return values
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from quintain.errors import InvalidInput, NotFound
+from quintain.records.record import shown
 
 if TYPE_CHECKING:
     import yaml
@@ -36,8 +37,9 @@ def read_document(path: Path) -> dict[str, Any]:
             content = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
         raise NotFound(f"there is no file {str(path)!r}; name a YAML or JSON file with the settings") from None
-    except OSError as error:
-        raise InvalidInput(f"{path} cannot be read: {error.strerror}; name a file that you may read") from None
+    except (OSError, ValueError) as error:  # a path with a NUL in it is a ValueError
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise InvalidInput(f"{str(path)!r:.300} cannot be read: {reason}; name a file that you may read") from None
     if len(content) > MAX_BYTES:
         raise InvalidInput(
             f"{path} holds more than {MAX_BYTES:,} bytes; settings are short, data belongs into a dataset",
@@ -64,14 +66,19 @@ def parse_yaml(text: str) -> Any:
             event = self.peek_event()  # type: ignore[no-untyped-call]
             if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
                 raise ValueError(f"line {event.start_mark.line + 1} uses an anchor (& or *); write the value out")
+            if (tag := getattr(event, "tag", None)) is not None:
+                raise ValueError(f"line {event.start_mark.line + 1} uses a tag ({shown(tag)}); write the value plainly")
             return super().compose_node(parent, index)
 
         def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
             seen: set[str] = set()
             for key, _ in node.value:
+                line = key.start_mark.line + 1
+                if not isinstance(key, yaml.ScalarNode):
+                    raise ValueError(f"line {line} has a list or a mapping for a name; names are plain text")
                 if key.value in seen:
-                    raise ValueError(f"line {key.start_mark.line + 1} gives {key.value!r} again; give it once")
-                seen.add(str(key.value))
+                    raise ValueError(f"line {line} gives {shown(key.value)} again; give it once")
+                seen.add(key.value)
             return super().construct_mapping(node, deep)
 
     try:
@@ -84,7 +91,7 @@ def _parse_json(text: str) -> Any:
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         names = [name for name, _ in pairs]
         if twice := {name for name in names if names.count(name) > 1}:
-            raise ValueError(f"it gives {', '.join(map(repr, sorted(twice)))} again; give it once")
+            raise ValueError(f"it gives {', '.join(map(shown, sorted(twice)[:3]))} again; give it once")
         return dict(pairs)
 
     return json.loads(text, object_pairs_hook=unique)

@@ -34,6 +34,20 @@ def write_text(sources: Iterable[Path | str], folder: Path, options: ExportOptio
     return write_dataset(_lines(sources, tally), folder, options, tally)
 
 
+def check_text(sources: Iterable[Path | str]) -> None:
+    """Read plain text through as `write_text` would, and write nothing.
+
+    Raises:
+        InvalidInput: as `write_text`.
+    """
+    tally = Tally()
+    if not sum(1 for _ in _lines(sources, tally)):
+        raise InvalidInput(
+            f"none of {tally.seen} texts holds anything to learn from; name files with text in them",
+            code="empty_dataset",
+        )
+
+
 def _lines(sources: Iterable[Path | str], tally: Tally) -> Iterator[Line]:
     seen: set[str] = set()
     for source in sources:

@@ -12,6 +12,8 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic_core import PydanticCustomError
 
+from quintain.records.record import shown
+
 RENAMED: dict[str, tuple[str, ...]] = {
     "num_epochs": ("epochs",),
     "num_train_epochs": ("epochs",),
@@ -106,8 +108,9 @@ def canonical(values: Mapping[str, Any], fields: Container[str]) -> dict[str, An
     given: dict[str, tuple[str, Any]] = {}
     for path, name, value in _translated(values, fields):
         known = given.setdefault(path, (name, value))
-        if known[1] != value:
-            raise _fault(f"`{known[0]}` and `{name}` both set {path}, to {known[1]!r} and {value!r}; give one of them")
+        if not _alike(known[1], value):
+            both = f"{shown(known[1])} and {shown(value)}"
+            raise _fault(f"`{known[0]}` and `{name}` both set {path}, to {both}; give one of them")
     settings: dict[str, Any] = {}
     for path, (_, value) in given.items():
         group, _, member = path.partition(".")
@@ -125,13 +128,15 @@ def canonical(values: Mapping[str, Any], fields: Container[str]) -> dict[str, An
 
 def _translated(values: Mapping[str, Any], fields: Container[str]) -> Iterator[tuple[str, str, Any]]:
     """(setting, name given, value) of everything that is said."""
+    for name in values:
+        _require_text(name)
     values = _with_batch_size(values)
     yield from _precision(values)
     for name, value in values.items():
         if name in FIXED:
             only, remedy = FIXED[name]
             if value is not None and value != only:
-                raise _fault(f"`{name}` cannot be {value!r}: {remedy}")
+                raise _fault(f"`{name}` cannot be {shown(value)}: {remedy}")
         elif name in RENAMED:
             translated = VALUES.get(name, {}).get(value, value) if isinstance(value, str | bool) else value
             known = RENAMED[name][0].split(".")[0] in fields
@@ -150,6 +155,7 @@ def _group(name: str, value: Any) -> Iterator[tuple[str, str, Any]]:
     if isinstance(value, Mapping):
         yield name, name, True
         for member, inner in value.items():
+            _require_text(member)
             yield f"{name}.{member}", f"{name}.{member}", _comparable(inner)
     else:
         yield name, name, False if value is None else value
@@ -164,12 +170,17 @@ def _with_batch_size(values: Mapping[str, Any]) -> dict[str, Any]:
         return result
     name, factor = next(iter(factors.items()))
     sizes = [size for size in ("batch_size", "per_device_train_batch_size") if result.get(size) is not None]
-    if isinstance(factor, bool) or not isinstance(factor, int) or factor < 1 or len(set(factors.values())) > 1:
-        raise _fault(f"{' and '.join(f'`{key}`' for key in factors)}: {factor!r} is no whole number of at least 1")
+    if (
+        isinstance(factor, bool)
+        or not isinstance(factor, int)
+        or factor < 1
+        or not all(_alike(factor, other) for other in factors.values())
+    ):
+        raise _fault(f"{' and '.join(f'`{key}`' for key in factors)}: {shown(factor)} is no whole number of at least 1")
     if not sizes and factor > 1:
         raise _fault(f"`{name}` multiplies the batch size, and none is given; give batch_size, the product of the two")
     for size in sizes:
-        if isinstance(result[size], int):
+        if isinstance(result[size], int) and not isinstance(result[size], bool):
             result[size] *= factor
     return result
 
@@ -178,9 +189,21 @@ def _precision(values: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
     switches = {name: values[name] for name in PRECISIONS if values.get(name) is not None}
     for name, on in switches.items():
         if not isinstance(on, bool):
-            raise _fault(f"`{name}` is {on!r}; it is true or false, or give precision: auto, bf16, fp16 or fp32")
+            raise _fault(f"`{name}` is {shown(on)}; it is true or false, or give precision: auto, bf16, fp16 or fp32")
         if on or not any(switches.values()):
             yield "precision", name, PRECISIONS[name] if on else "fp32"
+
+
+def _require_text(name: Any) -> None:
+    if not isinstance(name, str):
+        raise _fault(f"{shown(name)} is no name of a setting; names are text")
+
+
+def _alike(one: Any, other: Any) -> bool:
+    """The same value; NaN, which equals nothing, is left for the setting's own bounds to refuse."""
+    if isinstance(one, float) and isinstance(other, float) and one != one and other != other:
+        return True
+    return one is other or (isinstance(one, bool) == isinstance(other, bool) and bool(one == other))
 
 
 def _comparable(value: Any) -> Any:

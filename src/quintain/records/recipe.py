@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from quintain.records.agent import Sampling
-from quintain.records.record import Name, Record
+from quintain.records.record import Name, Record, Seed
 from quintain.records.training import GRPOConfig, Method, MethodConfig
 
 Label = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$")]
@@ -51,7 +51,7 @@ class EvaluateStage(Record):
     split: Literal["train", "held_out"] = "held_out"
     n_tasks: int = Field(default=100, ge=1, le=100_000)
     repeats: int = Field(default=1, ge=1, le=256)
-    seed: int = Field(default=0, ge=0)
+    seed: Seed = 0
     sampling: Sampling | None = Field(default=None, description="Null: as the agent samples.")
     max_turns: int | None = Field(default=None, ge=1, le=1000, description="Null: the environment's own limit.")
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import Annotated
+from difflib import get_close_matches
+from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic_core import PydanticCustomError
 
 
 class Record(BaseModel):
@@ -25,19 +28,58 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
 """A name that users give: it can become a file name, so letters, digits, dot, underscore and hyphen only."""
 
 
-def explain(error: ValidationError, root: str) -> str:
-    """A pydantic `ValidationError` as one sentence of ours: the first three faults with path, value and remedy."""
+def require_number(value: Any) -> Any:
+    """Refuse true and false where a number belongs: Python, and so pydantic, takes them for 1 and 0.
+
+    Raises:
+        PydanticCustomError: the value is a truth value.
+    """
+    if isinstance(value, bool):
+        raise PydanticCustomError("switch", "true and false are no numbers; give a number")
+    return value
+
+
+Seed = Annotated[int, Field(ge=0, le=2**31 - 1), BeforeValidator(require_number)]
+"""A seed that every random generator in use takes."""
+
+
+def clip(text: str) -> str:
+    """The text where it is short, else its beginning: what people sent is told back to them, but not all of it."""
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def shown(value: object) -> str:
+    """A value as a message shows it, at most 60 characters."""
+    try:
+        return clip(repr(value))
+    except ValueError:  # Python does not write out integers of more than 4300 digits
+        return f"a very large {type(value).__name__}"
+
+
+def nearest(name: object, known: Iterable[str]) -> str:
+    """` (did you mean 'NAME'?)` for what is spelt almost like one of the known names, else nothing."""
+    near = get_close_matches(clip(str(name)), list(known), n=1)
+    return f" (did you mean {near[0]!r}?)" if near else ""
+
+
+def explain(error: ValidationError, root: str, known: Iterable[str] = ()) -> str:
+    """A pydantic `ValidationError` as one sentence of ours: the first three faults with path, value and remedy.
+
+    Args:
+        error: What a model said.
+        root: How the message calls the value as a whole.
+        known: Names of its fields, those inside others with a dot; the nearest is offered for one that is not known.
+    """
     parts = []
     for fault in error.errors(include_url=False, include_context=False)[:3]:
-        path = root + "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in fault["loc"])
-        seen = repr(fault.get("input"))
-        seen = seen if len(seen) <= 60 else f"{seen[:57]}..."
+        path = root + "".join(f"[{p}]" if isinstance(p, int) else f".{clip(p)}" for p in fault["loc"])
         if fault["type"] == "extra_forbidden":
             elsewhere = " or put it under `extra`" if root == "trajectory" else ""
-            parts.append(f"{path} is not a known field; remove it{elsewhere}")
+            near = nearest(".".join(map(str, fault["loc"])), known)
+            parts.append(f"{path} is not a known field{near}; remove it{elsewhere}")
         elif fault["type"] == "missing":
             parts.append(f"{path} is required")
         else:
-            parts.append(f"{path}: {fault['msg']} (got {seen})")
+            parts.append(f"{path}: {fault['msg']} (got {shown(fault.get('input'))})")
     more = error.error_count() - len(parts)
     return "; ".join(parts) + (f"; and {more} more" if more > 0 else "")

@@ -11,7 +11,7 @@ from pydantic import Field, ValidationError
 
 from quintain.errors import InvalidInput, NotFound, Refused
 from quintain.records.agent import Agent, ModelRef, Sampling
-from quintain.records.record import explain
+from quintain.records.record import clip, explain
 from quintain.tools.results import AgentResult
 from quintain.tools.services import Services
 
@@ -96,8 +96,16 @@ def resolve_agent(services: Services, reference: str) -> Agent:
         raise InvalidInput(
             f"{reference[:60]!r}... is no agent: give an agent id or name, 'starter', a folder or a Hub name"
         )
-    folder = Path(reference).expanduser()
-    if reference.startswith(("/", ".", "~")) or folder.is_dir():
+    try:
+        folder = Path(reference).expanduser()
+        is_folder = folder.is_dir()
+    except (OSError, RuntimeError) as error:  # a name too long for a file, or `~` of a user who has no home
+        raise NotFound(
+            f"{clip(reference)!r} is no folder that can be read ({type(error).__name__}); give an agent id or name, "
+            "'starter', a folder or a Hub name",
+            code="model_not_found",
+        ) from None
+    if reference.startswith(("/", ".", "~")) or is_folder:
         return _agent_of_folder(services, folder)
     if _HUB_NAME.match(reference):
         return _agent_of_hub(services, reference)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from difflib import get_close_matches
 from functools import cache
 from typing import Any, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 from quintain.errors import InvalidInput, UnknownField
-from quintain.records.record import explain
+from quintain.records.record import explain, nearest, shown
 from quintain.records.text import require_clean
 from quintain.tools.services import Services
 from quintain.tools.spec import ToolSpec
@@ -24,6 +23,16 @@ def call(services: Services, spec: ToolSpec, arguments: Mapping[str, Any]) -> An
         UnknownField: an argument that the tool does not have; names the valid ones and the nearest.
         InvalidInput: a value of the wrong type or out of bounds, or text that is not Unicode.
     """
+    return spec.function(services, **check(spec, arguments))
+
+
+def check(spec: ToolSpec, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments as the tool takes them; nothing is run.
+
+    Raises:
+        UnknownField: as `call`.
+        InvalidInput: as `call`.
+    """
     require_clean(dict(arguments), "arguments")
     model = arguments_model(spec)
     refuse_unknown(spec.name, arguments, model.model_fields)
@@ -31,7 +40,7 @@ def call(services: Services, spec: ToolSpec, arguments: Mapping[str, Any]) -> An
         checked = model.model_validate(dict(arguments))
     except ValidationError as error:
         raise InvalidInput(explain(error, spec.name)) from None
-    return spec.function(services, **{name: getattr(checked, name) for name in checked.model_fields_set})
+    return {name: getattr(checked, name) for name in checked.model_fields_set}
 
 
 def refuse_unknown(tool: str, arguments: Mapping[str, Any], valid: Mapping[str, Any]) -> None:
@@ -42,10 +51,10 @@ def refuse_unknown(tool: str, arguments: Mapping[str, Any], valid: Mapping[str, 
     """
     unknown = [name for name in arguments if name not in valid]
     if unknown:
-        near = get_close_matches(unknown[0], list(valid), n=1)
-        hint = f" (did you mean {near[0]!r}?)" if near else ""
+        more = f" and {len(unknown) - 3} more" if len(unknown) > 3 else ""
         raise UnknownField(
-            f"{tool} has no argument {', '.join(map(repr, unknown))}{hint}; valid: {', '.join(valid)}",
+            f"{tool} has no argument {', '.join(map(shown, unknown[:3]))}{more}{nearest(unknown[0], valid)}; "
+            f"valid: {', '.join(valid)}",
             code="unknown_argument",
         )
 

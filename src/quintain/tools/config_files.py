@@ -5,7 +5,6 @@ Only the command line and the facade take them: their caller is the user, so the
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -16,21 +15,24 @@ from pydantic import ValidationError
 from quintain.environments.registry import task_source
 from quintain.errors import InvalidInput, NotFound
 from quintain.formats.configuration import read_document
-from quintain.formats.manifest import sha256_of
 from quintain.records.job import RecipeSpec
 from quintain.records.recipe import EvaluateStage, Stage, TrainStage
-from quintain.records.record import explain
+from quintain.records.record import explain, shown
+from quintain.records.text import require_clean
 from quintain.records.training import DATASET_KINDS, TrainingConfig
 from quintain.tools.agents import require_free_name, resolve_agent
 from quintain.tools.calls import refuse_unknown
-from quintain.tools.dataset_folders import first_rows, freeze_text, new_options
+from quintain.tools.dataset_folders import first_rows, text_dataset
 from quintain.tools.jobs import start
 from quintain.tools.results import JobStarted
 from quintain.tools.services import Services
 from quintain.tools.training import (
+    Request,
     merged_settings,
     new_output_dir,
     read_hyperparameters,
+    read_request,
+    require_startable,
     spec_key,
     start_training,
     training_source,
@@ -72,7 +74,7 @@ def settings_of(document: Mapping[str, Any]) -> dict[str, Any]:
 def _hyperparameters(document: Mapping[str, Any]) -> dict[str, Any]:
     settings = document.get("hyperparameters")
     if not isinstance(settings, Mapping | None):
-        raise InvalidInput(f"hyperparameters is {settings!r:.60}; it must be a mapping from settings to values")
+        raise InvalidInput(f"hyperparameters is {shown(settings)}; it must be a mapping from settings to values")
     return dict(settings or {})
 
 
@@ -91,22 +93,24 @@ def start_config(
         InvalidInput: a key is unknown, a value is wrong, or a recipe comes with changes.
         NotFound: a dataset, an environment, an agent or a file of texts does not exist.
     """
+    require_clean(dict(document), "config")
+    require_clean(dict(changes or {}), "settings")
     if "stages" in document:
         if changes:
             raise InvalidInput("a recipe has settings for each of its stages; change them in its file")
         return start_recipe(services, document, folder)
-    method, model = _method_of(document), str(document.get("model", "starter"))
+    method, request = _method_of(document), read_request(document, "config")
     settings = merged_settings(method, settings_of(document), changes or {})
-    read_hyperparameters(method, settings)
-    resolve_agent(services, model)
+    require_startable(services, method, request.model, request.name, settings)
+    _source(services, method, document, folder, make=False)  # all of it is checked before a dataset is made
     source = _source(services, method, document, folder)
     return start_training(
         services,
         method,  # type: ignore[arg-type]
-        model,
         dataset_id=source.get("dataset_id"),
+        environment=source.get("environment"),
         hyperparameters=settings,
-        **{key: document[key] for key in ("environment", "name", "seed", "request_key") if key in document},
+        **dict(request),
     )
 
 
@@ -120,25 +124,31 @@ def start_recipe(services: Services, document: Mapping[str, Any], folder: Path =
     refuse_unknown("recipe", document, dict.fromkeys(_RECIPE))
     stages = document["stages"]
     if not isinstance(stages, list) or not all(isinstance(stage, Mapping) for stage in stages):
-        raise InvalidInput(f"stages is {stages!r:.60}; it must be a list of mappings, each with a `method`")
-    agent = resolve_agent(services, str(document.get("model", "starter")))
-    name = str(document.get("name") or f"{agent.name}-recipe"[:100])
-    require_free_name(name)
-    for index, stage in enumerate(stages):  # all of it is checked before a dataset is made for any
-        _stage(services, stage, index, folder, make=False)
+        raise InvalidInput(f"stages is {shown(stages)}; it must be a list of mappings, each with a `method`")
+    request = read_request(document, "recipe")
+    require_free_name(request.name or "")
+    _recipe(services, request, stages, folder, make=False)  # all of it is checked before a dataset is made for any
+    spec = _recipe(services, request, stages, folder, make=True)
+    key = request.request_key or spec_key(spec)
+    return start(services, spec.model_copy(update={"output_dir": new_output_dir(services, spec.name)}), key)
+
+
+def _recipe(
+    services: Services, request: Request, stages: Sequence[Mapping[str, Any]], folder: Path, *, make: bool
+) -> RecipeSpec:
+    agent = resolve_agent(services, request.model)
+    name = request.name or f"{agent.name}-recipe"[:100]
     try:
-        spec = RecipeSpec(
+        return RecipeSpec(
             name=name,
             agent=agent,
-            stages=_kept([_stage(services, stage, i, folder, make=True) for i, stage in enumerate(stages)], name),
+            stages=_kept([_stage(services, stage, i, folder, make=make) for i, stage in enumerate(stages)], name),
             output_dir="",
             cache_dir=str(services.settings.cache_dir),
-            seed=document.get("seed", 0),
+            seed=request.seed,
         )
     except ValidationError as error:
         raise InvalidInput(explain(error, "recipe")) from None
-    key = document.get("request_key") or spec_key(spec)
-    return start(services, spec.model_copy(update={"output_dir": new_output_dir(services, name)}), key)
 
 
 def _stage(services: Services, given: Mapping[str, Any], index: int, folder: Path, *, make: bool) -> Stage:
@@ -178,7 +188,9 @@ def _kept(stages: Sequence[Stage], name: str) -> tuple[Stage, ...]:
 def _method_of(document: Mapping[str, Any]) -> str:
     method = document.get("method")
     if not isinstance(method, str):
-        raise InvalidInput(f"`method` is {method!r}; it must name how to learn, such as sft, or evaluate in a recipe")
+        raise InvalidInput(
+            f"`method` is {shown(method)}; it must name how to learn, such as sft, or evaluate in a recipe"
+        )
     return method.lower()
 
 
@@ -194,26 +206,27 @@ def _source(
         folder: Where paths of texts begin.
         make: Make the dataset of texts or samples; otherwise only check that it can be made.
     """
-    most = given.get("max_samples")
-    if most is not None and ("environment" in given or isinstance(most, bool) or not isinstance(most, int) or most < 1):
+    most, dataset, environment = (given.get(name) for name in ("max_samples", "dataset", "environment"))
+    for name, value in (("dataset", dataset), ("environment", environment)):
+        if not isinstance(value, str | None):
+            raise InvalidInput(f"{name} is {shown(value)}; it must be text: put it in quotes, or leave it out")
+    if most is not None and (environment or isinstance(most, bool) or not isinstance(most, int) or most < 1):
         raise InvalidInput(
-            f"max_samples is {most!r}; it bounds the rows of a dataset: give a whole number of at least 1, or leave it out"
+            f"max_samples is {shown(most)}; it bounds the rows of a dataset: give a whole number of at least 1, or leave it out"
         )
-    dataset = given.get("dataset")
     if "text" in given:
         if len(given.keys() & set(_SOURCES)) > 1:
             raise InvalidInput("`text` says what to learn from; leave `dataset` and `environment` out")
         if DATASET_KINDS[method] != "text":
             raise InvalidInput(f"{method} does not learn from plain text; use pretrain, or give a dataset")
-        files = _files(folder, given["text"])
-        if not make:
+        dataset = text_dataset(services, _files(folder, given["text"]), make=make)
+        if dataset is None:
             return {}
-        dataset = _text_dataset(services, files)
-    source = training_source(services, method, None if dataset is None else str(dataset), given.get("environment"))
-    if most is None or not make:
+    source = training_source(services, method, dataset, environment)
+    if most is None:
         return source
-    sample = first_rows(services, services.store.datasets.get(source["dataset_id"]), most)
-    return training_source(services, method, sample, None)
+    sample = first_rows(services, services.store.datasets.get(source["dataset_id"]), most, make=make)
+    return training_source(services, method, sample or dataset, None)
 
 
 def _files(folder: Path, text: object) -> list[Path]:
@@ -223,29 +236,20 @@ def _files(folder: Path, text: object) -> list[Path]:
         or not patterns
         or not all(isinstance(pattern, str) and pattern for pattern in patterns)
     ):
-        raise InvalidInput(f"text is {text!r:.60}; it must be a path, a pattern like notes/*.txt, or a list of them")
+        raise InvalidInput(f"text is {shown(text)}; it must be a path, a pattern like notes/*.txt, or a list of them")
     return [path for pattern in patterns for path in _matches(folder, pattern)]
 
 
 def _matches(folder: Path, pattern: str) -> list[Path]:
-    path = folder / Path(pattern).expanduser()
-    if path.is_file():
-        return [path]
+    path = folder / pattern
     try:
+        path = folder / Path(pattern).expanduser()
+        if path.is_file():
+            return [path]
         anchor = Path(path.anchor)
         found = sorted(file for file in anchor.glob(str(path.relative_to(anchor))) if file.is_file())
-    except (ValueError, NotImplementedError):
+    except (ValueError, NotImplementedError, OSError, RuntimeError):  # a NUL, `..` in a pattern, too long, no such home
         found = []
     if not found:
-        raise NotFound(f"no file is {str(path)!r}; name files of plain text, or *.jsonl with `text` in each line")
+        raise NotFound(f"no file is {str(path)!r:.300}; name files of plain text, or *.jsonl with `text` in each line")
     return found
-
-
-def _text_dataset(services: Services, files: Sequence[Path]) -> str:
-    """A dataset of these texts; the same texts are the same dataset."""
-    content = hashlib.sha256("".join(map(sha256_of, files)).encode()).hexdigest()
-    name = f"text-{content[:16]}"
-    try:
-        return services.store.datasets.get(name).id
-    except NotFound:
-        return freeze_text(services, files, new_options(services, name, "text")).dataset.id

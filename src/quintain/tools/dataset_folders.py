@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -12,12 +13,13 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from quintain.errors import InvalidInput
+from quintain.errors import InvalidInput, NotFound
 from quintain.formats.export import ExportOptions, Line, Written, write_dataset
+from quintain.formats.manifest import sha256_of
 from quintain.formats.rows import read_rows, trajectories_of
 from quintain.formats.selection import Tally, agent_digest, is_held_out
 from quintain.formats.splits import task_key
-from quintain.formats.text import write_text
+from quintain.formats.text import check_text, write_text
 from quintain.records.dataset import Dataset, DatasetKind, GroupRow, PairRow
 from quintain.records.record import Name, explain
 from quintain.records.text import require_clean
@@ -56,8 +58,33 @@ def freeze_text(services: Services, sources: Iterable[Path | str], options: Expo
     return _stored(services, write_text(sources, _folder(services, options), options))
 
 
-def first_rows(services: Services, dataset: Dataset, n: int) -> str:
-    """The dataset itself where its train split has at most `n` rows, else a new one of the first `n`; its id.
+def text_dataset(services: Services, files: Sequence[Path], *, make: bool = True) -> str | None:
+    """The dataset of these texts, by id: the one that there is, else a new one; the same texts are the same dataset.
+
+    Args:
+        services: Where datasets are found and made.
+        files: As `quintain.formats.text.write_text` takes them.
+        make: Make the new one; otherwise only check that it can be made (None).
+
+    Raises:
+        InvalidInput: a file cannot be read, or none of them holds text.
+    """
+    if not make:
+        check_text(files)
+    name = f"text-{_digest(*map(sha256_of, files))}"
+    if (found := _found(services, name)) is not None or not make:
+        return found
+    return freeze_text(services, files, new_options(services, name, "text")).dataset.id
+
+
+def first_rows(services: Services, dataset: Dataset, n: int, *, make: bool = True) -> str | None:
+    """The dataset of the first `n` rows to train on, by id: itself, the one that there is, else a new one.
+
+    Args:
+        services: Where datasets are found and made.
+        dataset: Where the rows are from.
+        n: How many; at least as many as there are: the dataset itself.
+        make: Make the new one; otherwise only check that it can be made (None).
 
     Raises:
         NotFound: a file of the dataset is gone.
@@ -65,11 +92,27 @@ def first_rows(services: Services, dataset: Dataset, n: int) -> str:
     """
     if n >= dataset.splits["train"]:
         return dataset.id
+    name = f"{dataset.name[:60]}-first-{n}-{_digest(dataset.id, *dataset.files.values())}"
+    if (found := _found(services, name)) is not None:
+        return found
     rows = read_rows(Path(dataset.path), "train", dataset.files.get("train.jsonl"), kind=dataset.kind)
-    options = replace(
-        new_options(services, f"{dataset.name[:80]}-first-{n}", dataset.kind), making={"first_rows_of": dataset.id}
-    )
+    if not make:
+        return None
+    options = replace(new_options(services, name, dataset.kind), making={"first_rows_of": dataset.id})
     return freeze(services, (Line("", row) for row in islice(rows, n)), options, Tally()).dataset.id
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.sha256("".join(parts).encode()).hexdigest()[:16]
+
+
+def _found(services: Services, name: str) -> str | None:
+    """The id of the dataset that was made under this name, unless its folder is gone."""
+    try:
+        dataset = services.store.datasets.get(name)
+    except NotFound:
+        return None
+    return dataset.id if Path(dataset.path).is_dir() else None
 
 
 def freeze_ready_made(

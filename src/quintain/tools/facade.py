@@ -23,18 +23,18 @@ from quintain.formats.configuration import read_document
 from quintain.formats.rows import read_rows
 from quintain.records.dataset import DatasetKind, DatasetRow
 from quintain.records.job import UNFINISHED
-from quintain.records.record import Record
+from quintain.records.record import Record, shown
 from quintain.rewards.custom import RewardFunction
 from quintain.rewards.registry import register, scorer
 from quintain.settings import Settings
-from quintain.tools.calls import call, refuse_unknown
+from quintain.tools.calls import call, check, refuse_unknown
 from quintain.tools.catalog import CATALOG
 from quintain.tools.config_files import start_config
 from quintain.tools.dataset_folders import first_rows, freeze_ready_made, new_options
 from quintain.tools.results import JobStarted, JobView
 from quintain.tools.services import Services, open_services
 from quintain.tools.spec import Picture
-from quintain.tools.training import merged_settings, read_hyperparameters
+from quintain.tools.training import merged_settings, require_startable, training_source
 
 logger = logging.getLogger(__name__)
 
@@ -167,12 +167,14 @@ class RLTrainingTool:
 
     def _dispatch(self, parameters: dict[str, Any]) -> dict[str, Any]:
         action = parameters.pop("action", "train")
+        if not isinstance(action, str):
+            raise InvalidInput(f"action is {shown(action)}; it must be the name of one", code="unknown_action")
         if action in self._actions:
             return self._actions[action](parameters)
         spec = _TOOLS.get(_SHORT.get(action, action))
         if spec is None:
             known = sorted({*self._actions, *_SHORT, *_TOOLS})
-            raise InvalidInput(f"action {action!r} is not known; valid: {', '.join(known)}", code="unknown_action")
+            raise InvalidInput(f"action {shown(action)} is not known; valid: {', '.join(known)}", code="unknown_action")
         if spec.picture:
             return self._plot(parameters)
         wait = parameters.pop("wait", False)
@@ -199,22 +201,33 @@ class RLTrainingTool:
             "hyperparameters": settings,
             **{key: parameters[key] for key in ("environment", "name", "seed", "request_key") if key in parameters},
         }
-        read_hyperparameters(method, settings)
+        dataset, most = parameters.get("dataset"), parameters.get("max_samples")
+        if "dataset" in parameters:
+            arguments["dataset_id"] = dataset
+        if most is not None:
+            _require_count("max_samples", most)
+        check(_TOOLS["start_training"], arguments)
+        require_startable(services, method, arguments["model"], parameters.get("name"), settings)
+        source = training_source(services, method, dataset, parameters.get("environment"))
         target = _writable(parameters.get("output_dir"))
         about = {"algorithm": method.upper(), "model": arguments["model"], "num_epochs": settings["epochs"]}
-        if "dataset" in parameters:
-            arguments["dataset_id"] = self._sampled(parameters["dataset"], parameters.get("max_samples"))
+        if most is not None:
+            arguments["dataset_id"] = first_rows(services, services.store.datasets.get(source["dataset_id"]), most)
         started = call(services, _TOOLS["start_training"], arguments)
-        if "dataset_id" in arguments:
+        if dataset is not None:
             about["dataset_size"] = services.store.datasets.get(arguments["dataset_id"]).rows
         return self._trained(started, about, target, wait=parameters.get("wait", True))
 
     def _train_from_file(self, parameters: dict[str, Any]) -> dict[str, Any]:
         """Train as a config file says; only what becomes of it is said here."""
         refuse_unknown("train with `config`", parameters, dict.fromkeys(("config", "output_dir", "wait")))
-        path = Path(str(parameters["config"])).expanduser()
+        try:
+            path = Path(str(parameters["config"])).expanduser()
+        except RuntimeError:
+            raise InvalidInput(f"config is {shown(parameters['config'])}, of a user without a home folder") from None
+        document = read_document(path)
         target = _writable(parameters.get("output_dir"))
-        started = start_config(self._open(), read_document(path), folder=path.absolute().parent)
+        started = start_config(self._open(), document, folder=path.absolute().parent)
         return self._trained(started, {"config": str(path)}, target, wait=parameters.get("wait", True))
 
     def _trained(
@@ -230,14 +243,6 @@ class RLTrainingTool:
             answer["agent"] = agent.id
             answer["output_dir"] = _copied(agent.model.adapter or agent.model.path, target)
         return answer
-
-    def _sampled(self, dataset: str, max_samples: int | None) -> str:
-        """The dataset, or a new one of the first `max_samples` rows to train on."""
-        if max_samples is None:
-            return dataset
-        _require_count("max_samples", max_samples)
-        services = self._open()
-        return first_rows(services, services.store.datasets.get(dataset), max_samples)
 
     def _evaluate(self, parameters: dict[str, Any]) -> dict[str, Any]:
         refuse_unknown("evaluate", parameters, dict.fromkeys(sorted(_EVALUATE)))
@@ -337,7 +342,7 @@ def _train_defaults(parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 def _require_count(name: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise InvalidInput(f"{name} is {value!r}; it must be a whole number of at least 1, or left out")
+        raise InvalidInput(f"{name} is {shown(value)}; it must be a whole number of at least 1, or left out")
 
 
 def _writable(output_dir: str | None) -> Path | None:
@@ -347,7 +352,7 @@ def _writable(output_dir: str | None) -> Path | None:
     try:
         folder = Path(output_dir).expanduser()
         folder.mkdir(parents=True, exist_ok=True)
-    except (OSError, TypeError, ValueError) as error:
+    except (OSError, TypeError, ValueError, RuntimeError) as error:
         raise InvalidInput(
             f"output_dir {output_dir!r:.200} cannot be made: {error}; name a folder that you may write"
         ) from None

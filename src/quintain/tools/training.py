@@ -7,7 +7,6 @@ import json
 import re
 import uuid
 from collections.abc import Iterator, Mapping
-from difflib import get_close_matches
 from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, ValidationError
@@ -15,9 +14,9 @@ from pydantic_core import PydanticCustomError
 
 from quintain.environments.registry import task_source
 from quintain.errors import InvalidInput
-from quintain.records.aliases import canonical
+from quintain.records.aliases import RENAMED, canonical
 from quintain.records.job import RecipeSpec, TrainSpec
-from quintain.records.record import explain
+from quintain.records.record import Record, Seed, explain, nearest, shown
 from quintain.records.training import CONFIGS, DATASET_KINDS, ONLINE_METHODS, Method, TrainingConfig
 from quintain.tools.agents import require_free_name, resolve_agent
 from quintain.tools.jobs import start
@@ -48,34 +47,51 @@ _MAKING_IT = {
 """Kind of dataset -> where one comes from."""
 
 
+AgentReference = Annotated[
+    str, Field(description="Agent to start from: agent id or name, `starter`, or a model folder.")
+]
+NewName = Annotated[
+    str | None,
+    Field(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$",
+        description="Name of the resulting agent; default: NAME-METHOD.",
+    ),
+]
+TrainingSeed = Annotated[Seed, Field(description="Seed of data order and initialisation.")]
+RequestKey = Annotated[
+    str | None,
+    Field(max_length=200, description="Repeat-safe key: an unfinished job with the same key is returned instead."),
+]
+
+
+class Request(Record):
+    """What is asked for beside source and settings, within the bounds of `start_training`."""
+
+    model: AgentReference = "starter"
+    name: NewName = None
+    seed: TrainingSeed = 0
+    request_key: RequestKey = None
+
+
 def start_training(
     services: Services,
     method: Annotated[
         Method, Field(description="How to learn; list_library(kind='methods') says what each does and needs.")
     ],
-    model: Annotated[str, Field(description="Agent to start from: agent id or name, `starter`, or a model folder.")],
+    model: AgentReference,
     dataset_id: Annotated[
         str | None, Field(description="Dataset id or name, of the kind that the method learns from.")
     ] = None,
     environment: Annotated[
         str | None, Field(description="Instead of a dataset (grpo): where the agent acts while it learns.")
     ] = None,
-    name: Annotated[
-        str | None,
-        Field(
-            pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$",
-            description="Name of the resulting agent; default: NAME-METHOD.",
-        ),
-    ] = None,
+    name: NewName = None,
     hyperparameters: Annotated[
         dict[str, Any] | None,
         Field(description="Settings of the method, checked strictly; see guide://methods/METHOD. Null: defaults."),
     ] = None,
-    seed: Annotated[int, Field(ge=0, le=2**31 - 1, description="Seed of data order and initialisation.")] = 0,
-    request_key: Annotated[
-        str | None,
-        Field(max_length=200, description="Repeat-safe key: an unfinished job with the same key is returned instead."),
-    ] = None,
+    seed: TrainingSeed = 0,
+    request_key: RequestKey = None,
 ) -> JobStarted:
     """Start training as a background job and answer at once with its id; the result is a new agent.
 
@@ -98,6 +114,34 @@ def start_training(
     )
     key = request_key or spec_key(spec)
     return start(services, spec.model_copy(update={"output_dir": new_output_dir(services, spec.name)}), key)
+
+
+def read_request(document: Mapping[str, Any], where: str) -> Request:
+    """The part of a config file that is a `Request`, checked.
+
+    Raises:
+        InvalidInput: a value is of the wrong type or out of bounds; says what it may be.
+    """
+    try:
+        return Request.model_validate({name: document[name] for name in Request.model_fields if name in document})
+    except ValidationError as error:
+        name = str(error.errors()[0]["loc"][0])
+        raise InvalidInput(f"{explain(error, where)}; {name}: {describe_settings(Request)[name]}") from None
+
+
+def require_startable(
+    services: Services, method: str, model: str, name: str | None, hyperparameters: Mapping[str, Any]
+) -> None:
+    """Check a request but for what it learns from, so that no dataset is made for one that will be refused.
+
+    Raises:
+        InvalidInput: an unknown method, a wrong setting or a name that is kept.
+        NotFound: there is no such agent.
+        Refused: as `resolve_agent`.
+    """
+    require_free_name(name or "")
+    read_hyperparameters(method, hyperparameters)
+    resolve_agent(services, model)
 
 
 def training_source(services: Services, method: str, dataset_id: str | None, environment: str | None) -> dict[str, Any]:
@@ -154,9 +198,9 @@ def read_hyperparameters(method: str, values: Mapping[str, Any] | None) -> Train
     try:
         return model.model_validate(dict(values or {}))
     except ValidationError as error:
-        raise InvalidInput(
-            f"{explain(error, 'hyperparameters')}; fields of {method}: {', '.join(model.model_fields)}"
-        ) from None
+        renamed = [name for name, (path, *_) in RENAMED.items() if path.split(".")[0] in model.model_fields]
+        told = explain(error, "hyperparameters", [*describe_settings(model), *renamed])
+        raise InvalidInput(f"{told}; fields of {method}: {', '.join(model.model_fields)}") from None
 
 
 def merged_settings(method: str, values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -167,7 +211,7 @@ def merged_settings(method: str, values: Mapping[str, Any], changes: Mapping[str
     """
     fields = _config_of(method).model_fields
     if not isinstance(changes, Mapping):
-        raise InvalidInput(f"hyperparameters is {changes!r:.60}; it must be a mapping from settings to values")
+        raise InvalidInput(f"hyperparameters is {shown(changes)}; it must be a mapping from settings to values")
     try:
         merged, changed = canonical(values, fields), canonical(changes, fields)
     except PydanticCustomError as error:
@@ -180,9 +224,9 @@ def merged_settings(method: str, values: Mapping[str, Any], changes: Mapping[str
 
 def _config_of(method: str) -> type[TrainingConfig]:
     if method not in CONFIGS:
-        near = get_close_matches(str(method), CONFIGS, n=1)
-        hint = f" (did you mean {near[0]!r}?)" if near else ""
-        raise InvalidInput(f"method {method!r} is not known{hint}; valid: {', '.join(CONFIGS)}")
+        raise InvalidInput(
+            f"method {shown(method)} is not known{nearest(method, CONFIGS)}; valid: {', '.join(CONFIGS)}"
+        )
     return CONFIGS[method]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import shutil
@@ -14,8 +15,8 @@ import numpy as np
 import torch
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
-from safetensors import SafetensorError
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from safetensors import SafetensorError, safe_open
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
 import quintain
@@ -25,6 +26,9 @@ from quintain.records.training import LoraConfig
 
 _HUB_FILES = ("*.safetensors", "*.json", "*.jinja", "*.model", "*.txt")
 """What is fetched of a Hub model: weights, configuration and tokenizer; no pickles, no code."""
+
+_VOCABULARIES = ("tokenizer.json", "tekken.json", "vocab*", "*.model", "*.spm")
+"""What files with the tokens of a tokenizer are called; without any, transformers makes one that knows no token."""
 
 _UNKNOWN_CONTEXT = 4096
 """Context of a model whose configuration states none."""
@@ -36,6 +40,8 @@ class LoadedModel(NamedTuple):
     model: Any
     tokenizer: Any
     context_tokens: int
+    warnings: tuple[str, ...] = ()
+    """What its user should know."""
 
 
 _SMALL_MODEL = 10_000_000
@@ -57,6 +63,7 @@ def load_model(ref: ModelRef, *, lora: LoraConfig | None = None, train: bool = F
         InvalidInput: the files are damaged, incomplete or do not belong together.
     """
     folder = _folder(ref)
+    warnings = _require_adapter(Path(ref.adapter), folder) if ref.adapter else ()
     device = pick_device()
     dtype = torch.bfloat16 if device.type == "cuda" and not (train and lora is None) else torch.float32
     tokenizer = _load_tokenizer(folder)
@@ -74,7 +81,7 @@ def load_model(ref: ModelRef, *, lora: LoraConfig | None = None, train: bool = F
     model.to(device)
     model.train(train)
     _fit_threads(model, device)
-    return LoadedModel(model, tokenizer, _context_tokens(model, tokenizer))
+    return LoadedModel(model, tokenizer, _context_tokens(model, tokenizer), warnings)
 
 
 def _fit_threads(model: Any, device: torch.device) -> None:
@@ -188,6 +195,19 @@ def _hub_folder(ref: ModelRef) -> Path:
 
 
 def _load_tokenizer(folder: Path) -> Any:
+    if not any(path.is_file() for pattern in _VOCABULARIES for path in folder.glob(pattern)):
+        raise InvalidInput(
+            f"{folder} has no tokenizer (no tokenizer.json or the like); copy the tokenizer files from the model's own folder",
+            code="model_incomplete",
+        )
+    try:
+        AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+    except Exception as error:  # each kind of model checks its configuration in its own way
+        raise InvalidInput(
+            f"config.json in {folder} cannot be read ({_first_line(error)}); copy it again from the original, and use a "
+            "causal language model that transformers knows without remote code",
+            code="model_damaged",
+        ) from None
     try:
         return AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
     except Exception as error:  # the tokenizers library raises bare Exception for a damaged file
@@ -207,6 +227,7 @@ def _load_weights(folder: Path, dtype: torch.dtype) -> Any:
             use_safetensors=True,
             local_files_only=True,
             output_loading_info=True,
+            ignore_mismatched_sizes=True,  # told below, in our words
         )
     except (OSError, ValueError, RuntimeError, KeyError, TypeError, SafetensorError) as error:
         raise InvalidInput(
@@ -216,7 +237,8 @@ def _load_weights(folder: Path, dtype: torch.dtype) -> Any:
         ) from None
     model, loading = loaded
     # transformers fills gaps with random numbers; a model with gaps is not the model that was asked for.
-    if gaps := sorted(loading["missing_keys"]) + sorted(str(key) for key in loading["mismatched_keys"]):
+    mismatched = [f"{name} {[*there]} for {[*wanted]}" for name, there, wanted in sorted(loading["mismatched_keys"])]
+    if gaps := sorted(loading["missing_keys"]) + mismatched:
         raise InvalidInput(
             f"the weights in {folder} do not fit its config.json: {len(gaps)} tensors are missing or of another shape, "
             f"first {gaps[0]}; copy config.json and the weights from the same model",
@@ -225,9 +247,32 @@ def _load_weights(folder: Path, dtype: torch.dtype) -> Any:
     return model
 
 
-def _with_adapter(model: Any, folder: Path, lora: LoraConfig | None, *, train: bool) -> Any:
+def _require_adapter(folder: Path, base: Path) -> tuple[str, ...]:
+    """Refuse an adapter whose files are damaged; a warning where it says that it was trained on another folder's model."""
     if not (folder / "adapter_config.json").is_file():
         raise NotFound(f"no adapter at {folder}; give the folder that holds adapter_config.json")
+    try:
+        config = json.loads((folder / "adapter_config.json").read_bytes())
+        str(config["peft_type"])  # without it peft cannot tell what kind of adapter this is
+        origin = str(config.get("base_model_name_or_path") or "")
+        with safe_open(folder / "adapter_model.safetensors", "pt"):
+            pass  # opening it checks its table of contents against its length
+    except (OSError, ValueError, LookupError, TypeError, RecursionError, SafetensorError) as error:
+        raise InvalidInput(
+            f"the adapter in {folder} is damaged ({type(error).__name__}: {_first_line(error)}); copy its files again from "
+            "the original, or name another agent",
+            code="model_damaged",
+        ) from None
+    known = Path(origin) / "config.json"
+    if not Path(origin).is_absolute() or not known.is_file() or known.samefile(base / "config.json"):
+        return ()
+    return (
+        f"the adapter in {folder} was trained on the model in {origin}, and the agent's model is {base}; unless they are the "
+        "same model, the agent makes no sense",
+    )
+
+
+def _with_adapter(model: Any, folder: Path, lora: LoraConfig | None, *, train: bool) -> Any:
     from peft import PeftModel  # takes seconds to import, and most runs have no adapter
 
     try:
@@ -287,7 +332,9 @@ def _context_tokens(model: Any, tokenizer: Any) -> int:
 
 
 def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:300]
+    """What a library says at first, with the line after it where that only announces what is wrong."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    return " ".join(lines[: 2 if lines[0].endswith(":") else 1])[:300]
 
 
 def _sync(path: Path) -> None:

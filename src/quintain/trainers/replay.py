@@ -193,7 +193,10 @@ def read_examples(path: Path) -> Stored:
             raise Unavailable(f"{path} was written by a newer version of Quintain; update, or name another buffer")
         return Stored(str(index["fingerprint"]), list(_examples(index["examples"], arrays)))
     except _DAMAGE as error:
-        raise InvalidInput(f"the examples in {path} cannot be read: {error}", code="damaged_file") from error
+        # numpy's own words would advise to load the file unsafely.
+        raise InvalidInput(
+            f"the examples in {path} cannot be read: the file is damaged", code="damaged_file"
+        ) from error
 
 
 def _entry(example: Example) -> dict[str, Any]:

@@ -172,7 +172,7 @@ class _Start:
 
     def warnings(self) -> list[str]:
         """What the user should know before the first step."""
-        warnings = [*self.renderer.warnings, *self.machine.notes]
+        warnings = [*self.loaded.warnings, *self.renderer.warnings, *self.machine.notes]
         context = self.loaded.context_tokens
         if (asked := self.spec.config.max_length or 0) > context:
             warnings.append(f"max_length {asked} is more than the model's context; rows are cut at {context} tokens")

@@ -77,7 +77,7 @@ def prepare(
     device = torch.device(device)
     tune_allocator()
     if remembered is not None and remembered.exists():
-        fast = bool(json.loads(remembered.read_bytes())["fast_matmul"]) and _exact_if_medium(device)
+        fast = bool(json.loads(remembered.read_bytes())["fast_matmul"]) and allow_exact_medium(device)
     else:
         fast = enable_fast_matmul(device)
         if remembered is not None:
@@ -95,10 +95,10 @@ def enable_fast_matmul(device: torch.device) -> bool:
     oneDNN's kernels, which are twice as fast on some CPUs and no faster on others, where they would only cost memory. So
     we try: the product of two 256 x 256 matrices against float64, and the best of some rounds in either.
     """
-    return _pays(device.type, torch.get_num_threads()) and _exact_if_medium(device)
+    return _pays(device.type) and allow_exact_medium(device)
 
 
-def _exact_if_medium(device: torch.device) -> bool:
+def allow_exact_medium(device: torch.device) -> bool:
     """Turn "medium" on if its products are still float32; True where they are."""
     before = torch.get_float32_matmul_precision()
     generator = torch.Generator().manual_seed(0)
@@ -113,18 +113,20 @@ def _exact_if_medium(device: torch.device) -> bool:
 
 
 @cache
-def _pays(device_type: str, threads: int) -> bool:
-    """Are "medium" products much faster, with so many threads? Asked once a process."""
+def _pays(device_type: str) -> bool:
+    """Are "medium" products much faster? Asked once a process, and on one thread: other load hardly changes the answer."""
     m, k, n = _SHAPE
     a, b = (torch.ones(shape, device=device_type) for shape in ((m, k), (k, n)))
     best = {"highest": math.inf, "medium": math.inf}
-    before = torch.get_float32_matmul_precision()
+    before, threads = torch.get_float32_matmul_precision(), torch.get_num_threads()
+    torch.set_num_threads(1)
     try:
         for _ in range(_ROUNDS):
             for precision in best:
                 torch.set_float32_matmul_precision(precision)
                 best[precision] = min(best[precision], _seconds(a, b))
     finally:
+        torch.set_num_threads(threads)
         torch.set_float32_matmul_precision(before)
     return best["highest"] > _WORTH * best["medium"]
 
