@@ -1,0 +1,143 @@
+"""Paired rounds: every side takes the same step in every round, in an order that turns round each time."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from benchmarks.trl_sides import Gradients, Side
+from quintain.trainers.engine.machine import allow_exact_medium, matmul_flops
+from quintain.trainers.streams import Example
+
+reported: list[dict[str, Any]] = []
+"""Every figure of this process, for the summary."""
+
+AGREE = 1e-4
+"""Largest difference of two losses of the same step, nats, at which their times may be compared."""
+
+
+@dataclass
+class Rounds:
+    """What the sides did."""
+
+    seconds: dict[str, list[float]] = field(default_factory=dict)
+    """Side -> one time for each round; the warm-up is left out."""
+    cpu_seconds: dict[str, list[float]] = field(default_factory=dict)
+    """The same in seconds of processor time, which other processes on the machine disturb less."""
+    losses: dict[str, list[float]] = field(default_factory=dict)
+    """Side -> one loss for each step; the warm-up is the first."""
+    gradients: dict[str, Gradients] = field(default_factory=dict)
+    """Side -> gradients of the warm-up."""
+    matmul_flops: list[float] = field(default_factory=list)
+    """The machine's rate of matrix products by its best exact back end, measured before each round."""
+
+    def report_ratio(self, name: str, slow: str, fast: str, goal: float | None = None) -> None:
+        """How many times as long the slow side takes; beside it the same in processor time."""
+        wall, cpu = (
+            [a / b for a, b in zip(times[slow], times[fast], strict=True)] for times in (self.seconds, self.cpu_seconds)
+        )
+        report(name, wall, "1", goal, cpu_value=_rounded(statistics.median(cpu)))
+
+
+def run_rounds(sides: Mapping[str, Side], steps: Sequence[Sequence[Example]]) -> Rounds:
+    """One untimed round, then a timed one for each further step.
+
+    Args:
+        sides: By name; all start with the same weights.
+        steps: The examples of each optimizer step.
+    """
+    seconds, cpu_seconds, losses = ({name: list[float]() for name in sides} for _ in range(3))
+    rounds = Rounds(seconds, cpu_seconds, losses)
+    names = list(sides)
+    for i, examples in enumerate(steps):
+        if i:
+            rounds.matmul_flops.append(_matmul_flops())
+        for name in names if i % 2 else reversed(names):
+            began, cpu = time.perf_counter(), time.process_time()
+            losses[name].append(sides[name].step(examples))
+            if i:
+                seconds[name].append(time.perf_counter() - began)
+                cpu_seconds[name].append(time.process_time() - cpu)
+    rounds.gradients = {name: dict(side.gradients) for name, side in sides.items()}
+    for name in names:
+        wall, cpu = statistics.median(seconds[name]), statistics.median(cpu_seconds[name])
+        say(f"  {name:16s} {wall:8.3f} s a step, processor {cpu:8.3f} s, losses {_short(losses[name])}")
+    return rounds
+
+
+def agreement(case: str, rounds: Rounds, theirs: str, ours: str) -> bool:
+    """Print how far losses and gradients are apart; True where the losses agree."""
+    loss = max(abs(a - b) for a, b in zip(rounds.losses[theirs], rounds.losses[ours], strict=True))
+    gradient = largest_difference(rounds.gradients[theirs], rounds.gradients[ours])
+    report(f"{case}_loss_difference", [loss], "nats", AGREE, "lower")
+    report(f"{case}_gradient_difference", [gradient], "relative", 1e-5, "lower")
+    if not loss <= AGREE:
+        say(f"{case}: the losses do not agree, so no ratio is given")
+    return loss <= AGREE
+
+
+def largest_difference(a: Gradients, b: Gradients) -> float:
+    """Largest ||a - b|| / ||a|| of a parameter; those without a gradient worth the name are left out."""
+    if a.keys() != b.keys() or not a:
+        return math.inf
+    norms = {name: float(gradient.norm()) for name, gradient in a.items()}
+    floor = 1e-6 * max(norms.values())
+    return max(float((a[n] - b[n]).norm()) / norm for n, norm in norms.items() if norm > floor)
+
+
+def report(
+    name: str, values: Sequence[float], unit: str, goal: float | None, better: str = "higher", **more: float
+) -> None:
+    """One figure: the median of its rounds, with the smallest and the largest where there are several."""
+    figure: dict[str, Any] = {
+        "name": name,
+        "value": _rounded(statistics.median(values)),
+        "unit": unit,
+        "goal": goal,
+        "better": better,
+    }
+    if len(values) > 1:
+        figure |= {"min": _rounded(min(values)), "max": _rounded(max(values)), "rounds": len(values)}
+    figure |= more
+    reported.append(figure)
+    print(json.dumps(figure), flush=True)
+
+
+def summarize() -> None:
+    """The figures that have a goal, and whether they reach it."""
+    for figure in reported:
+        value, goal = figure["value"], figure["goal"]
+        if goal is not None:
+            met = value >= goal if figure["better"] == "higher" else value <= goal
+            say(f"{'met  ' if met else 'SHORT'} {figure['name']:34s} {value:>10} goal {goal}")
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _matmul_flops() -> float:
+    """Of the faster of the two back ends that compute float32 products exactly."""
+    cpu = torch.device("cpu")
+    before = torch.get_float32_matmul_precision()
+    rates = [matmul_flops(cpu) or 0.0]
+    if allow_exact_medium(cpu):
+        rates.append(matmul_flops(cpu) or 0.0)
+    torch.set_float32_matmul_precision(before)
+    return max(rates)
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.4g}")
+
+
+def _short(losses: Sequence[float]) -> str:
+    return " ".join(f"{loss:.5f}" for loss in losses)
