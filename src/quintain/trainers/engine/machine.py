@@ -25,8 +25,11 @@ _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX = -1, -2, -4
 _EXACT = 1e-6
 """Relative error below which a float32 product is one: rounding alone gives about 4e-7, bfloat16 3e-3."""
 
-_WORTH = 1.3
-"""How much faster products must be before their back end is changed; well above the noise of the measurement."""
+_WORTH = 1.05
+"""How much faster products must be before their back end is changed."""
+
+_COMPILED_SHAPES = b"16"
+"""oneDNN keeps a compiled product for each of so many shapes; by default 1,024, and packed rows are of many lengths."""
 
 _SHAPE = (2048, 512, 1408)
 """Rows, inner and outer width of the measured product: a small model's feed-forward layer."""
@@ -46,7 +49,7 @@ class Machine(NamedTuple):
 
 
 def tune_allocator() -> bool:
-    """Let glibc keep freed memory in the process; True where there is a glibc to tell.
+    """Let glibc keep freed memory in the process, and oneDNN fewer compiled shapes; True where there is a glibc to tell.
 
     By default every tensor above 32 MiB goes back to the kernel when freed, and each new one costs its page faults again.
     Works best before the first large allocation; calling it again does no harm.
@@ -54,7 +57,10 @@ def tune_allocator() -> bool:
     if sys.platform != "linux" or platform.libc_ver()[0] != "glibc":
         return False
     try:
-        mallopt = ctypes.CDLL("libc.so.6").mallopt
+        libc = ctypes.CDLL("libc.so.6")
+        mallopt = libc.mallopt
+        # Read when the first product is made; what the operator has set stays.
+        libc.setenv(b"ONEDNN_PRIMITIVE_CACHE_CAPACITY", _COMPILED_SHAPES, 0)
     except (AttributeError, OSError):
         return False
     settings = {_M_MMAP_MAX: 0, _M_TRIM_THRESHOLD: 2**31 - 1, _M_TOP_PAD: 256 * 2**20}
