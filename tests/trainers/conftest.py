@@ -8,8 +8,13 @@ import torch
 
 @pytest.fixture(autouse=True)
 def _one_thread() -> Iterator[None]:
-    """Tiny models gain nothing from a second thread, and lose much when the machine is busy."""
-    threads = torch.get_num_threads()
+    """Tiny models gain nothing from a second thread, and lose much when the machine is busy.
+
+    A training run may turn on another back end of matrix products for its process; no test inherits that of another.
+    """
+    threads, products = torch.get_num_threads(), torch.get_float32_matmul_precision()
     torch.set_num_threads(1)
+    torch.set_float32_matmul_precision("highest")
     yield
     torch.set_num_threads(threads)
+    torch.set_float32_matmul_precision(products)
