@@ -98,12 +98,16 @@ class JobHome:
                 continue
         return found
 
+    def no_children(self) -> bool:
+        """Reconciling collects what has ended; an earlier test's job may take a moment to."""
+        self.runner.reconcile()
+        return psutil.Process().children(recursive=True) == []
+
     def audit(self) -> None:
         """Nothing is left over: no process, no zombie, no torn database, no half file, no unfinished job."""
         self.until(lambda: not self.processes(), "all processes have ended")
-        self.runner.reconcile()
+        self.until(self.no_children, "no child is left, no zombie either")
         assert [job.id for job in self.store.jobs.unfinished()] == []
-        assert [child.status() for child in psutil.Process().children(recursive=True)] == []
         with sqlite3.connect(self.home / "quintain.db") as connection:
             assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
         connection.close()

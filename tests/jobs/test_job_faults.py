@@ -36,6 +36,16 @@ def test_a_killed_job_resumes_from_its_newest_checkpoint(jobs: JobHome, victim: 
     assert [event.step for event in jobs.store.jobs.progress(job.id)] == list(range(1, 21))
 
 
+def test_what_a_killed_writer_left_half_written_is_swept_away(jobs: JobHome) -> None:
+    job = jobs.runner.start(SelftestSpec(steps=40, step_s=0.02)).job
+    worker = jobs.wait_for_step(job.id, 2)
+    half = jobs.directory(job.id).path / ".shim.json.123"
+    half.write_text("{")
+    os.kill(worker, signal.SIGKILL)
+    jobs.wait(job.id, JobStatus.SUCCEEDED, reconcile=jobs.runner)
+    assert not half.exists()
+
+
 def test_a_killed_worker_is_restarted_with_no_server_up(jobs: JobHome) -> None:
     job = jobs.runner.start(SHORT).job
     os.kill(jobs.wait_for_step(job.id, 2), signal.SIGKILL)

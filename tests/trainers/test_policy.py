@@ -184,7 +184,7 @@ def test_recorded_logprobs_are_the_models_own_at_temperature_1(temperature: floa
         assert reply.sampled.logprobs
         opening = Renderer.of(TOKENIZER).opening(turn.messages, TOOLS)
         expected = logprobs_of(model, opening, reply.sampled.token_ids)
-        assert (torch.tensor(reply.sampled.logprobs) - expected).abs().max() < 2e-5
+        assert (torch.tensor(reply.sampled.logprobs) - expected).abs().max() < 5e-5
 
 
 def with_adapters(model: Any) -> Any:
@@ -217,7 +217,7 @@ def test_the_model_under_training_acts_by_its_weights_of_the_moment(adapt: Any) 
         expected = logprobs_of(model, renderer.opening(turn.messages, TOOLS), reply.sampled.token_ids)
         model.train()
         head.eval()
-        assert (torch.tensor(reply.sampled.logprobs) - expected).abs().max() < 2e-5
+        assert (torch.tensor(reply.sampled.logprobs) - expected).abs().max() < 5e-5
         written.append(reply.sampled.token_ids)
         with torch.no_grad():
             for parameter in model.parameters():

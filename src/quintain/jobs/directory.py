@@ -129,6 +129,14 @@ class JobDirectory:
         """What to do."""
         return SPEC.validate_json(self.spec.read_bytes())
 
+    def sweep(self) -> None:
+        """Remove what a killed writer left half written; the caller holds the job's lock and its processes are dead."""
+        for path in self.path.glob(".*"):
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+
     def request_cancel(self) -> None:
         """Ask the shim to stop the worker; asking twice changes nothing."""
         self.cancel.touch(mode=0o600)

@@ -69,6 +69,8 @@ def _tend(store: Store, options: JobOptions, job: Job, clock: Callable[[], datet
         begun = directory.has_begun(job.attempt)  # if not, its starter died before its shim ran: it is still to come
         if begun and directory.exit(job.attempt) is None:
             processes.kill_leftovers(job.id)
+        if begun:
+            directory.sweep()
         ingest(store, job.id, directory, clock())
         job = store.jobs.get(job.id)
         verdict = _judge(store, job, directory, clock())
