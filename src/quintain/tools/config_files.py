@@ -248,7 +248,8 @@ def _matches(folder: Path, pattern: str) -> list[Path]:
             return [path]
         anchor = Path(path.anchor)
         found = sorted(file for file in anchor.glob(str(path.relative_to(anchor))) if file.is_file())
-    except (ValueError, NotImplementedError, OSError, RuntimeError):  # a NUL, `..` in a pattern, too long, no such home
+    # What pathlib raises for a NUL, for a pattern that it does not take, for a name that is too long, for no such home.
+    except (ValueError, NotImplementedError, OSError, RuntimeError):
         found = []
     if not found:
         raise NotFound(f"no file is {str(path)!r:.300}; name files of plain text, or *.jsonl with `text` in each line")
