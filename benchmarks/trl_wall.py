@@ -11,12 +11,19 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 RATE = 1e-4
 """Learning rate of both sides; constant, without weight decay."""
 PEAK = "VmHWM:"
 """The line of /proc/self/status that tells it."""
+
+
+class _Place(NamedTuple):
+    """What our loop shuffles, in place of an example."""
+
+    key: str
+    index: int
 
 
 def wall(folder: Path, *, rounds: int, quick: bool) -> None:
@@ -65,10 +72,10 @@ def _write_data(folder: Path, n: int, batch_size: int, *, quick: bool) -> None:
     runs = [writer.run_of_length((2, 3, 4) if quick else (4, 7, 10, 13)) for _ in range(n)]
     rows = "\n".join(row_of(messages).model_dump_json() for messages in runs)
     (folder / "train.jsonl").write_text(rows + "\n", "utf-8")
-    places: Any = list(range(n))
+    places: Any = [_Place(str(i), i) for i in range(n)]
     source = EpochSource(places, _config(batch_size), 0)
-    order: list[Any] = [place for step in range(source.total_steps) for place in source.step(step)]
-    (folder / "messages.json").write_text(json.dumps([{"messages": runs[place]} for place in order]), "utf-8")
+    order: list[Any] = [place.index for step in range(source.total_steps) for place in source.step(step)]
+    (folder / "messages.json").write_text(json.dumps([{"messages": runs[i]} for i in order]), "utf-8")
     (folder / "batch_size").write_text(str(batch_size), "utf-8")
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from quintain.environments.registry import task_source
+from quintain.environments.registry import open_source
 from quintain.errors import InvalidInput, TrainingFailed
 from quintain.evaluation.episodes import EpisodePlan, EpisodeSettings, run_episodes
 from quintain.jobs.directory import read_lines, run_name
@@ -59,7 +59,7 @@ def collector(
     config = spec.config
     if spec.environment is None or not isinstance(config, GRPOConfig):
         raise InvalidInput(f"method {spec.method!r} on dataset {spec.dataset_id} does not act; give it an environment")
-    source = task_source(spec.environment)
+    source = open_source(spec.environment)
     tasks = _draw(source, min(config.tasks_per_step * config.rollouts, _POOL), spec.seed)
     return _Collector(spec, config, directory, reporter, source, tasks)
 

@@ -52,7 +52,7 @@ def _play(
     total: int,
 ) -> list[EpisodeResult]:
     reporter.phase("loading_model")
-    from quintain.trainers.policy import open_policy
+    from quintain.worker.policies import open_policy
 
     policy = open_policy(spec.agent, spec.sampling, seed=spec.seed)
     reporter.phase("acting")

@@ -52,7 +52,7 @@ def _by_rubric(spec: ScoreSpec, directory: Path, reporter: Reporter) -> JobResul
     assert spec.rubric is not None
     agent = spec.agent
     reporter.phase("loading_model")
-    from quintain.trainers.policy import open_policy
+    from quintain.worker.policies import open_policy
 
     policy = open_policy(agent, Sampling(temperature=0.0, max_new_tokens=ANSWER_TOKENS), seed=spec.seed)
     judging = Judging(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from quintain.environments.registry import task_source
+from quintain.environments.registry import open_source
 from quintain.evaluation.episodes import EpisodePlan, EpisodeSettings, replay, run_episodes
 from quintain.jobs.directory import run_name
 from quintain.records.job import JobResult, StepLabelSpec
@@ -35,10 +35,10 @@ def run(spec: StepLabelSpec, directory: Path, reporter: Reporter) -> JobResult:
         NotFound: there is no such environment.
     """
     reporter.phase("preparing")
-    source = task_source(spec.environment)
+    source = open_source(spec.environment)
     runs, done = open_runs(spec.runs), dict(scored_runs(directory))
     reporter.phase("loading_model")
-    from quintain.trainers.policy import open_policy
+    from quintain.worker.policies import open_policy
 
     policy = open_policy(spec.agent, spec.sampling, seed=spec.seed)
     reporter.phase("playing_on")
