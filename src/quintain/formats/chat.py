@@ -19,7 +19,6 @@ from quintain.errors import InvalidInput
 from quintain.formats.parts import (
     RESULTS,
     Message,
-    Parts,
     Refuse,
     Result,
     call_of,
@@ -65,6 +64,7 @@ _SMALL = 500
 """Characters of JSON that a field without a place may have to be kept from a log."""
 _THINK = re.compile(r"\A\s*<think>(.*?)</think>\s*", re.DOTALL)
 
+_UNTOLD: dict[str, Any] = {"model": None, "timestamp": None}
 _NOT_YET: dict[str, Any] = {"actor": "agent", "train": False, "extra": {"acted": False}}
 """Stands for the agent's turn in a recording that was opened before it acted, as in an episode that ended before."""
 
@@ -149,7 +149,7 @@ def read_turns(messages: Sequence[Any], transcript: Transcript, refuse: Refuse =
         put(turn, transcript)
 
 
-@dataclass
+@dataclass(slots=True)
 class Turn:
     """One message, sorted: who wrote it and what it holds. It can be compared with others before it becomes a step."""
 
@@ -213,14 +213,16 @@ def turn_of(message: Any, where: str, refuse: Refuse) -> Turn | None:
         turn.calls, turn.thoughts = [], []
     else:
         turn.fields |= _time(rest)
-    turn.fields["extra"] = _left_over(rest, where, refuse) | ({"role": role} if role == "developer" else {})
+    extra = _left_over(rest, where, refuse) if rest else {}
+    turn.fields["extra"] = extra | {"role": role} if role == "developer" else extra
     return turn
 
 
 def put(turn: Turn, transcript: Transcript) -> None:
     """Make a turn the next step of a transcript, and its results observations."""
     if turn.actor == "agent":
-        transcript.act(turn.content, thought=thoughts(turn.thoughts), actions=turn.calls, **turn.fields)
+        thought = thoughts(turn.thoughts) if turn.thoughts else None
+        transcript.act(turn.content, thought=thought, actions=turn.calls, **turn.fields)
     for result in turn.results:  # of an agent's turn: a tool that ran at the model's vendor
         transcript.observe(result.content, call_id=result.call_id, is_error=result.is_error, tool=result.tool)
     if turn.actor != "agent" and (turn.content or not turn.results):
@@ -242,7 +244,10 @@ def _check_answers(turn: Turn, where: str, transcript: Transcript) -> None:
 def _answers(rest: dict[str, Any], content: Any, where: str, refuse: Refuse) -> Turn:
     """A tool's message: what it gave back, or parts that each are a result."""
     turn = Turn("tool")
-    inner = sorted_parts(content, where, _ignoring) if isinstance(content, list) else Parts()
+    if not isinstance(content, list):
+        turn.results.append(result_of(rest, content, where, refuse))
+        return turn
+    inner = sorted_parts(content, where, _ignoring)
     if not inner.results or refuse is raising:
         body = [part for part in content if kind_of(part) not in RESULTS] if inner.results else content
         turn.results.append(result_of(rest, body, where, refuse))
@@ -253,12 +258,12 @@ def _answers(rest: dict[str, Any], content: Any, where: str, refuse: Refuse) -> 
 def _read_agent(turn: Turn, rest: dict[str, Any], where: str, refuse: Refuse) -> None:
     if turn.results and not all(str(result.call_id).startswith("srvtoolu") for result in turn.results):
         refuse("result", f"{where} is an assistant message with a tool_result; results belong in a user message")
-    said = [rest.pop(key) for key in _THOUGHTS if key in rest and isinstance(rest[key], str)]
-    if refuse is not raising and not any(said) and not rest.keys().isdisjoint(_THOUGHT_BLOCKS):
-        blocks = [part for key in _THOUGHT_BLOCKS for part in records(rest.pop(key, None))]
-        said = [
-            known for part in blocks if (known := first(part.get("thinking"), part.get("text"), part.get("summary")))
-        ]
+    made = _calls(rest, where, refuse)
+    if turn.calls:
+        told = set(turn.call_ids)
+        made = [call for call in made if not call["call_id"] or call["call_id"] not in told]
+    turn.calls = [*made, *turn.calls]
+    said = _thoughts_beside(rest, refuse) if rest else []  # most messages hold nothing more than their calls
     if said or turn.thoughts:
         turn.thoughts = list(dict.fromkeys(thought for thought in [*said, *turn.thoughts] if thought.strip()))
     if not turn.content:
@@ -267,10 +272,17 @@ def _read_agent(turn: Turn, rest: dict[str, Any], where: str, refuse: Refuse) ->
     if refuse is not raising and isinstance(turn.content, str) and (written := _THINK.match(turn.content)):
         turn.thoughts = list(dict.fromkeys([*turn.thoughts, *filter(None, [written[1].strip()])]))
         turn.content = turn.content[written.end() :]
-    told = set(turn.call_ids)
-    made = [call for call in _calls(rest, where, refuse) if not call["call_id"] or call["call_id"] not in told]
-    turn.calls = [*made, *turn.calls]
-    turn.fields |= _taken(rest)
+    turn.fields |= _taken(rest) if rest else _UNTOLD
+
+
+def _thoughts_beside(rest: dict[str, Any], refuse: Refuse) -> list[str]:
+    said = [rest.pop(key) for key in _THOUGHTS if key in rest and isinstance(rest[key], str)]
+    if refuse is not raising and not any(said) and not rest.keys().isdisjoint(_THOUGHT_BLOCKS):
+        blocks = [part for key in _THOUGHT_BLOCKS for part in records(rest.pop(key, None))]
+        return [
+            known for part in blocks if (known := first(part.get("thinking"), part.get("text"), part.get("summary")))
+        ]
+    return said
 
 
 def _calls(rest: dict[str, Any], where: str, refuse: Refuse) -> list[dict[str, Any]]:

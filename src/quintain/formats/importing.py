@@ -8,19 +8,20 @@ from __future__ import annotations
 import hashlib
 import traceback
 from collections import Counter
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from quintain.errors import Conflict, InvalidInput
+from quintain.formats.collector import seldom_collected
 from quintain.formats.import_tally import FileTally, ImportTally, Links
 from quintain.formats.importers.logfile import LogFile
 from quintain.formats.importers.probing import probed
 from quintain.formats.importers.protocol import Importer, Probe, Report, Run
 from quintain.formats.importers.registry import Detection, confidence_of, detect, importer
-from quintain.formats.importers.streams import open_regular
+from quintain.formats.importers.streams import Reading, open_regular
 from quintain.formats.log_folder import FoundFile, LogFolder, log_folder, printable
 from quintain.formats.splitting import linked_parts
 from quintain.records.imports import Arrival, FileStamp, ImportReport, Rejected, RunLink
@@ -119,11 +120,12 @@ def import_logs(path: Path, options: ImportOptions, intake: Intake) -> ImportRep
     folder = log_folder(path)
     loop = _Loop(folder, options, intake, forced, sum(file.size for file in folder.files))
     loop.tally.files += [FileTally(_safe(name), notes=(f"not read: {reason}",)) for name, reason in folder.refused]
-    for file in folder.files:
-        if loop.is_over():
-            break
-        loop.take(file)
-    loop.finish()
+    with seldom_collected():
+        for file in folder.files:
+            if loop.is_over():
+                break
+            loop.take(file)
+        loop.finish()
     return loop.tally.report()
 
 
@@ -161,14 +163,14 @@ class _Loop:
         elif file.path not in self.consumed:
             tally = FileTally(_safe(file.path.relative_to(self.folder.root).as_posix()), file.path)
             self.tally.files.append(tally)
-            reader = self._reader(tally)
-            if reader is not None and self._read(file, reader, tally):
+            reader, parsed = self._reader(tally)
+            if reader is not None and self._read(file, reader, parsed, tally):
                 self.through.append(stamp.model_copy(update={"format": reader.name}))
         self.bytes_done += file.size
         self._advance(0)
 
-    def _reader(self, tally: FileTally) -> Importer | None:
-        """Which reader takes the file; None: it holds no log, and the tally says why."""
+    def _reader(self, tally: FileTally) -> tuple[Importer | None, Mapping[bytes, Any]]:
+        """Which reader takes the file, and what was parsed of it; None: it holds no log, and the tally says why."""
         assert tally.path is not None
         report = Report()
         try:
@@ -176,7 +178,7 @@ class _Loop:
         except InvalidInput as error:
             report.reject(None, error.message)
             self._conclude(tally, report)
-            return None
+            return None, {}
         detection = self._detect(found.probe)
         if detection.importer is None:
             if found.damage:
@@ -184,10 +186,10 @@ class _Loop:
             else:
                 report.note(f"no trajectory: {found.nothing}")
             self._conclude(tally, report)
-            return None
+            return None, {}
         tally.format, tally.confidence = detection.importer.name, detection.confidence
         tally.runner_up = detection.runner_up
-        return detection.importer
+        return detection.importer, found.parsed
 
     def _detect(self, probe: Probe) -> Detection:
         found = detect(probe)
@@ -200,9 +202,9 @@ class _Loop:
         runner_up = found.runner_up if best == self.forced.name else best
         return Detection(self.forced, confidence_of(self.forced, probe), runner_up)
 
-    def _read(self, file: FoundFile, reader: Importer, tally: FileTally) -> bool:
+    def _read(self, file: FoundFile, reader: Importer, parsed: Mapping[bytes, Any], tally: FileTally) -> bool:
         """Take the runs of one file; False: it is to be read again by the next import."""
-        log, report = LogFile(file.path, self.folder.root), Report()
+        log, report = LogFile(file.path, self.folder.root, Reading(parsed=dict(parsed))), Report()
         before, whole = self.taken, True
         try:
             path = Path(_safe(str(file.path))) if self.options.redact else file.path
@@ -234,7 +236,7 @@ class _Loop:
 
     def _accept(self, run: Run, source: Source, tally: FileTally, log: LogFile, report: Report) -> None:
         """Put a run into the batch, redacted; its own id would claim to be a run of this store."""
-        trajectory = run.trajectory.model_copy(update={"id": None})
+        trajectory = run.trajectory if run.trajectory.id is None else run.trajectory.model_copy(update={"id": None})
         if self.options.redact:
             from quintain.formats.redaction.redact import redact
 

@@ -149,9 +149,7 @@ def call_of(value: Any, where: str, refuse: Refuse) -> dict[str, Any] | None:
         function = value.get("function", function)
         inner = record(value.get("custom")) or record(function) or value
         function = {**inner, "name": first(function, *(inner.get(key) for key in ("name", "toolName", "tool_name")))}
-    name = function.get("name")
-    call_id = next((known for key in _CALL_IDS if (known := value.get(key)) is not None), None)
-    given = next((known for key in _ARGUMENTS if (known := function.get(key)) is not None), None)
+    name, call_id, given = function.get("name"), _given(value, _CALL_IDS), _given(function, _ARGUMENTS)
     if not isinstance(name, str) or not name:
         refuse("call without a name", f"{where}: the tool's name is {name!r}; it must be text that is not empty")
     if call_id is not None and not isinstance(call_id, str):
@@ -163,6 +161,14 @@ def call_of(value: Any, where: str, refuse: Refuse) -> dict[str, Any] | None:
     if made["args"] is None:
         _check_characters(made["raw_args"], where, refuse)
     return made
+
+
+def _given(held: Mapping[str, Any], keys: Iterable[str]) -> Any:
+    """The first of these fields that holds something."""
+    for key in keys:  # several times as fast as `next` of a generator
+        if (known := held.get(key)) is not None:
+            return known
+    return None
 
 
 def result_of(held: Mapping[str, Any], body: Any, where: str, refuse: Refuse) -> Result:

@@ -25,7 +25,8 @@ from quintain.records.trajectory import (
 
 def characters(run: Trajectory) -> int:
     """How many characters of text a run holds, names of fields left out; a prompt that the user says first counts once."""
-    asked = next((step.message for step in run.steps if step.actor is Actor.USER), "")
+    user = Actor.USER
+    asked = next((step.message for step in run.steps if step.actor is user), "")
     said_twice = len(run.task.prompt) if asked == run.task.prompt else 0
     return _frame(run) + sum(map(_step, run.steps)) - said_twice
 
@@ -33,16 +34,19 @@ def characters(run: Trajectory) -> int:
 def _frame(run: Trajectory) -> int:
     """All that stands beside the turns."""
     task = run.task
-    return len(task.prompt) + sum(map(_value, (task.metadata, task.id, run.tools, run.extra, run.tags, run.session_id)))
+    beside = (task.metadata, task.id, run.tools, run.extra, run.tags, run.session_id)
+    return len(task.prompt) + sum(map(_value, filter(None, beside)))
 
 
 def _step(step: Step) -> int:
     # Written out, for it is done to every run of an import.
-    size = _text(step.message) + len(step.thought or "") + (_value(step.extra) if step.extra else 0)
+    said = step.message
+    size = len(said) if type(said) is str else _text(said)
+    size += len(step.thought or "") + (_value(step.extra) if step.extra else 0)
     for call in step.actions:
         size += len(call.tool) + len(call.raw_args or "") + (_value(call.args) if call.args else 0)
     for seen in step.observations:
-        size += _text(seen.content)
+        size += len(seen.content) if type(seen.content) is str else _text(seen.content)
     return size
 
 

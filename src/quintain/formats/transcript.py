@@ -6,12 +6,13 @@ Reading a log is tolerant: a result without a call stays with the turn before it
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NoReturn
 
-from quintain.records.text import require_clean
+from quintain.records.text import MAX_DEPTH, require_clean
 from quintain.records.trajectory import AgentInfo, Outcome, Source, Task, Trajectory, read_trajectory
 
 Parts = str | Sequence[Mapping[str, Any]]
@@ -228,7 +229,8 @@ def parsed_arguments(raw: str) -> dict[str, Any] | None:
         return {}
     try:
         value = _ARGUMENTS.decode(raw)
-        require_clean(value, "arguments")  # an escape can spell half a character, 1e999 is infinite
+        if "\\u" in raw or not raw.isascii() or raw.count("{") + raw.count("[") > MAX_DEPTH:
+            require_clean(value, "arguments")  # an escape can spell half a character
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
@@ -257,11 +259,15 @@ def moment(value: Any) -> datetime | None:
     return None
 
 
-def _refuse(constant: str) -> None:
+def _refuse(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not JSON")
 
 
-_ARGUMENTS = json.JSONDecoder(parse_constant=_refuse)
+def _finite(digits: str) -> float:
+    return number if math.isfinite(number := float(digits)) else _refuse(digits)
+
+
+_ARGUMENTS = json.JSONDecoder(parse_constant=_refuse, parse_float=_finite)
 
 
 def _known(fields: Mapping[str, Any]) -> dict[str, Any]:

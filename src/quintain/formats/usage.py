@@ -45,7 +45,10 @@ def total_usage(counts: list[Any]) -> dict[str, int | None] | None:
 
 
 def _first(given: Mapping[str, Any], keys: tuple[str, ...]) -> int | None:
-    return next((n for key in keys if key in given and (n := count(given[key])) is not None), None)
+    for key in keys:  # a loop, for this is asked of every turn
+        if key in given and (n := count(given[key])) is not None:
+            return n
+    return None
 
 
 def _sum(*counts: Any) -> int | None:

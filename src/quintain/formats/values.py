@@ -10,6 +10,8 @@ from typing import Any
 from quintain.errors import InvalidInput
 from quintain.records.text import require_clean
 
+_JSON = json.JSONEncoder(ensure_ascii=False)
+
 MAX_SMALL = 2000
 """Characters of JSON that a field may have to be kept in `extra` or in a task's metadata."""
 
@@ -74,6 +76,8 @@ def numbers(fields: Mapping[str, Any]) -> dict[str, float]:
 
 def count(value: Any) -> int | None:
     """A number of tokens or the like: whole, not negative, also as a float or as digits."""
+    if type(value) is int:
+        return value if 0 <= value < 2**53 else None
     if isinstance(value, str):
         value = int(value) if value.isascii() and value.isdigit() and len(value) < 16 else None
     known = number(value)
@@ -106,7 +110,7 @@ def written(value: Any) -> str:
     """A value as text: text as it stands, nothing as empty, the rest as JSON."""
     if value is None or isinstance(value, str):
         return value or ""
-    return json.dumps(value, ensure_ascii=False)
+    return _JSON.encode(value)
 
 
 def small(fields: Mapping[str, Any], limit: int = MAX_SMALL, *, without: Container[str] = ()) -> dict[str, Any]:

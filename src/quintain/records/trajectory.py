@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from enum import StrEnum
+from functools import cached_property
 from typing import Any, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
@@ -199,14 +201,15 @@ class Trajectory(Record):
 
     @model_validator(mode="after")
     def _has_an_agent_turn(self) -> Self:
-        if not any(step.actor is Actor.AGENT for step in self.steps):
+        if not self.agent_steps:
             raise ValueError("a trajectory needs at least one step with actor 'agent'")
         return self
 
     @property
     def agent_steps(self) -> tuple[Step, ...]:
         """The turns that count."""
-        return tuple(step for step in self.steps if step.actor is Actor.AGENT)
+        agent = Actor.AGENT
+        return tuple([step for step in self.steps if step.actor is agent])
 
     @property
     def outcome_stated_by(self) -> str | None:
@@ -224,7 +227,7 @@ class Trajectory(Record):
         own = rater is not None and rater.removesuffix(RELAYED) == by.removesuffix(RELAYED)
         return weight_of_word(rater) > weight_of_word(by) or (own and weight_of_word(rater) >= weight_of_word(by))
 
-    @property
+    @cached_property
     def identity(self) -> str:
         """SHA-256 over what was asked and done: task, tools, steps and episode key.
 
@@ -233,11 +236,17 @@ class Trajectory(Record):
         task = {name: getattr(self.task, name) for name in ("difficulty", "environment", "id", "prompt", "type")}
         parts = [
             b'{"episode":' + to_json(self.episode_key or self.session_id or ""),
-            b'"steps":[' + b",".join(map(_said_and_done, self.steps)) + b"]",
+            b'"steps":' + _said_and_done(self.steps),
             b'"task":' + to_json(task),
             b'"tools":' + _SORTED.encode(self.tools).encode() + b"}",
         ]
         return hashlib.sha256(b",".join(parts)).hexdigest()
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """As every record's; the copy works out its own identity."""
+        copied = super().model_copy(update=update, deep=deep)
+        copied.__dict__.pop("identity", None)
+        return copied
 
     def identified(self) -> Trajectory:
         """The same trajectory with the id that its identity gives, unless it has one."""
@@ -251,21 +260,41 @@ _PLAIN = frozenset({str, int, bool, type(None)})
 """Types of arguments that pydantic writes as the standard library does; floats it writes in its own way."""
 
 
-def _said_and_done(step: Step) -> bytes:
-    """A step in the one encoding that identities are made of: compact JSON with sorted keys, which stored rows rely on.
+def _said_and_done(steps: tuple[Step, ...]) -> bytes:
+    """Steps in the one encoding that identities are made of: compact JSON with sorted keys, which stored rows rely on.
 
     Text, which is most of it, is encoded by pydantic, in half the time; floats are written as the standard library does.
     """
-    done = [
-        {
-            "args": call.args and dict(sorted(call.args.items())),
-            "call_id": call.call_id,
-            "raw_args": call.raw_args,
-            "tool": call.tool,
-        }
-        for call in step.actions
-    ]
-    rest = {
+    told, plain = list(map(_told, steps)), list(map(_is_plain, steps))
+    if all(plain):
+        return to_json(told)
+    return b"[" + b",".join(map(_encoded, told, plain)) + b"]"
+
+
+def _encoded(told: dict[str, Any], is_plain: bool) -> bytes:
+    if is_plain:
+        return to_json(told)
+    done = to_jsonable_python(told.pop("actions"), inf_nan_mode="null")
+    return b'{"actions":' + _SORTED.encode(done).encode() + b"," + to_json(told)[1:]
+
+
+def _is_plain(step: Step) -> bool:
+    done = step.actions
+    return not done or all(_PLAIN.issuperset(map(type, call.args.values())) for call in done if call.args)
+
+
+def _told(step: Step) -> dict[str, Any]:
+    """What identities are made of; keys in order, those within arguments too, but not those further down."""
+    return {
+        "actions": [
+            {
+                "args": call.args and dict(sorted(call.args.items())),
+                "call_id": call.call_id,
+                "raw_args": call.raw_args,
+                "tool": call.tool,
+            }
+            for call in step.actions
+        ],
         "actor": str(step.actor),
         "copied_context": step.copied_context,
         "message": _plain(step.message),
@@ -276,10 +305,6 @@ def _said_and_done(step: Step) -> bytes:
         ],
         "thought": step.thought,
     }
-    if all(_PLAIN.issuperset(map(type, call.args.values())) for call in step.actions if call.args):
-        return to_json({"actions": done, **rest})
-    sound = to_jsonable_python(done, inf_nan_mode="null")
-    return b'{"actions":' + _SORTED.encode(sound).encode() + b"," + to_json(rest)[1:]
 
 
 def _plain(content: Content) -> str | list[dict[str, Any]]:

@@ -22,6 +22,8 @@ from quintain.records.trajectory import (
 )
 
 _PROMPT_CHARS = 200
+_JSON = json.JSONEncoder(ensure_ascii=False)
+"""Made once: `json.dumps` makes one for each call that asks for anything special."""
 
 
 class EncodedRun(NamedTuple):
@@ -60,7 +62,7 @@ def encode_run(trajectory: Trajectory) -> EncodedRun:
         "prompt": task.prompt[:_PROMPT_CHARS],
         "outcome": trajectory.outcome.status.value,
         "reward": trajectory.outcome.reward,
-        "n_steps": sum(step.actor is Actor.AGENT for step in trajectory.steps),
+        "n_steps": len(trajectory.agent_steps),
         "tags": json.dumps(sorted(set(trajectory.tags)), ensure_ascii=False) if trajectory.tags else "[]",
         "text": _searchable(trajectory),
         "document": _document(trajectory),
@@ -111,7 +113,7 @@ def _searchable(trajectory: Trajectory) -> str:
     for step in trajectory.steps:
         said += [text_of(step.message), step.thought or ""]
         for action in step.actions:
-            said += [action.tool, action.raw_args or json.dumps(action.args, ensure_ascii=False)]
+            said += [action.tool, action.raw_args or _JSON.encode(action.args)]
         said += [text_of(observation.content) for observation in step.observations]
     # Behind a NUL, SQLite's LIKE sees nothing.
     return "\n".join(said).replace("\0", " ").casefold()

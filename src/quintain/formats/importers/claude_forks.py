@@ -35,6 +35,13 @@ class _Head(NamedTuple):
     """Digest of its first turn: uuid, time and message."""
 
 
+class _Sessions(NamedTuple):
+    turns: dict[str, str]
+    """File, by name -> its first turn."""
+    alike: dict[str, dict[str, str | None]]
+    """First turn -> the files that begin with it, by name, and their sessions."""
+
+
 class _Lines(NamedTuple):
     stamps: frozenset[tuple[str, str]]
     """Uuid and time of each line that has a uuid: copies keep both."""
@@ -53,8 +60,8 @@ def origin_of(log: LogFile) -> Origin | None:
         log: The file of a session. It is not read again when others change, for what it repeats does not.
     """
     place = LogFile(log.path, log.root)  # what is looked at here does not count as read for the log
-    sessions = _sessions(log.path.parent, log.root, log.path.parent.stat().st_mtime_ns)
-    alike = sessions.get(_head(place).turn or "", {})
+    known = _sessions(log.path.parent, log.root, log.path.parent.stat().st_mtime_ns)
+    alike = known.alike.get(known.turns.get(log.path.name) or _head(place).turn or "", {})
     own = alike.get(log.path.name)
     forked = None
     for name, session in alike.items():
@@ -69,13 +76,14 @@ def origin_of(log: LogFile) -> Origin | None:
 
 
 @lru_cache(maxsize=64)
-def _sessions(folder: Path, root: Path, mtime_ns: int) -> dict[str, dict[str, str | None]]:
-    """First turn -> the files of a folder that begin with it, by name, and their sessions; made anew when files come or go."""
-    found: dict[str, dict[str, str | None]] = {}
+def _sessions(folder: Path, root: Path, mtime_ns: int) -> _Sessions:
+    """The sessions of a folder; made anew when files come or go."""
+    found = _Sessions({}, {})
     for log in LogFile(folder / "-", root).siblings(".", ".jsonl"):
         head = _head(log)
         if head.turn is not None:
-            found.setdefault(head.turn, {})[log.path.name] = head.session
+            found.turns[log.path.name] = head.turn
+            found.alike.setdefault(head.turn, {})[log.path.name] = head.session
     return found
 
 

@@ -24,8 +24,9 @@ _NO_TEXT = re.compile("[\ud800-\udfff\0]")
 class Parser:
     """Parses JSON as logs hold it, and counts what it had to mend."""
 
-    def __init__(self, repairs: Counter[str]) -> None:
-        self._repairs = repairs
+    def __init__(self, repairs: Counter[str], parsed: dict[bytes, Any] | None = None) -> None:
+        """A parser that tells its repairs, and takes what was `parsed` before, each value once."""
+        self._repairs, self._parsed = repairs, parsed
         # Raw control characters in strings are taken: programs that write logs by hand forget to escape them.
         self._decoder = json.JSONDecoder(strict=False, parse_constant=self._none, parse_float=self._finite)
 
@@ -39,12 +40,14 @@ class Parser:
             InvalidInput: no JSON (code `not_json`, or `extra_data` where a whole value is followed by more), too deep, a
                 number of too many digits, or too many values. The message quotes nothing.
         """
+        if self._parsed and (known := self._parsed.pop(raw, None)) is not None:
+            return known
         if len(raw) > MAX_VALUES and raw.count(b",") + raw.count(b"[") + raw.count(b"{") > MAX_VALUES:
             raise InvalidInput(f"holds more than {MAX_VALUES:,} values", code="too_large")
         value = self._decoded(self._text(raw))
         if raw.count(b"[") + raw.count(b"{") > MAX_DEPTH and _deeper_than(value, MAX_DEPTH):
             raise InvalidInput(f"nested deeper than {MAX_DEPTH} levels", code="too_deep")
-        if b"\\ud" in raw or b"\\uD" in raw or b"\\u0000" in raw or b"\0" in raw:
+        if (b"\\u" in raw and (b"\\ud" in raw or b"\\uD" in raw or b"\\u0000" in raw)) or b"\0" in raw:
             return self._mended(value)
         return value
 

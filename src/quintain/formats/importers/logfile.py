@@ -51,7 +51,7 @@ class LogFile:
         number; blank lines do not count as rows but keep the numbers right. Memory holds one row. A file that cannot
         be read to its end gives the rows before the damage.
         """
-        parser, number = Parser(self.reading.repairs), 0
+        parser, number = Parser(self.reading.repairs, self.reading.parsed), 0
         try:
             for piece in self.pieces():
                 number = piece.number
@@ -108,7 +108,10 @@ class LogFile:
         """
         self.reading.consulted = True
         try:
-            path, root = (self.path.parent / relative).resolve(), self.root.resolve()
+            beside = self.path.parent / relative
+            if not beside.is_file():
+                return None
+            path, root = beside.resolve(), self.root.resolve()
             inside = path.is_relative_to(root) and path.is_file()
         except (OSError, RuntimeError, ValueError):  # a name that no file can have, or a ring of links
             return None

@@ -40,6 +40,8 @@ class MiniSweAgent:
     def detect(self, probe: Probe) -> float:
         """A file that names the program, or rows of messages in its text protocol."""
         best = 0.0
+        if "messages" not in probe.fields:
+            return best
         for row in map(record, [*probe.rows, probe.document]):
             named = "mini_version" in record(row.get("info")) or _named(row)
             messages = records(row.get("messages"))

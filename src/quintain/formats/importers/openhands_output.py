@@ -34,6 +34,8 @@ class OpenHandsOutput:
     def detect(self, probe: Probe) -> float:
         """A row of an instance or issue with a history of events."""
         best = 0.0
+        if probe.fields.isdisjoint(("instance_id", "issue", "task_id")):
+            return best
         for row in map(record, [*probe.rows, probe.document]):
             events = _events(row)
             named = "instance_id" in row or "issue" in row or "task_id" in row

@@ -39,6 +39,8 @@ class OpenHandsV0:
 
     def detect(self, probe: Probe) -> float:
         """Objects of an action or observation with a source."""
+        if probe.fields.isdisjoint(("trajectory", "action", "observation")):
+            return 0.0
         whole = record(probe.document).get("trajectory")
         if records(whole) and all(map(is_event, records(whole))):
             return 0.9

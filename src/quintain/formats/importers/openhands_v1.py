@@ -45,7 +45,7 @@ class OpenHandsV1:
         if probe.shape == "zip":
             return 0.9 if any(_FILE.fullmatch(_file(name)) for name in probe.rows if isinstance(name, str)) else 0.0
         rows = [row for row in probe.rows or [probe.document] if isinstance(row, dict)]
-        if not any(map(is_event, rows)):
+        if "kind" not in probe.fields or not any(map(is_event, rows)):
             return 0.0
         if probe.document is not None:
             return 0.93 if _FIRST_FILE.fullmatch(probe.name) else 0.0  # the other files of its folder are read with it

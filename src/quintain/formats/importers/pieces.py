@@ -38,7 +38,7 @@ def is_lines(head: bytes) -> bool:
 
     For one value that fills the only line the answer is yes for an object, no for an array: its elements are what counts.
     """
-    found = [line for line in head.split(b"\n")[:50] if line.strip()]
+    found = [line for line in head.split(b"\n", 50)[:50] if line.strip()]
     if len(found) < 2:
         return not head.lstrip().startswith(b"[")
     if found[0].lstrip().startswith(b"["):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import chain
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from quintain.errors import InvalidInput
@@ -54,6 +55,8 @@ class Probed(NamedTuple):
     """In plain words what the file is if no reader knows it."""
     damage: str | None = None
     """Why a file that begins like JSON holds no value; None: it holds one, or never was JSON."""
+    parsed: Mapping[bytes, Any] = MappingProxyType({})
+    """Rows -> their values, so that a reader need not parse them again; none where something had to be mended."""
 
 
 def probe(path: Path, root: Path) -> Probe:
@@ -84,7 +87,7 @@ def probed(path: Path, root: Path) -> Probed:
     content = _bounded(chunks(path, root, reading), reading)
     head = next(content, b"")
     by_line, opening = is_lines(head), head.lstrip()[:1]
-    rows, damage = _rows((lines if by_line else elements)(chain([head], content)), reading)
+    rows, parsed, damage = _rows((lines if by_line else elements)(chain([head], content)), reading)
     was_cut = reading.unpacked >= MAX_PROBE_BYTES
     if not rows and was_cut and opening in (b"{", b"["):
         outlined = outline(head.decode("utf-8", errors="replace"))
@@ -93,11 +96,15 @@ def probed(path: Path, root: Path) -> Probed:
     if not any(isinstance(row, dict | list) for row in rows):
         return Probed(Probe(parts, "other"), _kind(start, head), damage if opening in (b"{", b"[") else None)
     if opening == b"[" and not by_line:
-        return Probed(Probe(parts, "array", rows=tuple(rows)), f"an array of no known format{_keys(rows)}")
+        return Probed(
+            Probe(parts, "array", rows=tuple(rows)), f"an array of no known format{_keys(rows)}", None, parsed
+        )
     is_object = len(rows) == 1 and isinstance(rows[0], dict) and not was_cut and damage is None
     if is_object and not {".jsonl", ".ndjson"} & set(path.suffixes):
         return Probed(Probe(parts, "object", document=rows[0]), f"a JSON object of no known format{_keys(rows)}")
-    return Probed(Probe(parts, "lines", rows=tuple(rows)), f"lines of JSON of no known format{_keys(rows)}")
+    return Probed(
+        Probe(parts, "lines", rows=tuple(rows)), f"lines of JSON of no known format{_keys(rows)}", None, parsed
+    )
 
 
 def _bounded(content: Iterator[bytes], reading: Reading) -> Iterator[bytes]:
@@ -107,18 +114,20 @@ def _bounded(content: Iterator[bytes], reading: Reading) -> Iterator[bytes]:
             return
 
 
-def _rows(pieces: Iterator[Piece], reading: Reading) -> tuple[list[Any], str | None]:
-    """The first good rows, and what was wrong with the last bad one before them.
+def _rows(pieces: Iterator[Piece], reading: Reading) -> tuple[list[Any], dict[bytes, Any], str | None]:
+    """The first good rows, their values by their bytes, and what was wrong with the last bad one before them.
 
     Raises:
         InvalidInput: the file cannot be unpacked, and no good row came before.
     """
     rows: list[Any] = []
+    parsed: dict[bytes, Any] = {}
     parser, damage, bad = Parser(reading.repairs), None, 0
     try:
         for piece in pieces:
             try:
-                rows.append(parser.parse(piece.raw or b""))
+                rows.append(value := parser.parse(piece.raw or b""))
+                parsed[piece.raw or b""] = value
             except InvalidInput as error:
                 bad += 1
                 damage = error.message + (" (the file ends within it)" if piece.last else "")
@@ -129,7 +138,8 @@ def _rows(pieces: Iterator[Piece], reading: Reading) -> tuple[list[Any], str | N
     except InvalidInput:
         if not rows:
             raise
-    return rows, damage
+    # Kept in memory until they are read; a repair is counted where its row is.
+    return rows, parsed if reading.unpacked <= _ENOUGH_BYTES and not reading.repairs else {}, damage
 
 
 def outline(text: str) -> Any:

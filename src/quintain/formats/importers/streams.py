@@ -62,6 +62,8 @@ class Reading:
     consulted: bool = False
     """Was another file looked for, found or not?"""
     is_companion: bool = False
+    parsed: dict[bytes, Any] = field(default_factory=dict)
+    """Rows that were parsed before, when the file was detected -> their values; each is taken out when it is read."""
     _taken: int = 0
 
     def take(self) -> int:
@@ -100,7 +102,10 @@ def _descriptor(path: Path, root: Path) -> int:
         raise ValueError("it lies outside of the folder")
     if os.open not in os.supports_dir_fd:
         return os.open(path, flags)
-    place = os.open(root.resolve(), flags)
+    try:
+        place = os.open(root, flags)
+    except OSError:  # the root itself may be a link
+        place = os.open(root.resolve(), flags)
     for part in parts:
         try:
             inner = os.open(part, flags, dir_fd=place)

@@ -29,6 +29,8 @@ class SweAgentFlat:
     def detect(self, probe: Probe) -> float:
         """Rows whose trajectory is of turns with a text."""
         best = 0.0
+        if "trajectory" not in probe.fields:
+            return best
         for row in map(record, [*probe.rows, probe.document]):
             turns = records(row.get("trajectory"))
             if any(text(turn.get("role")) in _ACTORS and "text" in turn for turn in turns):

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from quintain.formats.redaction.credentials import is_stand_in, secret_kind
 from quintain.formats.redaction.personal import OptionalKind, is_card
-from quintain.formats.redaction.search import spans_of, suspects
+from quintain.formats.redaction.search import side_by_side, spans_of, suspects
 from quintain.formats.redaction.secrets import Span
 from quintain.records.record import Record
 from quintain.records.trajectory import Action, Actor, OutcomeStatus, SampledTokens, Step, Trajectory, Usage, text_of
@@ -29,6 +29,9 @@ _ROUNDS = 8
 """A marker can uncover the beginning of another secret, which stood against the one before it."""
 _NO_TEXT = frozenset({bool, int, float, datetime, Actor, OutcomeStatus, Usage, SampledTokens})
 """Types of fields that need no look."""
+_WITH_ARGS = ("raw_args",)
+_OF_RUN = ("redactions", "identity")
+"""What a run knows of itself."""
 
 
 def redact(run: Trajectory, also: Collection[OptionalKind] = ()) -> Trajectory:
@@ -44,9 +47,10 @@ def redact(run: Trajectory, also: Collection[OptionalKind] = ()) -> Trajectory:
     """
     known: frozenset[str] = frozenset()
     if not also:
-        texts, is_hidden = texts_of(run)
-        found = suspects(texts)
-        if not found and not is_hidden:
+        texts, is_named = texts_of(run)
+        joined = side_by_side(texts)
+        found = suspects(texts, joined)
+        if not found and not is_named and not ("\\" in joined and any(map(_may_hide_json, texts))):
             return run
         known = frozenset(texts) - found
     redactor = _Redactor(frozenset(also), known)
@@ -72,11 +76,10 @@ def texts_of(run: Trajectory) -> tuple[list[str], bool]:
     """Every text that redaction looks at, names in free objects included, in no order.
 
     Returns:
-        The texts, and whether there may be more to redact than they show by themselves: a value whose name says that it is
-        secret, or JSON in which escapes can hide something. False is sure, true is not.
+        The texts, and whether there may be a value whose name says that it is secret. False is sure, true is not.
     """
     texts: list[str] = []
-    is_hidden = False
+    is_named = False
     stack: list[Any] = [run]
     while stack:
         holder = stack.pop()
@@ -85,7 +88,7 @@ def texts_of(run: Trajectory) -> tuple[list[str], bool]:
             items: Iterable[Any] = holder
         elif kind is dict:
             names = [name for name in holder if type(name) is str]
-            is_hidden = is_hidden or _may_name_a_secret(holder, names)
+            is_named = is_named or _may_name_a_secret(holder, names)
             texts += names
             items = holder.values()
         elif _is_record(kind):
@@ -98,7 +101,7 @@ def texts_of(run: Trajectory) -> tuple[list[str], bool]:
                     texts.append(item)
                 elif type(item) not in _NO_TEXT:
                     stack.append(item)
-    return texts, is_hidden or any(map(_may_hide_json, texts))
+    return texts, is_named
 
 
 def _is_record(kind: type) -> bool:
@@ -184,11 +187,11 @@ class _Redactor:
         """Every field of a record, whatever it is called."""
         kind = type(record)
         is_parsed = kind is Action and record.__dict__["args"] is not None
-        apart = "raw_args" if is_parsed else "redactions" if kind is Trajectory else ""
+        apart = _WITH_ARGS if is_parsed else _OF_RUN if kind is Trajectory else ()
         changes = {
             name: clean
             for name, value in record.__dict__.items()
-            if value and type(value) not in _NO_TEXT and name != apart and (clean := self.value(value)) is not value
+            if value and type(value) not in _NO_TEXT and name not in apart and (clean := self.value(value)) is not value
         }
         if is_parsed and (raw := record.__dict__["raw_args"]):
             changes |= self.arguments(raw, changes)

@@ -6,7 +6,8 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import accumulate
+from itertools import accumulate, count
+from operator import add
 from typing import TYPE_CHECKING
 
 from quintain.formats.redaction.credentials import credential_rules
@@ -17,7 +18,7 @@ from quintain.formats.redaction.personal import (
     personal_rules,
     spans_on_request,
 )
-from quintain.formats.redaction.secrets import Reader, Span, token_rules
+from quintain.formats.redaction.secrets import Reader, Rule, Span, token_rules
 
 if TYPE_CHECKING:
     from ahocorasick_rs import AhoCorasick
@@ -37,13 +38,16 @@ class _Search:
     literals: AhoCorasick
     readers: tuple[tuple[Reader, ...], ...]
     """By number of the literal, rules for certain kinds of token before those for any secret."""
+    initials: tuple[str, ...]
+    """By number of the literal: how it may begin, as written; empty: in either case."""
 
     def hits(self, text: str) -> Iterator[tuple[int, int]]:
         """Every place where a literal begins: its number and the place."""
         for start in range(0, len(text), _BLOCK):
             block = _lowered(text[start : start + _BLOCK + _LONGEST])
             for literal, begin, _ in self.literals.find_matches_as_indexes(block, overlapping=True):
-                if begin < _BLOCK:
+                initials = self.initials[literal]
+                if begin < _BLOCK and (not initials or text[start + begin] in initials):
                     yield literal, start + begin
 
     def spans(self, text: str) -> list[Span]:
@@ -60,7 +64,7 @@ class _Search:
 
     def holders(self, texts: Sequence[str], joined: str) -> set[int]:
         """Numbers of the texts in which a rule finds something."""
-        starts = list(accumulate((len(text) + 1 for text in texts), initial=0))
+        starts = [0, *map(add, accumulate(map(len, texts)), count(1))]
         found: set[int] = set()
         for literal, begin in self.hits(joined):
             number = bisect_right(starts, begin) - 1
@@ -75,11 +79,18 @@ def _search() -> _Search:
     # Loaded when something is redacted for the first time: together 0.15 s.
     from ahocorasick_rs import AhoCorasick, Implementation
 
-    readers: dict[str, list[Reader]] = {}
+    rules: dict[str, list[Rule]] = {}
     for rule in (*token_rules(), *credential_rules(), *personal_rules()):
         for literal in rule.literals:
-            readers.setdefault(literal, []).append(rule.read)
-    return _Search(AhoCorasick(list(readers), implementation=Implementation.DFA), tuple(map(tuple, readers.values())))
+            rules.setdefault(literal, []).append(rule)
+    return _Search(
+        AhoCorasick(list(rules), implementation=Implementation.DFA),
+        tuple(tuple(rule.read for rule in those) for those in rules.values()),
+        tuple(
+            "".join(rule.initials for rule in those) if all(rule.initials for rule in those) else ""
+            for those in rules.values()
+        ),
+    )
 
 
 def may_hold(text: str) -> bool:
@@ -97,12 +108,16 @@ def spans_of(text: str, also: frozenset[OptionalKind]) -> list[Span]:
     return found
 
 
-def suspects(texts: Sequence[str]) -> frozenset[str]:
+def side_by_side(texts: Sequence[str]) -> str:
+    """The texts as one, as `suspects` takes them."""
+    return _BORDER.join(texts)
+
+
+def suspects(texts: Sequence[str], joined: str) -> frozenset[str]:
     """Those of the texts in which `spans_of` finds something.
 
-    One search over all of them costs little more than a single text does, and most runs hold many short ones.
+    One search over all of them (`side_by_side`) costs little more than a single text does, and most runs hold many short ones.
     """
-    joined = _BORDER.join(texts)
     found = _search().holders(texts, joined)
     if holds_number(joined):
         found.update(n for n, text in enumerate(texts) if holds_number(text) and any(number_spans(text)))
