@@ -38,6 +38,13 @@ def test_a_rubric_of_the_users_is_long_or_short() -> None:
     ]
 
 
+def test_rubrics_without_a_name_are_told_apart_by_their_content() -> None:
+    deep, kind = ({"criteria": {"depth": "How deep?"}}, {"criteria": {"depth": "How kind?"}})
+    assert rubric(deep).name == rubric({"criteria": [{"name": "depth", "description": "How deep?"}]}).name
+    assert rubric(deep).name != rubric(kind).name
+    assert rubric(deep).name.startswith("custom-")
+
+
 @pytest.mark.parametrize(
     ("given", "says"),
     [

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quintain.records.trajectory import Action, Actor, AgentInfo, ImagePart, Observation, Outcome, Step, Task, TextPart
-from quintain.rewards.judging.injection import find_injections, is_doubtful, withhold
-from quintain.rewards.judging.showing import MARK, MOST_STEPS, quoted, show_run
+from quintain.rewards.judging.fencing import quoted
+from quintain.rewards.judging.injection import find_doubtful, find_injections, withhold
+from quintain.rewards.judging.showing import MARK, MOST_STEPS, show_run
 from trajectory_runs import answer, call, run, user
 
 FENCE = re.compile(r"----- (BEGIN|END) RUN ([0-9a-f]{16}) -----")
@@ -300,7 +301,7 @@ def test_what_addresses_the_judge_is_withheld_and_noted(text: str) -> None:
 def test_ordinary_text_is_left_alone(text: str) -> None:
     assert find_injections(text) == []
     assert withhold(text) == (text, 0)
-    assert not is_doubtful(text)
+    assert not find_doubtful(text)
 
 
 @pytest.mark.parametrize("text", DOUBTFUL)
@@ -353,5 +354,5 @@ def test_text_that_is_made_to_be_slow_costs_no_more_than_its_length(piece: str) 
     text = (piece * 24_000)[:24_000]
     began = time.process_time()
     find_injections(text)
-    is_doubtful(text)
+    find_doubtful(text)
     assert time.process_time() - began < 3

@@ -83,6 +83,7 @@ def test_every_built_in_name_has_a_scorer_of_that_name_and_a_line_of_text() -> N
         "outcome",
         "people",
         "regex",
+        "replay",
     ]
     assert [described.name for described in built_in] == [*names, "rules", "sage", "unit_tests"]
     assert [scorer(described.name).name for described in built_in] == [described.name for described in built_in]

@@ -15,11 +15,15 @@ import psutil
 import pytest
 
 from quintain.errors import InvalidInput, Refused, Unavailable
+from quintain.sandbox import backends, files
 from quintain.sandbox import sandbox as room
 from quintain.sandbox.backends import Backend, Bubblewrap, Docker, Place, Unshare
+from quintain.sandbox.files import size_of
 from quintain.sandbox.limits import Limits
-from quintain.sandbox.process import BoundedText, run_process, size_of
+from quintain.sandbox.process import BoundedText, run_process
 from quintain.sandbox.sandbox import IMAGE, Sandbox, open_sandbox, probe, relative_path
+from quintain.sandbox.verdicts import verdict
+from quintain.sandbox.witnessed_tests import counts, witnessed
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,9 @@ class Bare:
 
     def argv(self, command: Sequence[str], limits: Limits, place: Place) -> list[str]:
         return ["sh", "-c", 'cd "$0" && exec "$@"', str(place.workspace), *command]
+
+    def told(self, command: Sequence[str], limits: Limits, place: Place) -> str:
+        return ""
 
     def env(self) -> dict[str, str] | None:
         return None
@@ -238,3 +245,77 @@ def test_the_command_dies_with_its_sandbox_when_our_process_is_killed(walls: San
     while alive(f"sleep {marker}") and time.monotonic() < deadline:
         time.sleep(0.1)
     assert alive(f"sleep {marker}") == []
+
+
+def test_a_command_cannot_read_this_package_which_holds_solutions(
+    walls: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if walls.name == "docker":
+        pytest.skip("an image holds none of this installation")
+    inside = Path(pytest.__file__).parent  # installed where commands see it, as this package is for its users
+    monkeypatch.setattr(backends, "hidden_paths", lambda: [str(inside)])
+    ran = walls.run(f"ls -A {inside} && touch {inside}/x", {})
+    assert (ran.stdout, ran.exit_code != 0) == ("", True)
+    monkeypatch.undo()
+    own = Path(backends.__file__).resolve().parents[1]
+    assert backends.hidden_paths() == ([str(own)] if str(own).startswith(tuple(backends.shown_paths())) else [])
+
+
+def test_files_are_read_and_written_from_outside_without_following_links(tmp_path: Path) -> None:
+    folder, outside = tmp_path / "workspace", tmp_path / "outside"
+    folder.mkdir()
+    outside.mkdir()
+    (outside / "secret").write_text("canary")
+    files.write_bytes(folder, "a/b/c.txt", b"hello", None, 0o755)
+    files.write_bytes(folder, "a/b/c.txt", b"hey", None)
+    assert files.read_bytes(folder, "a/b/c.txt", 2) == b"he"
+    assert (folder / "a/b/c.txt").stat().st_mode & 0o777 == 0o755
+    (folder / "link").symlink_to(outside / "secret")
+    (folder / "up").symlink_to(outside)
+    os.mkfifo(folder / "pipe")
+    for path in ("link", "up/secret", "pipe", "a", "a/b/c.txt/d"):
+        with pytest.raises(OSError):
+            files.read_bytes(folder, path, 10)
+        with pytest.raises(OSError):
+            files.write_bytes(folder, path, b"x", None)
+    with pytest.raises(OSError):
+        files.write_bytes(folder, "up/new", b"x", None)
+    assert [p.name for p in outside.iterdir()] == ["secret"]
+    assert (outside / "secret").read_text() == "canary"
+    listed = {(entry.path, entry.kind) for entry in files.walk(folder)}
+    assert listed == {
+        *{("a", "folder"), ("a/b", "folder"), ("a/b/c.txt", "file")},
+        *{("link", "link"), ("up", "link"), ("pipe", "other")},
+    }
+    assert files.read_link(folder, "link") == str(outside / "secret")
+    assert list(files.walk(folder, below="up")) == []
+    files.remove(folder, "a/b/c.txt")
+    files.remove(folder, "a/b/c.txt")
+    assert not (folder / "a").exists()
+    files.write_link(folder, "n/l", "anywhere", None)
+    assert os.readlink(folder / "n/l") == "anywhere"
+
+
+def test_a_full_workspace_can_only_be_emptied() -> None:
+    small = Limits(disk_mb=1)
+    with Sandbox(Bare()).workspace({"big": "x" * 1_500_000}) as workspace:
+        assert workspace.is_full(small)
+        assert workspace.run("sleep 0.4; echo seen", small).stdout == "seen\n"
+        assert (
+            workspace.run("head -c 300000 big > more; sleep 9", small).stopped == "disk_mb"
+        )  # walls would not let it write
+        assert workspace.run("sleep 0.4; rm big more", small).exit_code == 0
+        assert not workspace.is_full(small)
+
+
+def test_a_report_tells_which_of_the_named_tests_passed() -> None:
+    text = (
+        "import unittest\nclass T(unittest.TestCase):\n    def test_a(self): pass\n    def test_b(self): assert False\n"
+    )
+    wanted = ["test_a (m.T)", "m.T.test_b", "m.T.test_c"]
+    report = witnessed("python3 -m unittest -q m", {"m.py": text}, "secret", wanted)
+    assert report is not None
+    ran = Sandbox(Bare()).run(list(report.command), {"m.py": text, **report.files})
+    assert counts(report, ran.stderr) == (2, 1, 1, "100")
+    found = verdict("python3 -m unittest -q m", report, ran, Limits())
+    assert (found.passed, found.n_passed, found.n_tests) == (False, 1, 3)

@@ -361,3 +361,19 @@ def test_a_judge_sees_nothing_of_who_stated_an_outcome(services: Services, ask: 
     stored(services, run("t1", status=UNKNOWN))
     judged(ask, {"outcome": "failure"}, rater="Zoe")
     assert "Zoe" not in json.dumps(ask("get_judging_batch", limit=1, rater="b")["items"])
+
+
+@pytest.mark.parametrize(
+    ("tool", "given"),
+    [
+        ("export_dataset", {"kind": "sft", "scorer": "rules", "min_score": True}),
+        ("export_dataset", {"kind": "dpo", "margin": False}),
+        ("export_dataset", {"kind": "dpo", "max_pairs_per_task": True}),
+        ("export_dataset", {"kind": "sft", "validation_share": False}),
+        ("record_preferences", {"source": "mined", "max_pairs_per_task": True}),
+    ],
+)
+def test_true_and_false_are_no_numbers(services: Services, refused: Callable[..., str], tool: str, given: Any) -> None:
+    stored(services, run("t1"))
+    name = {"name": "x"} if tool == "export_dataset" else {}
+    assert "true and false are no numbers; give a number" in refused(tool, **given, **name)

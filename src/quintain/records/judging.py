@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from quintain.records.record import Instant, Name, Record, require_number
+from quintain.records.score import Score
 
 Judge = Literal["assistant", "person"]
 """Who takes a batch: the assistant that is connected, or the person in front of it."""
@@ -63,7 +64,21 @@ class BatchItem(Record):
     item_id: str = Field(description="What the judge sees in place of ids.")
     trajectory_ids: tuple[str, ...] = Field(min_length=1, description="In the order in which they are shown.")
     repeats: str | None = Field(default=None, description="Item whose runs it shows again in the other order.")
+    twin: str | None = Field(
+        default=None, description="Item that shows the same runs: one of the two is without what may ask for a verdict."
+    )
+    bare: bool = Field(default=False, description="Is it the one without?")
     shown: str | None = Field(default=None, description="Start of the SHA-256 of the text that the judge was given.")
+
+
+class Half(Record):
+    """What was answered to one of two twins, without the judge's words."""
+
+    score: Score | None = None
+    outcome: str | None = None
+    ranking: tuple[tuple[int, ...], ...] | None = Field(
+        default=None, description="Of a group: runs from 0, best first."
+    )
 
 
 class JudgingBatch(Record):
@@ -80,6 +95,7 @@ class JudgingBatch(Record):
         default_factory=dict, description="Of pairs: item -> every answer to it, as it was shown, oldest first."
     )
     corrections: dict[str, str] = Field(default_factory=dict, description="Item -> the run that its correction became.")
+    halves: dict[str, Half] = Field(default_factory=dict, description="Item with a twin -> the newest answer to it.")
     forms: tuple[str, ...] = Field(
         default=(), description="Items that the person was asked in a form: nobody else answers them."
     )

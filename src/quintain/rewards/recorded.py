@@ -16,6 +16,9 @@ AGENT = "agent:"
 MONTECARLO = "montecarlo"
 """The scorer that values steps by playing on from them."""
 
+REPLAY = "replay"
+"""The scorer that carries runs out again."""
+
 RAW = "raw:"
 """What the name of a scorer begins with whose values are to be taken as they are, without a calibration."""
 
@@ -26,6 +29,7 @@ _REMEDY = {
     "judge": "judge it (get_judging_batch, or score_trajectories(scorer='judge', judge=...))",
     "people": "let someone judge it (get_judging_batch(judge='person'))",
     MONTECARLO: "value its steps (score_trajectories(scorer='montecarlo', judge='AGENT'))",
+    REPLAY: "carry it out again (score_trajectories(scorer='replay'))",
 }
 
 

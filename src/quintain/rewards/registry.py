@@ -43,6 +43,7 @@ _ABOUT = {
     "judge": "stored verdicts of judges, of one rubric: judge:RUBRIC; needs get_judging_batch, or judge='endpoint:NAME' or an agent",
     "people": "stored verdicts of people; needs get_judging_batch(judge='person')",
     "montecarlo": "steps by how often playing on from them succeeds; needs judge=AGENT, which plays on, and an environment",
+    "replay": "1 where carrying the run out again in a fresh environment gives the recorded answers and outcome; starts a job",
 }
 _PLAIN: dict[str, Callable[[], Scorer]] = {
     scorer.name: scorer for scorer in (OutcomeScorer, AnswerScorer, JsonScorer, RegexScorer)
@@ -86,6 +87,11 @@ def register_scorer(name: str, make: Callable[[], Scorer]) -> None:
     _REGISTERED[name] = make
 
 
+def is_registered(name: str) -> bool:
+    """Is this a scorer of this process alone?"""
+    return name in _REGISTERED
+
+
 def scorer_names() -> list[str]:
     """The names that `scorer` knows, sorted; trained models (`agent:NAME`) come on top of these."""
     return sorted({*_ABOUT, *installed(), *_REGISTERED})
@@ -112,7 +118,7 @@ def describe_scorers() -> list[Described]:
 
 
 def recorded_names(spec: str | Mapping[str, float]) -> tuple[str, ...]:
-    """The scorers of a spec whose scores are read from the store: `judge`, `people`, `montecarlo` and `agent:...`."""
+    """The scorers of a spec whose scores are read from the store: `judge`, `people`, `montecarlo`, `replay` and `agent:...`."""
     names = [spec] if isinstance(spec, str) else list(spec)
     return tuple(name for name in names if isinstance(name, str) and is_recorded(name))
 

@@ -9,7 +9,6 @@ fenced block of the last message is that file.
 from __future__ import annotations
 
 import json
-import re
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -21,10 +20,11 @@ from quintain.records.score import Score
 from quintain.records.trajectory import Trajectory
 from quintain.rewards.replayed import relative
 from quintain.rewards.verdicts import scored, unscored
-from quintain.rewards.witnessed_tests import Witnessed, counts, unsigned, witnessed
 from quintain.rewards.written_files import last_code, written_files
-from quintain.sandbox.limits import Limits, Ran
+from quintain.sandbox.limits import Limits
 from quintain.sandbox.sandbox import Sandbox
+from quintain.sandbox.verdicts import STEERS, cannot_run, verdict
+from quintain.sandbox.witnessed_tests import Witnessed, witnessed
 
 OpenSandbox = Callable[[], Sandbox]
 """Opens the sandbox of the operator's choice, or says why there is none."""
@@ -35,19 +35,6 @@ _NO_WALLS = (
     "no sandbox was opened, and commands are never run without one; score with score_trajectories or `quintain score`"
 )
 _MOST_REMEMBERED = 256
-_STEERS = re.compile(
-    r"(?:^|/)(?:conftest\.py|sitecustomize\.py|usercustomize\.py|pytest\.ini|tox\.ini|setup\.cfg|pyproject\.toml|\.coveragerc|[^/]+\.pth"
-    r"|_?pytest(?:\.py|/.*)|unittest(?:\.py|/.*)|pluggy(?:\.py|/.*))$"
-)
-"""Files that tell a test runner what to do: taken from the task alone."""
-_RUNNERS = (
-    (
-        re.compile(r"\bpytest\b|\bpy\.test\b"),
-        re.compile(r"^=* ?(?:\d+ \w+, )*\d+ passed\b.*$|^\d+ passed\b.*$", re.MULTILINE),
-    ),
-    (re.compile(r"\bunittest\b"), re.compile(r"^Ran [1-9]\d* tests? in [^\n]*\n\s*OK\b", re.MULTILINE)),
-)
-"""Test runners, and what they say at the end when all is well: an exit code of 0 without it is the agent's, not theirs."""
 
 
 class UnitTestScorer:
@@ -78,8 +65,8 @@ class UnitTestScorer:
             ran = sandbox.run(plan.runs, {**plan.files, **plan.tests, **plan.extra}, plan.limits)
         except QuintainError as error:
             return unscored(trajectory, self.name, error.message)
-        value, told = _verdict(plan, ran)
-        return scored(trajectory, self.name, value, " ".join(filter(None, (told, plan.note))))
+        found = verdict(plan.command, plan.witnessed, ran, plan.limits)
+        return scored(trajectory, self.name, float(found.passed), " ".join(filter(None, (found.told, plan.note))))
 
     def _walls(self) -> Sandbox | str:
         if self._sandbox is None:
@@ -98,7 +85,7 @@ class UnitTestScorer:
         if key not in self._alone:
             if len(self._alone) >= _MOST_REMEMBERED:
                 self._alone.clear()
-            self._alone[key] = _cannot_run(
+            self._alone[key] = cannot_run(
                 sandbox.run(plan.runs, {**plan.start, **plan.tests, **plan.extra}, plan.limits)
             )
         return self._alone[key]
@@ -158,7 +145,7 @@ def _plan(run: Trajectory) -> _Plan | str:
     if wanted or not written.changed:
         what = f"{', '.join(wanted[:3])!r}" if wanted else "no file"
         return f"the run shows {'no text of ' if wanted else ''}{what}: no call writes it, no fenced block gives it; record extra.files"
-    left_out = sorted(path for path in written.changed if _STEERS.search(path) or path in tests)
+    left_out = sorted(path for path in written.changed if STEERS.search(path) or path in tests)
     files = {path: text for path, text in written.files.items() if path not in left_out} | {
         path: start[path] for path in left_out if path in start
     }
@@ -200,47 +187,3 @@ def _seconds(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0.1 <= value <= MAX_S:
         raise InvalidInput(f"checker.timeout_s is {value!r:.60}; valid: 0.1..{MAX_S:g} seconds")
     return float(value)
-
-
-def _cannot_run(ran: Ran) -> str | None:
-    """Why a command that saw only the task's own files did not even test."""
-    said = (ran.stderr or ran.stdout).strip().splitlines()[-1:]
-    told = f" ({said[0][:150]})" if said else ""
-    if ran.exit_code in (126, 127):
-        return f"the test command cannot be run in the sandbox{told}; install its program, or mend checker.command"
-    if re.search(r"No module named '?(?:pytest|nose2?|unittest\w*)\b", ran.stderr + ran.stdout):
-        return f"the test runner is not installed where the sandbox sees it{told}; install it beside quintain, or use python -m unittest"
-    if ran.exit_code == 125:
-        return f"the sandbox could not start the command{told}"
-    return None
-
-
-def _verdict(plan: _Plan, ran: Ran) -> tuple[float, str]:
-    if ran.timed_out:
-        return 0.0, f"The tests did not end in {plan.limits.wall_s:g} s."
-    if ran.stopped:
-        return 0.0, f"The tests were stopped: more than {plan.limits.disk_mb} MB on disk."
-    if ran.exit_code != 0:
-        said = ran.stdout.strip() or ran.stderr
-        lines = (unsigned(plan.witnessed, said) if plan.witnessed else said).strip().splitlines()[-1:]
-        return 0.0, f"The tests fail with exit code {ran.exit_code}{f': {lines[0][:150]}' if lines else ''}."
-    if plan.witnessed is not None:
-        return _counted(plan.witnessed, ran)
-    line = plan.command if isinstance(plan.command, str) else " ".join(plan.command)
-    for runner, proof in _RUNNERS:
-        if runner.search(line) and not proof.search(ran.stdout + "\n" + ran.stderr):
-            return 0.0, "The command ended with 0 before its test runner said that tests passed."
-    return 1.0, "The tests pass."
-
-
-def _counted(report: Witnessed, ran: Ran) -> tuple[float, str]:
-    """By the report of our runner."""
-    found = counts(report, ran.stderr)
-    if found is None:
-        return 0.0, "The command ended with 0 before its test runner said that tests passed."
-    collected, passed, bad = found
-    if bad or passed < 1 or passed != collected:
-        return 0.0, f"Of {collected} tests {passed} passed."
-    if passed < report.least:
-        return 0.0, f"{passed} tests passed, of {report.least} that the task defines."
-    return 1.0, f"The tests pass ({passed})."

@@ -21,7 +21,11 @@ from quintain.sandbox.limits import Limits
 WORKSPACE = "/workspace"
 """Where a command finds its files."""
 
+HOSTNAME = "sandbox"
+"""What a command takes the machine for."""
+
 _WALLS = Path(__file__).with_name("walls.py")
+_READ_AND_RUN = "import json, sys; exec(json.loads(sys.stdin.readline()))"
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _SETTINGS = ("/etc/alternatives", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/localtime")
 _MEGABYTE = 1024 * 1024
@@ -51,6 +55,9 @@ class Backend(Protocol):
     def argv(self, command: Sequence[str], limits: Limits, place: Place) -> list[str]:
         """The program that runs the command behind the walls."""
 
+    def told(self, command: Sequence[str], limits: Limits, place: Place) -> str:
+        """What that program finds on its standard input; the command itself finds nothing there."""
+
     def env(self) -> dict[str, str] | None:
         """What that program itself finds in its environment; None: what this process has."""
 
@@ -75,6 +82,7 @@ class Bubblewrap:
         # Root needs no user namespace, and in one it could not reach the folder of the command's user.
         own = ["--unshare-user"] if place.uid is None else []
         walls = [_found(self.program), *own, "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts"]
+        walls += ["--hostname", HOSTNAME]
         walls += ["--unshare-cgroup-try", "--die-with-parent", "--new-session", "--clearenv"]
         walls += ["--proc", "/proc", "--dev", "/dev"]
         for path in ("/tmp", "/dev/shm"):
@@ -83,6 +91,8 @@ class Bubblewrap:
             for parent in reversed(Path(path).parents[:-1]):  # which bubblewrap would make for itself alone
                 walls += ["--perms", "0755", "--dir", str(parent)]
             walls += ["--symlink", os.readlink(path), path] if os.path.islink(path) else ["--ro-bind", path, path]
+        for path in hidden_paths():
+            walls += ["--perms", "0755", "--size", "4096", "--tmpfs", path, "--remount-ro", path]
         walls += ["--bind", str(place.workspace), WORKSPACE, "--chdir", WORKSPACE, "--remount-ro", "/"]
         for name, value in environment().items():
             walls += ["--setenv", name, value]
@@ -92,6 +102,10 @@ class Bubblewrap:
             walls += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
             user = ["setpriv", "--reuid", str(place.uid), "--regid", str(place.uid), "--clear-groups", "--no-new-privs"]
         return [*walls, "--", *user, *_prlimit(limits), *command]
+
+    def told(self, command: Sequence[str], limits: Limits, place: Place) -> str:
+        """Nothing."""
+        return ""
 
     def env(self) -> dict[str, str] | None:
         """Nothing of ours."""
@@ -109,17 +123,30 @@ class Unshare:
     program: str = "unshare"
 
     def missing(self) -> str | None:
-        """The program that it needs."""
-        return None if shutil.which(self.program) else "unshare not found; install util-linux (Linux only)"
+        """The programs that it needs."""
+        absent = [name for name in (self.program, "setpriv") if shutil.which(name) is None]
+        return f"{', '.join(absent)} not found; install util-linux (Linux only)" if absent else None
 
     def argv(self, command: Sequence[str], limits: Limits, place: Place) -> list[str]:
         """As `Backend`."""
         own = [] if place.uid is not None else ["--user", "--map-root-user"]
+        namespaces = ["--mount", "--net", "--pid", "--ipc", "--uts", "--fork", "--kill-child=SIGKILL"]
+        with_us = [
+            _found("setpriv"),
+            "--pdeathsig",
+            "KILL",
+        ]  # unshare dies with this process, and its child with unshare
+        return [*with_us, _found(self.program), *own, *namespaces, sys.executable, "-I", "-S", "-c", _READ_AND_RUN]
+
+    def told(self, command: Sequence[str], limits: Limits, place: Place) -> str:
+        """The walls and their plan: arguments could be read inside, and name folders of this machine."""
         plan = {
             "root": str(place.root),
             "workspace": str(place.workspace),
             "uid": place.uid,
+            "hostname": HOSTNAME,
             "shown": shown_paths(),
+            "hidden": hidden_paths(),
             "env": environment(),
             "command": list(command),
             "wall_s": limits.wall_s,
@@ -129,8 +156,7 @@ class Unshare:
             "file_mb": limits.file_mb,
             "disk_mb": limits.disk_mb,
         }
-        namespaces = ["--mount", "--net", "--pid", "--ipc", "--uts", "--fork", "--kill-child=SIGKILL"]
-        return [_found(self.program), *own, *namespaces, sys.executable, "-I", "-S", str(_WALLS), json.dumps(plan)]
+        return f"{json.dumps(_WALLS.read_text('utf-8'))}\n{json.dumps(plan)}\n"
 
     def env(self) -> dict[str, str] | None:
         """Nothing of ours."""
@@ -168,7 +194,17 @@ class Docker:
         bounds = ["--memory", f"{limits.memory_mb}m", "--memory-swap", f"{limits.memory_mb}m"]
         bounds += ["--pids-limit", str(limits.processes), "--cpus", "1"]
         bounds += ["--ulimit", f"cpu={limits.cpu_s}", "--ulimit", f"fsize={limits.file_mb * _MEGABYTE}"]
-        walls = ["--network", "none", "--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges"]
+        walls = [
+            "--network",
+            "none",
+            "--hostname",
+            HOSTNAME,
+            "--read-only",
+            "--cap-drop",
+            "ALL",
+            "--security-opt",
+            "no-new-privileges",
+        ]
         walls += ["--tmpfs", f"/tmp:size={limits.disk_mb}m,mode=1777", "--user", f"{user}:{user}", "--pull", "never"]
         walls += ["--volume", f"{place.workspace}:{WORKSPACE}", "--workdir", WORKSPACE]
         for name, value in environment().items():
@@ -183,8 +219,14 @@ class Docker:
             *bounds,
             *walls,
             self.image,
+            # The service outlives this process, and would let the command run on.
+            *("timeout", "-s", "KILL", f"{limits.wall_s + 2:g}"),
             *command,
         ]
+
+    def told(self, command: Sequence[str], limits: Limits, place: Place) -> str:
+        """Nothing."""
+        return ""
 
     def env(self) -> dict[str, str] | None:
         """Ours, for the client must find its service; the container gets none of it."""
@@ -204,6 +246,12 @@ def shown_paths() -> list[str]:
     prefixes = [path for path in (sys.base_prefix, sys.prefix) if not Path(path).is_relative_to("/usr") and path != "/"]
     known = [path for path in (*_SYSTEM, *_SETTINGS, *prefixes) if os.path.lexists(path)]
     return list(dict.fromkeys(known))
+
+
+def hidden_paths() -> list[str]:
+    """What a command may not see of that: this package, which holds the solutions of generated tasks."""
+    own = Path(__file__).resolve().parents[1]
+    return [str(own)] if any(own.is_relative_to(Path(path).resolve()) for path in shown_paths()) else []
 
 
 def environment() -> dict[str, str]:

@@ -12,7 +12,7 @@ _BOUNDS = {
     "cpu_s": (1, 3600),
     "memory_mb": (16, 1_000_000),
     "processes": (1, 10_000),
-    "file_mb": (1, 100_000),
+    "file_mb": (0, 100_000),
     "disk_mb": (1, 100_000),
     "output_chars": (100, 10_000_000),
 }
@@ -35,9 +35,9 @@ class Limits:
     processes: int = 64
     """Processes and threads at once."""
     file_mb: int = 16
-    """Size of one written file."""
+    """Size of one written file; 0: commands may only delete."""
     disk_mb: int = 128
-    """Size of the workspace, looked at four times a second."""
+    """Size of the workspace, looked at four times a second and at the end; a command that finds it full may only delete."""
     output_chars: int = 20_000
     """Of standard output and of standard error, the beginning and the end of each."""
 
@@ -59,7 +59,7 @@ class Ran:
     stdout: str
     stderr: str
     stopped: str | None = None
-    """The limit that it was killed for: `wall_s` or `disk_mb`; the other limits let the command fail by itself."""
+    """The limit that it passed: `wall_s` or `disk_mb`; the other limits let the command fail by itself."""
     shortened: bool = False
     """Was a part of the output left out?"""
     wall_s: float = 0.0

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-import stat
 import subprocess
+import tempfile
 import threading
 import time
 from collections import deque
@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
+from quintain.sandbox.files import size_of
 from quintain.sandbox.limits import Limits, Ran
 
 _LOOK_S = 0.25
@@ -55,7 +56,14 @@ class BoundedText:
 
 
 def run_process(
-    argv: Sequence[str], limits: Limits, folder: Path, *, env: Mapping[str, str] | None, kill: Callable[[], None]
+    argv: Sequence[str],
+    limits: Limits,
+    folder: Path,
+    *,
+    env: Mapping[str, str] | None,
+    kill: Callable[[], None],
+    told: str = "",
+    held: int = 0,
 ) -> Ran:
     """Run a program to its end or to its limit.
 
@@ -65,19 +73,14 @@ def run_process(
         folder: The workspace, whose size is watched.
         env: Its environment; None: that of this process.
         kill: Called before the group is killed, for what lives elsewhere.
+        told: What it finds on its standard input.
+        held: Bytes that the workspace held before: one that is too full is not cut short while it is emptied.
 
     Raises:
         OSError: the program cannot be started.
     """
     start = time.monotonic()
-    process = subprocess.Popen(
-        list(argv),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=None if env is None else dict(env),
-        start_new_session=True,
-    )
+    process = _started(argv, env, told)
     assert process.stdout is not None
     assert process.stderr is not None
     streams = [(process.stdout, BoundedText(limits.output_chars)), (process.stderr, BoundedText(limits.output_chars))]
@@ -85,7 +88,7 @@ def run_process(
     for reader in readers:
         reader.start()
     try:
-        stopped = _watch(process, start + limits.wall_s, limits.disk_mb * 1_000_000, folder)
+        stopped = _watch(process, start + limits.wall_s, max(limits.disk_mb * 1_000_000, held), folder)
     finally:
         kill()
         _kill_group(process)
@@ -105,20 +108,18 @@ def run_process(
     )
 
 
-def size_of(folder: Path) -> int:
-    """Bytes that the files below a folder hold; links are not followed."""
-    total, stack = 0, [str(folder)]
-    while stack:
-        try:
-            with os.scandir(stack.pop()) as entries:
-                for entry in entries:
-                    about = entry.stat(follow_symlinks=False)
-                    total += about.st_blocks * 512 if stat.S_ISREG(about.st_mode) else 0
-                    if stat.S_ISDIR(about.st_mode):
-                        stack.append(entry.path)
-        except OSError:  # removed meanwhile, or closed to us: what cannot be seen cannot be counted
-            continue
-    return total
+def _started(argv: Sequence[str], env: Mapping[str, str] | None, told: str) -> subprocess.Popen[bytes]:
+    with tempfile.TemporaryFile() as given:  # a pipe could fill up before it is read
+        given.write(told.encode("utf-8", "surrogateescape"))
+        given.seek(0)
+        return subprocess.Popen(
+            list(argv),
+            stdin=given if told else subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=None if env is None else dict(env),
+            start_new_session=True,
+        )
 
 
 def _watch(process: subprocess.Popen[bytes], deadline: float, most: int, folder: Path) -> str | None:
@@ -132,8 +133,8 @@ def _watch(process: subprocess.Popen[bytes], deadline: float, most: int, folder:
         except subprocess.TimeoutExpired:
             if size_of(folder) > most:
                 return "disk_mb"
-        else:
-            return None
+        else:  # what was written since the last look counts too
+            return "disk_mb" if size_of(folder) > most else None
 
 
 def _kill_group(process: subprocess.Popen[bytes]) -> None:

@@ -12,15 +12,18 @@ import itertools
 import os
 import shutil
 import socket
+import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from quintain.errors import InvalidInput, Refused, Unavailable
 from quintain.records.record import shown
 from quintain.sandbox.backends import Backend, Bubblewrap, Docker, Place, Unshare
+from quintain.sandbox.files import MAX_PATH, read_bytes, remove, size_of, write_bytes
+from quintain.sandbox.lifeline import temporary_folder
 from quintain.sandbox.limits import Limits, Ran
 from quintain.sandbox.process import run_process
 
@@ -84,16 +87,45 @@ class Workspace:
             raise InvalidInput(
                 f"the command is {shown(command)}; it must be a line of text, or a list of a program and its arguments"
             )
-        argv = self.backend.argv(parts, limits, self.place)
+        held = size_of(self.folder)
+        if held > limits.disk_mb * 1_000_000:  # or each command could add what it writes before the first look at it
+            limits = replace(limits, file_mb=0)
+        argv, told = self.backend.argv(parts, limits, self.place), self.backend.told(parts, limits, self.place)
         try:
             return run_process(
-                argv, limits, self.folder, env=self.backend.env(), kill=lambda: self.backend.kill(self.place)
+                argv,
+                limits,
+                self.folder,
+                env=self.backend.env(),
+                kill=lambda: self.backend.kill(self.place),
+                told=told,
+                held=held,
             )
         except OSError as error:
             raise Unavailable(
                 f"the sandbox {self.backend.name} cannot be started ({error.strerror}); see QUINTAIN_SANDBOX",
                 code="no_sandbox",
             ) from None
+
+    def is_full(self, limits: Limits) -> bool:
+        """Does the folder hold more than the limit?"""
+        return size_of(self.folder) > limits.disk_mb * 1_000_000
+
+    def is_broken(self) -> bool:
+        """Can not even `true` be run: is a failure that of the walls, and none of the command?"""
+        return self.run(["true"], Limits(wall_s=20)).exit_code != 0
+
+    def read(self, path: str, most: int) -> bytes:
+        """The first bytes of a file; errors as of `files.read_bytes` and `relative_path`."""
+        return read_bytes(self.folder, relative_path(path), most)
+
+    def write(self, path: str, data: bytes, mode: int | None = None) -> None:
+        """Write a file for the commands to find; errors as of `files.write_bytes` and `relative_path`."""
+        write_bytes(self.folder, relative_path(path), data, self.place.uid, mode)
+
+    def remove(self, path: str) -> None:
+        """Remove a file or a link; errors as of `files.remove` and `relative_path`."""
+        remove(self.folder, relative_path(path))
 
 
 @dataclass(frozen=True)
@@ -113,11 +145,12 @@ class Sandbox:
             return workspace.run(command, limits)
 
     @contextmanager
-    def workspace(self, files: Mapping[str, str]) -> Iterator[Workspace]:
-        """A folder with these files, for any number of commands.
+    def workspace(self, files: Mapping[str, str], fill: Callable[[Path], None] | None = None) -> Iterator[Workspace]:
+        """A folder with these files, for any number of commands; it is removed at the end, or when this process ends.
 
         Args:
             files: Relative path -> text.
+            fill: Puts other files into the folder before these.
 
         Raises:
             InvalidInput: a path that leaves the folder, or too many or too large files.
@@ -129,12 +162,15 @@ class Sandbox:
             raise InvalidInput(
                 f"{len(checked):,} files of {size:,} bytes; a workspace takes {MAX_FILES:,} of {MAX_BYTES:,}"
             )
-        top = Path(tempfile.mkdtemp(prefix="sandbox-"))
+        try:
+            top = Path(tempfile.mkdtemp(prefix="sandbox-", dir=temporary_folder()))
+        except (OSError, subprocess.SubprocessError) as error:
+            raise Unavailable(f"no folder can be made for a sandbox ({error}); free disk space") from None
         try:
             uid = _FIRST_UID + (os.getpid() * 1000 + next(_count)) % _UIDS if os.geteuid() == 0 else None
             place = Place(top / "workspace", top / "root", uid)
             try:
-                _fill(place, checked)
+                _fill(place, checked, fill)
             except OSError as error:
                 raise Unavailable(
                     f"the files cannot be written below {top} ({error.strerror}); rename them, or free disk space"
@@ -208,14 +244,23 @@ def relative_path(path: str) -> str:
         InvalidInput: it is absolute, leaves the workspace, or is no path.
     """
     pure = PurePosixPath(path) if isinstance(path, str) else None
-    if pure is None or pure.is_absolute() or ".." in pure.parts or not pure.parts or "\0" in path or len(path) > 1000:
+    if (
+        pure is None
+        or pure.is_absolute()
+        or ".." in pure.parts
+        or not pure.parts
+        or "\0" in path
+        or len(path) > MAX_PATH
+    ):
         raise InvalidInput(f"{shown(path)} is no path of a file below the workspace; valid: such as 'src/solution.py'")
     return str(pure)
 
 
-def _fill(place: Place, files: Mapping[str, str]) -> None:
+def _fill(place: Place, files: Mapping[str, str], fill: Callable[[Path], None] | None) -> None:
     for folder in (place.root, place.workspace):
         folder.mkdir()
+    if fill is not None:
+        fill(place.workspace)
     for name, text in files.items():
         file = place.workspace / name
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -226,12 +271,9 @@ def _fill(place: Place, files: Mapping[str, str]) -> None:
 
 
 def _remove(top: Path) -> None:
-    """Delete a folder whatever modes a command gave to what is in it."""
-    for parent, folders, _ in os.walk(top):
-        for name in folders:
-            if not (inner := Path(parent, name)).is_symlink():
-                try:
-                    inner.chmod(0o700)
-                except OSError:
-                    pass
-    shutil.rmtree(top, ignore_errors=True)
+    """Delete a folder whatever a command did in it: modes that forbid it, or folders too deep for Python's own way."""
+    try:
+        shutil.rmtree(top)
+    except (OSError, RecursionError):
+        for command in (["chmod", "-R", "u+rwx"], ["rm", "-rf"]):
+            subprocess.run([*command, "--", str(top)], capture_output=True, check=False)

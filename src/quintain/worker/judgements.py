@@ -31,7 +31,7 @@ from quintain.rewards.judging.questions import Question, question_key
 from quintain.rewards.judging.showing import BUDGET_CHARS
 from quintain.worker.answers import AnswerCache
 from quintain.worker.run_lines import RunLines, open_runs
-from quintain.worker.spending import append_line, lines_of
+from quintain.worker.spending import append_line, cost_of, lines_of
 
 LEAST_CHARS = 3000
 """A run that does not fit a model when it is cut to so many characters is not judged."""
@@ -149,14 +149,26 @@ class Tally:
     cached: int = 0
     shortened: int = 0
     injections: int = 0
+    twice: int = 0
+    moved: int = 0
     failed: Counter[str] = field(default_factory=Counter)
     spent: Spent = field(default_factory=Spent)
 
     def add(self, entry: Mapping[str, Any]) -> None:
         """Count an item by its line in `judged.jsonl`."""
         self.items += 1
-        for name in ("scored", "preferences", "ties", "inconsistent", "cached", "shortened", "injections"):
-            setattr(self, name, getattr(self, name) + int(entry[name]))
+        for name in (
+            "scored",
+            "preferences",
+            "ties",
+            "inconsistent",
+            "cached",
+            "shortened",
+            "injections",
+            "twice",
+            "moved",
+        ):
+            setattr(self, name, getattr(self, name) + int(entry.get(name, 0)))
         if entry["failed"]:
             self.failed[entry["failed"]] += 1
 
@@ -172,9 +184,11 @@ class Tally:
             "failed": common | ({"other reasons": other} if other else {}),
             "shortened": self.shortened,
             "addressed_the_judge": self.injections,
+            "judged_twice": self.twice,
+            "moved_by_text": self.moved,
             "answers_from_cache": self.cached,
             **self.spent.model_dump(exclude={"in_flight"}),
-            **_cost(usd, self.spent.in_flight),
+            **cost_of(usd, self.spent.in_flight),
         }
 
 
@@ -201,7 +215,7 @@ class Journal:
         if entry is None:
             return False
         handed_over = entry["scored"] or entry["preferences"] or len(ids) == 1
-        return not handed_over or ids in self._standing or self._has_pairs(ids)
+        return not handed_over or ids in self._standing or self._has_pairs(ids, entry["preferences"])
 
     def write(self, verdicts: Verdicts) -> dict[str, Any]:
         """Note an item, before its outputs are written."""
@@ -215,6 +229,8 @@ class Journal:
             "cached": verdicts.cached,
             "shortened": sum(view.shortened for view in views),
             "injections": sum(bool(view.injections) for view in views),
+            "twice": int(verdicts.item.twice),
+            "moved": judged.moved,
             "failed": clip(judged.failed, 300) if judged.failed else None,
         }
         append_line(self._descriptor, entry)
@@ -224,9 +240,10 @@ class Journal:
         """Close the file."""
         os.close(self._descriptor)
 
-    def _has_pairs(self, ids: tuple[str, ...]) -> bool:
+    def _has_pairs(self, ids: tuple[str, ...], n: int) -> bool:
+        """Were as many preferences handed over as the item came to? Pairs on which the judge was moved by a text have none."""
         pairs = {tuple(sorted((a, b))) for i, a in enumerate(ids) for b in ids[i + 1 :]}
-        return bool(pairs) and pairs <= self._standing
+        return 0 < n <= len(pairs & self._standing)
 
 
 def run_judging(
@@ -316,14 +333,6 @@ def _planned(
     alone = sum(len(ids) < 2 for ids in tasks.tasks.values())
     groups = [group for ids in tasks.tasks.values() for group in comparisons(ids, spec.mode, spec.seed)]
     return len(groups), alone, (tasks.read(group) for group in groups if not journal.is_done(group))
-
-
-def _cost(usd: float | None, unknown: int) -> dict[str, Any]:
-    """The cost for the report; requests that were in flight when a worker died may have cost something: then it is a lower bound."""
-    known = None if usd is None else round(usd, 6)
-    if not unknown:
-        return {"usd": known}
-    return {"usd": None, "usd_at_least": known, "requests_of_unknown_cost": unknown}
 
 
 def _standing(outputs: Path) -> set[tuple[str, ...]]:

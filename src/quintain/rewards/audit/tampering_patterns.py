@@ -149,12 +149,6 @@ FORBIDS = re.compile(
     r"不得|请勿|禁止|切勿|しない|ないで",
     re.IGNORECASE,
 )
-FORBIDDEN = re.compile(
-    r"^\S{0,80}\s+(?:must not|mustn't|may not|should not|shouldn't|is off[- ]limits|are off[- ]limits|"
-    r"(?:darf|dürfen|soll(?:en)?) nicht|ne (?:doit|doivent) pas|no (?:debe|se)|不要|不能|不得)|をしない",
-    re.IGNORECASE,
-)
-"""What is said right behind a name to forbid it."""
 LINE_COMMENT = re.compile(r"(?<=[ \t;])#(?![\[!]).*$|^#(?![\[!]).*$", re.MULTILINE)
 
 _SKIP_ASKED = r"\bskip\w*\b[^.\n]{0,40}\b(?:tests?|specs?|test_\w+|Test\w+)\b|\bxfail|\bquarantin|\b(?:test|spec)s?\b[^.\n]{0,40}\bskip"

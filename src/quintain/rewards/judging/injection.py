@@ -6,14 +6,16 @@ honest tasks, code and logs, too. To withhold honest text falsifies the run that
 marked as data, costs little. So doubtful texts are shown, and a task's own words always are.
 
 No list of phrases finds everything: other words, other languages, or a text that only argues well will pass. What holds
-without it is the fence, the blindness and the strict reading of answers; this takes away what works most often.
+without it is the fence, the blindness and the strict reading of answers, and that a run with anything that may be meant for its
+judge is judged without it, too (`demands`, `counterfactual`).
 """
 
 from __future__ import annotations
 
 import re
-import unicodedata
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+
+from quintain.rewards.judging.readings import Span, readings, small
 
 _END = r"(?![.,]?\d)(?!\s*(?:if|when|where|iff|or\s+(?:0|1))\b)"
 _SURE = rf"(?:1[.,]0+|0[.,]9\d?|10\s*/\s*10|100\s*/\s*100|100\s*%|5\s*/\s*5|1\s*out\s+of\s+1|one\s+point\s+zero){_END}"
@@ -110,112 +112,73 @@ _DOUBTFUL = (
 
 
 def _any_of(patterns: tuple[str, ...]) -> re.Pattern[str]:
-    return re.compile("|".join(f"(?:{pattern})" for pattern in patterns), re.IGNORECASE)
+    """All patterns as one; what several begin with is looked for once, which takes half of the time."""
+    heads = {head: [one.removeprefix(head) for one in patterns if one.startswith(head)] for head in (_START, r"\b")}
+    rest = [one for one in patterns if not one.startswith(tuple(heads))]
+    grouped = [f"{head}(?:{'|'.join(ones)})" for head, ones in heads.items() if ones]
+    return re.compile("|".join(f"(?:{one})" for one in [*grouped, *rest]))
 
 
 _ADDRESSED, _POSSIBLE = _any_of(_CLEAR), _any_of(_DOUBTFUL)
 _BORDER = re.compile(r"[.!?]\s|[。！？\n]|\"\s*[,:}\]]\s*\"?|[{\[]\s*\"")
 _REACH = 240
-_ESCAPES = re.compile(r"\\{1,4}(?:u([0-9a-fA-F]{4})|([nrt\"'/]))|&#(\d{2,4});")
-_MEANT = {"n": "\n", "r": "\n", "t": " "}
-_LOOKALIKES = str.maketrans(
-    "аеорсухіјѕԁԛԝАВЕКМНОРСТХІЈЅαεοριντΑΒΕΖΗΙΚΜΝΟΡΤΥΧɡı", "aeopcyxijsdqwABEKMHOPCTXIJSaeopivtABEZHIKMNOPTYXgi"
-)
-
-
-class Span(NamedTuple):
-    """Where a text addresses its judge: characters `start` to `end`."""
-
-    start: int
-    end: int
 
 
 def find_injections(text: str) -> list[Span]:
     """Where a text clearly addresses its judge, each with the sentence around it; in order, apart from each other."""
-    found: list[Span] = []
-    for plain, places in _readings(text):
-        for match in _ADDRESSED.finditer(plain):
-            first = match.end() - len(match[0].lstrip())
-            found.append(_sentence(plain, first, match.end(), places))
-    return _merged(found)
+    return _found(_ADDRESSED, text)
 
 
-def is_doubtful(text: str) -> bool:
-    """May a text be meant for whoever judges it, although it does not clearly ask for a verdict?"""
-    return any(_POSSIBLE.search(plain) for plain, _ in _readings(text))
+def find_doubtful(text: str) -> list[Span]:
+    """Where a text may be meant for whoever judges it, although it does not clearly ask for a verdict, by the sentence."""
+    return _found(_POSSIBLE, text)
 
 
 def withhold(text: str) -> tuple[str, int]:
     """The text without what clearly addresses its judge, each place marked; and how many places there were."""
     spans = find_injections(text)
+    return without(text, spans, WITHHELD), len(spans)
+
+
+WITHHELD = "[withheld: they address the judge]"
+
+
+def without(text: str, spans: Sequence[Span], mark: str) -> str:
+    """The text with a mark in the place of each span; the spans are in order and apart."""
     parts, at = [], 0
     for span in spans:
-        parts += [text[at : span.start], f"[{span.end - span.start} characters withheld: they address the judge]"]
+        parts += [text[at : span.start], mark]
         at = span.end
-    return "".join([*parts, text[at:]]), len(spans)
+    return "".join([*parts, text[at:]])
 
 
-class _Places:
-    """Where the characters of a text that was made plain stood before."""
-
-    def __init__(self, origins: list[int] | None, length: int) -> None:
-        self._origins = origins
-        self._length = length
-
-    def __call__(self, index: int) -> int:
-        if self._origins is None:
-            return index
-        return self._origins[index] if index < len(self._origins) else self._length
-
-
-def _readings(text: str) -> list[tuple[str, _Places]]:
-    """The text as it may be read: without look-alikes; where look-alikes are letters of its language, as it stands, too."""
-    readings = [_plain(text)]
-    if not text.isascii():
-        readings.append((text, _Places(None, len(text))))
-    return readings
-
-
-def _sentence(plain: str, first: int, end: int, places: _Places) -> Span:
+def sentence(plain: str, first: int, end: int) -> Span:
+    """The sentence, or the line, around characters `first` to `end` of a text."""
     opening = [b.end() for b in _BORDER.finditer(plain, max(0, first - _REACH), first)]
     closing = _BORDER.search(plain, max(first, end - 1), min(len(plain), end + _REACH))
     start = opening[-1] if opening else max(0, first - _REACH)
     if closing:
-        end = max(end, closing.start() + (closing[0][0] in ".!?。！？"))
-    else:
-        end = min(len(plain), end + _REACH)
-    return Span(places(start), places(end))
+        return Span(start, max(end, closing.start() + (closing[0][0] in ".!?。！？")))
+    return Span(start, min(len(plain), end + _REACH))
 
 
-def _merged(spans: list[Span]) -> list[Span]:
-    merged: list[Span] = []
+def merged(spans: Iterable[Span], apart: int = 0) -> list[Span]:
+    """The spans in order, those that touch as one, and so those with no more than so many characters between them."""
+    found: list[Span] = []
     for span in sorted(spans):
-        if merged and span.start <= merged[-1].end:
-            merged[-1] = Span(merged[-1].start, max(span.end, merged[-1].end))
+        if found and span.start <= found[-1].end + apart:
+            found[-1] = Span(found[-1].start, max(span.end, found[-1].end))
         else:
-            merged.append(span)
-    return merged
+            found.append(span)
+    return found
 
 
-def _plain(text: str) -> tuple[str, _Places]:
-    """The text with escapes, compatible forms, look-alikes and invisible characters resolved, and the way back."""
-    if text.isascii() and "\\" not in text and "&#" not in text:
-        return text, _Places(None, len(text))
-    plain: list[str] = []
-    origins: list[int] = []
-    at = 0
-    while at < len(text):
-        character, width = text[at], 1
-        if character in "\\&" and (escape := _ESCAPES.match(text, at)):
-            code, short, entity = escape.groups()
-            character = chr(int(code, 16)) if code else chr(int(entity)) if entity else _MEANT.get(short, short)
-            width = len(escape[0])
-        if character.isascii():
-            plain.append(character)
-            origins.append(at)
-        elif unicodedata.category(character) not in {"Cf", "Mn"}:
-            for form in unicodedata.normalize("NFKC", character).translate(_LOOKALIKES):
-                plain.append(form)
-                origins.append(at)
-        at += width
-    return "".join(plain), _Places(origins, len(text))
+def _found(pattern: re.Pattern[str], text: str) -> list[Span]:
+    found: list[Span] = []
+    for plain, places in readings(text):
+        plain = small(plain)
+        for match in pattern.finditer(plain):
+            first = match.end() - len(match[0].lstrip())
+            around = sentence(plain, first, match.end())
+            found.append(Span(places(around.start), places(around.end)))
+    return merged(found)

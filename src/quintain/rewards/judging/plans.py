@@ -2,6 +2,8 @@
 
 A judge that contradicts itself when the order is turned round has no preference that can be used: that is a tie, and is
 counted (position bias, Wang et al. 2023, arXiv 2305.17926; Zheng et al. 2023, arXiv 2306.05685, section 3.4).
+
+Where a run holds text that may ask for a verdict, everything is asked once more without it (`counterfactual`).
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from quintain.records.preference import Preference, PreferenceSource
 from quintain.records.score import Score
 from quintain.records.seeds import stable_seed
 from quintain.records.trajectory import Trajectory
+from quintain.rewards.judging.counterfactual import moved_by, settled, summary
 from quintain.rewards.judging.questions import (
     GROUP_MOST,
     Question,
@@ -47,7 +50,22 @@ class JudgingItem:
     ids: tuple[str, ...]
     views: tuple[ShownRun, ...]
     questions: tuple[Question, ...]
-    """One, or for pairs and groups two: the second shows the runs in the opposite order."""
+    """One, or for pairs and groups two: the second shows the runs in the opposite order. Where the item is `twice` to be judged,
+    the same without what may ask for a verdict follow."""
+
+    @property
+    def twice(self) -> bool:
+        """Does a run hold text that may ask for a verdict?"""
+        return any(view.bare is not None for view in self.views)
+
+    @property
+    def demands(self) -> tuple[str, ...]:
+        """Where such text stands."""
+        if len(self.views) == 1:
+            return self.views[0].demands
+        return tuple(
+            f"{where} of {run_id}" for run_id, view in zip(self.ids, self.views, strict=True) for where in view.demands
+        )
 
 
 @dataclass(frozen=True)
@@ -60,6 +78,8 @@ class Judged:
     """Why there is no judgement."""
     inconsistent: int = 0
     """Pairs on which the judge contradicted itself when the order was turned round; ties now."""
+    moved: int = 0
+    """Runs, or pairs of runs, on which it was moved by text that may address it; they have no verdict."""
 
 
 @dataclass(frozen=True)
@@ -86,31 +106,56 @@ def item_of(
     labels = {"pairwise": ("RUN A", "RUN B"), "group": [f"RUN {n}" for n in range(1, len(runs) + 1)]}.get(
         mode, ("RUN",)
     )
-    views = tuple(show_run(run, budget_chars=each, label=label) for run, label in zip(runs, labels, strict=True))
-    if mode in {"score", "steps"}:
-        ask = score_question if mode == "score" else steps_question
-        questions: tuple[Question, ...] = (ask(views[0], rubric),)
-    else:
-        backwards = [
-            show_run(run, budget_chars=each, label=label) for run, label in zip(runs[::-1], labels, strict=True)
-        ]
-        if mode == "pairwise":
-            questions = (pair_question(views[0], views[1], rubric), pair_question(backwards[0], backwards[1], rubric))
-        else:
-            questions = (group_question(views, rubric), group_question(backwards, rubric))
+    criteria = tuple(criterion.name for criterion in rubric.criteria)
+
+    def shown(order: Sequence[Trajectory]) -> tuple[ShownRun, ...]:
+        named = zip(order, labels, strict=True)
+        return tuple(show_run(run, budget_chars=each, label=label, criteria=criteria) for run, label in named)
+
+    views = shown(runs)
+    orders = [views] if len(runs) == 1 else [views, shown(runs[::-1])]
+    if any(view.bare is not None for view in views):
+        orders += [tuple(view.stripped() for view in order) for order in orders]
+    questions = tuple(_asked(order, mode, rubric) for order in orders)
     return JudgingItem(mode, rubric, tuple(run.id or "" for run in runs), views, questions)
+
+
+def _asked(views: Sequence[ShownRun], mode: JudgingMode, rubric: Rubric) -> Question:
+    if mode == "score":
+        return score_question(views[0], rubric)
+    if mode == "steps":
+        return steps_question(views[0], rubric)
+    return pair_question(views[0], views[1], rubric) if mode == "pairwise" else group_question(views, rubric)
 
 
 def conclude(item: JudgingItem, answers: Sequence[str], rater: Rater) -> Judged:
     """Read the answers to an item's questions, in their order, as scores or preferences."""
     if item.mode in {"score", "steps"}:
-        view = item.views[0]
-        verdict = read_verdict(answers[0], item.rubric, view.n_steps, mode=item.mode, steps=view.steps)
-        score = score_of(verdict, item.rubric, item.ids[0], rater=rater.name, view=view)
-        return Judged(scores=(score,), failed=score.reason)
-    if item.mode == "pairwise":
-        return _of_pair(item, [read_preference(answer) for answer in answers], rater)
-    return _of_group(item, [read_ranking(answer, len(item.ids)) for answer in answers], rater)
+        scores = [_score(item, answer, rater) for answer in answers]
+        score = settled(scores[0], scores[1], item.demands) if item.twice else scores[0]
+        failed = summary(score.reason)
+        return Judged(scores=(score,), failed=failed, moved=int(failed != score.reason))
+    each = _of_pair if item.mode == "pairwise" else _of_group
+    if not item.twice:
+        return each(item, answers, rater)
+    return _compared(item, each(item, answers[:2], rater), each(item, answers[2:], rater))
+
+
+def _score(item: JudgingItem, answer: str, rater: Rater) -> Score:
+    view = item.views[0]
+    verdict = read_verdict(answer, item.rubric, view.n_steps, mode=item.mode, steps=view.steps)
+    return score_of(verdict, item.rubric, item.ids[0], rater=rater.name, view=view)
+
+
+def _compared(item: JudgingItem, shown: Judged, bare: Judged) -> Judged:
+    """The preferences without what may ask for a verdict, as far as those with it are the same."""
+    if failed := bare.failed or shown.failed:
+        return Judged(failed=failed)
+    pairs = zip(shown.preferences, bare.preferences, strict=True)
+    same = tuple(without for with_it, without in pairs if with_it.better == without.better)
+    moved = len(bare.preferences) - len(same)
+    failed = None if same else summary(moved_by(item.demands))
+    return Judged(preferences=same, failed=failed, inconsistent=bare.inconsistent, moved=moved)
 
 
 def unanswered(item: JudgingItem, reason: str, rater: Rater) -> Judged:
@@ -147,10 +192,10 @@ def comparisons(ids: Sequence[str], mode: JudgingMode, seed: int = 0) -> Iterato
             yield run, shuffled[(i + 2) % n]
 
 
-def _of_pair(item: JudgingItem, answers: Sequence[PairAnswer], rater: Rater) -> Judged:
-    if failed := _first_failure(answers):
+def _of_pair(item: JudgingItem, answers: Sequence[str], rater: Rater) -> Judged:
+    first, second = read = [read_preference(answer) for answer in answers]
+    if failed := _first_failure(read):
         return Judged(failed=failed)
-    first, second = answers
     turned = {"a": "b", "b": "a", "tie": "tie"}[second.better or "tie"]
     consistent = first.better == turned
     preference = Preference(
@@ -165,11 +210,12 @@ def _of_pair(item: JudgingItem, answers: Sequence[PairAnswer], rater: Rater) -> 
     return Judged(preferences=(preference,), inconsistent=int(not consistent))
 
 
-def _of_group(item: JudgingItem, answers: Sequence[RankingAnswer], rater: Rater) -> Judged:
-    if failed := _first_failure(answers):
-        return Judged(failed=failed)
+def _of_group(item: JudgingItem, answers: Sequence[str], rater: Rater) -> Judged:
     n = len(item.ids)
-    first, second = _places(answers[0], n), _places(answers[1], n)[::-1]
+    read = [read_ranking(answer, n) for answer in answers]
+    if failed := _first_failure(read):
+        return Judged(failed=failed)
+    first, second = _places(read[0], n), _places(read[1], n)[::-1]
     preferences, inconsistent = [], 0
     for i, j in combinations(range(n), 2):
         one, other = _sign(first[j] - first[i]), _sign(second[j] - second[i])
@@ -187,7 +233,7 @@ def _of_group(item: JudgingItem, answers: Sequence[RankingAnswer], rater: Rater)
                     "rater": rater.name,
                     "margin": margin if better != "tie" else None,
                     "rubric": item.rubric.name,
-                    "reason": _reason(answers[0].rationale if consistent else "", consistent, item),
+                    "reason": _reason(read[0].rationale if consistent else "", consistent, item),
                 }
             )
         )
@@ -219,6 +265,8 @@ def _reason(rationale: str, consistent: bool, item: JudgingItem) -> str:
         notes.append("[order] The judge contradicted itself when the order was turned round, which counts as a tie.")
     if any(view.injections for view in item.views):
         notes.append("[injection] A run addresses its judge; what it says there was withheld or marked as data.")
+    if item.twice:
+        notes.append(f"[twice] Compared with and without text that may ask for a verdict in {', '.join(item.demands)}.")
     if any(len(view.steps) < view.n_steps for view in item.views):
         notes.append("[shortened] The judge did not see all steps.")
     return " ".join(notes)

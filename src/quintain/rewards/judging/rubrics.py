@@ -7,6 +7,7 @@ every criterion has anchors of its own; and no criterion has a value where the j
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -289,6 +290,10 @@ RUBRICS: dict[str, Rubric] = {
 """Name -> rubric: `default` and `steps`, and one for each domain profile."""
 
 
+_UNNAMED = "custom"
+"""Name of a rubric without one, before the start of its content's hash: verdicts by two such rubrics are told apart."""
+
+
 def rubric(spec: str | Mapping[str, Any] | Rubric | None = None, profile: DomainProfile | None = None) -> Rubric:
     """The rubric that is meant.
 
@@ -338,9 +343,12 @@ def _read(value: object, where: str) -> Rubric:
             {"name": name, **(given if isinstance(given, Mapping) else {"description": given})}
             for name, given in criteria.items()
         ]
-    document.setdefault("name", "custom")
     try:
-        return Rubric.model_validate(document)
+        if "name" in document:
+            return Rubric.model_validate(document)
+        own = Rubric.model_validate({**document, "name": _UNNAMED})
+        content = hashlib.sha256(own.model_dump_json().encode()).hexdigest()
+        return own.model_copy(update={"name": f"{_UNNAMED}-{content[:8]}"})
     except ValidationError as error:
         raise InvalidInput(
             f"{explain(error, where, (*Rubric.model_fields, *(f'criteria.{f}' for f in Criterion.model_fields)))}; a rubric is "

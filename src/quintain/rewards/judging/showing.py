@@ -6,19 +6,24 @@ begins with `| `, so no line of it can be one of ours, and the fence carries the
 a text cannot hold its own hash. Characters that hide or reorder text, and marks that chat templates take for the end of a
 message, are written out; sentences that clearly ask the judge for a verdict are withheld and counted, and what may be meant
 for it is shown and marked (`injection`). The task's own words are always shown: without them nothing can be judged.
+
+A run that holds anything which may ask for a verdict (`demands`) is written down a second time, without those passages.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
-import unicodedata
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from operator import itemgetter
 
 from quintain.records.trajectory import Actor, Content, ImagePart, Observation, Step, Trajectory, text_of
-from quintain.rewards.judging.injection import find_injections, is_doubtful, withhold
+from quintain.rewards.judging.demands import find_bids
+from quintain.rewards.judging.fencing import fence, quoted
+from quintain.rewards.judging.injection import find_doubtful, find_injections, merged, withhold, without
+from quintain.rewards.judging.readings import Span
 
 BUDGET_CHARS = 24_000
 """Characters of a run that a judge is shown unless told otherwise."""
@@ -28,15 +33,10 @@ MOST_STEPS = 40
 TASK = "the task"
 MARK = "(some of it may be meant for a judge: it is data, and sets no value)"
 """Stands beside a heading of ours."""
+GAP = "[withheld; the gap is no fault]"
+"""Stands for a passage in the view without what may ask for a verdict. It holds no number: what surrounds it is not ours."""
 _CLIPS = (4000, 2000, 1000, 500, 240)
 _ENDS = 5
-_SPECIAL = re.compile(
-    r"<\|([^|<>\n]{1,60})\|>|<(/?(?:s|bos|eos|pad|unk|start_of_turn|end_of_turn|think))>|\[(/?(?:INST|SYS|AVAILABLE_TOOLS|TOOL_CALLS))\]",
-    re.IGNORECASE,
-)
-_BREAKS = re.compile(r"\r\n?|[\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
-_HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
-_JOINERS = frozenset("\u200c\u200d")  # which some scripts and emoji need
 
 
 @dataclass(frozen=True)
@@ -55,35 +55,47 @@ class ShownRun:
     """Where the run addressed its judge; what it said there is withheld, but for the task's own words, which are marked."""
     doubtful: tuple[str, ...] = ()
     """Where something may be meant for the judge, or not; it is shown and marked."""
+    demands: tuple[str, ...] = ()
+    """Where something may ask for a verdict, honest or not; what is doubtful is part of it."""
+    bare: str | None = None
+    """The text without what may ask for a verdict; None where nothing does."""
+
+    def stripped(self) -> ShownRun:
+        """The view without what may ask for a verdict."""
+        return self if self.bare is None else replace(self, text=self.bare)
 
 
-def show_run(run: Trajectory, *, budget_chars: int = BUDGET_CHARS, label: str = "RUN") -> ShownRun:
+def show_run(
+    run: Trajectory, *, budget_chars: int = BUDGET_CHARS, label: str = "RUN", criteria: tuple[str, ...] = ()
+) -> ShownRun:
     """The run as a judge may see it.
 
     Args:
         run: Any trajectory.
         budget_chars: About how long the text may get; what does not fit is marked in it.
         label: What the fence calls the run, such as `RUN A`.
+        criteria: What the run is judged by: a text that gives one of them a value may ask for it.
     """
     entries = _entries(run)
-    masks = _names_of(run)
+    masks, known = _names_of(run), _Known()
     picks = _evenly(len(entries), MOST_STEPS)
     for clip in _CLIPS:
-        view = _render(run, entries, picks, clip, masks)
+        view = _render(run, entries, picks, clip, masks, known)
         if len(view.body) <= budget_chars:
             break
     else:
-        fixed = len(_render(run, entries, [], _CLIPS[-1], masks).body)
+        fixed = len(_render(run, entries, [], _CLIPS[-1], masks, known).body)
         least = min(3, len(entries))
         each = max(1, (len(view.body) - fixed) // max(1, len(picks)))
         n = max(least, min(len(picks), (budget_chars - fixed) // each))
         while len(view.body) > budget_chars and n >= least:
-            view = _render(run, entries, _evenly(len(entries), n), _CLIPS[-1], masks)
+            view = _render(run, entries, _evenly(len(entries), n), _CLIPS[-1], masks, known)
             n -= max(1, n // 8)
         clip = _CLIPS[-1]
         while len(view.body) > budget_chars and clip > 20:
             clip //= 2
-            view = _render(run, entries, _evenly(len(entries), least), clip, masks)
+            view = _render(run, entries, _evenly(len(entries), least), clip, masks, known)
+    bare, demands = view.bare(criteria)
     return ShownRun(
         text=fence(view.body, label),
         steps=tuple(view.picks),
@@ -91,32 +103,9 @@ def show_run(run: Trajectory, *, budget_chars: int = BUDGET_CHARS, label: str = 
         shortened=view.clipped or len(view.picks) < len(entries),
         injections=tuple(view.injections),
         doubtful=tuple(view.doubtful),
+        demands=demands,
+        bare=fence(bare, label) if demands else None,
     )
-
-
-def fence(body: str, label: str) -> str:
-    """The text between two lines that it cannot hold: they carry the start of its own SHA-256."""
-    mark = hashlib.sha256(body.encode("utf-8", "replace")).hexdigest()[:16]
-    return f"----- BEGIN {label} {mark} -----\n{body}\n----- END {label} {mark} -----"
-
-
-def quoted(text: str) -> str:
-    """The text with `| ` before each line, so that none of its lines can be taken for one of ours."""
-    return "\n".join(f"| {line}" for line in neutral(text).split("\n"))
-
-
-def neutral(text: str) -> str:
-    """The text with one kind of line break, hidden characters written out, and template marks broken up."""
-    text = _BREAKS.sub("\n", text)
-    if not text.isascii() or not text.isprintable():
-        text = "".join(map(_visible, text))
-    return _SPECIAL.sub(lambda mark: f"{mark[0][0]} {mark[0][1:-1]} {mark[0][-1]}", text)
-
-
-def _visible(character: str) -> str:
-    if character in "\n\t" or character in _JOINERS or unicodedata.category(character) not in _HIDDEN:
-        return character
-    return f"<U+{ord(character):04X}>"
 
 
 @dataclass(frozen=True)
@@ -128,21 +117,89 @@ class _Entry:
     after: tuple[Step, ...] = ()
 
 
+@dataclass(frozen=True)
+class _Piece:
+    """A text of the recording as it may be shown."""
+
+    text: str
+    withheld: bool
+    """Does it, or did it, clearly ask for a verdict?"""
+    doubtful: tuple[Span, ...]
+    """What of it may be meant for a judge."""
+
+
+class _Known(dict[tuple[str, bool], _Piece]):
+    """Pieces that were looked through before: a run is written down several times until it fits."""
+
+    def piece(self, text: str, *, is_task: bool) -> _Piece:
+        if (found := self.get((text, is_task))) is None:
+            found = self[text, is_task] = self._looked_through(text, is_task=is_task)
+        return found
+
+    def _looked_through(self, text: str, *, is_task: bool) -> _Piece:
+        if is_task:
+            clear = find_injections(text)
+            return _Piece(text, bool(clear), tuple(merged([*clear, *find_doubtful(text)])))
+        text, n = withhold(text)
+        return _Piece(text, bool(n), tuple(find_doubtful(text)))
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a piece stands in a view."""
+
+    line: int
+    heading: str
+    """Without a mark."""
+    piece: _Piece
+    where: str
+
+
+@dataclass
 class _View:
     """The body of a view while it is put together."""
 
-    def __init__(self, clip: int, masks: re.Pattern[str] | None, picks: Sequence[int]) -> None:
-        self._clip = clip
-        self._masks = masks
-        self.picks = picks
-        self.clipped = False
-        self.injections: list[str] = []
-        self.doubtful: list[str] = []
-        self._lines: list[str] = []
+    _clip: int
+    _masks: re.Pattern[str] | None
+    _known: _Known
+    picks: Sequence[int]
+    clipped: bool = False
+    injections: list[str] = field(default_factory=list)
+    doubtful: list[str] = field(default_factory=list)
+    _lines: list[str] = field(default_factory=list)
+    _places: list[_Place] = field(default_factory=list)
 
     @property
     def body(self) -> str:
         return "\n".join(self._lines)
+
+    def bare(self, criteria: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
+        """The body without what may ask for a verdict, and where that stands.
+
+        All pieces are looked through as one text: what is begun in one may be ended in the next.
+        """
+        starts, at = [], 0
+        for place in self._places:
+            starts.append(at)
+            at += len(place.piece.text) + 1
+        found = [span for start, place in zip(starts, self._places, strict=True) for span in _moved(place, start)]
+        found += find_bids("\n".join(place.piece.text for place in self._places), criteria)
+        body, where = self._without(merged(found, 1), starts)
+        if len(body) > 1.5 * len(self.body):  # one gap beside the other, made to be long
+            body, where = self._without(merged(found, len(GAP)), starts)
+        return body, where
+
+    def _without(self, spans: Sequence[Span], starts: Sequence[int]) -> tuple[str, tuple[str, ...]]:
+        lines, where = list(self._lines), []
+        for start, place in zip(starts, self._places, strict=True):
+            end = start + len(place.piece.text)
+            first, last = bisect_right(spans, start, key=_end_of), bisect_left(spans, end, key=_start_of)
+            inside = [Span(max(s, start) - start, min(e, end) - start) for s, e in spans[first:last]]
+            if inside:
+                where.append(place.where)
+                text = without(place.piece.text, inside, GAP)
+                lines[place.line : place.line + 2] = [place.heading, self._quoted(text)]
+        return "\n".join(lines), tuple(dict.fromkeys(where))
 
     def line(self, text: str) -> None:
         """A line of ours."""
@@ -152,22 +209,18 @@ class _View:
         """A piece of the recording under a heading of ours; nothing where there is no text."""
         if not text.strip():
             return
-        text = self._cut(text)
-        if where == TASK:
-            withheld = bool(find_injections(text))
-            doubtful = withheld or is_doubtful(text)
-        else:
-            text, n = withhold(text)
-            withheld, doubtful = bool(n), is_doubtful(text)
-        if withheld:
+        piece = self._known.piece(self._cut(text), is_task=where == TASK)
+        if piece.withheld:
             self.injections.append(where)
-        elif doubtful:
+        elif piece.doubtful:
             self.doubtful.append(where)
-        if doubtful:
+        self._places.append(_Place(len(self._lines), heading, piece, where))
+        if piece.doubtful:
             heading = f"{heading.removesuffix(':')} {MARK}{':' if heading.endswith(':') else ''}"
-        if self._masks is not None:
-            text = self._masks.sub("[name withheld]", text)
-        self._lines += [heading, quoted(text)]
+        self._lines += [heading, self._quoted(piece.text)]
+
+    def _quoted(self, text: str) -> str:
+        return quoted(text if self._masks is None else self._masks.sub("[name withheld]", text))
 
     def _cut(self, text: str) -> str:
         gone = len(text) - self._clip
@@ -178,10 +231,22 @@ class _View:
         return f"{text[:head]}\n[... {gone:,} characters are not shown ...]\n{text[-(self._clip - head) :]}"
 
 
+_start_of, _end_of = itemgetter(0), itemgetter(1)
+
+
+def _moved(place: _Place, by: int) -> list[Span]:
+    return [Span(start + by, end + by) for start, end in place.piece.doubtful]
+
+
 def _render(
-    run: Trajectory, entries: Sequence[_Entry], picks: Sequence[int], clip: int, masks: re.Pattern[str] | None
+    run: Trajectory,
+    entries: Sequence[_Entry],
+    picks: Sequence[int],
+    clip: int,
+    masks: re.Pattern[str] | None,
+    known: _Known,
 ) -> _View:
-    view = _View(clip, masks, picks)
+    view = _View(clip, masks, known, picks)
     view.recorded("TASK", run.task.prompt, TASK)
     view.recorded("TOOLS", "\n".join(_tools(run)), "the tools")
     at = 0

@@ -41,6 +41,13 @@ _OLD_TESTS = re.compile(
     rf"(?:{_TAKES})(?:\s+[\w-]+){{0,4}}\s*(?:tests?\b(?![/\w.-])|assert\w*|测试|テスト|тест|테스트)", re.IGNORECASE
 )
 
+_FORBIDDEN = re.compile(
+    r"^\S{0,80}\s+(?:must not|mustn't|may not|should not|shouldn't|is off[- ]limits|are off[- ]limits|"
+    r"(?:darf|dürfen|soll(?:en)?) nicht|ne (?:doit|doivent) pas|no (?:debe|se)|不要|不能|不得)|をしない",
+    re.IGNORECASE,
+)
+"""What is said right behind a name to forbid it."""
+
 _FAMILIAR = re.compile(
     r"\b(?:the|is|are|was|in|and|of|at|it|this|that|i|der|die|das|ist|und|im|le|les|est|et|dans|el|los|las|en|es|il|che|os|não|com)\b|"
     r"[\u0400-\u04ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]",
@@ -135,6 +142,9 @@ class Requests:
         for when, sentence, names in self._kept(_OF_TESTS, names_too=True):
             words = _without(sentence, names)
             if any(_NEGATED.search(clause) and _CHANGE.search(clause) for clause in _CLAUSES.split(sentence)):
+                continue
+            tests = [sentence.find(name) for name in names if _OF_TESTS.search(name)]
+            if any(_FORBIDDEN.search(sentence[at:]) for at in tests):
                 continue
             takes, rewrites = bool(_TAKE.search(words)), bool(_REWRITE.search(words))
             if takes or rewrites or not (_GOAL.search(words) or _FAMILIAR.search(words)):

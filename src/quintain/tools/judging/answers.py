@@ -15,9 +15,10 @@ from quintain.records.record import explain, shown
 from quintain.records.score import TAKEN_BACK, Score
 from quintain.records.text import require_clean
 from quintain.records.trajectory import Outcome, OutcomeStatus, Trajectory
+from quintain.rewards.judging.counterfactual import MOVED
 from quintain.rewards.judging.verdicts import read_verdict, score_of
 from quintain.tools.judging.batches import Shown, show_item
-from quintain.tools.judging.comparisons import compared, ranked, source_of, take_back_words, vote_of
+from quintain.tools.judging.comparisons import source_of, take_back_words, take_words
 from quintain.tools.judging.corrections import (
     REASON,
     corrected,
@@ -28,6 +29,7 @@ from quintain.tools.judging.corrections import (
 )
 from quintain.tools.judging.results import RejectedItem
 from quintain.tools.judging.taking import Hands, Submission, Submitted, Taking
+from quintain.tools.judging.twins import same_outcome, score_together, waiting, wordless
 from quintain.tools.services import Services
 from quintain.tools.trajectories import outcome_known, read_outcome, state_outcome
 
@@ -54,8 +56,13 @@ def take(services: Services, batch: JudgingBatch, entries: Sequence[Any], *, by:
             _take(taking, _read(entry, place, items, batch), items)
         except (InvalidInput, Conflict, NotFound) as error:
             done.rejected.append(RejectedItem(item_id=str(name)[:100] if name is not None else None, reason=str(error)))
+    for item, score in waiting(taking):
+        if score is not None:
+            services.store.scores.add_many([score], services.clock())
+        done.warnings.append(f"{item.item_id}: counts when {item.twin} is answered, too")
     if done.accepted:
-        services.store.judging.answered(batch.id, list(dict.fromkeys(done.accepted)), done.votes, done.made)
+        halves = {name: wordless(half) for name, half in done.halves.items()}
+        services.store.judging.answered(batch.id, list(dict.fromkeys(done.accepted)), done.votes, done.made, halves)
     return done
 
 
@@ -112,10 +119,7 @@ def _take(taking: Taking, given: Submission, items: Mapping[str, BatchItem]) -> 
     elif given.skip:
         take_back_words(taking, item)
     else:
-        words = [compared(taking, seen, given, warnings)] if batch.mode == "pairwise" else ranked(taking, seen, given)
-        services.store.preferences.add_many(words, services.clock())
-        if batch.mode == "pairwise":
-            done.votes[item.item_id] = vote_of(given)
+        take_words(taking, seen, given, warnings)
     if item.item_id in batch.answered or item.item_id in done.accepted:
         done.replaced += 1
     done.accepted.append(item.item_id)
@@ -135,7 +139,13 @@ def _judge_run(taking: Taking, seen: Shown, given: Submission) -> list[str]:
     score = _score(taking, seen, given)
     better = checked_correction(taking, run, given.correction)
     warnings: list[str] = []
-    if (outcome := _outcome(taking, run, given)) is not None:
+    outcome = _outcome(taking, run, given)
+    if (item := seen.item).twin is not None:
+        score = score_together(taking, seen, score, _stated(given))
+        if outcome is not None and not same_outcome(taking, item):
+            outcome = None
+            warnings.append(f"the outcome is stated when {item.twin} states the same")
+    if outcome is not None:
         _, before = state_outcome(services, run.id or "", outcome, rater=f"{taking.batch.rater}{taking.relayed}")
         if before.status not in {OutcomeStatus.UNKNOWN, outcome.status}:
             warnings.append(
@@ -148,7 +158,10 @@ def _judge_run(taking: Taking, seen: Shown, given: Submission) -> list[str]:
     if score is not None:
         services.store.scores.add_many([score], services.clock())
         if score.value is None and not given.skip:
-            warnings.append(f"kept without a value, because {score.reason}")
+            reason = score.reason or ""
+            # What the values were would tell a judge how to answer once more.
+            why = reason.partition(": ")[0] if reason.startswith(MOVED) else reason
+            warnings.append(f"kept without a value, because {why}")
         status = _stated(given)
         if status is not None and score.value is not None:
             warnings += _at_odds(score.value, status)

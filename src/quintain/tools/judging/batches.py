@@ -133,7 +133,7 @@ def _answered(services: Services, wanted: Wanted) -> set[frozenset[str]]:
         for batch in services.store.judging.everything(wanted.rater)
         if batch.mode == wanted.mode and batch.rubric == wanted.rubric
         for item in batch.items
-        if item.item_id in batch.answered
+        if item.item_id in batch.answered and (item.twin is None or item.twin in batch.answered)
     }
 
 
@@ -233,55 +233,86 @@ def _shuffled(seed: int, runs: Sequence[str]) -> tuple[str, ...]:
 
 
 def fill(services: Services, wanted: Wanted, chosen: Iterable[Chosen]) -> list[Shown]:
-    """The items of a batch: up to `wanted.limit`, and no more text than a judge can be given at once."""
+    """The items of a batch: up to `wanted.limit`, and no more text than a judge can be given at once.
+
+    For an assistant, what holds text that may ask for a verdict comes twice, once without that text; which of the two comes first,
+    chance decides, and the other stands behind the rest of the batch. People see such text marked.
+    """
     repeats = wanted.limit // _REPEAT_EVERY if wanted.mode == "pairwise" else 0
     room = TEXT_CHARS * (wanted.limit - repeats) // wanted.limit
     shown: list[Shown] = []
+    twins: dict[int, Shown] = {}
     # Pairs of equal words cannot be compared; where nearly all are, the search ends.
     for one in islice(chosen, wanted.limit * _TRIES):
         if len(shown) == wanted.limit - repeats:
             break
-        made = _shown(
-            services, wanted.judge, wanted.mode, BatchItem(item_id=f"i{len(shown) + 1}", trajectory_ids=one.runs)
-        )
+        made = _shown(services, wanted, BatchItem(item_id=f"i{len(shown) + 1}", trajectory_ids=one.runs))
         if made is None:
             continue
-        if shown and sum(len(other.text) for other in shown) + len(made.text) > room:
+        twin = _without_demands(made) if wanted.judge == "assistant" else None
+        room -= len(made.text) + (len(twin.text) if twin else 0)
+        if shown and room < 0:
             break
+        if twin is not None:
+            made, twins[len(shown)] = (twin, made) if stable_seed(wanted.seed, "bare", *one.runs) % 2 else (made, twin)
         shown.append(made)
-    for first in list(islice(shown, repeats)):
+    for at, twin in twins.items():
+        name = f"i{len(shown) + 1}"
+        shown[at] = _renamed(shown[at], twin=name)
+        shown.append(_renamed(twin, item_id=name, twin=shown[at].item.item_id))
+    for first in [one for one in shown if one.item.twin is None][:repeats]:
         item = BatchItem(
             item_id=f"i{len(shown) + 1}",
             trajectory_ids=first.item.trajectory_ids[::-1],
             repeats=first.item.item_id,
         )
-        if (made := _shown(services, wanted.judge, wanted.mode, item)) is not None:
+        if (made := _shown(services, wanted, item)) is not None:
             shown.append(made)
     return shown
 
 
+def _renamed(shown: Shown, **fields: str) -> Shown:
+    return shown._replace(item=shown.item.model_copy(update=fields))
+
+
+def _without_demands(shown: Shown) -> Shown | None:
+    """The item without what may ask for a verdict; None: it holds nothing of the kind."""
+    if all(view.bare is None for view in shown.views):
+        return None
+    return _of(shown.item.model_copy(update={"bare": True}), shown.views, shown.runs)
+
+
+def _of(item: BatchItem, views: tuple[ShownRun, ...], runs: tuple[Trajectory, ...]) -> Shown:
+    if item.bare:
+        views = tuple(view.stripped() for view in views)
+    text = "\n\n".join(view.text for view in views)
+    return Shown(item.model_copy(update={"shown": _digest(text)}), text, views, runs)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
 def show_item(services: Services, batch: JudgingBatch, item: BatchItem) -> Shown | None:
     """An item of a stored batch as its judge saw it; None: a run of it was forgotten or has grown meanwhile."""
-    return _shown(services, batch.judge, batch.mode, item)
+    return _shown(services, batch, item)
 
 
-def _shown(services: Services, judge: Judge, mode: JudgingMode, item: BatchItem) -> Shown | None:
+def _shown(services: Services, asked: Wanted | JudgingBatch, item: BatchItem) -> Shown | None:
     """None: the runs cannot be judged after all: other tasks, equal words, forgotten, or grown since they were shown."""
     if services.store.lineage.forgotten(item.trajectory_ids):
         return None
     runs = tuple(services.store.trajectories.get(run_id) for run_id in item.trajectory_ids)
     if len(runs) > 1 and (len(set(map(comparison_key, runs))) > 1 or len(set(map(agent_digest, runs))) < len(runs)):
         return None
-    labels = ["RUN"] if len(runs) == 1 else [f"RUN {name}" for name in names_of(mode, len(runs))]
+    labels = ["RUN"] if len(runs) == 1 else [f"RUN {name}" for name in names_of(asked.mode, len(runs))]
+    criteria = tuple(criterion.name for criterion in asked.rubric.criteria)
     views = tuple(
-        show_run(run, budget_chars=_RUN_CHARS[judge][mode], label=label)
+        show_run(run, budget_chars=_RUN_CHARS[asked.judge][asked.mode], label=label, criteria=criteria)
         for run, label in zip(runs, labels, strict=True)
     )
-    text = "\n\n".join(view.text for view in views)
-    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
-    if item.shown not in {None, digest}:
-        return None
-    return Shown(item.model_copy(update={"shown": digest}), text, views, runs)
+    shown = _of(item, views, runs)
+    return shown if item.shown in {None, shown.item.shown} else None
 
 
 def names_of(mode: JudgingMode, n: int) -> list[str]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import combinations
 
 from quintain.errors import InvalidInput
-from quintain.records.judging import BatchItem, JudgingBatch, Vote
+from quintain.records.judging import BatchItem, Half, JudgingBatch, Vote
 from quintain.records.preference import Preference, PreferenceSource
+from quintain.records.record import counted
 from quintain.rewards.agreement import flipped
+from quintain.rewards.judging.counterfactual import moved_by
 from quintain.rewards.judging.verdicts import read_preference, read_ranking
 from quintain.tools.judging.batches import Shown
 from quintain.tools.judging.taking import Submission, Taking
@@ -18,18 +21,15 @@ def take_back_words(taking: Taking, item: BatchItem) -> None:
     batch, preferences = taking.batch, taking.services.store.preferences
     if item.item_id not in batch.answered and item.item_id not in taking.done.accepted:
         return
-    said = [
-        one
-        for one in preferences.of(item.trajectory_ids)
-        if one.rater == batch.rater and one.step is None and one.rubric == batch.rubric.name
-    ]
     if batch.mode == "group":
-        preferences.withdraw({one.id for one in said if one.id})
+        if item.twin is not None:
+            taking.done.halves[item.item_id] = Half()
+        _withdraw(taking, item.trajectory_ids)
         return
     if _last_vote(taking, item.item_id) is None:
         return
     taking.done.votes[item.item_id] = None
-    preferences.withdraw({one.id for one in said if one.id})
+    _withdraw(taking, item.trajectory_ids)
     other = _swapped(batch, item)
     if other and (vote := _last_vote(taking, other)) is not None:
         a, b = item.trajectory_ids
@@ -49,10 +49,66 @@ def source_of(batch: JudgingBatch) -> PreferenceSource:
     return "person" if batch.judge == "person" else "assistant"
 
 
-def compared(taking: Taking, seen: Shown, given: Submission, warnings: list[str]) -> Preference:
+def take_words(taking: Taking, seen: Shown, given: Submission, warnings: list[str]) -> None:
+    """Store the preferences that an answer comes to.
+
+    Raises:
+        InvalidInput: it cannot be read.
+    """
+    item, done, reason = seen.item, taking.done, given.rationale or ""
+    if taking.batch.mode == "group":
+        ranking = _ranking(item, given)
+        words = _of_ranking(taking, item, ranking, reason)
+        if item.twin is not None:
+            done.halves[item.item_id] = Half(ranking=ranking)
+            other = taking.other_half(item)
+            theirs = None if other is None or other.ranking is None else _of_ranking(taking, item, other.ranking, "")
+            words = _alike(taking, seen, words, theirs, warnings)
+    else:
+        vote = _vote_of(given)
+        if item.twin is None:
+            words = [_compared(taking, item, vote, reason, warnings)]
+        else:
+            said, (a, b) = _last_vote(taking, item.twin), item.trajectory_ids
+            theirs = None if said is None else [_preference(taking, a, b, said, "")]
+            words = _alike(taking, seen, [_preference(taking, a, b, vote, reason)], theirs, warnings)
+        done.votes[item.item_id] = vote
+    taking.services.store.preferences.add_many(words, taking.services.clock())
+
+
+def _alike(
+    taking: Taking, seen: Shown, words: list[Preference], theirs: list[Preference] | None, warnings: list[str]
+) -> list[Preference]:
+    """Of the words on a twin those that the answer to the other twin says, too; without such an answer none yet."""
+    item, rationales = seen.item, taking.done.rationales
+    rationales[item.item_id] = words[0].reason
+    _withdraw(taking, item.trajectory_ids)
+    if theirs is None:
+        return []
+    same = [one for one, other in zip(words, theirs, strict=True) if one.better == other.better]
+    if len(same) < len(words):
+        places = dict.fromkeys(place for view in seen.views for place in view.demands)
+        n = counted(len(words) - len(same), "pair")
+        warnings.append(f"{n} of runs without a preference, because {moved_by(tuple(places))}")
+    why = rationales.get(item.item_id if item.bare else item.twin or "", "")
+    return [one.model_copy(update={"reason": why}) for one in same]
+
+
+def _withdraw(taking: Taking, ids: Sequence[str]) -> None:
+    """Take back what the rater said of these runs by this rubric."""
+    batch, preferences = taking.batch, taking.services.store.preferences
+    preferences.withdraw(
+        {
+            one.id
+            for one in preferences.of(ids)
+            if one.rater == batch.rater and one.step is None and one.rubric == batch.rubric.name and one.id
+        }
+    )
+
+
+def _compared(taking: Taking, item: BatchItem, vote: Vote, reason: str, warnings: list[str]) -> Preference:
     """The word on a pair. Where both orders were shown and the answers contradict, it is a tie (Zheng et al. 2023, 3.4)."""
-    batch, item, vote, reason = taking.batch, seen.item, vote_of(given), given.rationale or ""
-    a, b = item.trajectory_ids
+    batch, (a, b) = taking.batch, item.trajectory_ids
     other = _swapped(batch, item)
     said = _last_vote(taking, other) if other else None
     if said is not None and said != flipped(vote):
@@ -66,7 +122,7 @@ def compared(taking: Taking, seen: Shown, given: Submission, warnings: list[str]
     return word
 
 
-def vote_of(given: Submission) -> Vote:
+def _vote_of(given: Submission) -> Vote:
     """Which place the answer prefers.
 
     Raises:
@@ -85,17 +141,21 @@ def _swapped(batch: JudgingBatch, item: BatchItem) -> str | None:
     return next((other.item_id for other in batch.items if other.repeats == item.item_id), None)
 
 
-def ranked(taking: Taking, seen: Shown, given: Submission) -> list[Preference]:
-    """The word on every two runs of a group; those that share a place are ties."""
-    ids = seen.item.trajectory_ids
-    read = read_ranking({"ranking": given.ranking}, len(ids))
+def _ranking(item: BatchItem, given: Submission) -> tuple[tuple[int, ...], ...]:
+    read = read_ranking({"ranking": given.ranking}, len(item.trajectory_ids))
     if read.failed is not None:
         raise InvalidInput(f"{read.failed}; correct it and submit the item again")
-    place = {run: rank for rank, runs in enumerate(read.places) for run in runs}
+    return read.places
+
+
+def _of_ranking(taking: Taking, item: BatchItem, ranking: Sequence[Sequence[int]], reason: str) -> list[Preference]:
+    """The word on every two runs of a group; those that share a place are ties."""
+    ids = item.trajectory_ids
+    place = {run: rank for rank, runs in enumerate(ranking) for run in runs}
     found: list[Preference] = []
     for one, other in combinations(range(len(ids)), 2):
         better: Vote = "tie" if place[one] == place[other] else "a" if place[one] < place[other] else "b"
-        found.append(_preference(taking, ids[one], ids[other], better, given.rationale or ""))
+        found.append(_preference(taking, ids[one], ids[other], better, reason))
     return found
 
 

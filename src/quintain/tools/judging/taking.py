@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-from quintain.records.judging import JudgingBatch, Share, Vote
+from quintain.records.judging import BatchItem, Half, JudgingBatch, Share, Vote
 from quintain.records.record import Record
 from quintain.records.trajectory import RELAYED
 from quintain.tools.judging.results import RejectedItem
@@ -42,6 +42,8 @@ class Submitted(BaseModel):
     warnings: list[str] = Field(default_factory=list)
     votes: dict[str, Vote | None] = Field(default_factory=dict, description="None: taken back.")
     made: dict[str, str | None] = Field(default_factory=dict, description="Item -> its correction; None: taken back.")
+    halves: dict[str, Half] = Field(default_factory=dict, description="Item with a twin -> the answer to it.")
+    rationales: dict[str, str] = Field(default_factory=dict, description="Item with a twin -> why.")
 
     def with_more(self, later: Submitted) -> Submitted:
         """Both together."""
@@ -53,6 +55,8 @@ class Submitted(BaseModel):
             warnings=self.warnings + later.warnings,
             votes=self.votes | later.votes,
             made=self.made | later.made,
+            halves=self.halves | later.halves,
+            rationales=self.rationales | later.rationales,
         )
 
 
@@ -69,6 +73,11 @@ class Taking:
     def relayed(self) -> str:
         """What is noted beside a person's word that an assistant passed on."""
         return RELAYED if self.by == "tool" and self.batch.judge == "person" else ""
+
+    def other_half(self, item: BatchItem) -> Half | None:
+        """What was answered to the item's twin so far."""
+        twin = item.twin or ""
+        return self.done.halves.get(twin) or self.batch.halves.get(twin)
 
     def note(self, reason: str) -> str:
         """A reason, with whose hands it came through."""

@@ -46,7 +46,7 @@ _SCORES = "One answer an item, as it asks, or {item_id, skip: why}."
 
 def get_judging_batch(
     services: Services,
-    limit: Annotated[int, Field(ge=1, le=50, description="Items at most.")],
+    limit: Annotated[int, Field(ge=1, le=50, description="Items at most; some come twice.")],
     judge: Annotated[Judge, Field(description="You or the person.")] = "assistant",
     mode: Annotated[JudgingMode, Field(description="What to judge.")] = "score",
     rubric: Annotated[
@@ -217,6 +217,8 @@ def _how_to_submit(batch: JudgingBatch, answer: str) -> str:
             f"Show the person each item with the rubric in plain words, and submit what they say, not what you think: {call}."
             f'{more} "outcome" where they know how the run ended.'
         )
+    if any(item.twin for item in batch.items):
+        more += " Items that look alike count together: answer each by what it shows."
     return f"Judge each item by itself, then {call}.{more}"
 
 

@@ -18,16 +18,23 @@ _SHELL_SIGNS = re.compile(r"[;&|<>$`*?~(){}\n\\]")
 _RUNNER = r"""
 import os, sys
 
-def main(write, stream, secret, kind, arguments):
+def main(write, stream, secret, wanted, kind, arguments):
     counted = {"collected": 0, "passed": 0, "bad": 0}
+    good, ill = set(), set()
     if kind == "unittest":
         import unittest
         class Result(unittest.TextTestResult):
+            def names(self, test):
+                kind = type(test)
+                short = "%s (%s.%s)" % (getattr(test, "_testMethodName", ""), kind.__module__, kind.__qualname__)
+                return {test.id(), str(test), short} if wanted else set()
             def addSuccess(self, test):
                 counted["passed"] += 1
+                good.update(self.names(test))
                 unittest.TextTestResult.addSuccess(self, test)
             def addExpectedFailure(self, test, error):
                 counted["passed"] += 1
+                good.update(self.names(test))
                 unittest.TextTestResult.addExpectedFailure(self, test, error)
             def addSkip(self, test, reason):
                 counted["collected"] -= 1
@@ -50,22 +57,27 @@ def main(write, stream, secret, kind, arguments):
             def pytest_runtest_logreport(self, report):
                 if report.failed and not hasattr(report, "wasxfail"):
                     counted["bad"] += 1
+                    ill.add(report.nodeid)
                 elif report.skipped:
                     counted["collected"] -= 1
+                    if hasattr(report, "wasxfail"):
+                        good.add(report.nodeid)
                 elif report.when == "call":
                     counted["passed"] += 1
+                    good.add(report.nodeid)
         sys.argv = ["pytest"] + arguments
         code = int(pytest.main(arguments, plugins=[Witness()]))
     sys.stdout.flush()
     sys.stderr.flush()
-    write(stream, ("\n%s %d %d %d\n" % (secret, counted["collected"], counted["passed"], counted["bad"])).encode())
+    told = "".join("01"[name in good and name not in ill] for name in wanted) or "-"
+    write(stream, ("\n%s %d %d %d %s\n" % (secret, counted["collected"], counted["passed"], counted["bad"], told)).encode())
     return code
 
 with open(".quintain-secret") as file:
-    _secret = file.read()
+    _secret, *_wanted = file.read().split("\n")  # no module is loaded before it is gone: the run may have written one of its name
 os.remove(".quintain-secret")
-_call = (main, os.write, os.dup(2), _secret, sys.argv[1], sys.argv[2:])
-del _secret, main
+_call = (main, os.write, os.dup(2), _secret, _wanted, sys.argv[1], sys.argv[2:])
+del _secret, _wanted, main
 sys.exit(_call[0](*_call[1:]))
 """
 
@@ -81,13 +93,26 @@ class Witnessed(NamedTuple):
     """Tests that the task's own files define."""
 
 
-def witnessed(command: str | Sequence[str], tests: Mapping[str, str], secret: str) -> Witnessed | None:
+class Counts(NamedTuple):
+    """What a signed report says."""
+
+    collected: int
+    passed: int
+    bad: int
+    wanted: str
+    """Of each test that was asked for, 1 where it passed, else 0."""
+
+
+def witnessed(
+    command: str | Sequence[str], tests: Mapping[str, str], secret: str, wanted: Sequence[str] = ()
+) -> Witnessed | None:
     """The command under our runner; None: it is none of unittest or pytest alone, whose report is then taken from what it prints.
 
     Args:
         command: The task's.
         tests: The task's test files.
         secret: That nobody else knows.
+        wanted: Tests of which the report says each by its name: pytest's node id, or as unittest writes it.
     """
     words = list(command)
     if isinstance(command, str):
@@ -107,13 +132,17 @@ def witnessed(command: str | Sequence[str], tests: Mapping[str, str], secret: st
     ):
         return None
     argv = (words[0], "-c", _RUNNER, words[2], *words[3:])
-    return Witnessed(argv, {_SECRET_FILE: secret}, secret, _least(words[2], words[3:], tests))
+    held = "\n".join([secret, *(name.replace("\n", " ") for name in wanted)])
+    return Witnessed(argv, {_SECRET_FILE: held}, secret, _least(words[2], words[3:], tests))
 
 
-def counts(report: Witnessed, printed: str) -> tuple[int, int, int] | None:
-    """Collected, passed and failed tests, of the report that bears the secret; None: there is none."""
-    found = re.findall(rf"^{re.escape(report.secret)} (-?\d+) (-?\d+) (-?\d+)$", printed, re.MULTILINE)
-    return (int(found[-1][0]), int(found[-1][1]), int(found[-1][2])) if len(found) == 1 else None
+def counts(report: Witnessed, printed: str) -> Counts | None:
+    """What the report that bears the secret says; None: there is none."""
+    found = re.findall(rf"^{re.escape(report.secret)} (-?\d+) (-?\d+) (-?\d+) ([01]+|-)$", printed, re.MULTILINE)
+    if len(found) != 1:
+        return None
+    collected, passed, bad, wanted = found[0]
+    return Counts(int(collected), int(passed), int(bad), wanted.strip("-"))
 
 
 def unsigned(report: Witnessed, printed: str) -> str:

@@ -1,0 +1,90 @@
+"""What a run of tests says of the code that it ran on, and which files of that code could make it say something else."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from quintain.sandbox.limits import Limits, Ran
+from quintain.sandbox.witnessed_tests import Witnessed, counts, unsigned
+
+STEERS = re.compile(
+    r"(?:^|/)(?:conftest\.py|sitecustomize\.py|usercustomize\.py|pytest\.ini|tox\.ini|setup\.cfg|pyproject\.toml|\.coveragerc|[^/]+\.pth"
+    r"|_?pytest(?:\.py|/.*)|unittest(?:\.py|/.*)|pluggy(?:\.py|/.*))$"
+)
+"""Files that tell a test runner what to do: taken from the task alone."""
+
+_RUNNERS = (
+    (
+        re.compile(r"\bpytest\b|\bpy\.test\b"),
+        re.compile(r"^=* ?(?:\d+ \w+, )*\d+ passed\b.*$|^\d+ passed\b.*$", re.MULTILINE),
+    ),
+    (re.compile(r"\bunittest\b"), re.compile(r"^Ran [1-9]\d* tests? in [^\n]*\n\s*OK\b", re.MULTILINE)),
+)
+"""Test runners, and what they say at the end when all is well: an exit code of 0 without it is the agent's, not theirs."""
+
+
+class Verdict(NamedTuple):
+    """What a run of tests says."""
+
+    passed: bool
+    told: str
+    """Why, in a sentence."""
+    n_passed: int | None = None
+    """Tests that passed; None: not counted."""
+    n_tests: int | None = None
+
+
+def verdict(command: str | Sequence[str], report: Witnessed | None, ran: Ran, limits: Limits) -> Verdict:
+    """Do the tests pass?
+
+    Args:
+        command: The task's test command.
+        report: The command under our runner; None: that cannot run it.
+        ran: What came of it.
+        limits: Of the run.
+    """
+    if ran.timed_out:
+        return Verdict(False, f"The tests did not end in {limits.wall_s:g} s.")
+    if ran.stopped:
+        return Verdict(False, f"The tests were stopped: more than {limits.disk_mb} MB on disk.")
+    found = counts(report, ran.stderr) if report else None
+    n_passed, n_tests = (found.passed, max(found.collected, found.passed)) if found else (None, None)
+    if report is not None and found is not None and found.wanted:
+        n_passed, n_tests = found.wanted.count("1"), len(found.wanted)
+        return Verdict(
+            n_passed == n_tests, f"Of {n_tests} tests that the task names {n_passed} passed.", n_passed, n_tests
+        )
+    if ran.exit_code != 0:
+        said = ran.stdout.strip() or ran.stderr
+        lines = (unsigned(report, said) if report else said).strip().splitlines()[-1:]
+        told = f"The tests fail with exit code {ran.exit_code}{f': {lines[0][:150]}' if lines else ''}."
+        return Verdict(False, told, n_passed, n_tests)
+    if report is not None:
+        if found is None:
+            return Verdict(False, "The command ended with 0 before its test runner said that tests passed.")
+        if found.bad or found.passed < 1 or found.passed != found.collected:
+            return Verdict(False, f"Of {found.collected} tests {found.passed} passed.", n_passed, n_tests)
+        if found.passed < report.least:
+            told = f"{found.passed} tests passed, of {report.least} that the task defines."
+            return Verdict(False, told, n_passed, report.least)
+        return Verdict(True, f"The tests pass ({found.passed}).", n_passed, n_tests)
+    line = command if isinstance(command, str) else " ".join(command)
+    for runner, proof in _RUNNERS:
+        if runner.search(line) and not proof.search(ran.stdout + "\n" + ran.stderr):
+            return Verdict(False, "The command ended with 0 before its test runner said that tests passed.")
+    return Verdict(True, "The tests pass.")
+
+
+def cannot_run(ran: Ran) -> str | None:
+    """Why a command that saw only the task's own files did not even test."""
+    said = (ran.stderr or ran.stdout).strip().splitlines()[-1:]
+    told = f" ({said[0][:150]})" if said else ""
+    if ran.exit_code in (126, 127):
+        return f"the test command cannot be run in the sandbox{told}; install its program, or mend checker.command"
+    if re.search(r"No module named '?(?:pytest|nose2?|unittest\w*)\b", ran.stderr + ran.stdout):
+        return f"the test runner is not installed where the sandbox sees it{told}; install it beside quintain, or use python -m unittest"
+    if ran.exit_code == 125:
+        return f"the sandbox could not start the command{told}"
+    return None

@@ -1,0 +1,280 @@
+"""`quintain/sandbox` behind real walls: its tools, what an agent cannot do, verdicts, and what is left afterwards."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from quintain.environments.sandbox import Sandboxed
+from quintain.environments.sandbox.environment import Coding
+from quintain.environments.sandbox.expert import Expert
+from quintain.environments.sandbox.projects import FAMILY, build_project
+from quintain.environments.sandbox.specimens import Written
+from quintain.errors import QuintainError
+from quintain.evaluation.episodes import EpisodePlan, EpisodeSettings, run_episodes
+from quintain.records.seams import TimeStep
+from quintain.records.trajectory import Action, AgentInfo, OutcomeStatus, Task
+from quintain.sandbox import lifeline
+
+SETTINGS = EpisodeSettings(seed=0, max_turns=None, concurrency=8, agent=AgentInfo(name="expert"))
+TASK = Task(id="sandbox/train/implement/easy/00001")
+
+
+@pytest.fixture(scope="module")
+def source() -> Sandboxed:
+    made = Sandboxed()
+    try:
+        made.sandbox()
+    except QuintainError as error:
+        pytest.skip(error.message)
+    return made
+
+
+@pytest.fixture
+def coding(source: Sandboxed) -> Iterator[Coding]:
+    made = Coding(source)
+    made.reset(TASK)
+    yield made
+    made.close()
+
+
+def does(coding: Coding, tool: str, **args: Any) -> TimeStep:
+    return coding.step([Action(tool=tool, args=args)])
+
+
+def seen(step: TimeStep) -> str:
+    return str(step.observations[0].content)
+
+
+def solution(task: Task = TASK) -> tuple[str, str]:
+    """The module of a task of one function that is not written, and that module with the function."""
+    project = build_project(FAMILY.parse(task.id))
+    path, text = next((path, text) for path, text in project.files.items() if "NotImplementedError" in text)
+    from quintain.environments.sandbox.expert import _functions
+
+    function: Written = next(one for one in _functions().values() if one.stub in text)
+    return path, text.replace(function.stub, function.source)
+
+
+def played(source: Sandboxed, tasks: list[Task]) -> list[Any]:
+    return list(run_episodes(source, Expert(), [EpisodePlan(task) for task in tasks], SETTINGS))
+
+
+def test_the_expert_solves_each_type_of_task_eight_at_once(source: Sandboxed) -> None:
+    tasks = [*source.tasks("train", 4, 1), *source.tasks("held_out", 12, 1)[8:]]
+    episodes = played(source, tasks)
+    assert {task.type for task in tasks} == set(FAMILY.types)
+    assert [(episode.result.reward, episode.result.error) for episode in episodes] == [(1.0, None)] * len(tasks)
+    for episode in episodes:
+        metrics = episode.result.metrics
+        assert metrics["tests_passed"] == 1
+        assert metrics["files_changed"] >= 1 <= metrics["diff_lines"]
+        assert "diff --git a/" in str(episode.trajectory.agent_steps[-1].observations[0].content)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("split", ["train", "held_out"])
+def test_the_expert_solves_every_task(source: Sandboxed, split: str) -> None:
+    episodes = played(source, source.tasks(split, 60, 2))
+    assert [episode.result.task_id for episode in episodes if episode.result.reward != 1] == []
+
+
+def test_the_tools_work_and_mistakes_are_told(coding: Coding) -> None:
+    path, right = solution()
+    assert path in seen(does(coding, "list_files")).splitlines()
+    assert seen(does(coding, "list_files", path="tests")).splitlines()[0] == "tests/__init__.py"
+    text = seen(does(coding, "read_file", path=f"/workspace/{path}"))
+    assert text == build_project(FAMILY.parse(TASK.id)).files[path]
+    assert seen(does(coding, "read_file", path=path, offset=1, limit=1)) == text.splitlines()[0] + "\n"
+    assert "raise NotImplementedError" in seen(does(coding, "grep", pattern="raise +NotImpl", path="."))
+    assert seen(does(coding, "grep", pattern="no such thing")) == "No line matches."
+    assert "FAILED (errors=" in seen(does(coding, "run_tests"))
+    edited = does(coding, "edit_file", path=path, old_string=text, new_string=right)
+    assert (seen(edited), edited.info["metrics"]) == ("Edited.", {"commands": 3.0})
+    assert "-    raise NotImplementedError" in seen(does(coding, "git"))
+    tested = seen(does(coding, "run_tests"))
+    assert "in some time" in tested
+    assert tested.endswith("OK")
+    done = coding.step([Action(tool="submit", args={}), Action(tool="bash", args={"command": "ls"})])
+    assert (done.reward, done.terminated, len(done.observations)) == (1.0, True, 2)
+    assert "nothing more was carried out" in str(done.observations[1].content)
+    assert done.info["patch"].startswith(f"diff --git a/{path} b/{path}\n")
+    assert done.info["metrics"]["files_changed"] == 1
+
+
+@pytest.mark.parametrize(
+    ("tool", "args", "told"),
+    [
+        ("read_file", {"path": "no.py"}, "no.py: no such file"),
+        ("read_file", {"path": "../x"}, "no path of a file below the workspace"),
+        ("read_file", {"path": "/etc/passwd"}, "no path of a file below the workspace"),
+        ("read_file", {"path": "tests"}, "tests: is a directory"),
+        ("read_file", {"path": "README.md", "offset": 999}, "so none from 999 on"),
+        ("read_file", {"path": "README.md", "offset": 0}, "greater than or equal to 1"),
+        ("list_files", {"path": "nowhere"}, "there is no folder 'nowhere'"),
+        ("write_file", {"path": "README.md/x", "content": ""}, "not a directory"),
+        ("write_file", {"path": "x"}, "write_file.content is required"),
+        ("edit_file", {"path": "README.md", "old_string": "zzz", "new_string": ""}, "does not stand in 'README.md'"),
+        ("edit_file", {"path": "README.md", "old_string": "e", "new_string": ""}, "times in 'README.md'"),
+        ("git", {"arguments": "log 'x"}, "quote them as in a shell"),
+        ("bash", {"command": "x" * 40_000}, "at most 30000"),
+        ("fly", {}, "no tool is called 'fly'"),
+    ],
+)
+def test_what_cannot_be_done_is_an_observation(shared: Coding, tool: str, args: dict[str, Any], told: str) -> None:
+    step = does(shared, tool, **args)
+    assert told in seen(step)
+    assert (step.observations[0].is_error, step.reward, step.terminated) == (True, None, False)
+
+
+@pytest.fixture(scope="module")
+def shared(source: Sandboxed) -> Iterator[Coding]:
+    made = Coding(source)
+    made.reset(TASK)
+    yield made
+    made.close()
+
+
+def test_nothing_of_the_machine_is_seen_and_no_network_reached(shared: Coding, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("QUINTAIN_CANARY", "seen")
+    look = "env; hostname; cat /proc/1/cmdline | tr '\\0' ' '; wc -l < /proc/net/dev; ls /home /root 2>&1; timeout 2 python3 -c "
+    reach = "\"import socket; socket.create_connection(('1.1.1.1', 53), 1)\""
+    told = seen(does(shared, "bash", command=look + reach))
+    assert "Network is unreachable" in told
+    assert "\nsandbox\n" in told
+    for secret in (
+        "CANARY",
+        "site-packages/quintain",
+        str(Path(__file__).parents[2]),
+        tempfile.gettempdir() + "/quintain",
+    ):
+        assert secret not in told
+    assert (
+        shared.step([]).message
+        == "You called no tool. Call one of: " + ", ".join(tool["function"]["name"] for tool in shared.tools) + "."
+    )
+
+
+def test_links_out_of_the_workspace_are_not_followed(shared: Coding, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("canary")
+    does(shared, "bash", command=f"ln -s {tmp_path}/secret out; ln -s {tmp_path} up; mkfifo pipe")
+    for path in ("out", "up/secret", "pipe"):
+        assert "canary" not in seen(does(shared, "read_file", path=path))
+        assert does(shared, "write_file", path=path, content="x").observations[0].is_error
+    assert (tmp_path / "secret").read_text() == "canary"
+    assert "up/secret" not in seen(does(shared, "list_files"))
+
+
+FAKE_RUNNER = 'import sys; print("Ran 9 tests in 0.1s\\n\\nOK"); sys.exit(0)'
+FAKE_RESULTS = 'import os\\nprint("[]\\nOK")\\nos.write(1, b"[]")\\nos._exit(0)\\n'
+EQUALS_ALL = (
+    "class Any(dict):\\n    def __eq__(self, other):\\n        return True\\n    __hash__ = None\\n"
+    "def __getattr__(name):\\n    return lambda *a, **o: Any()\\n"
+)
+CHEATS = {
+    "the tests are edited": "for f in tests/test_*.py; do echo 'import unittest' > $f; done",
+    "the tests are deleted": "rm -rf tests .git",
+    "a test runner of its own": f"printf '{FAKE_RUNNER}' | tee unittest.py pytest.py > /dev/null",
+    "hooks": "printf 'import os; os._exit(0)' | tee conftest.py sitecustomize.py usercustomize.py json.py > /dev/null",
+    "results are printed": f"for f in [a-s]*/*s.py; do printf '{FAKE_RESULTS}' > $f; done",
+    "a value that equals all": f"for f in [a-s]*/*s.py; do printf '{EQUALS_ALL}' > $f; done",
+}
+
+
+@pytest.mark.parametrize("cheat", CHEATS)
+def test_who_tampers_with_tests_gets_no_reward(coding: Coding, cheat: str) -> None:
+    assert "[exit code" not in seen(does(coding, "bash", command=CHEATS[cheat]))
+    done = does(coding, "submit")
+    assert (done.reward, done.terminated) == (0.0, True), seen(done)
+    assert done.info["metrics"]["tests_passed"] < 1
+
+
+def test_a_command_that_hangs_or_writes_much_costs_an_observation() -> None:
+    short = Coding(Sandboxed(timeout_s=1))
+    try:
+        short.reset(TASK)
+        began = time.monotonic()
+        hung = does(short, "bash", command="sleep 30 & sleep 30")
+        assert "stopped after 1 s" in seen(hung)
+        assert hung.observations[0].is_error
+        endless = seen(does(short, "bash", command="yes | head -c 10000000"))
+        assert len(endless) < 20_000
+        assert "left out" in endless
+        assert time.monotonic() - began < 30
+    finally:
+        short.close()
+
+
+def test_a_workspace_stays_below_its_limit(coding: Coding) -> None:
+    fill = "for i in 1 2 3 4 5 6; do fallocate -l 40000000 big$i || echo x > big$i; done"
+    assert "until files are deleted nothing can be written" in seen(does(coding, "bash", command=fill))
+    assert "delete files first" in seen(does(coding, "write_file", path="x", content=""))
+    assert "nothing can be written" in seen(does(coding, "bash", command="echo more > small"))
+    assert seen(does(coding, "read_file", path="small")) == "The file is empty."
+    assert seen(does(coding, "bash", command="rm big* small")) == "[no output]"
+    assert seen(does(coding, "write_file", path="x", content="y")) == "1 character written."
+    deep = 'python3 -c \'import os\nfor _ in range(800): os.mkdir("d"); os.chdir("d")\''
+    assert "nothing can be written" in seen(does(coding, "bash", command=deep))
+    assert does(coding, "submit").reward == 0.0
+    assert coding._workshop is not None
+    folder = coding._workshop.workspace.folder
+    coding.close()
+    assert not folder.parent.exists()
+
+
+def test_a_sandbox_that_breaks_costs_the_episode_and_is_no_verdict(
+    source: Sandboxed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Submits:
+        def act(self, turns: list[Any]) -> list[Any]:
+            from quintain.records.seams import Reply
+
+            monkeypatch.setattr(
+                type(source.sandbox().backend), "argv", lambda self, command, limits, place: ["/no/such/program"]
+            )
+            return [Reply(text="", actions=(Action(tool="submit", args={}),)) for _ in turns]
+
+        def close(self, episode_id: str) -> None:
+            pass
+
+    (episode,) = run_episodes(source, Submits(), [EpisodePlan(TASK)], SETTINGS)
+    assert (episode.result.status, episode.result.reward) == (OutcomeStatus.ERROR, None)
+    assert "no_sandbox" in str(episode.result.error)
+
+
+def test_nothing_is_left_when_the_process_dies(source: Sandboxed) -> None:
+    marker = f"577{os.getpid()}"
+    program = (
+        "from quintain.environments.sandbox import Sandboxed; from quintain.records.trajectory import Action, Task\n"
+        "from quintain.sandbox.lifeline import temporary_folder\n"
+        f"e = Sandboxed().make(); e.reset(Task(id={TASK.id!r})); print(temporary_folder(), flush=True)\n"
+        f"e.step([Action(tool='bash', args={{'command': 'mkdir -m 0 closed; sleep {marker}'}})])"
+    )
+
+    def alive() -> bool:
+        return any(f"sleep {marker}" in " ".join(p.info["cmdline"] or ()) for p in psutil.process_iter(["cmdline"]))
+
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as ours:
+        assert ours.stdout is not None
+        folder = Path(ours.stdout.readline().strip())
+        deadline = time.monotonic() + 30
+        while not alive() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert folder.name.startswith("quintain-sandbox-")
+        assert len(list(folder.iterdir())) == 1
+        ours.kill()
+    while (alive() or folder.exists()) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not alive()
+    assert not folder.exists()
+    assert lifeline.temporary_folder() != folder

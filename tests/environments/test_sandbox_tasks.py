@@ -1,0 +1,172 @@
+"""The generated tasks of `quintain/sandbox`, without any sandbox: functions, bugs, options, splits, prompts."""
+
+from __future__ import annotations
+
+import json
+from random import Random
+
+import pytest
+
+from quintain.environments.registry import task_source
+from quintain.environments.sandbox import Sandboxed
+from quintain.environments.sandbox.cases import Call, outcome_of, same
+from quintain.environments.sandbox.domains import DOMAINS
+from quintain.environments.sandbox.projects import (
+    DIFFICULTIES,
+    FAMILY,
+    SPECIMENS,
+    build_project,
+    named,
+)
+from quintain.environments.sandbox.specimens import Written
+from quintain.errors import InvalidInput, Refused, Unavailable
+from quintain.records.trajectory import Task
+from quintain.sandbox import sandbox as room
+from quintain.sandbox.backends import Bubblewrap, Unshare
+
+EVERY = [Written(one, domain) for domains in DOMAINS.values() for domain in domains for one in SPECIMENS]
+OF_ONE_DOMAIN = [Written(one, DOMAINS["train"][0]) for one in SPECIMENS]
+
+
+def _drawn(split: str, n: int, seed: int) -> list[Task]:
+    return FAMILY.tasks(split, n, seed, lambda key: build_project(key).prompt)
+
+
+def calls_of(function: Written, n: int = 60) -> list[Call]:
+    rng = Random(7)
+    return [Call("m", function.name, function.specimen.arguments(rng, function.domain), {}) for _ in range(n)]
+
+
+def test_no_name_stands_for_two_functions() -> None:
+    names = [name for function in EVERY for name in (function.name, function.renamed)]
+    assert len(set(names)) == len(names) == 2 * 14 * 12
+
+
+def test_each_bug_shows_and_each_function_has_some_in_both_splits() -> None:
+    for function in OF_ONE_DOMAIN:
+        calls = calls_of(function)
+        right = [outcome_of(function.source, call) for call in calls]
+        for split in DOMAINS:
+            assert len(function.bugs(split)) == 2
+            for bug in function.bugs(split):
+                wrong = sum(outcome_of(bug, call) != known for call, known in zip(calls, right, strict=True))
+                assert wrong >= 3, (function.name, bug)
+        assert set(function.bugs("train")).isdisjoint(function.bugs("held_out"))
+
+
+def test_each_option_changes_something_and_nothing_by_its_default() -> None:
+    for function in OF_ONE_DOMAIN:
+        extension = function.specimen.extension
+        option = extension.option.partition("=")[0]
+        calls = calls_of(function)
+        assert all(outcome_of(function.extended, call) == outcome_of(function.source, call) for call in calls)
+        changed = {
+            value
+            for value in extension.values
+            for call in calls
+            if outcome_of(function.extended, call._replace(options={option: value}))
+            != outcome_of(function.source, call)
+        }
+        assert changed, function.name
+        assert outcome_of(function.stub, calls[0]) == {"error": "NotImplementedError"}
+
+
+def test_a_function_by_hand() -> None:
+    crates = [
+        {"name": "a", "dock": "A", "weight": 3},
+        {"name": "b", "dock": "A", "weight": 5},
+        {"name": "c", "dock": "B", "weight": 9},
+    ]
+    known = {function.name: function for function in OF_ONE_DOMAIN}
+    for name, arguments, expected in (
+        ("total_weight", [crates, "A"], {"value": 8}),
+        ("median_weight", [crates[:2]], {"value": 4.0}),
+        ("dock_runs", [crates], {"value": [["A", 2], ["B", 1]]}),
+        ("loads_of_crates", [crates, 8], {"value": [["a", "b"], ["c"]]}),
+        ("parse_crate", ["x; A"], {"error": "ValueError"}),
+    ):
+        assert outcome_of(known[name].source, Call("m", name, arguments, {})) == expected
+
+
+def test_values_are_equal_as_json_and_truth_is_no_number() -> None:
+    assert same({"value": [1, 2.0, {"a": None}]}, {"value": [1.0, 2, {"a": None}]})
+    assert same({"value": 0.1 + 0.2}, {"value": 0.3})
+    for given, expected in (
+        (True, 1),
+        (1, True),
+        ("1", 1),
+        ([1], [1, 2]),
+        ({"a": 1}, {"b": 1}),
+        (None, 0),
+        ({"error": "E"}, {"value": 1}),
+    ):
+        assert not same(given, expected)
+
+
+@pytest.mark.parametrize("split", ["train", "held_out"])
+def test_tasks_are_drawn_by_seed_and_say_nothing_of_how_they_are_judged(split: str) -> None:
+    tasks = _drawn(split, 24, 3)
+    assert tasks == _drawn(split, 24, 3)
+    assert tasks[:9] == _drawn(split, 9, 3)
+    assert len({task.id for task in tasks}) == 24
+    assert {(task.type, task.difficulty) for task in tasks} == {(t, d) for t in FAMILY.types for d in DIFFICULTIES}
+    words = {domain.package for domain in DOMAINS[split]}
+    for task in tasks:
+        project = build_project(FAMILY.parse(task.id))
+        assert task.metadata == {"split": split, "seed": 3}
+        assert any(f"`{word}`" in task.prompt for word in words)
+        told = json.dumps([project.files, task.prompt])
+        hidden = [
+            case for case in project.cases if case.call.text not in told and json.dumps(case.call.arguments) not in told
+        ]
+        assert len(hidden) >= 4 or task.type == "rename"
+        for path, text in project.files.items():
+            if path.endswith(".py"):
+                compile(text, path, "exec")
+        if task.type == "fix":
+            assert any(outcome_of(text, case.call) != case.expected for case, text in of_modules(project))
+        if task.type == "rename":
+            assert all(any(named(text, name) for text in project.files.values()) for name in project.gone)
+
+
+def of_modules(project):
+    for case in project.cases:
+        path = case.call.module.replace(".", "/") + ".py"
+        if path in project.files and not path.endswith("app.py"):
+            yield case, project.files[path]
+
+
+def test_splits_share_no_domain_and_a_name_is_a_whole_word() -> None:
+    told = {split: " ".join(task.prompt for task in _drawn(split, 24, 0)) for split in DOMAINS}
+    for split, other in (("train", "held_out"), ("held_out", "train")):
+        assert not any(f"`{domain.package}`" in told[other] for domain in DOMAINS[split])
+    assert named("call top_books(x)", "top_books")
+    assert not named('the word "top-books", my_top_books', "top_books")
+
+
+def test_options_are_checked() -> None:
+    for wrong, told in (
+        ("?types=fixx", "did you mean 'fix'"),
+        ("?difficulty=harder", "difficulty"),
+        ("?backend=chroot", "backend"),
+        ("?timeout_s=0", "greater than or equal to 1"),
+        ("?timeout_s=inf", "timeout_s"),
+    ):
+        with pytest.raises(InvalidInput, match=told):
+            task_source(f"quintain/sandbox{wrong}")
+
+
+def test_without_a_sandbox_nothing_is_drawn_or_played(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "Bubblewrap", lambda: Bubblewrap(program="no-such-bwrap"))
+    monkeypatch.setattr(room, "Unshare", lambda: Unshare(program="no-such-unshare"))
+    monkeypatch.setattr(room, "Docker", lambda image: Bubblewrap("docker", "no-such-docker"))
+    source = Sandboxed()
+    assert [tool["function"]["name"] for tool in source.make().tools][-1] == "submit"  # it can be shown all the same
+    with pytest.raises(
+        Unavailable, match=r"\[no_sandbox\] no sandbox works here.*bubblewrap: no-such-bwrap not found; install"
+    ):
+        source.tasks("train", 1, 0)
+    with pytest.raises(Unavailable, match="unshare: no-such-unshare not found"):
+        source.make().reset(_drawn("train", 1, 0)[0])
+    with pytest.raises(Refused, match="QUINTAIN_SANDBOX is off"):
+        Sandboxed(backend="off").tasks("train", 1, 0)
