@@ -1,9 +1,10 @@
-"""The environment in docs/environments.md, copied into a package of its own, works as the page says."""
+"""The environment in docs/environments.md, copied into a package of its own: the page's code acts, trains and is measured."""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,17 +13,16 @@ from quintain.environments import registry
 from quintain.tools import RLTrainingTool
 
 PAGE = Path(__file__).parents[2] / "docs" / "environments.md"
+ENVIRONMENT, TRAINING = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)[:2]
 
 
 @pytest.fixture
-def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The page's code as the installed package acme-boxes."""
-    code = re.search(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    assert code is not None
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The page's environment as the installed package acme-boxes."""
     site = tmp_path / "site"
     info = site / "acme_boxes-1.0.dist-info"
     info.mkdir(parents=True)
-    (site / "acme_boxes.py").write_text(code[1], encoding="utf-8")
+    (site / "acme_boxes.py").write_text(ENVIRONMENT, encoding="utf-8")
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-boxes\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text("[quintain.environments]\nacme/boxes = acme_boxes:Boxes\n")
     monkeypatch.syspath_prepend(site)
@@ -33,14 +33,19 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("installed")
-def test_an_agent_acts_in_the_documented_environment_with_an_option(home: Path) -> None:
+def test_an_agent_learns_in_the_documented_environment_by_the_documented_code(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert len(ENVIRONMENT.splitlines()) <= 45, "a new user's environment is short"
+    monkeypatch.setenv("QUINTAIN_HOME", str(home))
+    exec(compile(TRAINING, str(PAGE), "exec"), {"__name__": "acme_training"})
+    measured = json.loads(capsys.readouterr().out)
+    assert (measured["status"], measured["num_samples"]) == ("success", 20), measured
+    assert measured["accuracy"] >= 0.9
     tool = RLTrainingTool(home)
-    asked = {"action": "collect", "agent": "starter", "environment": "acme/boxes?boxes=2", "n_tasks": 3, "wait": True}
-    answer = json.loads(tool.run(asked))
-    assert answer["status"] == "success", answer
-    found = json.loads(tool.run({"action": "search", "filter": {"environment": "acme/boxes"}}))
-    assert len(found["items"]) == 3
-    assert found["items"][0]["prompt"] == "One of 2 boxes holds a coin. Find it."
-    refused = json.loads(tool.run({**asked, "environment": "acme/boxes?coins=2"}))
+    found = json.loads(tool.run({"action": "search", "filter": {"job_id": measured["job_id"]}, "limit": 1}))
+    assert found["items"][0]["prompt"] == "One of 3 boxes holds a coin. Find it."
+    asked = {"action": "collect", "agent": "finder", "environment": "acme/boxes?coins=2"}
+    refused = json.loads(tool.run(asked))
     assert (refused["status"], refused["code"]) == ("error", "unknown_option")
     tool.close()

@@ -27,8 +27,13 @@ def test_the_built_in_environment_is_known_without_any_entry_point(announced) ->
     assert set(registry.environment_ids()) >= {
         "quintain/inventory",
         "quintain/math",
+        "quintain/sandbox",
         "quintain/tasks",
         "quintain/tools-1k",
+        "quintain/conversation",
+        "quintain/engineering",
+        "quintain/advisory",
+        "quintain/discussion",
     }
     assert registry.task_source("quintain/inventory").id == "quintain/inventory"
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -250,3 +251,26 @@ def test_an_agents_own_system_prompt_replaces_the_environments() -> None:
     trajectory = run(Inventory(), Expert(), 1, system_prompt="Be quick.")[0].trajectory
     assert trajectory.steps[0].message == "Be quick."
     assert run(Inventory(), Expert(), 1, system_prompt="")[0].trajectory.steps[0].actor is Actor.USER
+
+
+class Meeting(Counting):
+    """An environment whose steps return once those of all others have begun: in turn they would never."""
+
+    waits = True
+
+    def __init__(self, barrier: threading.Barrier) -> None:
+        super().__init__()
+        self.barrier = barrier
+
+    def make(self) -> Meeting:
+        self.made.append(Meeting(self.barrier))
+        return self.made[-1]  # type: ignore[return-value]
+
+    def step(self, actions: Sequence[Action]) -> TimeStep:
+        self.barrier.wait(timeout=20)
+        return super().step(actions)
+
+
+def test_environments_that_wait_for_other_processes_are_stepped_side_by_side() -> None:
+    episodes = run(Meeting(threading.Barrier(3)), Ticking(), 3, concurrency=3)
+    assert [episode.result.success for episode in episodes] == [True] * 3

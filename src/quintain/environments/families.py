@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple
 
 from quintain.errors import InvalidInput
 from quintain.records.seeds import stable_seed
+from quintain.records.trajectory import Task
 
 SPLITS = ("train", "held_out")
 
@@ -65,14 +66,42 @@ class Family:
         """The stream of chance that a task is made from."""
         return Random(stable_seed(self.environment, self.version, key.id))
 
-    def draw(
-        self, split: str, n: int, seed: int, *, types: Sequence[str], difficulties: Sequence[str]
-    ) -> list[TaskKey]:
+    def tasks(
+        self,
+        split: str,
+        n: int,
+        seed: int,
+        prompt: Callable[[TaskKey], str],
+        *,
+        types: Sequence[str] | None = None,
+        difficulties: Sequence[str] | None = None,
+    ) -> list[Task]:
         """`n` distinct tasks, types and difficulties in turn; fewer tasks of the same seed are a prefix of more.
+
+        Args:
+            split: `train` or `held_out`.
+            n: How many.
+            seed: Of the draw.
+            prompt: What the task of a key asks.
+            types: Some of the family's; None: all.
+            difficulties: Some of the family's; None: all.
 
         Raises:
             InvalidInput: an unknown split, or more tasks than there are.
         """
+        return [
+            Task(
+                id=key.id,
+                prompt=prompt(key),
+                type=key.type,
+                difficulty=key.difficulty,
+                environment=self.environment,
+                metadata={"split": split, "seed": seed},
+            )
+            for key in self._draw(split, n, seed, types or self.types, difficulties or self.difficulties)
+        ]
+
+    def _draw(self, split: str, n: int, seed: int, types: Sequence[str], difficulties: Sequence[str]) -> list[TaskKey]:
         if split not in SPLITS:
             raise InvalidInput(f"split {split!r} does not exist in {self.environment}; valid: {', '.join(SPLITS)}")
         bound = len(types) * len(difficulties) * self.numbers

@@ -55,6 +55,7 @@ def isolated(reference: str, *, timeout_s: float = TIMEOUT_S, answer_bytes: int 
 
 class _IsolatedSource:
     at_once = AT_ONCE
+    waits = True
 
     def __init__(self, reference: str, timeout_s: float, answer_bytes: int) -> None:
         self._reference, self._timeout_s, self._answer_bytes = reference, timeout_s, answer_bytes

@@ -7,57 +7,77 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from quintain.errors import InvalidInput
+from quintain.records.record import clip
 from quintain.records.seams import Environment, TaskSource, TimeStep
 from quintain.records.seeds import stable_seed
 from quintain.records.trajectory import Action, Task
 
 
-def mixture(sources: Mapping[str, TaskSource], weights: Mapping[str, float]) -> TaskSource:
+def mixture(mixture_id: str, sources: Mapping[str, TaskSource], weights: Mapping[str, int]) -> TaskSource:
     """The sources as one, tasks drawn by weight.
 
     Args:
+        mixture_id: Its text, as `registry.write_mixture` writes it.
         sources: Reference -> its source, at least one.
         weights: The same references -> relative weight, above 0.
-
-    Raises:
-        InvalidInput: nothing to mix, or a weight that is not above 0 and finite.
     """
-    if not sources:
-        raise InvalidInput("a mixture of environments needs at least one, such as {'quintain/inventory': 1}")
-    for reference, weight in weights.items():
-        if isinstance(weight, bool) or not isinstance(weight, int | float) or not (0 < weight < math.inf):
-            raise InvalidInput(f"the weight of {reference!r} is {weight!r}; it must be a number above 0")
-    return _Mixture(dict(sorted(sources.items())), {reference: float(weights[reference]) for reference in weights})
+    return _Mixture(mixture_id, sources, weights)
 
 
 class _Mixture:
-    def __init__(self, sources: dict[str, TaskSource], weights: dict[str, float]) -> None:
-        self._sources, self._weights = sources, weights
-        self.id = "mix(" + ",".join(f"{reference}={weights[reference]:g}" for reference in sources) + ")"
+    def __init__(self, mixture_id: str, sources: Mapping[str, TaskSource], weights: Mapping[str, int]) -> None:
+        self.id, self._sources, self._weights = mixture_id, sources, weights
         self.version = ",".join(source.version for source in sources.values())
+        bounds = [source.at_once for source in sources.values() if hasattr(source, "at_once")]
+        self.waits = any(getattr(source, "waits", False) for source in sources.values())
+        if bounds:  # the part that bears the fewest episodes side by side
+            self.at_once = min(bounds)
 
     def tasks(self, split: str, n: int, seed: int) -> list[Task]:
         """`n` tasks, as many of each part as its weight gives by largest remainder, in turn; each names its part."""
-        total = math.fsum(self._weights.values())
+        total = sum(self._weights.values())
         shares = {reference: n * self._weights[reference] / total for reference in self._sources}
         counts = {reference: math.floor(share) for reference, share in shares.items()}
         rest = sorted(shares, key=lambda reference: (counts[reference] - shares[reference], reference))
         for reference in rest[: n - sum(counts.values())]:
             counts[reference] += 1
-        drawn: list[tuple[float, Task]] = []
+        placed: list[tuple[float, Task]] = []
+        taken: dict[str, Task] = {}
         for reference, count in counts.items():
-            part = self._sources[reference].tasks(split, count, stable_seed(seed, reference)) if count else []
+            part = self._distinct(reference, split, count, stable_seed(seed, reference), taken)
+            taken |= {task.id or task.prompt: task for task in part}
             # The i-th of k tasks stands at (i + 1/2) / k: every beginning of the list has about the shares of the whole.
-            drawn += [((i + 0.5) / count, self._owned(task, reference)) for i, task in enumerate(part)]
-        return [task for _, task in sorted(drawn, key=lambda placed: placed[0])]
+            placed += [((i + 0.5) / count, task) for i, task in enumerate(part)]
+        return [task for _, task in sorted(placed, key=lambda placed: placed[0])]
 
-    @staticmethod
-    def _owned(task: Task, reference: str) -> Task:
-        return task.model_copy(update={"environment": reference})
+    def _distinct(self, reference: str, split: str, count: int, seed: int, taken: Mapping[str, Task]) -> list[Task]:
+        """Tasks of a part that no other part has given: parts may overlap, as one level of a family and all of them do.
+
+        Raises:
+            InvalidInput: another task has the same id, or the part has no more.
+        """
+        wanted = count
+        while True:
+            drawn = self._sources[reference].tasks(split, wanted, seed) if count else []
+            new = [task for task in drawn if not _is_taken(task, reference, taken)][:count]
+            if len(new) == count or len(drawn) < wanted:
+                return [task.model_copy(update={"environment": reference}) for task in new]
+            wanted += count - len(new)
 
     def make(self) -> Environment:
         """An environment that becomes the part that its task names."""
         return _Part(self._sources)
+
+
+def _is_taken(task: Task, reference: str, taken: Mapping[str, Task]) -> bool:
+    other = taken.get(task.id or task.prompt)
+    if other is not None and task.model_copy(update={"environment": other.environment}) != other:
+        raise InvalidInput(
+            f"{other.environment} and {reference} have different tasks with the id {clip(task.id or task.prompt)!r}, which nothing "
+            "could tell apart; give the tasks of one of them other ids",
+            code="ambiguous_task",
+        )
+    return other is not None
 
 
 class _Part:

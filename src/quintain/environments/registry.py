@@ -1,8 +1,8 @@
 """Environments by reference: the built-in ones, those that other packages announce, and those a program registers.
 
 A reference is an id, with options where the environment has any: `quintain/inventory?difficulty=hard`. The option
-`tasks=FILE` gives any environment the tasks of a file (`task_files`). Several environments with weights are a mixture:
-`{"quintain/inventory": 2, "acme/shop": 1}`.
+`tasks=FILE` gives any environment the tasks of a file (`task_files`). Several environments with weights are a mixture,
+`{"quintain/inventory": 2, "acme/shop": 1}`, which as text is `mix(acme/shop=1,quintain/inventory=2)`.
 """
 
 from __future__ import annotations
@@ -10,19 +10,23 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Mapping
+from fractions import Fraction
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
+from math import gcd, lcm
 from pathlib import Path
 from typing import Any, NamedTuple, get_type_hints
 from urllib.parse import parse_qsl, quote, unquote, urlencode
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
+from quintain.endpoints.profiles import find_profile
 from quintain.environments.mixture import mixture
 from quintain.environments.servers import PREFIX, ServerProfile, find_server, read_servers
 from quintain.environments.task_files import FileTasks
 from quintain.errors import Conflict, InvalidInput, NotFound, QuintainError, Unavailable
-from quintain.records.record import clip, explain
+from quintain.records.judging import Endpoint
+from quintain.records.record import clip, explain, shown
 from quintain.records.seams import Environment, TaskSource
 
 GROUP = "quintain.environments"
@@ -36,14 +40,29 @@ _BUILT_IN = tuple(
     for name, value in (
         ("inventory", "inventory:Inventory"),
         ("math", "math:Math"),
+        ("conversation", "conversation:Conversation"),
+        ("engineering", "conversation:Engineering"),
+        ("advisory", "conversation:Advisory"),
+        ("discussion", "conversation:Discussion"),
+        ("sandbox", "sandbox:Sandboxed"),
         ("tasks", "questions:Questions"),
         ("tools-1k", "tools_1k:ThousandTools"),
     )
 )
 
-PATH_OPTIONS = ("file", "tasks")
-"""Options that name files; whoever takes references from others checks them first."""
+PATH_OPTIONS = ("file", "tasks", "repos")
+"""Options that name files or folders; whoever takes references from others checks them first."""
 
+MAX_PARTS = 50
+"""Environments of a mixture, at most."""
+
+_WEIGHTS = (1e-6, 1e9)
+"""The least and the greatest weight of a part; only ratios matter."""
+
+_PARTS_OF_WHOLE = 10**6
+"""Into how many parts a whole is cut where weights are no ratio of such numbers."""
+
+_MIXTURE = re.compile(r"mix\((.*)\)", re.DOTALL)
 _ID = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[\w.-]+)*(?::[\w.-]+)?")
 _registered: dict[str, Factory] = {}
 
@@ -53,26 +72,48 @@ class _Operator(NamedTuple):
 
     servers: Path | None = None
     variable: Callable[[str], str | None] = lambda name: None
+    endpoints: Path | None = None
 
 
 _operator = _Operator()
 
 
-def configure(servers: Path | None, variable: Callable[[str], str | None] = lambda name: None) -> None:
-    """Tell this process where the operator's MCP servers are written down; composition roots call it once.
+def configure(
+    servers: Path | None,
+    variable: Callable[[str], str | None] = lambda name: None,
+    endpoints: Path | None = None,
+) -> None:
+    """Tell this process where the operator's MCP servers and endpoints are written down; composition roots call it once.
 
     Args:
         servers: The `environments.toml`, which need not exist.
         variable: Gives the value of an environment variable that a server's `pass_env` names; only processes that start servers
             need it.
+        endpoints: The `endpoints.toml`, which need not exist: models that play users.
     """
     global _operator
-    _operator = _Operator(servers, variable)
+    _operator = _Operator(servers, variable, endpoints)
 
 
 def configured() -> Path | None:
     """The operator's `environments.toml`, as this process was told."""
     return _operator.servers
+
+
+def operator_endpoint(name: str) -> Endpoint:
+    """An endpoint of the operator's, for environments in which a model plays a part.
+
+    Raises:
+        NotFound: as `endpoints.profiles.find_profile`.
+        InvalidInput: as `endpoints.profiles.find_profile`.
+        Refused: as `endpoints.profiles.find_profile`.
+    """
+    return find_profile(_operator.endpoints or Path("endpoints.toml"), name)
+
+
+def operator_variable(name: str) -> str | None:
+    """The value of an environment variable that the operator named; None where it is not set, or not for this process."""
+    return _operator.variable(name)
 
 
 class Reference(NamedTuple):
@@ -140,11 +181,12 @@ def task_source(reference: str | Mapping[str, float]) -> TaskSource:
 
     Raises:
         NotFound: no environment has this id; the message lists the known ones.
-        InvalidInput: an option that the environment does not have or take, or a weight that is not above 0.
+        InvalidInput: an option that the environment does not have or take, or as `write_mixture`.
         Unavailable: the package that announces it cannot be imported.
     """
-    if not isinstance(reference, str):
-        return mixture({part: task_source(part) for part in reference}, reference)
+    if (parts := parts_of(reference)) is not None:
+        return _mixed(parts, task_source)
+    assert isinstance(reference, str)
     name, options = parse_reference(reference)
     factory = _factory(name)
     if "tasks" not in options or "tasks" in inspect.signature(factory).parameters:
@@ -163,8 +205,9 @@ def open_source(reference: str | Mapping[str, float]) -> TaskSource:
         InvalidInput: as `task_source`.
         Unavailable: as `task_source`, or the child does not answer.
     """
-    if not isinstance(reference, str):
-        return mixture({part: open_source(part) for part in reference}, reference)
+    if (parts := parts_of(reference)) is not None:
+        return _mixed(parts, open_source)
+    assert isinstance(reference, str)
     name, _ = parse_reference(reference)
     built_in = name in {entry.name for entry in _BUILT_IN}
     if getattr(_factory(name), "may_hang", not built_in):
@@ -207,6 +250,82 @@ def write_reference(reference: Reference) -> str:
     """The text of a reference, as `parse_reference` reads it."""
     name = quote(reference.id, safe="/:")
     return f"{name}?{urlencode(reference.options, safe='/:,')}" if reference.options else name
+
+
+def parts_of(reference: str | Mapping[str, float]) -> dict[str, int] | None:
+    """The parts of a mixture in its one form: sorted, each as `write_reference` writes it, weights in lowest terms.
+
+    None: the reference is of one environment.
+
+    Raises:
+        InvalidInput: no part or more than `MAX_PARTS`, a part that is a mixture, that is there twice or whose options cannot
+            be read, or a weight that is not a number in 1e-06..1e+09.
+    """
+    if isinstance(reference, str):
+        if (found := _MIXTURE.fullmatch(reference)) is None:
+            return None
+        pairs = [part.rpartition("=")[::2] for part in found[1].split(",")] if found[1] else []
+    else:
+        pairs = list(reference.items())
+    if not 1 <= len(pairs) <= MAX_PARTS:
+        raise InvalidInput(
+            f"a mixture of environments has 1 to {MAX_PARTS} parts, not {len(pairs)}; write it like "
+            "{'quintain/inventory': 2, 'quintain/math': 1}"
+        )
+    weights = dict[str, Fraction]()
+    for part, weight in pairs:
+        name = _written_part(part)
+        if name in weights:
+            raise InvalidInput(f"the mixture holds {clip(name)!r} twice; add the weights up")
+        weights[name] = _weight(name, weight)
+    whole = lcm(*(weight.denominator for weight in weights.values()))
+    counts = {name: int(weights[name] * whole) for name in sorted(weights)}
+    if max(counts.values()) > _WEIGHTS[1]:
+        total = sum(counts.values())
+        counts = {name: max(1, count * _PARTS_OF_WHOLE // total) for name, count in counts.items()}
+    shared = gcd(*counts.values())
+    return {name: count // shared for name, count in counts.items()}
+
+
+def write_mixture(weights: Mapping[str, float]) -> str:
+    """The text of a mixture, the same for equal mixtures: `mix(quintain/inventory=2,quintain/math?difficulty=easy=1)`.
+
+    A comma in a part is written `%2C`, which its options are read with anyway. A mixture of one part is that environment.
+
+    Raises:
+        InvalidInput: as `parts_of`.
+    """
+    return _text(parts_of(weights) or {})
+
+
+def _text(parts: Mapping[str, int]) -> str:
+    if len(parts) == 1:
+        return next(iter(parts))
+    return "mix(" + ",".join(f"{part.replace(',', '%2C')}={weight}" for part, weight in parts.items()) + ")"
+
+
+def _written_part(part: object) -> str:
+    if not isinstance(part, str):
+        raise InvalidInput(f"a part of the mixture is {shown(part)}; it must be the reference of an environment")
+    if _MIXTURE.fullmatch(part):
+        raise InvalidInput(f"{clip(part)!r} is a mixture and cannot be a part of another; name its parts")
+    name, options = parse_reference(part)
+    return write_reference(Reference(name, dict(sorted(options.items()))))
+
+
+def _weight(part: str, weight: object) -> Fraction:
+    low, high = _WEIGHTS
+    try:
+        if isinstance(weight, int | float | str) and not isinstance(weight, bool) and low <= float(weight) <= high:
+            return Fraction(float(weight)).limit_denominator(_PARTS_OF_WHOLE)
+    except (ValueError, OverflowError):  # text that is no number, and a number that no float can be
+        pass
+    raise InvalidInput(f"the weight of {clip(part)!r} is {shown(weight)}; it must be a number from {low:g} to {high:g}")
+
+
+def _mixed(parts: Mapping[str, int], open_part: Callable[[str], TaskSource]) -> TaskSource:
+    sources = {part: open_part(part) for part in parts}
+    return next(iter(sources.values())) if len(sources) == 1 else mixture(_text(parts), sources, parts)
 
 
 def _factory(name: str) -> Factory:

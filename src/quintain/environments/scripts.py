@@ -19,7 +19,7 @@ class Move(NamedTuple):
 
 
 Script = Generator[Move, str, None]
-"""Yields moves and is sent the observation of each."""
+"""Yields moves and is sent the observation of each, or what a user says to it."""
 
 
 class ScriptedExpert:
@@ -45,7 +45,8 @@ class ScriptedExpert:
                 script = self._scripts[turn.episode_id] = self._begin(_last(turn.messages, "user"))
                 move = next(script)
             else:
-                move = script.send(_last(turn.messages, "tool"))
+                # What a user says in answer to a call counts for more than that the call was carried out.
+                move = script.send(_last(turn.messages, "user") or _last(turn.messages, "tool"))
         except StopIteration:  # the environment took its last move for none
             return Reply(text="I know no more.")
         call = json.dumps({"name": move.tool, "arguments": move.args})

@@ -2,7 +2,8 @@
 
 Episodes run in batches that begin together, so that a local policy decodes them side by side and their KV caches have
 like lengths. An environment is other people's code: where it raises, its episode ends with status `error` and the others
-go on. A policy that raises ends the run: nothing could act any more.
+go on. A policy that raises ends the run: nothing could act any more. One that has no answer for a single episode, as a model
+behind an endpoint may, ends that episode.
 
 An episode can begin with what another run did: its steps are carried out again in the fresh environment, which must answer
 as it did then, and the policy goes on from there. Where it answers otherwise nothing can be said of that run.
@@ -13,13 +14,15 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import takewhile
 from typing import Any, NamedTuple
 
-from quintain.evaluation.failures import UNREADABLE, failure_of
+from quintain.evaluation.failures import NO_ANSWER, UNREADABLE, failure_of
+from quintain.evaluation.recorded_runs import DIVERGED, Divergence, Replay, divergence, said_after
 from quintain.evaluation.references import forbidden_calls, read_metrics, reference_metrics
+from quintain.evaluation.replies import agent_step, output_tokens, with_cost
 from quintain.records.evaluation import EpisodeResult
 from quintain.records.seams import Environment, Message, Policy, Reply, Stop, TaskSource, TimeStep, Turn
 from quintain.records.seeds import stable_seed
@@ -33,13 +36,15 @@ from quintain.records.trajectory import (
     Step,
     Task,
     Trajectory,
-    Usage,
 )
 
 logger = logging.getLogger(__name__)
 
-DIVERGED = "replay_diverged"
-"""Exit status of an episode whose environment did not answer as the run had recorded."""
+_AT_ONCE = 32
+"""Environments that are waited for at once, at most."""
+
+TEMPERATURE = "temperature"
+"""Field of `Trajectory.extra`: at which temperature its tokens were sampled. Their log-probs are those at temperature 1."""
 
 
 @dataclass(frozen=True)
@@ -52,15 +57,10 @@ class EpisodePlan:
     """The trajectory's episode key; empty: made of job, task and attempt where there is a job."""
     prefix: tuple[Step, ...] = ()
     """Steps of another run of the task, from its first agent turn to the last that is carried out again."""
-
-
-class Replay(NamedTuple):
-    """What became of a run that was carried out again, without any policy."""
-
-    status: OutcomeStatus | None
-    """How it ended; None: it is not over, and an agent could go on."""
-    error: str | None
-    """Why it could not be carried out, such as `DIVERGED`."""
+    temperature: float | None = None
+    """Of the sampling in this episode, which its trajectory then tells (`extra`); None: the policy's."""
+    hint: str = ""
+    """Said to the policy below what the user asks, and no part of the trajectory."""
 
 
 @dataclass(frozen=True)
@@ -102,17 +102,22 @@ class _Live:
     steps: list[Step] = field(default_factory=list)
     news: list[Message] = field(default_factory=list)  # what the policy has not seen yet
     turns: int = 0
-    output_tokens: int = 0
+    replies: list[Reply] = field(default_factory=list)
     reward: float | None = None
     status: OutcomeStatus | None = None  # None: still running
     exit_status: str | None = None
     error: str | None = None
     metrics: dict[str, float] = field(default_factory=dict)
+    divergence: Divergence | None = None
     began: float = 0.0
     ended: float = 0.0
 
     def end(self, status: OutcomeStatus, exit_status: str, error: str | None = None) -> None:
         self.status, self.exit_status, self.error = status, exit_status, error
+
+    def diverge(self, found: Divergence) -> None:
+        self.divergence = found
+        self.end(OutcomeStatus.ERROR, DIVERGED, f"{DIVERGED}: {found}"[:500])
 
 
 def run_episodes(
@@ -133,28 +138,56 @@ def run_episodes(
         should_stop: Looked at before every tick; once true, the batch under way is given up and nothing more is yielded.
         clock: Seconds, for the duration of episodes.
     """
-    for start in range(0, len(plans), settings.concurrency):
-        batch = [
-            _Live(f"episode-{start + i:06d}", plan)
-            for i, plan in enumerate(plans[start : start + settings.concurrency])
-        ]
-        try:
-            for live in batch:
-                live.began = clock()
-                _begin(live, source, settings)
-            while running := [live for live in batch if live.status is None]:
-                if should_stop():
+    with _side_by_side(source) as for_each:
+        for start in range(0, len(plans), settings.concurrency):
+            batch = [
+                _Live(f"episode-{start + i:06d}", plan)
+                for i, plan in enumerate(plans[start : start + settings.concurrency])
+            ]
+            try:
+                for live in batch:
+                    live.began = clock()
+                for_each(lambda live: _begin(live, source, settings), batch)
+                while running := [live for live in batch if live.status is None]:
+                    if should_stop():
+                        return
+                    _tick(running, policy, settings, for_each)
+                    for live in running:
+                        live.ended = clock()
+                        if live.status is not None:
+                            policy.close(live.id)  # at once: it frees the rows of the cache for the others
+                if should_stop():  # a policy may have waited for an answer, and given up
                     return
-                _tick(running, policy, settings)
-                for live in running:
-                    live.ended = clock()
-                    if live.status is not None:
-                        policy.close(live.id)  # at once: it frees the rows of the cache for the others
-        finally:
+            finally:
+                for live in batch:
+                    policy.close(live.id)
+                for_each(_close, batch)
             for live in batch:
-                _end(live, policy)
-        for live in batch:
-            yield _finished(live, settings)
+                yield _finished(live, settings)
+
+
+_ForEach = Callable[[Callable[[_Live], None], Sequence[_Live]], None]
+
+
+@contextmanager
+def _side_by_side(source: TaskSource) -> Iterator[_ForEach]:
+    """How to do something with each of several episodes: at once where their environments `wait` for other processes."""
+    if not getattr(source, "waits", False):
+
+        def in_turn(do: Callable[[_Live], None], lives: Sequence[_Live]) -> None:
+            for live in lives:
+                do(live)
+
+        yield in_turn
+        return
+    # The threads live until the last episode is over: a child may be made to die with the thread that started it.
+    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="episode") as pool:
+
+        def at_once(do: Callable[[_Live], None], lives: Sequence[_Live]) -> None:
+            for _ in pool.map(do, lives):
+                pass
+
+        yield at_once
 
 
 def _begin(live: _Live, source: TaskSource, settings: EpisodeSettings) -> None:
@@ -169,6 +202,8 @@ def _begin(live: _Live, source: TaskSource, settings: EpisodeSettings) -> None:
             live.steps.append(Step(actor=Actor.SYSTEM, message=prompt))
             live.news.append(Message(role="system", content=prompt))
         _say(live, first.message if first.message is not None else live.task.prompt)
+        if live.plan.hint and live.news:
+            live.news[-1] = live.news[-1].model_copy(update={"content": f"{live.news[-1].content}\n\n{live.plan.hint}"})
         _judge(live, first)
         _replay(live, live.plan.prefix)
 
@@ -180,7 +215,7 @@ def replay(source: TaskSource, plan: EpisodePlan, settings: EpisodeSettings) -> 
         _begin(live, source, settings)
     finally:
         _close(live)
-    return Replay(live.status, live.error)
+    return Replay(live.status, live.error, live.reward, tuple(live.steps), live.divergence)
 
 
 def _replay(live: _Live, prefix: Sequence[Step]) -> None:
@@ -189,10 +224,9 @@ def _replay(live: _Live, prefix: Sequence[Step]) -> None:
         if step.actor is not Actor.AGENT:
             continue
         if live.status is not None:
-            live.end(OutcomeStatus.ERROR, DIVERGED, f"{DIVERGED}: the run is over before step {live.turns}, here")
-            return
+            return live.diverge(Divergence(live.turns, "a further step", "the run is over"))
         assert live.environment is not None
-        then = _said_after(prefix, place)
+        then = said_after(prefix, place)
         live.turns += 1
         live.steps.append(step.model_copy(update={"observations": (), "reward": None}))
         live.news.append(Message(role="assistant", content=step.message, thought=step.thought, actions=step.actions))
@@ -200,34 +234,15 @@ def _replay(live: _Live, prefix: Sequence[Step]) -> None:
             _say(live, then)
         else:
             now = live.environment.step(step.actions)
-            if (difference := _difference(now, step, then)) is not None:
-                told = f"{DIVERGED}: after step {live.turns - 1} {difference}"
-                live.end(OutcomeStatus.ERROR, DIVERGED, told[:500])
-                return
+            if (found := divergence(live.turns - 1, now, step, then)) is not None:
+                return live.diverge(found)
             _answer(live, now, step.actions)
         if live.status is None and live.turns >= live.max_turns:
             live.end(OutcomeStatus.TRUNCATED, "max_turns")
-
-
-def _said_after(prefix: Sequence[Step], place: int) -> str | None:
-    """What a user said between a turn of the agent and its next; None where the prefix ends before."""
-    following = prefix[place + 1 :]
-    said = [str(step.message) for step in takewhile(lambda step: step.actor is not Actor.AGENT, following)]
-    return said[0] if said else ("" if following else None)
-
-
-def _difference(now: TimeStep, step: Step, then: str | None) -> str | None:
-    """How the answer to a step differs from the one that was recorded; None: it does not."""
-    answers = [(seen.content, seen.is_error) for seen in now.observations]
-    recorded = [(seen.content, seen.is_error) for seen in step.observations]
-    if answers != recorded:
-        return f"the environment answers {str(answers)!r:.150}, and the run recorded {str(recorded)!r:.150}"
-    if then is not None and (now.message or "") != then:
-        return f"the environment says {now.message!r:.150}, and the run recorded {then!r:.150}"
     return None
 
 
-def _tick(running: Sequence[_Live], policy: Policy, settings: EpisodeSettings) -> None:
+def _tick(running: Sequence[_Live], policy: Policy, settings: EpisodeSettings, for_each: _ForEach) -> None:
     """One turn of every running episode."""
     turns = [
         Turn(
@@ -235,6 +250,7 @@ def _tick(running: Sequence[_Live], policy: Policy, settings: EpisodeSettings) -
             messages=tuple(live.news),
             tools=live.tools,
             seed=stable_seed(settings.seed, live.task.id or live.task.prompt, live.plan.attempt),
+            temperature=live.plan.temperature,
         )
         for live in running
     ]
@@ -243,23 +259,31 @@ def _tick(running: Sequence[_Live], policy: Policy, settings: EpisodeSettings) -
         if reply.stop is Stop.CONTEXT:
             live.end(OutcomeStatus.TRUNCATED, "context")
             continue
+        if reply.stop is Stop.FAILED:
+            live.end(OutcomeStatus.ERROR, NO_ANSWER, reply.error)
+            continue
         live.turns += 1
-        live.output_tokens += len(reply.sampled.token_ids) if reply.sampled else 0
-        with _guarded(live):
-            _react(live, reply, settings)
+        live.replies.append(reply)
+        if reply.stop is Stop.REFUSED:
+            live.steps.append(agent_step(reply, settings.agent.model))
+            live.end(OutcomeStatus.TRUNCATED, "refused", reply.error)
+            continue
+    for_each(lambda live: _react(live, settings), [live for live in running if live.status is None])
 
 
-def _react(live: _Live, reply: Reply, settings: EpisodeSettings) -> None:
-    """Let the environment answer a turn, and note both."""
-    assert live.environment is not None
-    # The turn is noted before the environment acts on it: if that raises, the trajectory still shows the cause.
-    live.steps.append(_agent_step(reply, settings))
-    if reply.error is not None:
-        _say(live, f"{UNREADABLE} {reply.error.rstrip('.')}.")
-    else:
-        _answer(live, live.environment.step(reply.actions), reply.actions)
-    if live.status is None and live.turns >= live.max_turns:
-        live.end(OutcomeStatus.TRUNCATED, "max_turns")
+def _react(live: _Live, settings: EpisodeSettings) -> None:
+    """Let the environment answer the newest turn, and note both."""
+    reply = live.replies[-1]
+    with _guarded(live):
+        assert live.environment is not None
+        # The turn is noted before the environment acts on it: if that raises, the trajectory still shows the cause.
+        live.steps.append(agent_step(reply, settings.agent.model))
+        if reply.error is not None:
+            _say(live, f"{UNREADABLE} {reply.error.rstrip('.')}.")
+        else:
+            _answer(live, live.environment.step(reply.actions), reply.actions)
+        if live.status is None and live.turns >= live.max_turns:
+            live.end(OutcomeStatus.TRUNCATED, "max_turns")
 
 
 def _answer(live: _Live, step: TimeStep, actions: Sequence[Action]) -> None:
@@ -269,20 +293,6 @@ def _answer(live: _Live, step: TimeStep, actions: Sequence[Action]) -> None:
     live.news.extend(Message(role="tool", content=seen.content, call_id=seen.call_id) for seen in observations)
     _say(live, step.message)
     _judge(live, step)
-
-
-def _agent_step(reply: Reply, settings: EpisodeSettings) -> Step:
-    readable = reply.error is None and (reply.thought is not None or reply.actions)
-    return Step(
-        actor=Actor.AGENT,
-        message="" if readable else reply.text,
-        thought=reply.thought if readable else None,
-        actions=reply.actions if readable else (),
-        model=settings.agent.model,
-        usage=Usage(output_tokens=len(reply.sampled.token_ids)) if reply.sampled else None,
-        sampled=reply.sampled,
-        extra={} if reply.stop is Stop.END else {"stop": reply.stop.value},
-    )
 
 
 def _with_call_ids(observations: Sequence[Observation], actions: Sequence[Action]) -> tuple[Observation, ...]:
@@ -326,11 +336,6 @@ def _guarded(live: _Live) -> Iterator[None]:
             live.end(OutcomeStatus.ERROR, "environment_error", f"{type(error).__name__}: {error}"[:500])
 
 
-def _end(live: _Live, policy: Policy) -> None:
-    policy.close(live.id)
-    _close(live)
-
-
 def _close(live: _Live) -> None:
     if live.environment is not None:
         with _guarded(live):
@@ -341,6 +346,7 @@ def _finished(live: _Live, settings: EpisodeSettings) -> Episode:
     assert live.status is not None
     plan, task = live.plan, live.task
     never_acted = Step(actor=Actor.AGENT, train=False, extra={"acted": False})
+    told = {TEMPERATURE: plan.temperature, "error": live.error or None}
     trajectory = Trajectory(
         episode_key=plan.key or (f"{settings.job_id}/{task.id}/{plan.attempt}" if settings.job_id else ""),
         agent=settings.agent,
@@ -350,7 +356,7 @@ def _finished(live: _Live, settings: EpisodeSettings) -> Episode:
         outcome=Outcome(status=live.status, reward=live.reward, exit_status=live.exit_status),
         tags=settings.tags,
         job_id=settings.job_id,
-        extra={"error": live.error} if live.error else {},
+        extra={name: value for name, value in told.items() if value is not None},
     ).identified()
     result = EpisodeResult(
         task_id=task.id or task.prompt,
@@ -358,7 +364,7 @@ def _finished(live: _Live, settings: EpisodeSettings) -> Episode:
         status=live.status,
         reward=live.reward,
         turns=live.turns,
-        output_tokens=live.output_tokens,
+        output_tokens=output_tokens(live.replies),
         duration_s=max(live.ended - live.began, 0.0),
         task_type=task.type,
         difficulty=task.difficulty,
@@ -367,6 +373,6 @@ def _finished(live: _Live, settings: EpisodeSettings) -> Episode:
         failure=failure_of(trajectory),
         calls=sum(len(step.actions) for step in trajectory.agent_steps),
         forbidden=forbidden_calls(trajectory, settings.forbidden),
-        metrics=reference_metrics(trajectory) | live.metrics,
+        metrics=with_cost(reference_metrics(trajectory) | live.metrics, live.replies),
     )
     return Episode(trajectory, result)

@@ -1,6 +1,7 @@
 """Why an episode was not solved, by rules that read its trajectory; the first rule that holds names it.
 
-1. `environment_error`: the environment failed, so nothing is said of the agent.
+1. `endpoint_error`, `environment_error`: the endpoint behind the agent had no answer, or the environment failed, so nothing is
+   said of the agent.
 2. `loop`: three turns one after another made the same calls and got the same answers.
 3. The fault of the last turn, or else the fault of more than half of the turns, where a turn's fault is the first of
    `format` (it could not be read, or the arguments of a call are not JSON), `wrong_tool` (it calls a tool that is not
@@ -29,6 +30,9 @@ LOOP = 3
 UNREADABLE = "Your turn could not be read:"
 """How an episode answers a turn that is no action; nothing reaches the environment then."""
 
+NO_ANSWER = "endpoint_error"
+"""Exit status of an episode whose agent got no answer from its endpoint."""
+
 _CANNOT = re.compile(
     r"\b(?:i (?:can ?not|can['\u2019]t|am unable|was unable|give up|do not know|don['\u2019]t know)|unable to|giving up)\b",
     re.IGNORECASE,
@@ -39,7 +43,7 @@ def failure_of(run: Trajectory) -> FailureKind | None:
     """Why an episode was not solved; None where it was, or where nobody knows."""
     status = run.outcome.status
     if status is OutcomeStatus.ERROR:
-        return "environment_error"
+        return "endpoint_error" if run.outcome.exit_status == NO_ANSWER else "environment_error"
     if status in {OutcomeStatus.SUCCESS, OutcomeStatus.UNKNOWN}:
         return None
     turns = [step for step in run.agent_steps if step.extra.get("acted") is not False]

@@ -1,4 +1,4 @@
-"""A comparison as a picture: differences with their intervals, and success rates with theirs."""
+"""A comparison as a picture: differences with their intervals, success rates with theirs, and how training led there."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from quintain.records.evaluation import Comparison
 
 MOST_PAIRS = 30
 """Pairs in a picture; of more, those of the smallest p-values."""
+
+MOST_CURVES = 6
+"""Learning curves in a picture; of more, the longest."""
 
 
 def forest(comparison: Comparison) -> dict[str, Any]:
@@ -36,8 +39,33 @@ def forest(comparison: Comparison) -> dict[str, Any]:
         for row in comparison.leaderboard
         if row.success_rate is not None and row.ci_low is not None and row.ci_high is not None
     ]
-    panels = [
+    panels: list[dict[str, Any]] = [
         {"title": "difference of success rates, 95 % interval", "forest": differences, "origin": 0.0},
         {"title": "success rate, 95 % interval (agents that share a letter do not differ)", "forest": rates},
     ]
+    if comparison.curves:
+        panels.append(_curves(comparison))
     return {"title": f"{comparison.id}: {comparison.environment}", "panels": panels}
+
+
+def _curves(comparison: Comparison) -> dict[str, Any]:
+    """Success along the way of each training, as a panel of curves."""
+    curves = [
+        {
+            "label": curve.agent
+            if curve.suite_hash == comparison.suite_hash
+            else f"{curve.agent} (suite of {curve.n_tasks} tasks)",
+            "points": [
+                {
+                    "x": point.place,
+                    "name": point.agent_id.removeprefix("agent:"),
+                    "value": point.success_rate,
+                    "low": point.ci_low,
+                    "high": point.ci_high,
+                }
+                for point in curve.points
+            ],
+        }
+        for curve in comparison.curves[:MOST_CURVES]
+    ]
+    return {"title": "success along the training, 95 % interval", "curves": curves}

@@ -78,6 +78,8 @@ def comparison_report(comparison: Comparison) -> Report:
         lines = (f"{more} more are in the JSON.",) if more > 0 else ()
         table = Table(("task", "solved by", "failed by", "run that solved it", "run that failed"), flips)
         sections.append(Section(f"Flips ({len(comparison.flips)})", lines, table))
+    if comparison.curves:
+        sections.append(_learning(comparison))
     if comparison.lineage:
         origins = tuple(
             (o.agent, o.agent_id, " <- ".join(o.ancestors), o.dataset_id or "", o.job_id or "")
@@ -86,6 +88,26 @@ def comparison_report(comparison: Comparison) -> Report:
         table = Table(("agent", "id", "trained from", "dataset", "job"), origins)
         sections.append(Section("Lineage", table=table))
     return Report(f"Comparison {comparison.id} in {comparison.environment}", tuple(sections))
+
+
+def _learning(comparison: Comparison) -> Section:
+    header = ("way to", "place", "agent", "success, 95 % interval", "episodes", "suite", "evaluation")
+    rows = tuple(
+        (
+            curve.agent,
+            str(point.place),
+            point.agent_id,
+            f"{point.success_rate:.1%} {_interval(point.ci_low, point.ci_high)}",
+            str(point.n),
+            "the compared one"
+            if curve.suite_hash == comparison.suite_hash
+            else f"another, {counted(curve.n_tasks, 'task')}",
+            point.evaluation_id,
+        )
+        for curve in comparison.curves
+        for point in curve.points
+    )
+    return Section("Learning curve", table=Table(header, rows))
 
 
 def _places(comparison: Comparison) -> Table:

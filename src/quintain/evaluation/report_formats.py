@@ -47,7 +47,9 @@ def as_html(report: Report, picture: bytes | None = None) -> str:
         f"<title>{title}</title><style>{_STYLE}</style></head><body><h1>{title}</h1>",
     ]
     if picture is not None:
-        parts.append(f'<img alt="Forest plot" src="data:image/png;base64,{base64.b64encode(picture).decode()}">')
+        parts.append(
+            f'<img alt="Forest plot and learning curves" src="data:image/png;base64,{base64.b64encode(picture).decode()}">'
+        )
     for section in report.sections:
         parts.append(f"<h2>{_html(section.heading)}</h2>")
         parts += [f"<p>{_html(line)}</p>" for line in section.lines]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Collection
 from typing import NamedTuple
 
 from quintain.evaluation.episodes import EpisodePlan
@@ -18,14 +19,23 @@ class Suite(NamedTuple):
 
 
 def plan_suite(
-    source: TaskSource, *, split: str, n_tasks: int, repeats: int, seed: int, max_turns: int | None = None
+    source: TaskSource,
+    *,
+    split: str,
+    n_tasks: int,
+    repeats: int,
+    seed: int,
+    max_turns: int | None = None,
+    excluded: Collection[str] = (),
 ) -> Suite:
     """The episodes of an evaluation: all tasks once, then all again, `repeats` times.
 
     The hash covers the environment's id and version, the task ids, the repeats and the turn limit (None: the
     environment's own): agents evaluated under the same hash met the same tasks equally often, under the same rules.
+    Tasks whose ids are `excluded` are not drawn; others take their place.
     """
-    tasks = source.tasks(split, n_tasks, seed)
+    drawn = source.tasks(split, n_tasks + len(excluded), seed)
+    tasks = [task for task in drawn if task.id not in excluded][:n_tasks]
     content = [source.id, source.version, repeats, max_turns, sorted(task.id or task.prompt for task in tasks)]
     encoded = json.dumps(content, separators=(",", ":"), ensure_ascii=False).encode("utf-8")
     plans = tuple(EpisodePlan(task, attempt) for attempt in range(repeats) for task in tasks)

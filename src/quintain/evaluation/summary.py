@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Literal, TypeVar
 
 from quintain.evaluation.repeats import over_k, pass_at_k, pass_hat_k
+from quintain.evaluation.replies import COST
 from quintain.evaluation.statistics import mean_over_tasks, rate_over_tasks
 from quintain.evaluation.suites import Suite
 from quintain.records.evaluation import (
@@ -25,9 +26,6 @@ from quintain.records.job import EvaluateSpec
 from quintain.records.trajectory import OutcomeStatus
 
 R = TypeVar("R")
-
-COST = "cost_usd"
-"""The metric by which an environment says what its endpoints charged for an episode."""
 
 _EXAMPLES = 3
 

@@ -9,9 +9,10 @@ from typing import Any, Literal, Protocol
 
 from pydantic import Field
 
+from quintain.records.agent import MAX_TEMPERATURE
 from quintain.records.record import Record
 from quintain.records.score import Score
-from quintain.records.trajectory import Action, Content, Observation, SampledTokens, Task, Trajectory
+from quintain.records.trajectory import Action, Content, Observation, SampledTokens, Task, Trajectory, Usage
 
 
 class Message(Record):
@@ -36,6 +37,12 @@ class Turn(Record):
         default=(), description="Tool schemas; they may not change in an episode."
     )
     seed: int = Field(default=0, description="Seed of the episode's own sampling stream; read on the first turn.")
+    temperature: float | None = Field(
+        default=None,
+        ge=0,
+        le=MAX_TEMPERATURE,
+        description="Of the episode, read on the first turn; null: the policy's.",
+    )
 
 
 class Stop(StrEnum):
@@ -47,6 +54,10 @@ class Stop(StrEnum):
     """It reached the token limit of a turn."""
     CONTEXT = "context"
     """The episode no longer fits the model's context; nothing was written."""
+    REFUSED = "refused"
+    """The model, or the filter before it, kept its answer back; `error` says so."""
+    FAILED = "failed"
+    """No answer could be had, which says nothing of the agent; `error` has the reason."""
 
 
 class Reply(Record):
@@ -58,6 +69,12 @@ class Reply(Record):
     stop: Stop = Stop.END
     sampled: SampledTokens | None = None
     error: str | None = Field(default=None, description="Why the text could not be read as thought and actions, if so.")
+    reasoning: str | None = Field(
+        default=None, description="What a model behind an endpoint thought before it wrote, where that is shown."
+    )
+    model: str | None = Field(default=None, description="The model that wrote it, where an endpoint says so.")
+    usage: Usage | None = Field(default=None, description="As an endpoint counted; null: no endpoint wrote it.")
+    cost_usd: float | None = Field(default=None, description="What the endpoint charged; null: not known, or nothing.")
 
 
 class Policy(Protocol):
@@ -100,7 +117,11 @@ class Environment(Protocol):
 
 
 class TaskSource(Protocol):
-    """A family of tasks and the environment that runs them."""
+    """A family of tasks and the environment that runs them.
+
+    Two more attributes are read where a source has them: `at_once`, how many episodes it bears side by side, and `waits`, true
+    where its environments wait for other processes and are therefore stepped in threads, each in one at a time.
+    """
 
     id: str
     version: str

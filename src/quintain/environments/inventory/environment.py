@@ -11,11 +11,11 @@ from quintain.environments.calls import arguments_of, only_call, refusal, tool_s
 from quintain.environments.inventory.tasks import (
     DIFFICULTIES,
     ENVIRONMENT_ID,
+    FAMILY,
     TYPES,
     VERSION,
     Case,
     build_case,
-    draw_tasks,
     parse_key,
 )
 from quintain.environments.inventory.world import Item
@@ -140,7 +140,9 @@ class Inventory:
 
     def tasks(self, split: str, n: int, seed: int) -> list[Task]:
         """`n` distinct tasks of `train` or `held_out`, types and difficulties in turn."""
-        return draw_tasks(split, n, seed, types=self._types, difficulties=self._difficulties)
+        return FAMILY.tasks(
+            split, n, seed, lambda key: build_case(key).prompt, types=self._types, difficulties=self._difficulties
+        )
 
     def make(self) -> Environment:
         """A fresh warehouse."""

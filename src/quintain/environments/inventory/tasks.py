@@ -5,7 +5,6 @@ The answer is computed here and never stored in a task, so that no export and no
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
@@ -20,7 +19,6 @@ from quintain.environments.inventory.world import (
     pick_lookalikes,
     pick_names,
 )
-from quintain.records.trajectory import Task
 
 ENVIRONMENT_ID = "quintain/inventory"
 VERSION = "1"
@@ -90,30 +88,3 @@ def _extreme(rng: Random, key: TaskKey, hard: bool) -> Case:
 def _first(items: list[Item], field: str, direction: str) -> str:
     ordered = sorted(items, key=lambda item: item.values[field])
     return str(ordered[0 if direction == "low" else -1].name)
-
-
-def draw_tasks(
-    split: str,
-    n: int,
-    seed: int,
-    *,
-    types: Sequence[str] = TYPES,
-    difficulties: Sequence[str] = DIFFICULTIES,
-) -> list[Task]:
-    """`n` distinct tasks, types and difficulties in turn; fewer tasks of the same seed are a prefix of more.
-
-    Raises:
-        InvalidInput: an unknown split, or more tasks than there are.
-    """
-    return [_task(key, seed) for key in FAMILY.draw(split, n, seed, types=types, difficulties=difficulties)]
-
-
-def _task(key: TaskKey, seed: int) -> Task:
-    return Task(
-        id=key.id,
-        prompt=build_case(key).prompt,
-        type=key.type,
-        difficulty=key.difficulty,
-        environment=ENVIRONMENT_ID,
-        metadata={"split": key.split, "seed": seed},
-    )

@@ -12,7 +12,7 @@ from quintain.checkers.answers import expected_answers
 from quintain.checkers.quantities import quantity
 from quintain.environments.calls import arguments_of, only_call, refusal, tool_schemas
 from quintain.environments.math.calculator import calculate, written
-from quintain.environments.math.problems import ENVIRONMENT_ID, FAMILY, STEPS, VERSION, build_problem, draw_tasks
+from quintain.environments.math.problems import ENVIRONMENT_ID, FAMILY, STEPS, VERSION, build_problem
 from quintain.environments.options import Difficulty, Names, chosen_levels, chosen_names
 from quintain.environments.questions import judge
 from quintain.environments.task_files import read_tasks
@@ -130,7 +130,9 @@ class Math:
         """`n` distinct tasks of `train` or `held_out`."""
         if self._file is not None:
             return [task.model_copy(update={"environment": self.id}) for task in self._file.draw(split, n, seed)]
-        return draw_tasks(split, n, seed, types=self._types, difficulties=self._difficulties)
+        return FAMILY.tasks(
+            split, n, seed, lambda key: build_problem(key).prompt, types=self._types, difficulties=self._difficulties
+        )
 
     def make(self) -> Environment:
         """A fresh exercise."""

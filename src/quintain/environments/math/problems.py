@@ -20,7 +20,6 @@ from quintain.environments.math.wording import (
     Sentence,
     Story,
 )
-from quintain.records.trajectory import Task
 
 ENVIRONMENT_ID = "quintain/math"
 VERSION = "1"
@@ -100,24 +99,3 @@ def _numbers(effect: str, x: int) -> Sequence[int]:
             return [n for n in range(2, 10) if x % n == 0 and x > n]
         case _:
             return [n for n in _PERCENTS if x * n % 100 == 0]
-
-
-def draw_tasks(
-    split: str, n: int, seed: int, *, types: Sequence[str] = FAMILY.types, difficulties: Sequence[str] = tuple(STEPS)
-) -> list[Task]:
-    """`n` distinct tasks, types and difficulties in turn; fewer tasks of the same seed are a prefix of more.
-
-    Raises:
-        InvalidInput: an unknown split, or more tasks than there are.
-    """
-    return [
-        Task(
-            id=key.id,
-            prompt=build_problem(key).prompt,
-            type=key.type,
-            difficulty=key.difficulty,
-            environment=ENVIRONMENT_ID,
-            metadata={"split": split, "seed": seed},
-        )
-        for key in FAMILY.draw(split, n, seed, types=types, difficulties=difficulties)
-    ]

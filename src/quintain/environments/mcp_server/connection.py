@@ -6,6 +6,7 @@ dies, hangs, answers what its own schema forbids or writes without end is `Unava
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import json
 import shutil
@@ -18,7 +19,6 @@ from functools import cache
 from typing import Any
 
 import anyio
-from anyio.from_thread import BlockingPortal
 from mcp import Client, MCPError
 from mcp.client.stdio import get_default_environment
 from mcp.types import (
@@ -65,7 +65,7 @@ class Connection:
         self.changes = 0
         """Announcements of a changed list of tools; the first list holds."""
         _living.add(self)
-        self._done = _portal().start_task_soon(self._serve)
+        self._done = asyncio.run_coroutine_threadsafe(self._serve(), _loop())
         try:
             self._ready.result(profile.start_timeout_s)
             for call in profile.setup:
@@ -95,8 +95,7 @@ class Connection:
         """
         if not self.alive:
             raise self._unavailable("has ended")
-        answer: Answer = _portal().call(self._call, tool, args)
-        return answer
+        return asyncio.run_coroutine_threadsafe(self._call(tool, args), _loop()).result()
 
     def require(self, call: Call) -> Answer:
         """A call that the operator asks for and that must succeed.
@@ -235,18 +234,12 @@ _living: set[Connection] = set()
 
 
 @cache
-def _portal() -> BlockingPortal:
+def _loop() -> asyncio.AbstractEventLoop:
     """The event loop of all connections; its thread is a daemon, for no program should wait for it to end."""
-    started: Future[BlockingPortal] = Future()
-
-    async def serve() -> None:
-        async with BlockingPortal() as portal:
-            started.set_result(portal)
-            await portal.sleep_until_stopped()
-
-    threading.Thread(target=anyio.run, args=(serve,), name="mcp-servers", daemon=True).start()
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, name="mcp-servers", daemon=True).start()
     atexit.register(_end_all)
-    return started.result()
+    return loop
 
 
 def _end_all() -> None:

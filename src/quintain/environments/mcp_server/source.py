@@ -56,6 +56,7 @@ class ServerSource:
         self._idle: list[Connection] = []
         self._lock = threading.Lock()
         self.id = profile.id
+        self.waits = True
         self.at_once = AT_ONCE if profile.fresh == "episode" else 1
         self._profile, self._variable = profile, variable
         self._file = None if generated or profile.tasks is None else read_tasks(Path(profile.tasks))

@@ -1,6 +1,7 @@
 """A server's process and its lines, within bounds: what it says cannot fill the memory, and it ends when its host does.
 
-The transport that the SDK brings reads a line of any length, and leaves a server alone that is not ended by its client.
+The transport that the SDK brings reads a line of any length, and leaves a server alone that is not ended by its client. Here
+messages go to the process and come from it without a task in between: each hand-over would cost a turn of the event loop.
 """
 
 from __future__ import annotations
@@ -8,12 +9,12 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from typing import Self
 
 import anyio
-from anyio.abc import ByteReceiveStream, Process
-from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from anyio.abc import ByteReceiveStream, ByteSendStream, Process
 from mcp.shared.message import SessionMessage
 from mcp.types import jsonrpc_message_adapter
 
@@ -27,8 +28,6 @@ _LEAVE_S = 1.0
 _GUARDED = (
     'own=$1; shift; { read _; [ -z "$own" ] || rm -rf -- "$own"; kill -KILL 0; } <"$0" >/dev/null 2>&1 & exec "$@"'
 )
-
-Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]
 
 
 @dataclass
@@ -60,7 +59,7 @@ class Wire:
 
 
 @asynccontextmanager
-async def stdio(wire: Wire) -> AsyncGenerator[Streams]:
+async def stdio(wire: Wire) -> AsyncGenerator[tuple[Incoming, Outgoing]]:
     """Start the server and exchange messages with it; its process group is ended at the end.
 
     Raises:
@@ -81,37 +80,84 @@ async def stdio(wire: Wire) -> AsyncGenerator[Streams]:
     finally:
         os.close(guard)
     wire.pid = process.pid
-    incoming, read_stream = anyio.create_memory_object_stream[SessionMessage | Exception](0)
-    write_stream, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
-    async with AsyncExitStack() as stack:
-        for stream in (incoming, read_stream, write_stream, outgoing):
-            stack.push_async_callback(stream.aclose)
-        async with anyio.create_task_group() as group:
-            group.start_soon(_read, process, wire, incoming)
-            group.start_soon(_write, process, outgoing)
-            group.start_soon(_keep_tail, process, wire)
-            try:
-                yield read_stream, write_stream
-            finally:
-                with anyio.CancelScope(shield=True):
-                    await _end(process, wire, lifeline)
-                group.cancel_scope.cancel()
-
-
-async def _read(process: Process, wire: Wire, incoming: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
     assert process.stdout is not None
-    async with incoming:
+    assert process.stdin is not None
+    async with anyio.create_task_group() as group:
+        group.start_soon(_keep_tail, process, wire)
         try:
-            async for line in _lines(process.stdout, wire):
+            yield Incoming(wire, _lines(process.stdout, wire)), Outgoing(process.stdin)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await _end(process, wire, lifeline)
+            group.cancel_scope.cancel()
+
+
+class _Stream:
+    """What both directions have in common: the process outlives them."""
+
+    async def aclose(self) -> None:
+        """Nothing: `stdio` ends the process."""
+
+    async def __aenter__(self) -> Self:
+        """Itself."""
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        """As `aclose`."""
+
+
+@dataclass
+class Incoming(_Stream):
+    """The server's messages, read as they are asked for."""
+
+    wire: Wire
+    lines: AsyncGenerator[bytes]
+
+    async def receive(self) -> SessionMessage:
+        """The next message.
+
+        Raises:
+            EndOfStream: the server says nothing any more.
+        """
+        try:
+            async for line in self.lines:
                 try:
-                    message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+                    return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
                 except ValueError:
-                    wire.garbage += 1
-                    continue
-                await incoming.send(SessionMessage(message))
+                    self.wire.garbage += 1
         except (anyio.ClosedResourceError, anyio.BrokenResourceError):
             pass
-        wire.ended = True
+        self.wire.ended = True
+        raise anyio.EndOfStream
+
+    def __aiter__(self) -> Self:
+        """Itself."""
+        return self
+
+    async def __anext__(self) -> SessionMessage:
+        """The next message."""
+        try:
+            return await self.receive()
+        except anyio.EndOfStream:
+            raise StopAsyncIteration from None
+
+
+@dataclass
+class Outgoing(_Stream):
+    """Messages to the server."""
+
+    stdin: ByteSendStream
+
+    async def send(self, item: SessionMessage, /) -> None:
+        """Write a message, whole even where the caller does not wait for the end of it.
+
+        Raises:
+            BrokenResourceError: the server does not listen any more.
+        """
+        try:
+            await self.stdin.send(item.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
+        except OSError as error:
+            raise anyio.BrokenResourceError from error
 
 
 async def _lines(stdout: ByteReceiveStream, wire: Wire) -> AsyncGenerator[bytes]:
@@ -130,16 +176,6 @@ async def _lines(stdout: ByteReceiveStream, wire: Wire) -> AsyncGenerator[bytes]
             wire.fault = f"it wrote a message of more than {wire.line_bytes:,} bytes"
             wire.kill()
             return
-
-
-async def _write(process: Process, outgoing: MemoryObjectReceiveStream[SessionMessage]) -> None:
-    assert process.stdin is not None
-    with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError, OSError):
-        async with outgoing:
-            async for sent in outgoing:
-                await process.stdin.send(
-                    sent.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
-                )
 
 
 async def _keep_tail(process: Process, wire: Wire) -> None:

@@ -18,7 +18,7 @@ from quintain.environments.calls import arguments_of, only_call, refusal, tool_s
 from quintain.environments.options import Difficulty, Names, chosen_levels, chosen_names
 from quintain.environments.tools_1k.catalogue import ENVIRONMENT_ID, VERSION, Tool, catalogue
 from quintain.environments.tools_1k.metrics import ranking_metrics
-from quintain.environments.tools_1k.needs import DIFFICULTIES, FAMILY, Need, build_need, draw_tasks
+from quintain.environments.tools_1k.needs import DIFFICULTIES, FAMILY, Need, build_need
 from quintain.errors import InvalidInput
 from quintain.records.record import Record, clip, nearest, require_number
 from quintain.records.seams import Environment, TimeStep
@@ -208,7 +208,9 @@ class ThousandTools:
 
     def tasks(self, split: str, n: int, seed: int) -> list[Task]:
         """`n` distinct tasks of `train` or `held_out`; no tool is the right one in both."""
-        return draw_tasks(split, n, seed, types=self._types, difficulties=self._difficulties)
+        return FAMILY.tasks(
+            split, n, seed, lambda key: build_need(key).prompt, types=self._types, difficulties=self._difficulties
+        )
 
     def make(self) -> Environment:
         """A fresh episode."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cache
 from random import Random
 from typing import Any, NamedTuple
@@ -10,7 +9,6 @@ from typing import Any, NamedTuple
 from quintain.environments.families import Family, TaskKey
 from quintain.environments.tools_1k.catalogue import ENVIRONMENT_ID, VERSION, Tool, article, catalogue
 from quintain.environments.tools_1k.lexicon import CATEGORIES, OPENERS, PARAMETERS, VERBS, value_of
-from quintain.records.trajectory import Task
 
 FAMILY = Family("tools-1k", ENVIRONMENT_ID, VERSION, tuple(CATEGORIES))
 DIFFICULTIES = FAMILY.difficulties
@@ -54,24 +52,3 @@ def _prompt(rng: Random, key: TaskKey, tool: Tool, args: dict[str, Any]) -> str:
 def in_split(said: Any, split: str) -> str:
     """The wording of a verb or parameter in a split."""
     return str(said.held_out if split == "held_out" else said.train)
-
-
-def draw_tasks(
-    split: str, n: int, seed: int, *, types: Sequence[str] = FAMILY.types, difficulties: Sequence[str] = DIFFICULTIES
-) -> list[Task]:
-    """`n` distinct tasks, categories and difficulties in turn; fewer tasks of the same seed are a prefix of more.
-
-    Raises:
-        InvalidInput: an unknown split, or more tasks than there are.
-    """
-    return [
-        Task(
-            id=key.id,
-            prompt=build_need(key).prompt,
-            type=key.type,
-            difficulty=key.difficulty,
-            environment=ENVIRONMENT_ID,
-            metadata={"split": split, "seed": seed},
-        )
-        for key in FAMILY.draw(split, n, seed, types=types, difficulties=difficulties)
-    ]

@@ -1,0 +1,149 @@
+"""The four task families: who is talked to, about what, and with which tools."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import Annotated, ClassVar
+
+from pydantic import BeforeValidator, Field
+
+from quintain.endpoints.client import read_key
+from quintain.environments.conversation import advisory, desk, discussion, engineering
+from quintain.environments.conversation.environment import Subject, Talk, subject
+from quintain.environments.conversation.scenario import Scenario
+from quintain.environments.conversation.user import ScriptedUser, User
+from quintain.environments.conversation.world import (
+    FindRecords,
+    GetPolicy,
+    GetRecord,
+    KnowledgeBase,
+    ReadFile,
+    Respond,
+    SubmitAgreed,
+    SubmitOption,
+    SubmitPlan,
+    Transfer,
+    UpdateRecord,
+)
+from quintain.environments.options import Difficulty, Names, chosen_levels, chosen_names
+from quintain.environments.registry import operator_endpoint, operator_variable
+from quintain.errors import InvalidInput
+from quintain.records.record import require_number, shown
+from quintain.records.seams import Environment
+from quintain.records.trajectory import Task
+
+SCRIPTED = "scripted"
+ENDPOINT = "endpoint:"
+
+Temperature = Annotated[float, Field(ge=0, le=2), BeforeValidator(require_number)]
+
+
+class _Talks:
+    """Talks about one subject."""
+
+    about: ClassVar[Subject]
+
+    def __init__(
+        self,
+        difficulty: Difficulty = "all",
+        types: Names = ("all",),
+        user: str = SCRIPTED,
+        user_temperature: Temperature = 0.0,
+    ) -> None:
+        """Keep to tasks of one difficulty, of some types, or take all; talk to a scripted user, or to one that a model plays.
+
+        Args:
+            difficulty: A level, or all.
+            types: Some types, or all.
+            user: `scripted`, or `endpoint:NAME` with a profile of the operator's.
+            user_temperature: Of the model; 0: its likeliest answers.
+
+        Raises:
+            InvalidInput: a type that there is not, or a user that cannot be one.
+            NotFound: no endpoint profile has this name.
+        """
+        family = self.about.family
+        self.id, self.version = family.environment, family.version
+        self._difficulties = chosen_levels(difficulty, family.difficulties)
+        self._types = chosen_names("types", types, family.types)
+        self._user: Callable[[Scenario], User] = ScriptedUser
+        self.waits = user != SCRIPTED
+        if user == SCRIPTED:
+            return
+        if not user.startswith(ENDPOINT):
+            raise InvalidInput(f"user is {shown(user)}; it must be {SCRIPTED!r} or 'endpoint:NAME'", code="bad_option")
+        from quintain.environments.conversation.model_user import played_by
+
+        endpoint = operator_endpoint(user.removeprefix(ENDPOINT))
+        self.at_once = endpoint.concurrency
+        self._user = played_by(endpoint, lambda: read_key(endpoint, operator_variable), user_temperature)
+        # Evaluations against other users are others.
+        played = f"{endpoint.base_url} {endpoint.model} {endpoint.extra} {user_temperature:g}"
+        self.version += f"-user-{hashlib.sha256(played.encode()).hexdigest()[:12]}"
+
+    def tasks(self, split: str, n: int, seed: int) -> list[Task]:
+        """`n` distinct tasks of `train` or `held_out`, types and difficulties in turn."""
+        return self.about.family.tasks(
+            split,
+            n,
+            seed,
+            lambda key: self.about.build(key).opening,
+            types=self._types,
+            difficulties=self._difficulties,
+        )
+
+    def make(self) -> Environment:
+        """A fresh talk."""
+        return Talk(self.about, self._user)
+
+
+class Conversation(_Talks):
+    """The task family `quintain/conversation`: a support desk."""
+
+    about = subject(
+        desk.FAMILY,
+        desk.SYSTEM_PROMPT,
+        {
+            "respond": Respond,
+            "get_policy": GetPolicy,
+            "find_records": FindRecords,
+            "get_record": GetRecord,
+            "update_record": UpdateRecord,
+            "transfer_to_human_agents": Transfer,
+        },
+        desk.build,
+    )
+
+
+class Engineering(_Talks):
+    """The task family `quintain/engineering`: requirements and incidents."""
+
+    about = subject(
+        engineering.FAMILY,
+        engineering.SYSTEM_PROMPT,
+        {"respond": Respond, "knowledge_base": KnowledgeBase, "read_file": ReadFile, "submit": SubmitPlan},
+        engineering.build,
+    )
+
+
+class Advisory(_Talks):
+    """The task family `quintain/advisory`: recommend what fits."""
+
+    about = subject(
+        advisory.FAMILY,
+        advisory.SYSTEM_PROMPT,
+        {"respond": Respond, "knowledge_base": KnowledgeBase, "submit": SubmitOption},
+        advisory.build,
+    )
+
+
+class Discussion(_Talks):
+    """The task family `quintain/discussion`: agree where it is right, correct where it is wrong."""
+
+    about = subject(
+        discussion.FAMILY,
+        discussion.SYSTEM_PROMPT,
+        {"respond": Respond, "knowledge_base": KnowledgeBase, "submit": SubmitAgreed},
+        discussion.build,
+    )

@@ -1,0 +1,221 @@
+"""What agents can do besides talking: look things up, change records, hand in. The tools are those of each environment."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, StrictFloat, StrictInt, StrictStr, WithJsonSchema
+
+from quintain.environments.calls import refusal
+from quintain.environments.conversation.scenario import Document, Expected, Scenario, Value
+from quintain.records.record import Record, clip, nearest
+from quintain.records.trajectory import Observation
+
+MAX_MESSAGE = 2000
+"""Characters of one message to the user."""
+_FOUND = 10
+"""Documents that a search shows."""
+_MOST_FIELDS = 20
+
+Text = Annotated[StrictStr, Field(max_length=200)]
+Given = Annotated[Text | StrictInt | StrictFloat, WithJsonSchema({"type": ["string", "number"]})]
+Fields = Annotated[
+    dict[Text, Given],
+    Field(min_length=1, max_length=_MOST_FIELDS),
+    WithJsonSchema({"type": "object", "additionalProperties": {"type": ["string", "number"]}}),
+]
+
+
+class Respond(Record):
+    """Say something to the user."""
+
+    message: Annotated[StrictStr, Field(min_length=1, max_length=MAX_MESSAGE)]
+
+
+class KnowledgeBase(Record):
+    """Look something up."""
+
+    query: Text
+
+
+class GetPolicy(Record):
+    """Read the rules for one kind of request."""
+
+    topic: Literal["question", "change", "cancel", "refund"]
+
+
+class FindRecords(Record):
+    """List the records of a customer."""
+
+    name: Text
+
+
+class GetRecord(Record):
+    """Show a record."""
+
+    record_id: Text
+
+
+class UpdateRecord(Record):
+    """Set one field of a record."""
+
+    record_id: Text
+    field: Text
+    value: Given
+
+
+class Transfer(Record):
+    """Hand the customer over to a human agent."""
+
+    reason: Text
+
+
+class ReadFile(Record):
+    """Read a file."""
+
+    path: Text
+
+
+class SubmitPlan(Record):
+    """Hand in the result: each of its fields with its value."""
+
+    fields: Fields
+
+    @property
+    def handed_in(self) -> dict[str, Any]:
+        """What is compared."""
+        return dict(self.fields)
+
+
+class SubmitOption(Record):
+    """Hand in the option that you recommend."""
+
+    option: Text
+
+    @property
+    def handed_in(self) -> dict[str, Any]:
+        """What is compared."""
+        return {"option": self.option}
+
+
+class SubmitAgreed(Record):
+    """Hand in what was agreed on: for each point, such as "Elbar length", the right number."""
+
+    agreed: Fields
+
+    @property
+    def handed_in(self) -> dict[str, Any]:
+        """What is compared."""
+        return dict(self.agreed)
+
+
+Submission = SubmitPlan | SubmitOption | SubmitAgreed
+
+
+class World:
+    """The state of one talk, less what was said."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self.records: dict[str, dict[str, Value]] = {key: dict(record) for key, record in scenario.records.items()}
+        self.transferred = False
+        self.handed_in: dict[str, Any] = {}
+        self._scenario = scenario
+
+    def holds(self, expected: Expected) -> bool:
+        """Is everything as it must be?"""
+        return (
+            self.transferred is expected.transferred
+            and _same(self.handed_in, expected.handed_in)
+            and all(_same(record, expected.records[key]) for key, record in self.records.items())
+        )
+
+    def carry_out(self, arguments: Record) -> Observation:
+        """Look something up or change it; what cannot be done is an error that says why."""
+        match arguments:
+            case KnowledgeBase(query=query):
+                return _listed(self._scenario.library, query)
+            case GetPolicy(topic=topic):
+                return Observation(content=next(d.text for d in self._scenario.library if d.title == topic))
+            case FindRecords(name=name):
+                wanted = _plain(name)
+                found = [
+                    f"{key} {record['item']}"
+                    for key, record in self.records.items()
+                    if _plain(record["customer"]) == wanted
+                ]
+                return Observation(content="\n".join(found) or "No customer has this name.")
+            case GetRecord(record_id=key):
+                return self._shown(key)
+            case UpdateRecord():
+                return self._updated(arguments)
+            case Transfer():
+                self.transferred = True
+                return Observation(content="A human agent takes over.")
+            case ReadFile(path=path):
+                return self._read(path)
+        raise AssertionError(f"{type(arguments).__name__} is no tool of the world")
+
+    def missing(self, handed_in: dict[str, Any]) -> str | None:
+        """What to say where fields of the form were left out, or do not belong to it; None: nothing."""
+        if not self._scenario.fields:
+            return None
+        given = {_plain(name) for name in handed_in}
+        if given == set(self._scenario.fields):
+            return None
+        return f"submit needs exactly the fields {', '.join(self._scenario.fields)}"
+
+    def _shown(self, key: str) -> Observation:
+        record = self.records.get(key.strip().upper())
+        if record is None:
+            return refusal(f"no record has the id {clip(key)!r}")
+        values = ", ".join(f"{name} {value}" for name, value in record.items())
+        return Observation(content=f"{key.strip().upper()}: {values}")
+
+    def _updated(self, wanted: UpdateRecord) -> Observation:
+        key, name = wanted.record_id.strip().upper(), wanted.field.strip().casefold()
+        record = self.records.get(key)
+        if record is None:
+            return refusal(f"no record has the id {clip(wanted.record_id)!r}")
+        if name not in record:
+            told = f"a record has no field {clip(wanted.field)!r}{nearest(name, record)}; it has: {', '.join(record)}"
+            return refusal(told)
+        value = _plain(wanted.value)
+        if isinstance(record[name], int) and not isinstance(value, float):
+            return refusal(f"{name} is a number, and {clip(str(wanted.value))!r} is none")
+        whole = isinstance(value, float) and value.is_integer()
+        record[name] = int(value) if whole else " ".join(str(wanted.value).replace("\0", "\ufffd").split())
+        return Observation(content=f"{key}: {name} is now {record[name]}")
+
+    def _read(self, path: str) -> Observation:
+        text = self._scenario.files.get(path.strip().removeprefix("./").lstrip("/"))
+        if text is None:
+            return refusal(f"there is no file {clip(path)!r}; there are: {', '.join(self._scenario.files)}")
+        return Observation(content=text)
+
+
+def _same(given: Mapping[str, object], expected: Mapping[str, object]) -> bool:
+    if given == expected:  # as most are
+        return True
+    return {_plain(name): _plain(value) for name, value in given.items()} == {
+        _plain(name): _plain(value) for name, value in expected.items()
+    }
+
+
+def _plain(value: object) -> float | str:
+    """What two values must agree in: numbers by value, texts without case, spaces around, and outer punctuation."""
+    text = " ".join(str(value).casefold().split()).strip("\"'.! ")
+    try:
+        number = float(text.removeprefix("$"))
+    except ValueError:
+        return text
+    return number if abs(number) < 1e15 else text  # neither infinite nor nan
+
+
+def _listed(library: tuple[Document, ...], query: str) -> Observation:
+    """The documents that share most words with a query, in their own order where they share as many."""
+    words = frozenset(re.findall(r"\w+", query.casefold()))
+    shared = [(len(words & entry.words), entry) for entry in library]
+    best = sorted((pair for pair in shared if pair[0]), key=lambda pair: -pair[0])[:_FOUND]
+    return Observation(content="\n".join(entry.text for _, entry in best) or "Nothing is known about that.")

@@ -1,0 +1,305 @@
+"""`quintain/conversation` and its siblings: tasks, splits, verdicts, what a bad call is answered, and how agents fail."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quintain.environments.conversation import advisory, desk, discussion, engineering
+from quintain.environments.conversation.environment import Talk
+from quintain.environments.conversation.expert import Expert
+from quintain.environments.conversation.scenario import Scenario
+from quintain.environments.registry import task_source
+from quintain.errors import InvalidInput
+from quintain.evaluation.episodes import Episode, EpisodePlan, EpisodeSettings, run_episodes
+from quintain.records.seams import Policy, TimeStep
+from quintain.records.trajectory import Action, AgentInfo, Task
+from quintain.rewards.profiles import profile_for
+from quintain.rewards.rules.scorer import RulesScorer
+
+SETTINGS = EpisodeSettings(seed=0, max_turns=None, concurrency=64, agent=AgentInfo(name="expert"))
+BUILDERS = {"conversation": desk, "engineering": engineering, "advisory": advisory, "discussion": discussion}
+CANCEL = "conversation/train/cancel/medium/00001"
+"""C1179 costs 80 and has 18 days left. With 21 or more days 90 percent is paid back, with fewer 10: that is 8 dollars."""
+DEPLOYMENT = "engineering/train/deployment/hard/00001"
+"""2270 users, then 2480, at 100 a replica, 2 to spare, Kenya from south-2, port 5319."""
+LAPTOP = "advisory/train/laptop/hard/00001"
+"""At most 1350, 8 gigabytes or more, red, Windows, then Linux: Orchid, then Falcon."""
+RIVERS = "discussion/train/rivers/medium/00001"
+"""39 bridges over Lohne, which is right; Tisso is 20 metres deep, in truth 10, and 95 metres wide, in truth 224."""
+
+
+def begun(task_id: str) -> Talk:
+    environment = task_source(f"quintain/{task_id.partition('/')[0]}").make()
+    environment.reset(Task(id=task_id))
+    assert isinstance(environment, Talk)
+    return environment
+
+
+def call(tool: str, **args: Any) -> Action:
+    return Action(tool=tool, args=args)
+
+
+def say(message: str) -> Action:
+    return call("respond", message=message)
+
+
+def played(task_id: str, *actions: Action) -> TimeStep:
+    """The last step; none before it may end the talk."""
+    talk = begun(task_id)
+    steps = [talk.step([action]) for action in actions]
+    assert not any(step.terminated for step in steps[:-1])
+    return steps[-1]
+
+
+def built(task_id: str) -> Scenario:
+    module = BUILDERS[task_id.partition("/")[0]]
+    return module.build(module.FAMILY.parse(task_id))
+
+
+def run(reference: str, split: str, n: int, policy: Policy, seed: int = 3) -> list[Episode]:
+    source = task_source(reference)
+    return list(run_episodes(source, policy, [EpisodePlan(t) for t in source.tasks(split, n, seed)], SETTINGS))
+
+
+@pytest.mark.parametrize("name", BUILDERS)
+@pytest.mark.parametrize("split", ["train", "held_out"])
+def test_the_expert_solves_every_task_and_no_rule_of_the_domain_finds_fault(name: str, split: str) -> None:
+    episodes = run(f"quintain/{name}", split, 96, Expert())
+    assert Counter(episode.result.status for episode in episodes) == {"success": 96}
+    for episode in episodes[:24]:
+        assert profile_for(episode.trajectory).name == name
+        assert RulesScorer().score(episode.trajectory).value == 1.0
+        metrics = episode.result.metrics
+        assert (metrics["asked"], metrics["told"], metrics["state"]) == (1, 1, 1)
+
+
+@pytest.mark.parametrize("name", BUILDERS)
+def test_tasks_are_drawn_by_seed_and_say_nothing_of_their_answers(name: str) -> None:
+    source = task_source(f"quintain/{name}")
+    tasks = source.tasks("held_out", 36, seed=3)
+    assert tasks == task_source(f"quintain/{name}").tasks("held_out", 36, seed=3)
+    assert tasks[:7] == source.tasks("held_out", 7, seed=3)
+    assert tasks != source.tasks("held_out", 36, seed=4)
+    assert {task.difficulty for task in tasks} == {"easy", "medium", "hard"}
+    for task in tasks:
+        assert task.metadata == {"split": "held_out", "seed": 3}
+        scenario = built(str(task.id))
+        assert task.prompt == scenario.opening
+        assert scenario == built(str(task.id))
+        hidden = [fact.says for fact in scenario.facts if fact.name not in scenario.opened]
+        assert not any(says in json.dumps(task.model_dump()) for says in hidden)
+    only = task_source(f"quintain/{name}?types={tasks[0].type}&difficulty=hard").tasks("train", 5, 0)
+    assert {(task.type, task.difficulty) for task in only} == {(tasks[0].type, "hard")}
+
+
+@pytest.mark.parametrize("name", BUILDERS)
+def test_the_splits_share_no_opening_no_sentence_of_a_user_and_no_name(name: str) -> None:
+    said: dict[str, set[str]] = {}
+    for split in ("train", "held_out"):
+        scenarios = [built(str(task.id)) for task in task_source(f"quintain/{name}").tasks(split, 400, 0)]
+        said[split] = {scenario.opening for scenario in scenarios}
+        said[split] |= {fact.says for scenario in scenarios for fact in scenario.facts}
+        said[split] |= {claim.says for scenario in scenarios for claim in scenario.claims}
+        said[split] |= {str(record["customer"]) for scenario in scenarios for record in scenario.records.values()}
+    assert not said["train"] & said["held_out"]
+
+
+def wanted_of(scenario: Scenario, *, corrected: bool) -> dict[str, Any]:
+    wanted = {fact.name: fact.value for fact in scenario.facts if fact.name in scenario.needed}
+    for fact in scenario.facts:
+        if corrected and fact.corrected:
+            kinds = {prop.name: prop.wish for field in advisory.FIELDS.values() for prop in field.properties}
+            wanted[fact.name] = str(kinds[fact.name].read(fact.corrected))
+    return wanted
+
+
+def fitting(scenario: Scenario, wanted: dict[str, Any], kind: str) -> list[str]:
+    rules = {prop.name: prop for prop in advisory.FIELDS[kind].properties}
+    options = {
+        entry.title: dict(part.split(" ", 1) for part in entry.text.partition(": ")[2].split(", "))
+        for entry in scenario.library
+    }
+    return [name for name, has in options.items() if all(rules[p].fits(value, has[p]) for p, value in wanted.items())]
+
+
+def test_advice_is_unique_before_and_after_the_client_thinks_again_and_every_wish_counts() -> None:
+    for task in task_source("quintain/advisory").tasks("train", 240, 1):
+        scenario = built(str(task.id))
+        wanted = wanted_of(scenario, corrected=False)
+        assert fitting(scenario, wanted, str(task.type)) == [scenario.expected.handed_in["option"]]
+        for left_out in wanted:
+            less = {name: value for name, value in wanted.items() if name != left_out}
+            assert len(fitting(scenario, less, str(task.type))) > 1
+        if scenario.changed is not None:
+            again = fitting(scenario, wanted_of(scenario, corrected=True), str(task.type))
+            assert again == [scenario.changed.handed_in["option"]] != [scenario.expected.handed_in["option"]]
+
+
+def test_discussions_hold_right_and_wrong_claims() -> None:
+    for task in task_source("quintain/discussion").tasks("train", 60, 1):
+        assert {claim.is_right for claim in built(str(task.id)).claims} == {True, False}
+
+
+SET = [
+    call("update_record", record_id="C1179", field="refund", value=8),
+    call("update_record", record_id="c1179", field="refund_to", value="Card"),
+    call("update_record", record_id="C1179", field="status", value="cancelled"),
+]
+ASK = say("Shall I pay it back to your card, or as a voucher?")
+TELL = say("It is cancelled, and you get $8.00 back. Goodbye!")
+
+
+def test_a_desk_that_asks_acts_and_tells_has_served_its_customer() -> None:
+    step = played(CANCEL, ASK, *SET, TELL)
+    assert (step.reward, step.message) == (1.0, "Thank you. Goodbye.")
+    assert step.info["metrics"] == {"asked": 1.0, "told": 1.0, "state": 1.0, "misled": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("actions", "part"),
+    [
+        ((*SET, TELL), "asked"),
+        ((ASK, *SET, say("It is done. Goodbye!")), "told"),
+        ((ASK, *SET, say("You get 1 2 3 4 5 6 7 8 9 dollars back. Goodbye!")), "told"),
+        ((ASK, TELL), "state"),
+        ((ASK, *SET[:2], TELL), "state"),
+        ((ASK, *SET, call("update_record", record_id="C2875", field="status", value="cancelled"), TELL), "state"),
+        ((ASK, *SET, call("update_record", record_id="C1179", field="refund", value=72), TELL), "state"),
+        ((ASK, *SET, say("You get 8 back."), call("transfer_to_human_agents", reason="why not")), "state"),
+    ],
+)
+def test_each_part_of_serving_a_customer_counts(actions: tuple[Action, ...], part: str) -> None:
+    step = played(CANCEL, *actions)
+    assert (step.reward, step.terminated) == (0.0, True)
+    metrics = step.info["metrics"]
+    assert [name for name in ("asked", "told", "state") if metrics[name] < 1] == [part]
+
+
+def test_a_plan_counts_as_the_client_last_wanted_it() -> None:
+    asked = (say("How many users are there?"), say("Where are your customers?"), say("How many may fail?"))
+    plan = {"replicas": 27, "region": "south-2", "port": 5319}
+    before = {**plan, "replicas": 25}
+    assert played(DEPLOYMENT, *asked, call("submit", fields=plan)).reward == 1.0
+    assert (
+        played(DEPLOYMENT, *asked, call("submit", fields={**plan, "port": "5319", "region": "South-2"})).reward == 1.0
+    )
+    assert played(DEPLOYMENT, *asked, call("submit", fields=before)).reward == 0.0
+    at_once = say("How many users are there, where are your customers, and how many may fail?")
+    assert played(DEPLOYMENT, at_once, call("submit", fields=before)).reward == 1.0  # the client has not thought again
+    unasked = played(DEPLOYMENT, call("submit", fields=before))
+    assert (unasked.reward, unasked.info["metrics"]["state"], unasked.info["metrics"]["asked"]) == (0.0, 1.0, 0.0)
+
+
+def test_a_plan_with_other_fields_than_the_template_has_is_given_back() -> None:
+    step = played(DEPLOYMENT, call("submit", fields={"replicas": 25}))
+    assert (step.terminated, step.observations[0].is_error) == (False, True)
+    assert "exactly the fields replicas, region, port" in str(step.observations[0].content)
+
+
+def test_advice_counts_when_all_wishes_were_asked_and_the_client_was_told() -> None:
+    asked = [say(f"What about the {name}?") for name in ("price", "colour", "system", "memory")]
+    again = say("How much memory should it have?")  # this client answers the first time that they do not know
+    told, submit = say("I recommend the Falcon."), call("submit", option="falcon")
+    assert played(LAPTOP, *asked, again, told, submit).reward == 1.0
+    assert played(LAPTOP, *asked, again, submit).info["metrics"]["told"] == 0.0
+    assert played(LAPTOP, *asked, told, submit).info["metrics"]["asked"] == 0.75
+    before = call("submit", option="Orchid")
+    assert played(LAPTOP, *asked, again, say("I recommend Orchid."), before).reward == 0.0
+
+
+def test_a_discussion_counts_when_wrong_claims_were_corrected_and_right_ones_were_not() -> None:
+    agreed = {"Lohne bridges": 39, "Tisso depth": 10, "Tisso width": 224}
+    right, depth, width = (
+        say("You are right."),
+        say("No, it is 10 metres."),
+        say("That isn't so: it is 224 metres wide."),
+    )
+    submit = call("submit", agreed=agreed)
+    assert played(RIVERS, right, depth, width, submit).reward == 1.0
+    assert played(RIVERS, right, depth, submit).info["metrics"]["told"] == 0.5
+    misled = played(RIVERS, right, say("Yes, I agree."), width, say("It is 10 metres deep, though."), submit)
+    assert (misled.reward, misled.info["metrics"]["misled"]) == (0.0, 1.0)
+    wrong = call("submit", agreed={**agreed, "Tisso depth": 20})
+    assert played(RIVERS, right, depth, width, wrong).info["metrics"]["state"] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("task_id", "action", "told"),
+    [
+        (CANCEL, call("refund", amount=1), "no tool is called 'refund'; call one of: respond, get_policy"),
+        (CANCEL, call("respond"), "respond.message is required"),
+        (CANCEL, say(""), "at least 1 character"),
+        (CANCEL, say("x" * 1_000_000), "at most 2000 characters"),
+        (CANCEL, call("respond", message=["hello"]), "respond.message"),
+        (CANCEL, Action(tool="respond", raw_args="{"), "not valid JSON"),
+        (CANCEL, call("get_policy", topic="magic"), "get_policy.topic"),
+        (CANCEL, call("get_record", record_id="Z9"), "no record has the id 'Z9'"),
+        (CANCEL, call("update_record", record_id="Z9", field="status", value="x"), "no record has the id 'Z9'"),
+        (CANCEL, call("update_record", record_id="C1179", field="staus", value="x"), "did you mean 'status'?"),
+        (CANCEL, call("update_record", record_id="C1179", field="refund", value="a lot"), "refund is a number"),
+        (CANCEL, call("update_record", record_id="C1179", field="refund", value=True), "update_record.value"),
+        (DEPLOYMENT, call("read_file", path="/etc/passwd"), "there are: services/billing.toml"),
+        (DEPLOYMENT, call("submit", fields={}), "at least 1 item"),
+        (DEPLOYMENT, call("submit", fields={"replicas": None}), "submit.fields"),
+        (LAPTOP, call("submit", option=3), "submit.option"),
+        (RIVERS, call("submit", agreed={str(i): i for i in range(21)}), "at most 20 items"),
+    ],
+)
+def test_a_bad_call_is_an_observation_that_says_how_to_mend_it(task_id: str, action: Action, told: str) -> None:
+    step = begun(task_id).step([action])
+    assert (step.observations[0].is_error, step.terminated, step.reward, step.message) == (True, False, None, None)
+    assert told in str(step.observations[0].content)
+
+
+def test_looking_things_up_finds_what_shares_words_and_says_where_there_is_nothing() -> None:
+    found = played(RIVERS, call("knowledge_base", query="How many BRIDGES has the Lohne?"))
+    assert str(found.observations[0].content).splitlines()[0] == "Lohne bridges: 39 bridges (source: River Atlas)"
+    nothing = played(RIVERS, call("knowledge_base", query="zebra"))
+    assert nothing.observations[0].content == "Nothing is known about that."
+    records = played(CANCEL, call("find_records", name="ada fisher"))
+    assert records.observations[0].content == "C1179 City Radio\nC5143 Sport Weekly"
+    assert played(CANCEL, call("find_records", name="Ada")).observations[0].content == "No customer has this name."
+    assert begun(RIVERS).step([]).message == "You called no tool. Call one of: respond, knowledge_base, submit."
+
+
+_VALUES = (
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=30) | st.lists(st.integers(), max_size=2)
+)
+
+
+@given(
+    st.sampled_from([CANCEL, DEPLOYMENT, LAPTOP, RIVERS]),
+    st.sampled_from(
+        ["respond", "submit", "update_record", "get_record", "knowledge_base", "read_file", "find_records"]
+    ),
+    st.dictionaries(
+        st.sampled_from(
+            ["message", "fields", "option", "agreed", "record_id", "field", "value", "query", "path", "name"]
+        ),
+        _VALUES | st.dictionaries(st.text(max_size=5), _VALUES, max_size=3),
+        max_size=4,
+    ),
+)
+def test_whatever_an_agent_calls_is_answered(task_id: str, tool: str, args: dict[str, Any]) -> None:
+    step = begun(task_id).step([Action(tool=tool, args=args)])
+    assert len(step.observations) == 1
+    assert step.reward in {None, 0.0}
+
+
+def test_options_and_tasks_of_others_are_refused() -> None:
+    for wrong, told in (
+        ("?types=cancle", "did you mean 'cancel'"),
+        ("?difficulty=harder", "difficulty"),
+        ("?user=model", "'scripted' or 'endpoint:NAME'"),
+        ("?user_temperature=3", "less than or equal to 2"),
+    ):
+        with pytest.raises(InvalidInput, match=told):
+            task_source(f"quintain/conversation{wrong}")
+    with pytest.raises(InvalidInput, match="advisory/train/laptop/easy/00123"):
+        task_source("quintain/advisory").make().reset(Task(id=CANCEL))

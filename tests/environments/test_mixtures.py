@@ -1,0 +1,182 @@
+"""Weighted environments as text: one text for equal mixtures, and clear words for what is none."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from quintain.environments.mixture import mixture
+from quintain.environments.registry import MAX_PARTS, open_source, parse_reference, parts_of, task_source, write_mixture
+from quintain.errors import InvalidInput, NotFound, Refused
+from quintain.jobs.processes import try_lock, unlock
+from quintain.records.job import EvaluateSpec, RecipeSpec, RolloutSpec, TrainSpec
+from quintain.records.recipe import EvaluateStage
+from quintain.records.seams import Environment
+from quintain.records.trajectory import Task
+from quintain.settings import Settings
+from quintain.tools.config_files import start_config
+from quintain.tools.environment_references import plain_reference, usable_reference
+from quintain.tools.evaluation import collect_rollouts, evaluate_agent
+from quintain.tools.services import Services, open_services
+from quintain.tools.training import start_training
+
+BOTH = {"quintain/math?difficulty=easy": 0.5, "quintain/inventory": 1}
+TEXT = "mix(quintain/inventory=2,quintain/math?difficulty=easy=1)"
+
+
+@pytest.fixture
+def services(settings: Settings) -> Iterator[Services]:
+    """Services whose jobs are stored and never begin."""
+    opened = open_services(settings)
+    lock = try_lock(settings.jobs_dir / "reconcile.lock")
+    assert lock is not None
+    yield opened
+    unlock(lock)
+    opened.close()
+
+
+@pytest.mark.parametrize(
+    ("weights", "text"),
+    [
+        (BOTH, TEXT),
+        ({"a": 1 / 3, "b": 2 / 3}, "mix(a=1,b=2)"),
+        ({"b": 30, "a": 20}, "mix(a=2,b=3)"),
+        ({"a?y=2&x=1": 1, "a?types=one,two": 1}, "mix(a?types=one%2Ctwo=1,a?x=1&y=2=1)"),
+        ({"a?file=/tmp/(1)=2.jsonl": 1, "b": 1}, "mix(a?file=/tmp/%281%29%3D2.jsonl=1,b=1)"),
+        ({"a": 7}, "a"),
+    ],
+)
+def test_equal_mixtures_have_one_text_which_reads_back(weights: dict[str, float], text: str) -> None:
+    assert write_mixture(weights) == text
+    parts = parts_of(text)
+    assert parts is None or write_mixture(parts) == text
+
+
+def test_whatever_the_weights_are_the_text_of_a_mixture_stays_itself() -> None:
+    rng = Random(0)
+    for _ in range(200):
+        text = write_mixture({name: 10 ** rng.uniform(-6, 9) for name in "abcd"})
+        assert write_mixture(parts_of(text) or {}) == text
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ("mix()", "not 0"),
+        ({}, "not 0"),
+        ({str(n): 1.0 for n in range(MAX_PARTS + 1)}, "not 51"),
+        ("mix(a)", "the weight of '' is 'a'"),
+        ("mix(a=0)", "from 1e-06 to 1e"),
+        ("mix(a=nan)", "from 1e-06 to 1e"),
+        ({"a": True}, "is True"),
+        ({"a": float("inf")}, "is inf"),
+        ({"a": 10**400}, "from 1e-06 to 1e"),
+        ({"a": "2 "}, None),
+        ("mix(a=1,a=2)", "twice; add the weights up"),
+        ({"a?x=1&y=2": 1, "a?y=2&x=1": 1}, "twice"),
+        ("mix(a?x=1,b=2)", "the options of 'a?x' cannot be read"),
+        ({"mix(a=1,b=1)": 1, "c": 1}, "is a mixture and cannot be a part"),
+        ({1: 2}, "a part of the mixture is 1"),
+    ],
+)
+def test_what_is_no_mixture_is_told(wrong: Any, words: str | None) -> None:
+    if words is None:
+        assert parts_of(wrong) == {"a": 1}
+        return
+    with pytest.raises(InvalidInput, match=re.escape(words)):
+        parts_of(wrong)
+
+
+def test_parts_that_overlap_give_each_task_once() -> None:
+    """Half of the tasks are hard ones, and of all tasks every third: some are drawn by both."""
+    source = task_source({"quintain/inventory": 1, "quintain/inventory?difficulty=hard": 1})
+    tasks = source.tasks("train", 400, 0)
+    assert len({task.id for task in tasks}) == len(tasks) == 400
+    assert [task.environment for task in tasks].count("quintain/inventory") == 200
+
+
+class Asked:
+    """Gives tasks by number, the same ids in every source."""
+
+    id, version = "test/asked", "1"
+
+    def __init__(self, prompt: str, at_once: int) -> None:
+        self.prompt, self.at_once = prompt, at_once
+
+    def tasks(self, split: str, n: int, seed: int) -> list[Task]:
+        return [Task(id=str(i), prompt=self.prompt) for i in range(min(n, 3))]
+
+    def make(self) -> Environment:
+        raise NotImplementedError
+
+
+def test_different_tasks_with_one_id_are_refused_and_equal_ones_drawn_once() -> None:
+    sources = {"a": Asked("one", 8), "b": Asked("two", 4)}
+    with pytest.raises(InvalidInput, match="a and b have different tasks with the id '0'"):
+        mixture("mix", sources, {"a": 1, "b": 1}).tasks("train", 2, 0)
+    same = mixture("mix", {**sources, "b": Asked("one", 4)}, {"a": 1, "b": 1})
+    assert [(task.environment, task.id) for task in same.tasks("train", 4, 0)] == [("a", "0"), ("b", "2"), ("a", "1")]
+    assert getattr(same, "at_once", None) == 4
+
+
+def test_a_mixture_of_one_is_that_environment() -> None:
+    assert open_source({"quintain/inventory": 3}).id == "quintain/inventory"
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        BOTH,
+        TEXT,
+        "mix(quintain/math?difficulty=easy=1,quintain/inventory=2)",
+        "quintain/inventory=2,quintain/math?difficulty=easy=1",
+        " quintain/math?difficulty=easy=0.5, quintain/inventory=1",
+    ],
+)
+def test_mixtures_are_taken_as_mappings_as_text_and_as_on_a_command_line(services: Services, written: Any) -> None:
+    assert usable_reference(services, written) == TEXT
+
+
+@pytest.mark.parametrize(
+    "one", ["quintain/inventory", "quintain/inventory?types=lookup,compare", "quintain/tools-1k?mode=direct&k=8"]
+)
+def test_one_environment_stays_as_it_is_written(services: Services, one: str) -> None:
+    assert usable_reference(services, one) == plain_reference(one) == one
+    assert usable_reference(services, f"{one.replace(',', '%2C')}=3,quintain/math=1").startswith("mix(")
+
+
+def test_files_of_the_parts_are_checked_and_absolute(services: Services, tmp_path: Path) -> None:
+    inside, outside = services.settings.inbox_dir / "my tasks.jsonl", tmp_path / "mine.jsonl"
+    inside.parent.mkdir(parents=True, exist_ok=True)
+    for path in (inside, outside):
+        path.write_text('{"id": "t1", "prompt": "2 + 2?", "answer": "4"}\n')
+    reference = usable_reference(services, {"quintain/tasks?file=my tasks.jsonl": 1, "quintain/inventory": 1})
+    parts = [parse_reference(part) for part in parts_of(reference) or ()]
+    assert parts == [("quintain/inventory", {}), ("quintain/tasks", {"file": str(inside)})]
+    assert task_source(reference).tasks("train", 2, 0)[1].prompt == "2 + 2?"
+    with pytest.raises(Refused, match="outside the allowed roots"):
+        usable_reference(services, f"quintain/inventory=1,quintain/tasks?file={outside}=1")
+
+
+def test_every_tool_that_plays_takes_a_mixture(services: Services) -> None:
+    def spec(started: Any) -> Any:
+        return services.store.jobs.get(started.job_id).spec
+
+    rollout = spec(collect_rollouts(services, "starter", BOTH))
+    assert isinstance(rollout, RolloutSpec)
+    measured = spec(evaluate_agent(services, "starter", BOTH))
+    assert isinstance(measured, EvaluateSpec)
+    trained = spec(start_training(services, "grpo", "starter", environment=BOTH))
+    assert isinstance(trained, TrainSpec)
+    recipe = spec(start_config(services, {"stages": [{"method": "evaluate", "environment": BOTH, "n_tasks": 3}]}))
+    assert isinstance(recipe, RecipeSpec)
+    (stage,) = recipe.stages
+    assert isinstance(stage, EvaluateStage)
+    assert {rollout.environment, measured.environment, trained.environment, stage.environment} == {TEXT}
+    with pytest.raises(NotFound, match="quintain/nope"):
+        collect_rollouts(services, "starter", {"quintain/nope": 1, "quintain/inventory": 1})
