@@ -390,14 +390,19 @@ def test_masking_what_a_pair_shares_changes_means_and_not_the_sigmoid_loss(model
         assert (losses[0] == pytest.approx(losses[1], rel=1e-4)) == equal
 
 
-def test_an_online_run_that_learns_nothing_fails_with_the_reasons(model_folder: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("method", ["grpo", "dpo"])
+def test_an_online_run_that_learns_nothing_fails_with_the_reasons(
+    model_folder: Path, tmp_path: Path, method: str
+) -> None:
     good, bad = run_of(0, "It costs 40."), run_of(0, "No idea.", success=False)
-    job = spec(model_folder, tmp_path / "out", "grpo", rollouts=3)
+    job, heard = spec(model_folder, tmp_path / "out", method, rollouts=3, validate_every_steps=1), Recorder()
     online = job.model_copy(update={"dataset_id": None, "dataset_path": None, "environment": "x"})
 
     def collect(*_: Any) -> list[GroupRow]:
         return [GroupRow(key="a", trajectories=(good, bad), rewards=(1.0, 1.0))]
 
     with pytest.raises(TrainingFailed, match=r"\[nothing_supervised\].*no_variance 3"):
-        train(online, Data(), tmp_path / "job", Recorder(), collect)
+        train(online, Data(), tmp_path / "job", heard, collect)
+    ((_, told),) = heard.warnings
+    assert "validate_every_steps have no effect; measure with evaluate_agent" in told
     assert not (tmp_path / "out").exists()

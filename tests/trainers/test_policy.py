@@ -125,6 +125,23 @@ def test_an_episode_does_not_depend_on_its_neighbours(often_ending: Any, samplin
         assert ids_of(alone[name]) == ids_of(together[name])
 
 
+def test_episodes_of_different_temperatures_side_by_side_act_as_if_alone(often_ending: Any) -> None:
+    """A greedy one among them is exactly greedy; one that names no temperature has the policy's."""
+    heat = {"a": 0.0, "b": 0.4, "c": 1.0, "d": None, "e": 2.5, "f": 0.0}
+
+    def begin(actor: LocalPolicy, names: str) -> dict[str, tuple[int, ...]]:
+        turns = [first(n, ord(n) % 7).model_copy(update={"temperature": heat[n]}) for n in names]
+        opened = dict(zip(names, actor.act(turns), strict=True))
+        written = dict(zip(names, actor.act([later(n, 3) for n in names]), strict=True))
+        return {n: sum(ids_of([opened[n], written[n]]), ()) for n in names}
+
+    together = begin(policy(WARM, model=often_ending), "abcdef")
+    for name in "abcdef":
+        alone = WARM if heat[name] is None else WARM.model_copy(update={"temperature": heat[name]})
+        assert begin(policy(alone, model=often_ending), name)[name] == together[name]
+    assert begin(policy(GREEDY, model=often_ending), "a")["a"] == together["a"]
+
+
 def test_subsets_and_mixes_of_cohorts_act_as_if_alone(often_ending: Any) -> None:
     def turn(name: str, number: int) -> Turn:
         return (first if number == 0 else later)(name, 1 + (ord(name) * (number + 3)) % 11)
@@ -371,6 +388,11 @@ def test_picking_inverts_the_cumulative_distribution() -> None:
         2,
     ]
     assert pick(logits, Sampling(), None)[0].tolist() == [0, 0, 0, 0]
+    heat = torch.tensor([1.0, 0.0, 0.5, 1.0], dtype=torch.float64)
+    late = torch.tensor([0.81, 0.81, 0.65, 0.79], dtype=torch.float64)
+    token, logprob = pick(logits, Sampling(temperature=3.0), late, heat)
+    assert token.tolist() == [2, 0, 0, 1]
+    assert torch.allclose(logprob, torch.tensor([math.log(p) for p in (0.2, 0.5, 0.5, 0.3)]))
 
 
 def test_a_policy_opens_from_a_folder(tmp_path: Path) -> None:

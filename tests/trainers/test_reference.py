@@ -17,7 +17,7 @@ from safetensors.numpy import load_file, save_file
 from quintain.errors import TrainingFailed
 from quintain.records.agent import Agent, ModelRef
 from quintain.records.job import TrainSpec
-from quintain.records.training import GRPOConfig, LoraConfig
+from quintain.records.training import DPOConfig, GRPOConfig, LoraConfig
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.models import LoadedModel
 from quintain.trainers.reference import References, adapters_off, eval_mode, model_identity, with_reference
@@ -330,12 +330,15 @@ def online(tmp_path: Path, *, lora: LoraConfig | None, adapter: str | None = Non
     )
 
 
-@pytest.fixture(params=["all weights", "new adapters", "adapters trained before"])
+@pytest.fixture(params=["all weights", "all weights, dpo", "new adapters", "adapters trained before"])
 def start(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Any, TrainSpec]]:
     """A model as a run begins with it, and the run's settings."""
     lora = LoraConfig(rank=4, alpha=8.0)
     if request.param == "all weights":
         yield tiny_model(TOKENIZER), online(tmp_path, lora=None)
+    elif request.param == "all weights, dpo":
+        spec = online(tmp_path, lora=None)
+        yield tiny_model(TOKENIZER), spec.model_copy(update={"method": "dpo", "config": DPOConfig()})
     elif request.param == "adapters trained before":
         yield adapted(), online(tmp_path, lora=lora, adapter=str(tmp_path / "adapter"))
     else:

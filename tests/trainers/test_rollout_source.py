@@ -30,8 +30,8 @@ def group(key: str, *rewards: float) -> GroupRow:
     return GroupRow(key=key, trajectories=tuple(runs), rewards=rewards)
 
 
-def make(row: GroupRow) -> Example | str:
-    """An example with one row a run; its old log-prob is unknown in one place, its advantage is the reward."""
+def make(row: GroupRow) -> list[Example] | str:
+    """One example with one row a run; its old log-prob is unknown in one place, its advantage is the reward."""
     if len(set(row.rewards)) == 1:
         return "no_variance"
     rows = tuple(
@@ -44,7 +44,7 @@ def make(row: GroupRow) -> Example | str:
         )
         for i, reward in enumerate(row.rewards)
     )
-    return Example(rows, tuple(range(len(rows))), row.rewards, 0.5, row.key, divisible=False)
+    return [Example(rows, tuple(range(len(rows))), row.rewards, 0.5, row.key, divisible=False)]
 
 
 class Playing:
@@ -119,6 +119,7 @@ def test_figures_are_those_of_the_newest_rollout() -> None:
         "mean_turns": 1.5,
         "new_tokens_per_s": 18.0,
         "groups_used": 2.0,
+        "examples": 2.0,
         "groups_skipped": 1.0,
         "groups_skipped_no_variance": 1.0,
     }

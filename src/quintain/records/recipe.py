@@ -9,7 +9,7 @@ from pydantic import Field
 
 from quintain.records.agent import Agent, Sampling
 from quintain.records.record import Name, Record, Seed
-from quintain.records.training import GRPOConfig, Method, MethodConfig
+from quintain.records.training import Method, MethodConfig, OnlineConfig
 
 Label = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$")]
 """What people call a stage; a part of file names."""
@@ -36,7 +36,7 @@ class TrainStage(Record):
     def planned_steps(self) -> int:
         """Optimizer steps, as far as they can be told before the data is rendered."""
         config = self.config
-        if isinstance(config, GRPOConfig) and self.environment is not None:
+        if isinstance(config, OnlineConfig) and self.environment is not None:
             steps = config.rollouts * config.updates_per_rollout
         else:
             steps = math.ceil(config.epochs * math.ceil(self.rows / config.batch_size))

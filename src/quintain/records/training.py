@@ -15,6 +15,7 @@ from quintain.records.training_config import CurriculumConfig as CurriculumConfi
 from quintain.records.training_config import LoraConfig as LoraConfig
 from quintain.records.training_config import Precision as Precision
 from quintain.records.training_config import ReplayConfig as ReplayConfig
+from quintain.records.training_config import Settings as Settings
 from quintain.records.training_config import Sink as Sink
 from quintain.records.training_config import TrainingConfig as TrainingConfig
 
@@ -61,6 +62,20 @@ class PretrainConfig(TrainingConfig):
     method: Literal["pretrain"] = "pretrain"
 
 
+class OnlineConfig(Settings):
+    """How a method acts while it learns, beside the settings that it has in common with others."""
+
+    group_size: int = Field(default=8, ge=2, le=256, description="Online: episodes for each task.")
+    tasks_per_step: int = Field(default=8, ge=1, le=4096, description="Online: tasks whose groups make a rollout.")
+    updates_per_rollout: int = Field(default=1, ge=1, le=64, description="Online: optimizer steps on each rollout.")
+    rollouts: int = Field(
+        default=20, ge=1, le=1_000_000, description="Online: how many rollouts; epochs and batch_size do not count."
+    )
+    temperature: float = Field(default=1.0, gt=0, le=10, description="Online: sampling temperature.")
+    max_new_tokens: int = Field(default=256, ge=1, le=100_000, description="Online: tokens of a turn.")
+    max_turns: int | None = Field(default=None, ge=1, le=1000, description="Online: null: the environment's own limit.")
+
+
 class PreferenceConfig(TrainingConfig):
     """What methods on pairs share."""
 
@@ -68,9 +83,7 @@ class PreferenceConfig(TrainingConfig):
     beta: float = Field(default=0.1, gt=0, le=100, description="Strength of the pull towards the reference model.")
 
 
-class DPOConfig(PreferenceConfig):
-    """Direct preference optimisation (Rafailov et al. 2023, arXiv 2305.18290)."""
-
+class _PairLoss(PreferenceConfig):
     method: Literal["dpo"] = "dpo"
     loss: Literal["sigmoid", "hinge", "ipo"] = Field(
         default="sigmoid", description="hinge: SLiC (arXiv 2305.10425); ipo: Azar et al. 2023 (arXiv 2310.12036)."
@@ -83,6 +96,32 @@ class DPOConfig(PreferenceConfig):
         "cheaper; ipo and sft_weight change. False: off.",
     )
     sft_weight: float = Field(default=0.0, ge=0, le=100, description="Weight of the chosen runs' SFT loss; 0: off.")
+
+
+class DPOConfig(OnlineConfig, _PairLoss):
+    """Direct preference optimisation (Rafailov et al. 2023, arXiv 2305.18290), on stored pairs or in an environment."""
+
+    pairs: Literal["best_worst", "all_pairs"] = Field(
+        default="best_worst", description="Online: which episodes of a task are compared; equal rewards never are."
+    )
+    max_pairs_per_task: int = Field(
+        default=16,
+        ge=1,
+        le=10_000,
+        description="Online: bound of all_pairs, spread over the episodes, wide margins first.",
+    )
+
+    @model_validator(mode="after")
+    def _has_what_it_bounds(self) -> Self:
+        bound = self.max_pairs_per_task
+        if self.pairs == "best_worst" and bound != type(self).model_fields["max_pairs_per_task"].default:
+            raise PydanticCustomError(
+                "one_pair",
+                "max_pairs_per_task is {bound} and pairs is 'best_worst', which gives one pair a task; leave it out, or set "
+                "pairs to all_pairs",
+                {"bound": bound},
+            )
+        return self
 
 
 class ORPOConfig(PreferenceConfig):
@@ -158,9 +197,7 @@ class PRMConfig(ValueConfig):
     )
 
 
-class GRPOConfig(TrainingConfig):
-    """Group-relative policy optimisation (Shao et al. 2024, arXiv 2402.03300), on stored groups or in an environment."""
-
+class _GroupLoss(TrainingConfig):
     method: Literal["grpo"] = "grpo"
     learning_rate: float = Field(default=1e-4, gt=0, le=1, description="Peak learning rate of AdamW.")
     loss: Literal["grpo", "dapo", "dr_grpo", "gspo", "cispo"] = Field(
@@ -186,15 +223,11 @@ class GRPOConfig(TrainingConfig):
         le=1_000_000,
         description="Constant of dr_grpo; null: the longest run's, online max_new_tokens times max_turns.",
     )
-    group_size: int = Field(default=8, ge=2, le=256, description="Online: episodes for each task.")
-    tasks_per_step: int = Field(default=8, ge=1, le=4096, description="Online: tasks whose groups make a rollout.")
-    updates_per_rollout: int = Field(default=1, ge=1, le=64, description="Online: optimizer steps on each rollout.")
-    rollouts: int = Field(
-        default=20, ge=1, le=1_000_000, description="Online: how many rollouts; epochs and batch_size do not count."
-    )
-    temperature: float = Field(default=1.0, gt=0, le=10, description="Online: sampling temperature.")
-    max_new_tokens: int = Field(default=256, ge=1, le=100_000, description="Online: tokens of a turn.")
-    max_turns: int | None = Field(default=None, ge=1, le=1000, description="Online: null: the environment's own limit.")
+
+
+class GRPOConfig(OnlineConfig, _GroupLoss):
+    """Group-relative policy optimisation (Shao et al. 2024, arXiv 2402.03300), on stored groups or in an environment."""
+
     reward_model: str | None = Field(
         default=None, max_length=200, description="Agent that values runs or steps, for beta; null: the task's reward."
     )
@@ -283,7 +316,10 @@ DATASET_KINDS: dict[str, str] = {
 }
 """Method -> the kind of dataset that it learns from."""
 
-ONLINE_METHODS = frozenset({"grpo"})
+ACTING_ONLY = frozenset(DPOConfig.model_fields.keys() - _PairLoss.model_fields.keys())
+"""Settings of DPO that only say something where it learns online."""
+
+ONLINE_METHODS = frozenset({"dpo", "grpo"})
 """Methods that can learn in an environment instead of from a dataset."""
 
 ROLES: dict[str, Literal["reward_model", "step_model"]] = {"reward": "reward_model", "prm": "step_model"}

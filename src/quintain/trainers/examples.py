@@ -6,16 +6,18 @@ What cannot become an example is counted with its reason, never lost silently.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import repeat
 from typing import Any, Literal
 
 import numpy as np
 
+from quintain.formats.datasets.selection import agent_digest
 from quintain.records.dataset import DatasetRow, GroupRow, LabelledRow, PairRow, Row, StepLabelRow, TextRow
 from quintain.records.training import BCConfig, DPOConfig, GRPOConfig, RewardConfig, SFTConfig, TrainingConfig
 from quintain.records.trajectory import Actor, OutcomeStatus, Trajectory
+from quintain.rewards.preferences import Candidate, mine_pairs
 from quintain.trainers.chunking import chunk
 from quintain.trainers.control_tokens import encode
 from quintain.trainers.credit import cloning_weights, group_advantages, step_advantages, step_factors
@@ -23,6 +25,9 @@ from quintain.trainers.reading import read_run, read_steps, with_labels
 from quintain.trainers.rendering import Renderer, Rendering
 from quintain.trainers.streams import Example, TokenRow, token_row
 from quintain.trainers.value_head import heads_of
+
+_REASONS = {"no_contrast": "no_variance"}
+"""What mining calls otherwise than training does."""
 
 _VERDICTS = {OutcomeStatus.SUCCESS: 1.0, OutcomeStatus.FAILURE: 0.0, OutcomeStatus.TRUNCATED: 0.0}
 
@@ -123,6 +128,10 @@ class ExampleMaker:
                 return f"{name}_{rendering.dropped}"
             made.truncated_turns += rendering.truncated_turns
             sides.append(rendering.rows)
+        return self._paired(sides, row.weight, f"{_key(row.chosen)}/{_key(row.rejected)}")
+
+    def _paired(self, sides: list[list[TokenRow]], weight: float, key: str) -> Example | str:
+        """The rows of a chosen and a rejected run as a pair."""
         if _said(sides[0]) == _said(sides[1]):
             return "equal_sides"
         if isinstance(self.config, DPOConfig) and self.config.step_level:
@@ -130,8 +139,7 @@ class ExampleMaker:
             if not all(any(r.n_supervised for r in rows) for rows in sides):
                 return "no_branch"
         member = (*(0 for _ in sides[0]), *(1 for _ in sides[1]))
-        key = f"{_key(row.chosen)}/{_key(row.rejected)}"
-        return Example((*sides[0], *sides[1]), member, (1.0, 0.0), row.weight, key, divisible=False)
+        return Example((*sides[0], *sides[1]), member, (1.0, 0.0), weight, key, divisible=False)
 
     def valued_pair(self, row: PairRow) -> Example | str:
         """A pair for a reward model, each run read once, at its end; the chosen member's value is the pair's margin."""
@@ -189,19 +197,11 @@ class ExampleMaker:
         if advantages is None:
             return "no_variance"
         rows, member, values = list[TokenRow](), list[int](), list[float]()
-        for trajectory, reward, advantage in zip(row.trajectories, row.rewards, advantages, strict=True):
-            rendering = self._rendered(trajectory, 1.0)
-            if rendering.dropped:
-                made.left_out_members[rendering.dropped] += 1
-                continue
-            made.truncated_turns += rendering.truncated_turns
-            member += [len(values)] * len(rendering.rows)
-            rows += (
-                [self._with_advantage(r, trajectory, float(advantage)) for r in rendering.rows]
-                if grpo
-                else (rendering.rows)
-            )
-            values.append(reward)
+        for place, run in self._members(row, made):
+            member += [len(values)] * len(run)
+            advantage, trajectory = float(advantages[place]), row.trajectories[place]
+            rows += [self._with_advantage(r, trajectory, advantage) for r in run] if grpo else run
+            values.append(row.rewards[place])
         if not rows:
             return "no_member_rendered"
         if grpo:
@@ -210,6 +210,46 @@ class ExampleMaker:
         if not n_pairs:
             return "no_variance"
         return Example(tuple(rows), tuple(member), tuple(values), float(n_pairs), row.key, divisible=False)
+
+    def of_rollout(self, row: GroupRow, made: Made) -> list[Example] | str:
+        """What is learnt from a group that the model under training has played, or why nothing is.
+
+        GRPO takes the group whole. DPO takes pairs of its runs (sample and pair; Guo et al. 2024, arXiv 2402.04792, with
+        the environment's rewards as the judge): the best and the worst, or all of unequal reward within
+        `max_pairs_per_task`. Runs that say the same, or that cannot be rendered, are in no pair.
+        """
+        config = self.config
+        if not isinstance(config, DPOConfig):
+            example = self.group(row, made)
+            return example if isinstance(example, str) else [example]
+        if len(row.rewards) > 1 and len(set(row.rewards)) == 1:
+            return "no_variance"  # before anything is rendered: late in a run most groups are like this
+        runs = dict(self._members(row, made))
+        # Named by their places: ids hold the job's, and chance must not depend on it.
+        candidates = [
+            Candidate(row.key, str(i), row.rewards[i], agent_digest(row.trajectories[i])) for i in sorted(runs)
+        ]
+        mined = mine_pairs(candidates, mode=config.pairs, max_pairs_per_task=config.max_pairs_per_task)
+        reasons = [_REASONS.get(reason, reason) for reason in mined.tasks_left_out]
+        examples = list[Example]()
+        for chosen, rejected in ((int(pair.chosen), int(pair.rejected)) for pair in mined.pairs):
+            key = f"{row.key}/{chosen}/{rejected}"
+            pair = self._paired([runs[chosen], runs[rejected]], 1.0, key)
+            if isinstance(pair, str):
+                reasons.append(pair)
+            else:
+                examples.append(pair)
+        return examples or (reasons[0] if reasons else "no_member_rendered")
+
+    def _members(self, row: GroupRow, made: Made) -> Iterator[tuple[int, list[TokenRow]]]:
+        """The place of each run of a group that can be rendered, and its rows; the others are counted."""
+        for place, trajectory in enumerate(row.trajectories):
+            rendering = self._rendered(trajectory, 1.0)
+            if rendering.dropped:
+                made.left_out_members[rendering.dropped] += 1
+                continue
+            made.truncated_turns += rendering.truncated_turns
+            yield place, rendering.rows
 
     def text(self, row: TextRow) -> Example | str:
         """Plain text in windows; each but the first begins with the last token of the one before, masked."""

@@ -3,7 +3,8 @@
 Episodes that begin together form a cohort with one cache. What their openings share is encoded once, and each opening is
 encoded once however many attempts at its task there are; after that only new tokens are fed. Rows of different length
 are padded on the left, masked, and placed by explicit position ids, so that an episode's tokens do not depend on its
-neighbours. The ids that were sampled are what is fed back and recorded: text is never decoded and tokenised again.
+neighbours. An episode may have a temperature of its own; a greedy one stays exactly greedy beside hotter ones. The ids that
+were sampled are what is fed back and recorded: text is never decoded and tokenised again.
 
 Recorded log-probs are those of the model itself, at temperature 1. Policy-gradient methods form the ratio
 r = pi(a|s) / pi_old(a|s) from two such log-probs (PPO, Schulman et al. 2017, arXiv 1707.06347, eq. 6), so it is 1 before
@@ -23,7 +24,7 @@ import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from transformers import DynamicCache
@@ -108,6 +109,7 @@ class _Episode:
 
     tools: tuple[dict[str, Any], ...]
     seed: int
+    temperature: float
     messages: list[Message] = field(default_factory=list)
     ids: list[int] = field(default_factory=list)
     """All tokens so far; the first `cached` of them stand in the cohort's cache."""
@@ -115,6 +117,15 @@ class _Episode:
     n_turns: int = 0
     closing: list[int] = field(default_factory=list)
     cohort: _Cohort | None = None
+
+
+class _Draws(NamedTuple):
+    """What a turn's tokens are drawn with."""
+
+    uniform: torch.Tensor
+    """float [B, W], in 0..1."""
+    temperature: torch.Tensor
+    """float [B]; 0 is greedy."""
 
 
 class LocalPolicy:
@@ -167,7 +178,8 @@ class LocalPolicy:
         episode = self._episodes.get(turn.episode_id)
         new = list(turn.messages)
         if episode is None:
-            episode = self._episodes[turn.episode_id] = _Episode(turn.tools, turn.seed)
+            temperature = self._sampling.temperature if turn.temperature is None else turn.temperature
+            episode = self._episodes[turn.episode_id] = _Episode(turn.tools, turn.seed, temperature)
             episode.ids = self._renderer.opening(new, turn.tools)
         else:
             following = self._renderer.continuation(episode.messages, new, episode.tools)
@@ -216,14 +228,14 @@ class LocalPolicy:
         for row, episode in zip(rows, acting, strict=True):
             chunks[row] = episode.ids[episode.cached :]
             limits[row] = min(self._sampling.max_new_tokens, self._context - len(episode.ids))
-        uniform = self._uniform(cohort, dict(zip(rows, acting, strict=True)), int(limits.max()))
-        tokens, logprobs = self._write(cohort, self._feed_ids(cohort, chunks), limits.to(self._device), uniform)
+        draws = self._draws(cohort, dict(zip(rows, acting, strict=True)), int(limits.max()))
+        tokens, logprobs = self._write(cohort, self._feed_ids(cohort, chunks), limits.to(self._device), draws)
         return [
             self._reply(e, tokens[row][: int(limits[row])], logprobs[row]) for row, e in zip(rows, acting, strict=True)
         ]
 
     def _write(
-        self, cohort: _Cohort, logits: torch.Tensor, limits: torch.Tensor, uniform: torch.Tensor | None
+        self, cohort: _Cohort, logits: torch.Tensor, limits: torch.Tensor, draws: _Draws | None
     ) -> tuple[list[list[int]], list[list[float]]]:
         """Pick and feed tokens until every row has reached its end token or its limit.
 
@@ -234,7 +246,7 @@ class LocalPolicy:
             cohort: Whose rows write.
             logits: float32 [B, V], for the first token.
             limits: int64 [B], tokens that a row may write; 0 for rows that do not act.
-            uniform: float [B, W], what tokens are drawn with.
+            draws: What tokens are drawn with; None: all rows are greedy.
 
         Returns:
             Tokens [B, W] and their log-probs [B, W]; of no meaning behind a row's end.
@@ -246,7 +258,10 @@ class LocalPolicy:
         done = limits == 0
         parts: list[tuple[_Cohort, torch.Tensor]] = [(cohort, rows)]
         for step in range(shape[1]):
-            token, logprob = pick(logits, self._sampling, None if uniform is None else uniform[rows, step])
+            if draws is None:
+                token, logprob = pick(logits, self._sampling, None)
+            else:
+                token, logprob = pick(logits, self._sampling, draws.uniform[rows, step], draws.temperature[rows])
             tokens[rows, step], logprobs[rows, step] = token, logprob
             done = done | torch.isin(token, self._end_ids) | (limits[rows] <= step + 1)
             n_writing = len(done) - int(done.sum())
@@ -293,16 +308,19 @@ class LocalPolicy:
         )
         return out.logits[:, -1].float()
 
-    def _uniform(self, cohort: _Cohort, acting: dict[int, _Episode], width: int) -> torch.Tensor | None:
-        """Float [B, width]: each row drawn from the stream of its own episode and turn; None when greedy."""
-        if self._sampling.temperature == 0:
+    def _draws(self, cohort: _Cohort, acting: dict[int, _Episode], width: int) -> _Draws | None:
+        """Each row drawn from the stream of its own episode and turn, at its own temperature; None when all are greedy."""
+        if not any(episode.temperature for episode in acting.values()):
             return None
         drawn = torch.zeros(len(cohort.rows), width, dtype=torch.float64)
+        temperature = torch.zeros(len(cohort.rows), dtype=torch.float64)
         for row, episode in acting.items():
             name = f"{self._seed}/{episode.seed}/{episode.n_turns}"
             stream = torch.Generator().manual_seed(int.from_bytes(hashlib.sha256(name.encode()).digest()[:8]) >> 1)
             drawn[row] = torch.rand(width, generator=stream, dtype=torch.float64)
-        return drawn.to(self._device, _wide(self._device))
+            temperature[row] = episode.temperature
+        wide = _wide(self._device)
+        return _Draws(drawn.to(self._device, wide), temperature.to(self._device, wide))
 
     def _reply(self, episode: _Episode, tokens: list[int], logprobs: list[float]) -> Reply:
         """Cut the sampled row at its end token, remember it and read it."""
@@ -329,22 +347,28 @@ class LocalPolicy:
         )
 
 
-def pick(logits: torch.Tensor, sampling: Sampling, uniform: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
+def pick(
+    logits: torch.Tensor, sampling: Sampling, uniform: torch.Tensor | None, temperature: torch.Tensor | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Pick one token a row by inverting the cumulative distribution at a uniform number.
 
     Args:
         logits: float32 [B, V].
         sampling: Temperature and top_p (nucleus sampling, Holtzman et al. 2020, arXiv 1904.09751, section 3.1).
         uniform: float [B] in 0..1; None picks the most likely token.
+        temperature: float [B], of each row in place of `sampling`'s; a row at 0 picks the most likely token.
 
     Returns:
         The tokens, int64 [B], and their log-probabilities under the model itself, float32 [B]: at temperature 1
         and without top_p, as a trainer computes them.
     """
-    if uniform is None or sampling.temperature == 0:
-        token = logits.argmax(-1)
-    else:
-        chances = (logits.to(_wide(logits.device)) / sampling.temperature).softmax(-1)
+    token = logits.argmax(-1)
+    if uniform is not None:
+        wide = _wide(logits.device)
+        if temperature is None:
+            temperature = torch.full(logits.shape[:1], sampling.temperature, dtype=wide, device=logits.device)
+        is_warm = temperature > 0
+        chances = (logits.to(wide) / temperature.where(is_warm, 1.0)[:, None]).softmax(-1)
         if sampling.top_p < 1:
             ranked, order = chances.sort(dim=-1, descending=True, stable=True)
             tail = ranked.cumsum(-1) - ranked >= sampling.top_p  # the first token always stays
@@ -353,7 +377,7 @@ def pick(logits: torch.Tensor, sampling: Sampling, uniform: torch.Tensor | None)
         whole = reached[:, -1:].contiguous()
         place = torch.searchsorted(reached, uniform[:, None] * whole, right=True)
         last = torch.searchsorted(reached, whole)  # rounding must not lead past the last possible token
-        token = torch.minimum(place, last)[:, 0]
+        token = torch.minimum(place, last)[:, 0].where(is_warm, token)
     return token, logits.log_softmax(-1).gather(1, token[:, None])[:, 0]
 
 

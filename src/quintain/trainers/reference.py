@@ -26,11 +26,11 @@ from safetensors.numpy import save
 from quintain.errors import TrainingFailed
 from quintain.records.job import TrainSpec
 from quintain.records.seams import Reporter
-from quintain.records.training import GRPOConfig
 from quintain.trainers.checkpoints import trainable
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.engine.packing import micro_batches
 from quintain.trainers.models import LoadedModel, eval_mode, is_adapter
+from quintain.trainers.objectives import objective_of
 from quintain.trainers.streams import Example, TokenRow
 
 Warn = Callable[[str, str], None]
@@ -156,9 +156,9 @@ class References:
 
 
 def _wanted_later(spec: TrainSpec) -> bool:
-    config = spec.config
-    pulled = isinstance(config, GRPOConfig) and config.kl_coefficient > 0
-    return spec.environment is not None and (pulled or config.kl_stop is not None)
+    if spec.environment is None:
+        return False
+    return spec.config.kl_stop is not None or objective_of(spec.config).needs_reference
 
 
 @contextmanager

@@ -66,12 +66,13 @@ def left_out(made: Made, n_rows: int, max_length: int, split: str = "") -> list[
     return told
 
 
-def without_validation(config: TrainingConfig) -> list[str]:
-    """What the settings ask for and cannot have without validation examples."""
+def without_validation(config: TrainingConfig, *, online: bool) -> list[str]:
+    """What the settings ask for and cannot have without validation examples, which online nobody can give."""
     asked = [name for name in ("early_stopping_patience", "validate_every_steps") if getattr(config, name) is not None]
     if not asked:
         return []
-    return [f"there are no validation examples, so {' and '.join(asked)} have no effect; export with validation_share"]
+    remedy = "measure with evaluate_agent, or set kl_stop" if online else "export with validation_share"
+    return [f"there are no validation examples, so {' and '.join(asked)} have no effect; {remedy}"]
 
 
 def nothing_supervised(dropped: Mapping[str, int], what: str, max_length: int) -> TrainingFailed:

@@ -1,8 +1,9 @@
 """Examples that the model makes itself: rollouts in an environment, each learnt from for a few optimizer steps.
 
 Iteration i covers the steps i u .. i u + u - 1, u being `updates_per_rollout`. At the first of them the live model acts,
-and its groups become examples; all u steps then see all of these. Old log-probs are those of the rollout, so the first
-update is on-policy and the later ones are held near it by the loss's clipping.
+and its groups become examples (a group for GRPO, pairs of its runs for DPO); all u steps then see all of these. Old
+log-probs are those of the rollout, so the first update is on-policy and the later ones are held near it by GRPO's clipping;
+DPO compares with the model that the run began with.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class RolloutSource:
     def __init__(
         self,
         collect: Callable[[int], list[GroupRow]],
-        make: Callable[[GroupRow], Example | str],
+        make: Callable[[GroupRow], list[Example] | str],
         *,
         rollouts: int,
         updates_per_rollout: int,
@@ -44,7 +45,7 @@ class RolloutSource:
         Args:
             collect: Plays iteration i with the model as it is and returns its groups; none: it was asked to stop, and
                 the iteration counts as not played.
-            make: Turns a group into an example, or says in a word why it cannot be learnt from (`no_variance`, ...).
+            make: Turns a group into examples, or says in a word why it cannot be learnt from (`no_variance`, ...).
             rollouts: Iterations of the run.
             updates_per_rollout: Optimizer steps on each.
             max_steps: Bound of the steps; None: off.
@@ -82,7 +83,8 @@ class RolloutSource:
         """Figures of the newest rollout.
 
         Success rate and turns are means over its episodes (no verdict, no part in the rate); `new_tokens_per_s` counts
-        sampled tokens by the seconds that gathering took. Skipped groups are counted in all, and by reason.
+        sampled tokens by the seconds that gathering took. Skipped groups are counted in all, and by reason; `examples` is
+        what the others gave, as many as there are groups, or pairs.
         """
         return dict(self._metrics)
 
@@ -123,14 +125,16 @@ class RolloutSource:
             terms = self._mix.means([group.key for group in groups])
         made = [self._make(group) for group in groups]
         self._iteration = iteration
-        self._examples = [example for example in made if isinstance(example, Example)]
+        used = [examples for examples in made if not isinstance(examples, str)]
+        self._examples = [example for examples in used for example in examples]
         skipped = Counter(reason for reason in made if isinstance(reason, str))
         self.skipped += skipped
         self._metrics = (
             _figures(groups, seconds)
             | terms
             | {
-                "groups_used": float(len(self._examples)),
+                "groups_used": float(len(used)),
+                "examples": float(len(self._examples)),
                 "groups_skipped": float(skipped.total()),
                 **{f"groups_skipped_{reason}": float(count) for reason, count in sorted(skipped.items())},
             }

@@ -18,7 +18,15 @@ from quintain.errors import QuintainError
 from quintain.records.dataset import GroupRow, Row
 from quintain.records.job import TrainSpec
 from quintain.records.seams import Reporter
-from quintain.records.training import GRPOConfig, KTOConfig, PRMConfig, TrainingConfig
+from quintain.records.training import (
+    ACTING_ONLY,
+    DPOConfig,
+    GRPOConfig,
+    KTOConfig,
+    OnlineConfig,
+    PRMConfig,
+    TrainingConfig,
+)
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.engine.machine import Machine, prepare, tune_allocator
 from quintain.trainers.examples import ExampleMaker, Made, labelled_heads, mismatched
@@ -101,7 +109,7 @@ def train(
         selection = select(made, spec, start.maker, start.engine, directory)
         warnings = [*start.warnings(), *left_out(made, len(data.train), length), *selection.notes]
         warnings += left_out(held_out, len(data.validation), length, "validation")
-        warnings += [] if held_out.examples else without_validation(spec.config)
+        warnings += [] if held_out.examples else without_validation(spec.config, online=collect is not None)
         for warning in warnings:
             reporter.warn("training", warning)
         run = start.run(selection, held_out.examples, collect and _Acting(collect, made), ranks)
@@ -305,14 +313,14 @@ def _sampler(start: _Start) -> Sampler | None:
 
 
 def _rollout_source(start: _Start, objective: Objective, references: References, acting: _Acting) -> RolloutSource:
-    config = start.maker.config
-    assert isinstance(config, GRPOConfig)
+    config = start.spec.config
+    assert isinstance(config, OnlineConfig)
 
-    def make(group: GroupRow) -> Example | str:
-        example = start.maker.group(group, acting.made)
-        if isinstance(example, str) or not objective.needs_reference:
-            return example
-        return references.added([example], keep=False)[0]
+    def make(group: GroupRow) -> list[Example] | str:
+        examples = start.maker.of_rollout(group, acting.made)
+        if isinstance(examples, str) or not objective.needs_reference:
+            return examples
+        return references.added(examples, keep=False)
 
     def act(iteration: int) -> list[GroupRow]:
         # In the number format of training: otherwise the ratio to the behaviour policy would not begin at 1.
@@ -324,7 +332,7 @@ def _rollout_source(start: _Start, objective: Objective, references: References,
         make,
         rollouts=config.rollouts,
         updates_per_rollout=config.updates_per_rollout,
-        max_steps=config.max_steps,
+        max_steps=start.spec.config.max_steps,
         mix=start.mix,
     )
 
@@ -344,6 +352,8 @@ def _identity(spec: TrainSpec, model: Any, examples: Sequence[Example]) -> str:
         "sample_every_steps",
         "sharding",
     }
+    if isinstance(spec.config, DPOConfig) and spec.environment is None:
+        silent |= ACTING_ONLY  # and checkpoints from before DPO could act still fit
     config = spec.config.model_dump(mode="json", exclude=silent)
     shapes = {name: list(p.shape) for name, p in model.named_parameters()}
     about = [config, spec.seed, spec.agent.model.model_dump(mode="json"), spec.environment, shapes, len(examples)]

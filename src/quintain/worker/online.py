@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from quintain.environments.registry import open_source
-from quintain.errors import InvalidInput, TrainingFailed
+from quintain.errors import InvalidInput, TrainingFailed, Unavailable
 from quintain.evaluation.episodes import EpisodePlan, EpisodeSettings, run_episodes
 from quintain.jobs.directory import read_lines, run_name
 from quintain.records.agent import Sampling
@@ -23,7 +23,7 @@ from quintain.records.dataset import GroupRow
 from quintain.records.job import TrainSpec
 from quintain.records.seams import Reporter, TaskSource
 from quintain.records.seeds import stable_seed
-from quintain.records.training import GRPOConfig
+from quintain.records.training import OnlineConfig
 from quintain.records.trajectory import AgentInfo, Task, Trajectory
 from quintain.rewards.outcome import OutcomeScorer
 
@@ -57,7 +57,7 @@ def collector(
         InvalidInput: the spec does not train online, or its environment has no tasks to train on.
     """
     config = spec.config
-    if spec.environment is None or not isinstance(config, GRPOConfig):
+    if spec.environment is None or not isinstance(config, OnlineConfig):
         raise InvalidInput(f"method {spec.method!r} on dataset {spec.dataset_id} does not act; give it an environment")
     source = open_source(spec.environment)
     tasks = _draw(source, min(config.tasks_per_step * config.rollouts, _POOL), spec.seed)
@@ -67,7 +67,7 @@ def collector(
 @dataclass
 class _Collector:
     spec: TrainSpec
-    config: GRPOConfig
+    config: OnlineConfig
     directory: Path
     reporter: Reporter
     source: TaskSource
@@ -114,7 +114,7 @@ class _Collector:
         settings = EpisodeSettings(
             seed=stable_seed(self.spec.seed, "rollout", iteration),
             max_turns=config.max_turns,
-            concurrency=max(_EPISODES_AT_ONCE // config.group_size, 1) * config.group_size,
+            concurrency=self._at_once,
             agent=AgentInfo(name=self.spec.name, model=f"{name}/{iteration}"),
             system_prompt=self.spec.agent.system_prompt,
             job_id=name,
@@ -182,6 +182,13 @@ class _Collector:
         return f"{run_name(self.directory)}/{iteration}/{task.id or task.prompt}"
 
     @property
+    def _at_once(self) -> int:
+        """Episodes of a batch: whole groups, as far as the environment bears so many."""
+        size, bound = self.config.group_size, getattr(self.source, "at_once", None)
+        whole = max((bound or _EPISODES_AT_ONCE) // size, 1) * size
+        return min(whole, bound or whole)
+
+    @property
     def _path(self) -> Path:
         return self.directory / "outputs" / "trajectory.jsonl"
 
@@ -202,6 +209,10 @@ def _draw(source: TaskSource, n: int, seed: int) -> list[Task]:
         try:
             source.tasks("train", wanted, seed)
         except InvalidInput:
+            return True
+        except Unavailable as error:  # in a child process, where any refusal is a failure
+            if error.code != "environment_failed":
+                raise
             return True
         return False
 
