@@ -32,15 +32,19 @@ def test_prompts_name_the_tools_and_miss_no_required_argument(small: QuintainSer
     async def talk(client: Client) -> None:
         assert [p.name for p in (await client.list_prompts()).prompts] == [
             "train_end_to_end",
+            "diagnose_run",
             "label_data",
             "compare_agents",
         ]
         prompt = await client.get_prompt("train_end_to_end", {"environment": "my/env"})
         assert "start_training" in prompt.messages[0].content.text
         assert "'my/env'" in prompt.messages[0].content.text
+        for run, tools in (("traj-1", ("get_trajectory", "'rules'")), ("job-1", ("detail='log'", "resume_job"))):
+            text = (await client.get_prompt("diagnose_run", {"run": run})).messages[0].content.text
+            assert all(part in text for part in (f"{run!r}", *tools)), text
         with pytest.raises(MCPError, match="compare_agents needs `agents`"):
             await client.get_prompt("compare_agents", {})
-        with pytest.raises(MCPError, match=r"valid: train_end_to_end, label_data, compare_agents"):
+        with pytest.raises(MCPError, match=r"valid: train_end_to_end, diagnose_run, label_data, compare_agents"):
             await client.get_prompt("nothing", {})
 
     serve(small, mode, talk)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from quintain.endpoints.completion import Ask, BadAnswer, Completion, require_object, tokens
+from quintain.endpoints.completion import Ask, BadAnswer, Completion, Said, require_object, tokens
 from quintain.records.seams import Message, Stop
 from quintain.records.trajectory import Action, Usage, text_of
 
@@ -36,6 +36,10 @@ def body(model: str, ask: Ask, max_tokens: int) -> dict[str, Any]:
         "temperature": ask.temperature,
         "max_tokens": max_tokens,
     }
+    if ask.top_p < 1:
+        fields["top_p"] = ask.top_p
+    if ask.stop:
+        fields["stop_sequences"] = list(ask.stop)
     if system := "\n\n".join(text_of(m.content) for m in ask.messages if m.role == "system"):
         fields["system"] = system
     return fields | ({"tools": [_tool(tool) for tool in ask.tools]} if ask.tools else {})
@@ -59,10 +63,11 @@ def read(document: object) -> Completion:
         text="".join(text for text in texts if isinstance(text, str)),
         thought="\n".join(text for text in thoughts if isinstance(text, str)) or None,
         actions=tuple(_action(block) for block in blocks if block.get("type") == "tool_use"),
-        stop=Stop.LENGTH if stop == "max_tokens" else Stop.END,
+        stop=Stop.LENGTH if stop in {"max_tokens", "model_context_window_exceeded"} else Stop.END,
         usage=Usage(input_tokens=_input(usage), output_tokens=tokens(usage, "output_tokens")),
         model=model if isinstance(model, str) else None,
         blocked=stop == "refusal",
+        kept=tuple(dict(block) for block in blocks if block.get("type") in {"thinking", "redacted_thinking"}),
     )
 
 
@@ -78,7 +83,9 @@ def _blocks(message: Message) -> list[dict[str, Any]]:
     text = text_of(message.content)
     if message.role == "tool":
         return [{"type": "tool_result", "tool_use_id": message.call_id or "", "content": text}]
-    blocks: list[dict[str, Any]] = [{"type": "text", "text": text}] if text.strip() else []
+    blocks: list[dict[str, Any]] = list(message.kept) if isinstance(message, Said) else []
+    if text.strip():
+        blocks.append({"type": "text", "text": text})
     return blocks + [
         {"type": "tool_use", "id": call.call_id or f"call_{n}", "name": call.tool, "input": call.args or {}}
         for n, call in enumerate(message.actions)

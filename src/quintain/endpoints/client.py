@@ -69,10 +69,15 @@ class Spent(Record):
 
     def usd(self, endpoint: Endpoint) -> float | None:
         """What the tokens cost by the endpoint's prices; None where prices or tokens are not known."""
-        price_in, price_out = endpoint.input_usd_per_mtok, endpoint.output_usd_per_mtok
-        if price_in is None or price_out is None or self.unmetered:
-            return None
-        return (self.input_tokens * price_in + self.output_tokens * price_out) / 1e6
+        return None if self.unmetered else price(endpoint, self.input_tokens, self.output_tokens)
+
+
+def price(endpoint: Endpoint, input_tokens: int | None, output_tokens: int | None) -> float | None:
+    """What tokens cost in USD by the endpoint's prices; None where tokens or prices are not known."""
+    price_in, price_out = endpoint.input_usd_per_mtok, endpoint.output_usd_per_mtok
+    if input_tokens is None or output_tokens is None or price_in is None or price_out is None:
+        return None
+    return (input_tokens * price_in + output_tokens * price_out) / 1e6
 
 
 @dataclass(frozen=True)
@@ -133,6 +138,8 @@ class EndpointClient:
         temperature: float = 0.0,
         max_tokens: int | None = None,
         tools: Sequence[dict[str, Any]] = (),
+        top_p: float = 1.0,
+        stop: Sequence[str] = (),
     ) -> Completion:
         """The answer to a conversation.
 
@@ -141,6 +148,8 @@ class EndpointClient:
             temperature: 0: the likeliest answer.
             max_tokens: Of the answer; None: what the profile says.
             tools: Schemas, OpenAI function style for both protocols.
+            top_p: 1 is off.
+            stop: Texts at which the model shall stop.
 
         Raises:
             QuintainError: there is none. Codes of `faults.UNANSWERED` concern this request; others say that none can succeed.
@@ -148,7 +157,14 @@ class EndpointClient:
         with self._lock:
             self._asked += 1
             chance = random.Random(stable_seed(self.seed, self.endpoint.name, self._asked))
-        ask = Ask(messages=tuple(messages), temperature=temperature, max_tokens=max_tokens, tools=tuple(tools))
+        ask = Ask(
+            messages=tuple(messages),
+            temperature=temperature,
+            max_tokens=max_tokens,
+            tools=tuple(tools),
+            top_p=top_p,
+            stop=tuple(stop),
+        )
         content, attempt = self._content(ask), 0
         while True:
             attempt += 1

@@ -10,6 +10,13 @@ from quintain.records.seams import Message, Stop
 from quintain.records.trajectory import Action, Usage
 
 
+class Said(Message):
+    """An answer of the model as a message of the conversation that goes on."""
+
+    kept: tuple[dict[str, Any], ...] = ()
+    """Blocks that the protocol wants back unchanged, such as signed thinking."""
+
+
 class Ask(Record):
     """One request for a completion."""
 
@@ -19,6 +26,10 @@ class Ask(Record):
     """None: what the endpoint's profile says."""
     tools: tuple[dict[str, Any], ...] = ()
     """OpenAI function style, for both protocols."""
+    top_p: float = 1.0
+    """1 is off, and is not sent."""
+    stop: tuple[str, ...] = ()
+    """Texts at which the model shall stop."""
 
 
 class Completion(Record):
@@ -32,6 +43,8 @@ class Completion(Record):
     model: str | None = None
     blocked: bool = False
     """Did the endpoint's own filter keep the answer back?"""
+    kept: tuple[dict[str, Any], ...] = ()
+    """As `Said.kept`."""
 
 
 class BadAnswer(ValueError):

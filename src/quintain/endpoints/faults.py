@@ -15,6 +15,8 @@ STOPPED = "stopped"
 """Code of a request that was given up because its client was told to stop."""
 UNANSWERED = frozenset({BUSY, STOPPED, "endpoint_answer", "too_long", "blocked"})
 """Codes of errors that concern one request; the next one may well succeed."""
+NOT_TAKEN = "bad_request"
+"""Code of a request that the endpoint does not take; where it has taken others, something in this one is to blame."""
 
 _AGAIN = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 _TOO_LONG = (
@@ -76,7 +78,7 @@ def _fatal(status: int, about: str) -> QuintainError:
     return InvalidInput(
         f"{about}; it does not take such a request: check model, extra and omit in endpoints.toml (a model that refuses "
         'temperature takes omit = ["temperature"])',
-        code="bad_endpoints",
+        code=NOT_TAKEN,
     )
 
 

@@ -25,7 +25,11 @@ def body(model: str, ask: Ask, max_tokens: int) -> dict[str, Any]:
         "temperature": ask.temperature,
         "max_tokens": max_tokens,
     }
-    return fields | ({"tools": list(ask.tools)} if ask.tools else {})
+    if ask.top_p < 1:
+        fields["top_p"] = ask.top_p
+    if ask.stop:
+        fields["stop"] = list(ask.stop)
+    return fields | ({"tools": [_tool(tool) for tool in ask.tools]} if ask.tools else {})
 
 
 def read(document: object) -> Completion:
@@ -73,6 +77,10 @@ def _message(message: Message) -> dict[str, Any]:
             for n, call in enumerate(message.actions)
         ]
     return fields
+
+
+def _tool(tool: dict[str, Any]) -> dict[str, Any]:
+    return tool if isinstance(tool.get("function"), dict) else {"type": "function", "function": tool}
 
 
 def _args(call: Action) -> str:

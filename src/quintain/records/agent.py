@@ -8,22 +8,34 @@ from pydantic import Field
 
 from quintain.records.record import Instant, Name, Record
 
+MAX_TEMPERATURE = 5.0
+"""The greatest sampling temperature; far below it text is noise."""
+
+MAX_NEW_TOKENS = 32_768
+"""The most tokens of one turn."""
+
 
 class ModelRef(Record):
-    """Where the weights are."""
+    """Where the weights are, or which endpoint profile leads to a model whose weights are elsewhere."""
 
-    source: Literal["starter", "folder", "hub"]
-    path: str = Field(description="Folder (absolute) or Hub name; for `starter` the folder in the package.")
+    source: Literal["starter", "folder", "hub", "endpoint"]
+    path: str = Field(
+        description="Folder (absolute) or Hub name; for `starter` the folder in the package, for `endpoint` the profile's name."
+    )
     adapter: str | None = Field(default=None, description="Folder of a LoRA adapter on top of the model.")
-    revision: str | None = Field(default=None, description="Pinned revision of a Hub model.")
+    revision: str | None = Field(
+        default=None, description="Pinned revision of a Hub model; of an endpoint the model that its profile names."
+    )
 
 
 class Sampling(Record):
     """How an agent picks its tokens."""
 
-    temperature: float = Field(default=0.0, ge=0, le=5, description="0 is greedy.")
+    temperature: float = Field(default=0.0, ge=0, le=MAX_TEMPERATURE, description="0 is greedy.")
     top_p: float = Field(default=1.0, gt=0, le=1, description="1 is off.")
-    max_new_tokens: int = Field(default=192, ge=1, le=32_768, description="Tokens of one turn, the end token included.")
+    max_new_tokens: int = Field(
+        default=192, ge=1, le=MAX_NEW_TOKENS, description="Tokens of one turn, the end token included."
+    )
 
 
 class Agreement(Record):

@@ -41,8 +41,9 @@ from quintain.errors import QuintainError
 from quintain.server import failures, resources
 from quintain.server.bindings import Binding, bind, call, select
 from quintain.server.elicitation import ask, can_ask, key_of_home, seal
-from quintain.server.guide import INSTRUCTIONS, PROMPTS
+from quintain.server.guide import INSTRUCTIONS
 from quintain.server.lifespan import Running, lifespan_of, subscribe_resource, unsubscribe_resource
+from quintain.server.prompts import PROMPTS
 from quintain.settings import Settings
 from quintain.tools.spec import ToolSpec
 

@@ -23,7 +23,9 @@ Take it after sft, where good and bad runs of the same task are at hand. Data: e
 - `beta` holds the model near its start: 0.05 lets it go, 0.5 holds it tight.
 - `step_level` masks what the two runs share before they part: cheaper. In `sigmoid` and `hinge` it cancels anyway;
   `ipo` and `sft_weight` change.
-- `sft_weight` above 0 keeps the chosen runs likely, where both sides lose probability (watch chosen_reward).""",
+- `sft_weight` above 0 keeps the chosen runs likely, where both sides lose probability (watch chosen_reward).
+Online (`environment`): the agent plays each task `group_size` times, and each task's best run is preferred to its worst (`pairs:
+all_pairs`: all of unequal reward). Every later pair is still compared with the model that the run began with.""",
     "orpo": """\
 Take it instead of sft and dpo in two stages, where memory is short: it needs no reference model. Data: export_dataset(kind='dpo').
 `beta` weighs the preference against the SFT loss on the chosen runs.""",
@@ -59,6 +61,18 @@ that wrote them make it exact.
 - `reward_model` adds what a trained reward model says: alpha x task + beta x value of the run; with a step model and `step_level` each step
   gets its own credit. If `reward_task` falls while `reward_model` rises, the policy fools the model; `refresh_every_steps` refits it.
 - `loss: dapo` weighs tokens alike, `dr_grpo` with `scale_rewards: false` takes out both known biases.""",
+    "evolve": """\
+Take it where an agent succeeds sometimes and nobody has better runs: it makes its own data. Each round explores tasks of the split
+train, selects runs, trains on them, and is measured on held-out tasks; the best agent of all rounds is the result, and is compared
+with the start on other held-out tasks, because the best of several rounds on one suite looks better than it is.
+- `tasks_per_iteration` x `attempts` is what a round explores; a higher `temperature` tries more different things.
+- `select`: top_k for few, good runs; threshold for all good ones; rejection where rewards are graded.
+- `train`: sft or bc repeat good runs; dpo and grpo need 2 or more attempts and runs of a task that differ. `training` holds the settings
+  of that method.
+- `start_from: base` trains anew on all that was selected so far (AgentEvol); best goes on from the best agent.
+- `patience` ends it when rounds bring no sure gain. With few `evaluation_tasks` no gain is sure.
+- `reflect` lets an agent that can write about its own runs try failed tasks again; `curriculum` goes from easy to hard environments.
+- The result's `report` has a line for each round; nothing selected is told there with its reasons.""",
 }
 """Method -> when to take it and what to look at."""
 
@@ -67,10 +81,11 @@ def method_page(about: Mapping[str, Any]) -> str:
     """The guide of a method.
 
     Args:
-        about: As `tools.training.describe_method` gives it.
+        about: As `tools.methods.describe_method` gives it.
     """
     method, kind = about["method"], about["dataset_kind"]
     source = f"a dataset of kind `{kind}`" + (", or an `environment`" if about["online"] else "")
+    source = source if kind else "what it explores in an `environment`; it takes no dataset"
     lines = [f"# Method `{method}`", "", about["summary"], "", f"Learns from {source}.", "", ADVICE[method], ""]
     lines += ["Settings, passed as `hyperparameters`; those with a dot stand in an object (`lora: {rank: 8}`):", ""]
     lines += [f"- `{name}` ({line.replace(': ', '): ', 1)}" for name, line in about["hyperparameters"].items()]

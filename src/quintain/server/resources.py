@@ -14,6 +14,7 @@ from quintain.environments.registry import environment_ids
 from quintain.errors import InvalidInput, NotFound
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.record import Record
+from quintain.rewards.judging.rubrics import RUBRICS
 from quintain.server.guide import PIPELINE, curation_page
 from quintain.server.methods import method_page
 from quintain.server.texts import facts, scrub
@@ -21,8 +22,8 @@ from quintain.tools.calibration import calibration_of, calibration_picture, cali
 from quintain.tools.comparison import comparison_of, comparison_picture, environment_leaderboard
 from quintain.tools.jobs import job_log
 from quintain.tools.lineage import lineage_picture
+from quintain.tools.methods import METHODS, describe_method
 from quintain.tools.spec import ToolSpec
-from quintain.tools.training import METHODS, describe_method
 
 if TYPE_CHECKING:
     from quintain.tools.services import Services
@@ -143,20 +144,39 @@ def read(specs: Iterable[ResourceSpec], services: Services, uri: str) -> tuple[s
 
 
 def complete(services: Services, argument: str, start: str) -> list[str]:
-    """Ids that an argument of a resource or prompt can take, newest first, of those that begin with `start`."""
+    """What an argument of a resource or prompt can take, newest first, of that which begins with `start`.
+
+    Of several by comma the last is completed.
+    """
+    store = services.store
+
+    def jobs() -> Iterable[str | None]:
+        return (job.id for job in store.jobs.page(limit=_MAX_COMPLETIONS).items)
+
+    def agents() -> Iterable[str | None]:
+        return (agent.id for agent in store.agents.page(limit=_MAX_COMPLETIONS).items)
+
+    def trajectories() -> Iterable[str | None]:
+        return (item.id for item in store.trajectories.search(TrajectoryFilter(), limit=_MAX_COMPLETIONS).items)
+
     sources: Mapping[str, Callable[[], Iterable[str | None]]] = {
-        "job_id": lambda: (job.id for job in services.store.jobs.page(limit=_MAX_COMPLETIONS).items),
-        "dataset_id": lambda: (item.id for item in services.store.datasets.page(limit=_MAX_COMPLETIONS).items),
-        "agent_id": lambda: (agent.id for agent in services.store.agents.page(limit=_MAX_COMPLETIONS).items),
-        "calibration_id": lambda: (made.id for made in services.store.calibrations.page(limit=_MAX_COMPLETIONS).items),
-        "trajectory_id": lambda: (
-            item.id for item in services.store.trajectories.search(TrajectoryFilter(), limit=_MAX_COMPLETIONS).items
-        ),
+        "job_id": jobs,
+        "dataset_id": lambda: (item.id for item in store.datasets.page(limit=_MAX_COMPLETIONS).items),
+        "agent_id": agents,
+        "calibration_id": lambda: (made.id for made in store.calibrations.page(limit=_MAX_COMPLETIONS).items),
+        "trajectory_id": trajectories,
+        "environment": environment_ids,
+        "method": lambda: METHODS,
+        "model": lambda: ("starter", *agents()),
+        "agents": agents,
+        "agent": lambda: dict.fromkeys((agent or "").removeprefix("agent:").split("@")[0] for agent in agents()),
+        "run": lambda: (*trajectories(), *jobs()),
+        "rubric": lambda: RUBRICS,
     }
-    sources = {**sources, "environment": environment_ids, "method": lambda: METHODS}
-    sources = {**sources, "model": sources["agent_id"], "agents": sources["agent_id"]}
+    before, comma, last = start.rpartition(",") if argument == "agents" else ("", "", start)
+    given = f"{before}{comma}{' ' * (len(last) - len(last.lstrip()))}"
     values = sources[argument]() if argument in sources else ()
-    return [value for value in values if value and value.startswith(start)][:_MAX_COMPLETIONS]
+    return [f"{given}{value}" for value in values if value and value.startswith(last.lstrip())][:_MAX_COMPLETIONS]
 
 
 def _dataset(services: Services, dataset_id: str) -> Record:

@@ -74,15 +74,6 @@ def _shorter_argument(schema: Schema) -> Schema:
     rest = {key: value for key, value in schema.items() if key != "title"}
     if "default" in rest and rest["default"] is None:
         del rest["default"]
-        branch = _not_null(rest)
-        if branch is not None:
-            del rest["anyOf"]
-            rest = {**branch, **rest}
+        others = [branch for branch in rest.pop("anyOf", []) if branch.get("type") != "null"]
+        rest = {**others[0], **rest} if len(others) == 1 else {"anyOf": others, **rest} if others else rest
     return rest
-
-
-def _not_null(schema: Schema) -> Schema | None:
-    """The one branch of `X | None` that is not null; None for any other schema."""
-    branches: list[Schema] = schema.get("anyOf", [])
-    others = [branch for branch in branches if branch.get("type") != "null"]
-    return others[0] if len(branches) == 2 and len(others) == 1 else None

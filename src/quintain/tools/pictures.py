@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -32,19 +32,26 @@ def plot_job(
     """Draw the curves of a job (loss, success rate, ...) as a picture, with a text version for clients without pictures."""
     job = services.store.jobs.get(job_id)
     curves = metric_curves(services, job_id)
-    available = [name for name in (*_CURVES, *sorted(curves)) if name in curves]
+    bounds = {f"{name}_{side}" for name in curves for side in ("low", "high")}
+    available = [name for name in (*_CURVES, *sorted(curves.keys() - bounds)) if name in curves]
     chosen = list(dict.fromkeys(metrics or [name for name in available if name in _CURVES[:3]] or available[:1]))
     missing = [name for name in chosen if name not in curves]
     if missing or not chosen:
         known = ", ".join(dict.fromkeys(available)) or "none yet; wait with get_job(wait_s=30)"
         asked = ", ".join(missing) or "at all"
         raise InvalidInput(f"{job_id} has no metric {asked}; it has: {known}", code="no_such_metric")
-    panels = [
-        {"title": name, "xlabel": "step", "lines": [{"x": curves[name].steps, "y": curves[name].values}]}
-        for name in chosen
-    ]
+    panels = [{"title": name, "xlabel": "step", "lines": [_line(curves, name)]} for name in chosen]
     png = draw({"title": f"{job.id} ({job.kind}, {job.status})", "panels": panels})
     return Picture(_text(job, {name: curves[name] for name in chosen}), png)
+
+
+def _line(curves: Mapping[str, Curve], name: str) -> dict[str, Any]:
+    """A curve, with its interval where the job tells both bounds at every step (metrics NAME_low and NAME_high)."""
+    curve, low, high = curves[name], curves.get(f"{name}_low"), curves.get(f"{name}_high")
+    line = {"x": curve.steps, "y": curve.values}
+    if low is None or high is None or not low.steps == curve.steps == high.steps:
+        return line
+    return {**line, "low": low.values, "high": high.values}
 
 
 def draw(figure: dict[str, Any]) -> bytes:

@@ -1,0 +1,265 @@
+"""An agent whose model is behind an endpoint: episodes as conversations, several requests at a time.
+
+Turns are native tool calls of the endpoint's protocol, or ReAct text where the agent says so. What concerns one conversation
+alone (it no longer fits, the answer was kept back, a request stayed without an answer) ends its episode; what concerns all
+of them (a wrong key, no credit, a model that does not exist) is raised, and so is silence of the endpoint for `BROKEN_AFTER`
+requests in a row. Answers are remembered under what led to them, so that a killed or resumed job pays for none of them twice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from quintain.endpoints.client import Clock, EndpointClient, identity, price, read_key
+from quintain.endpoints.completion import Completion, Said
+from quintain.endpoints.conversation import ToolNames, sendable
+from quintain.endpoints.faults import NOT_TAKEN, STOPPED, UNANSWERED
+from quintain.endpoints.parallel import in_parallel
+from quintain.errors import InvalidInput, QuintainError, Unavailable
+from quintain.records.agent import Agent, Sampling
+from quintain.records.judging import Endpoint
+from quintain.records.record import clip
+from quintain.records.seams import Message, Reply, Stop, Turn
+from quintain.records.text import require_clean
+from quintain.records.trajectory import Action
+from quintain.settings import secret
+from quintain.trainers.styles import parse, to_chat
+from quintain.worker.answers import AnswerCache
+from quintain.worker.spending import Ledger
+
+BROKEN_AFTER = 20
+"""Requests in a row without an answer, after which the endpoint counts as out of order."""
+
+ANSWERS = Path("checkpoints") / "answers"
+"""Below a job's folder: a job that is resumed takes them over from the one before."""
+
+_STOPS = {"too_long": Stop.CONTEXT, "blocked": Stop.REFUSED}
+_REACT_STOP = ("\nObservation:",)
+
+
+@dataclass(eq=False)
+class _Conversation:
+    """What the policy knows of one episode."""
+
+    tools: tuple[dict[str, Any], ...]
+    names: ToolNames
+    sampling: Sampling
+    key: str
+    """Hash of all that was said so far, and of what picks the tokens."""
+    messages: list[Message] = field(default_factory=list)
+
+    def hear(self, messages: Sequence[Message]) -> None:
+        """Note what is new."""
+        self.messages += messages
+        said = json.dumps([message.model_dump(mode="json") for message in messages], sort_keys=True)
+        self.key = hashlib.sha256(f"{self.key}\n{said}".encode("utf-8", "replace")).hexdigest()
+
+
+class RemotePolicy:
+    """`records.seams.Policy` for a model behind an endpoint; its methods are called from one thread."""
+
+    def __init__(
+        self,
+        agent: Agent,
+        endpoint: Endpoint,
+        sampling: Sampling,
+        *,
+        seed: int,
+        folder: Path,
+        should_stop: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Read the key and open the connections.
+
+        Args:
+            agent: Whose template says how turns are written.
+            endpoint: Where requests go.
+            sampling: How tokens are picked.
+            seed: Tells answers of one run from those of another.
+            folder: The job's: receives what was spent and what was answered.
+            should_stop: Looked at while requests are under way.
+
+        Raises:
+            InvalidInput: the key's variable is not set.
+            Refused: the endpoint's URL is not safe.
+        """
+        self._react = agent.template == "react"
+        self._endpoint, self._sampling, self._should_stop = endpoint, sampling, should_stop
+        ledger = Ledger(folder)
+        self._client = EndpointClient(
+            endpoint, Clock(now=lambda: datetime.now(UTC)), read_key(endpoint, secret), seed=seed, note=ledger.note
+        )
+        weakref.finalize(self, _shut, self._client, ledger)
+        self._answers = AnswerCache(folder / ANSWERS)
+        self._about = [dict(identity(endpoint)), self._react, seed]
+        self._conversations: dict[str, _Conversation] = {}
+        self._lock = threading.Lock()
+        self._has_answered = False
+        self._silent = 0
+
+    def act(self, turns: Sequence[Turn]) -> list[Reply]:
+        """Answer each turn, as many at a time as the endpoint's profile allows; replies in the order of the turns.
+
+        Raises:
+            QuintainError: no request can succeed any more; says what to see to.
+        """
+        replies = {
+            turn.episode_id: Reply(text="", stop=Stop.FAILED, error="the job was asked to stop") for turn in turns
+        }
+        for turn in turns:
+            self._conversation(turn).hear(turn.messages)
+
+        def should_stop() -> bool:
+            if stopping := self._should_stop():
+                self._client.stop()
+            return stopping
+
+        for turn, reply in in_parallel(turns, self._answer, self._endpoint.concurrency, should_stop):
+            replies[turn.episode_id] = reply
+        return [replies[turn.episode_id] for turn in turns]
+
+    def close(self, episode_id: str) -> None:
+        """Forget an episode; unknown ids are ignored."""
+        self._conversations.pop(episode_id, None)
+
+    def _conversation(self, turn: Turn) -> _Conversation:
+        known = self._conversations.get(turn.episode_id)
+        if known is None:
+            sampling = self._sampling
+            if turn.temperature is not None:
+                sampling = sampling.model_copy(update={"temperature": turn.temperature})
+            begun = json.dumps([self._about, sampling.model_dump(mode="json"), turn.seed, turn.tools], sort_keys=True)
+            known = _Conversation(turn.tools, ToolNames(turn.tools), sampling, begun)
+            self._conversations[turn.episode_id] = known
+        return known
+
+    def _answer(self, turn: Turn) -> Reply:
+        """The reply to one turn; called in several threads at a time, never twice for one episode."""
+        talk = self._conversations[turn.episode_id]
+        try:
+            found = self._completion(talk)
+        except QuintainError as error:
+            return self._unanswered(error)
+        reply = self._read(found, talk.names)
+        talk.hear([_said(found, reply)])
+        return reply
+
+    def _completion(self, talk: _Conversation) -> Completion:
+        """The endpoint's answer: the remembered one, else a new one."""
+        if (known := self._answers.get(talk.key)) is not None:
+            try:
+                return Completion.model_validate_json(known)
+            except ValidationError:  # of another version of this program
+                pass
+        asked: dict[str, Any] = {
+            "temperature": talk.sampling.temperature,
+            "top_p": talk.sampling.top_p,
+            "max_tokens": talk.sampling.max_new_tokens,
+        }
+        if self._react:
+            chat = to_chat(talk.messages, talk.tools, style="react", has_system_role=True)
+            messages = [Message(role=entry["role"], content=entry["content"]) for entry in chat]
+            found = self._client.complete(messages, **asked, stop=_REACT_STOP)
+        else:
+            messages = sendable(talk.messages, talk.names)
+            found = self._client.complete(messages, **asked, tools=talk.names.schemas(talk.tools))
+        with self._lock:
+            self._has_answered, self._silent = True, 0
+        found = _clean(found)
+        self._answers.put(talk.key, found.model_dump_json(), ())
+        return found
+
+    def _unanswered(self, error: QuintainError) -> Reply:
+        """The reply in place of an answer that could not be had.
+
+        Raises:
+            QuintainError: the error, where it concerns all requests; with what is kept, where the endpoint is silent.
+        """
+        with self._lock:
+            its_own_fault = error.code == NOT_TAKEN and self._has_answered
+            if error.code not in UNANSWERED and not its_own_fault:
+                raise error
+            if error.code not in {STOPPED, *_STOPS} and not its_own_fault:
+                self._silent += 1
+            if self._silent >= BROKEN_AFTER:
+                raise Unavailable(
+                    f"{error.message}; {BROKEN_AFTER} requests in a row got no answer. Answers are kept: continue with "
+                    "resume_job when the endpoint answers again",
+                    code=error.code,
+                )
+        return Reply(text="", stop=_STOPS.get(error.code, Stop.FAILED), error=error.message)
+
+    def _read(self, found: Completion, names: ToolNames) -> Reply:
+        usage = found.usage
+        about: dict[str, Any] = {
+            "stop": found.stop,
+            "reasoning": found.thought,
+            "model": found.model or self._endpoint.model,
+            "usage": usage,
+            "cost_usd": price(self._endpoint, usage.input_tokens, usage.output_tokens),
+        }
+        if self._react:
+            parsed = parse(found.text, "react")
+            return Reply(text=found.text, thought=parsed.thought, actions=parsed.actions, error=parsed.error, **about)
+        actions = [action.model_copy(update={"tool": names.real(action.tool)}) for action in found.actions]
+        if unreadable := [action for action in actions if action.args is None]:
+            tool, given = unreadable[0].tool, unreadable[0].raw_args or ""
+            error = f"the arguments of {clip(tool)!r} must be a JSON object, and are {clip(given, 200)!r}"
+            return Reply(text="\n".join(filter(None, [found.text, *map(_written, actions)])), error=error, **about)
+        return Reply(text=found.text, thought=found.text.strip() or None, actions=tuple(actions), **about)
+
+
+def _said(found: Completion, reply: Reply) -> Said:
+    """An answer as a message of its conversation; of one in ReAct text what was read, else what was written."""
+    if reply.actions and not found.actions:
+        return Said(role="assistant", thought=reply.thought, actions=reply.actions)
+    return Said(role="assistant", content=found.text, actions=found.actions, kept=found.kept)
+
+
+def _written(action: Action) -> str:
+    """A call as text, whatever its arguments are."""
+    return f'<tool_call>{{"name": {json.dumps(action.tool)}, "arguments": {action.raw_args}}}</tool_call>'
+
+
+def _clean(found: Completion) -> Completion:
+    """The answer without what the store cannot carry: U+FFFD for half of a pair of surrogates, unclean arguments as their text."""
+    actions = [
+        action.model_copy(
+            update={
+                "tool": _unicode(action.tool),
+                "args": action.args if _is_clean(action.args) else None,
+                "raw_args": _unicode(action.raw_args),
+                "call_id": _unicode(action.call_id),
+            }
+        )
+        for action in found.actions
+    ]
+    texts = {name: _unicode(getattr(found, name)) for name in ("text", "thought", "model")}
+    kept = found.kept if _is_clean(found.kept) else ()
+    return found.model_copy(update={**texts, "actions": tuple(actions), "kept": kept})
+
+
+def _is_clean(value: Any) -> bool:
+    try:
+        require_clean(value, "answer")
+    except InvalidInput:
+        return False
+    return True
+
+
+def _unicode(text: str | None) -> str | None:
+    return None if text is None else text.encode("utf-8", "replace").decode()
+
+
+def _shut(client: EndpointClient, ledger: Ledger) -> None:
+    client.close()
+    ledger.close()

@@ -1,0 +1,193 @@
+"""Agents that act through the operator's endpoints: how they are named, what they can do, and what is refused before a job is made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import anyio
+import pytest
+from mcp import Client
+
+from acting_endpoint import expert
+from evaluation.test_comparison import evaluated
+from fake_endpoint import serving
+from mcp_client import call, ended, until
+from quintain.errors import InvalidInput, NotFound
+from quintain.formats.provenance import restricted
+from quintain.records.agent import ModelRef, Sampling
+from quintain.records.filters import TrajectoryFilter
+from quintain.records.job import UNFINISHED
+from quintain.server.app import create_server
+from quintain.settings import Settings
+from quintain.tools.agents import register_agent, resolve_agent
+from quintain.tools.comparison import compare_agents
+from quintain.tools.config_files import start_recipe
+from quintain.tools.datasets import export_dataset
+from quintain.tools.evaluation import collect_rollouts, evaluate_agent
+from quintain.tools.jobs import get_job
+from quintain.tools.preview import watch_preview
+from quintain.tools.results import JobStarted, JobView
+from quintain.tools.score_jobs import start_judging
+from quintain.tools.services import Services, open_services
+from quintain.tools.step_labels import start_step_labels
+from quintain.tools.training import start_training
+from trajectory_runs import answer, run, user
+from trajectory_runs import call as act
+
+KEY = "sk-verysecret-0123456789"
+PROFILE = """
+[far]
+protocol = "openai"
+base_url = "{url}/v1"
+model = "{model}"
+api_key_env = "A_FAR_KEY"
+max_tokens = 900
+input_usd_per_mtok = 1
+output_usd_per_mtok = 10
+"""
+
+
+@pytest.fixture
+def services(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Services]:
+    monkeypatch.setenv("A_FAR_KEY", KEY)
+    settings.endpoints_file.write_text(PROFILE.format(url="http://127.0.0.1:9", model="gpt-4o"), encoding="utf-8")
+    opened = open_services(settings)
+    yield opened
+    opened.close()
+
+
+def test_an_endpoint_is_an_agent_by_its_profile_and_again_the_same_one(services: Services) -> None:
+    agent = resolve_agent(services, "endpoint:far")
+    assert (agent.id, agent.sampling) == ("agent:far@1", Sampling(max_new_tokens=900))
+    assert agent.model == ModelRef(source="endpoint", path="far", revision="gpt-4o")
+    named = register_agent(
+        services, "far", "endpoint:far", system_prompt="Be brief.", sampling=Sampling(temperature=0.5)
+    )
+    assert (named.agent.id, named.agent.parent) == ("agent:far@2", None)
+    assert named.agent.sampling == Sampling(temperature=0.5, max_new_tokens=900), "what is left out is the model's own"
+    assert resolve_agent(services, "endpoint:far").id == "agent:far@1", "not a third version"
+    assert resolve_agent(services, "far").id == "agent:far@2"
+
+
+def test_an_endpoint_is_compared_by_its_reference(services: Services) -> None:
+    far, starter = resolve_agent(services, "endpoint:far"), resolve_agent(services, "starter")
+    for agent, outcomes in ((far, "111111111111"), (starter, "000000000000")):
+        made = evaluated(agent.name, outcomes, suite="one").model_copy(
+            update={"id": f"eval-{agent.name}", "agent_id": agent.id}
+        )
+        services.store.evaluations.add(made, services.clock())
+    (pair,) = compare_agents(services, ["starter", "endpoint:far"]).comparisons
+    assert (pair.b, pair.difference, pair.significant) == ("endpoint:far", 1.0, True)
+
+
+def test_an_endpoint_that_does_not_exist_is_told_with_those_that_do(services: Services) -> None:
+    with pytest.raises(NotFound, match=r"no endpoint profile 'fare' \(did you mean 'far'\?\); there are far"):
+        register_agent(services, "x", "endpoint:fare")
+
+
+def test_an_agent_whose_profile_leads_to_another_model_by_now_is_refused(services: Services) -> None:
+    register_agent(services, "mine", "endpoint:far")
+    services.settings.endpoints_file.write_text(
+        PROFILE.format(url="http://127.0.0.1:9", model="gpt-5"), encoding="utf-8"
+    )
+    with pytest.raises(
+        InvalidInput, match=r"whose profile names 'gpt-5' by now: register_agent\(name='mine'"
+    ) as raised:
+        evaluate_agent(services, "mine", "quintain/inventory")
+    assert raised.value.code == "endpoint_changed"
+    assert register_agent(services, "mine", "endpoint:far").agent.model.revision == "gpt-5"
+
+
+def test_without_the_key_no_job_is_made(services: Services, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("A_FAR_KEY")
+    with pytest.raises(InvalidInput, match="A_FAR_KEY is not set") as raised:
+        collect_rollouts(services, "endpoint:far", "quintain/inventory")
+    assert raised.value.code == "missing_key"
+    assert services.store.jobs.page().items == ()
+
+
+RUN = run("t1", user(), act("look", "a box"), answer("Done."))
+NEEDS_WEIGHTS: dict[str, Callable[[Services], object]] = {
+    "training": lambda s: start_training(s, "grpo", "endpoint:far", environment="quintain/inventory"),
+    "a recipe": lambda s: start_recipe(
+        s, {"model": "endpoint:far", "stages": [{"method": "grpo", "environment": "quintain/inventory"}]}
+    ),
+    "measuring on a dataset": lambda s: evaluate_agent(s, "endpoint:far", dataset_id="rows"),
+    "a preview": lambda s: next(watch_preview(s, "rows", "endpoint:far")),
+    "a local judge": lambda s: start_judging(s, [RUN], judge="agent:far"),
+}
+
+
+@pytest.mark.parametrize("start", NEEDS_WEIGHTS.values(), ids=NEEDS_WEIGHTS)
+def test_what_needs_weights_is_refused_before_a_job_is_made(
+    services: Services, start: Callable[[Services], object]
+) -> None:
+    good = run("t1", user(), act("look", "a box"), answer("Done."), status="success")
+    services.store.trajectories.add_many([good], services.clock())
+    export_dataset(services, "sft", "rows", filter=TrajectoryFilter(outcome="success"), validation_share=0.0)
+    resolve_agent(services, "endpoint:far")
+    with pytest.raises(InvalidInput, match=r"through (the|an) endpoint") as raised:
+        start(services)
+    assert raised.value.code == "no_weights"
+    assert services.store.jobs.page().items == ()
+
+
+def test_a_recipe_of_measuring_alone_and_step_labels_play_on_by_the_endpoint(services: Services) -> None:
+    with serving(expert) as fake:
+        services.settings.endpoints_file.write_text(PROFILE.format(url=fake.url, model="gpt-4o"), encoding="utf-8")
+        stage = {"method": "evaluate", "environment": "quintain/inventory", "n_tasks": 1}
+        measured = finish(services, start_recipe(services, {"model": "endpoint:far", "stages": [stage]}))
+        assert measured.result is not None
+        assert measured.result.success_rate == 1
+        run_id = services.store.trajectories.search(TrajectoryFilter(job_id=measured.job_id)).items[0].id
+        runs = services.store.trajectories.iterate(ids=[run_id])
+        agent = resolve_agent(services, "far")
+        labelled = finish(services, start_step_labels(services, runs, agent=agent, completions=1))
+    assert labelled.result is not None
+    assert (labelled.result.n, labelled.result.report["usd"] > 0) == (1, True)
+    (score,) = services.store.scores.by(["montecarlo"], [run_id])[run_id]
+    assert (score.rater, {step.value for step in score.steps}) == ("agent:far@1", {1.0})
+
+
+def finish(services: Services, started: JobStarted) -> JobView:
+    while (view := get_job(services, started.job_id, wait_s=20)).status in UNFINISHED:
+        pass
+    assert view.status == "succeeded", view.error
+    return view
+
+
+def test_through_a_client_and_a_worker_it_acts_is_measured_and_its_key_is_nowhere(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("A_FAR_KEY", KEY)
+
+    async def scenario() -> tuple[dict[str, Any], ...]:
+        async with Client(create_server(settings)) as client:
+            registered = await call(client, "register_agent", name="remote", model="endpoint:far", system_prompt="Act.")
+            asked = {"agent": "remote", "environment": "quintain/inventory", "n_tasks": 2}
+            job = await call(client, "evaluate_agent", **asked)
+            view = await until(client, job["job_id"], ended)
+            runs = await call(client, "search_trajectories", filter={"job_id": job["job_id"]})
+            return registered, view, runs
+
+    with serving(expert) as fake:
+        settings.endpoints_file.write_text(PROFILE.format(url=fake.url, model="gpt-4o"), encoding="utf-8")
+        registered, view, runs = anyio.run(scenario)
+        assert [asked.headers["Authorization"] for asked in fake.asked] == [f"Bearer {KEY}"] * len(fake.asked)
+        assert {asked.body["messages"][0]["content"] for asked in fake.asked} == {"Act."}
+    assert registered["agent"]["model"]["source"] == "endpoint"
+    assert (view["status"], view["result"]["success_rate"]) == ("succeeded", 1.0), view
+    assert view["result"]["report"]["usd"] == pytest.approx(0.0002 * len(fake.asked))
+    services = open_services(settings)
+    evaluation = services.store.evaluations.get(view["result"]["evaluation_id"])
+    assert (evaluation.agent_id, evaluation.cost_usd) == ("agent:remote@1", pytest.approx(0.0002 * len(fake.asked)))
+    stored = services.store.trajectories.get(runs["items"][0]["id"])
+    assert {step.model for step in stored.agent_steps} == {"expert-1-0101"}
+    services.close()
+    assert [p for p in settings.home.rglob("*") if p.is_file() and KEY.encode() in p.read_bytes()] == []
+
+
+def test_runs_of_a_restricted_model_are_known_by_the_model_behind_the_endpoint() -> None:
+    assert restricted("gpt-4o-2024-08-06") is not None
+    assert restricted("agent:remote@1") is None
