@@ -21,6 +21,19 @@ from quintain.cli.remedies import in_commands
         ("score_trajectories(scorer='people', ...) reads", "quintain score people reads"),
         ("get_lineage(id='traj-1', forget=true)", "quintain lineage traj-1 --forget"),
         ("search_trajectories lists them", "search_trajectories (a tool of quintain serve) lists them"),
+        (
+            "Run evaluate_agent(agent='agent:b@1', environment='test/env', split='held_out', n_tasks=4, seed=3), then",
+            "Run quintain evaluate agent:b@1 --environment test/env --split held_out --n-tasks 4 --seed 3, then",
+        ),
+        ("compare_agents(agents=['a@1', 'b@2'])", "quintain compare a@1 b@2"),
+        ("get_job(job_id='job-1', wait_s=30)", "quintain jobs watch job-1"),
+        (
+            "start_training(method='dpo', dataset_id='d', hyperparameters={'lora': {}})",
+            "quintain train --method dpo --dataset d",
+        ),
+        ("start_training(method='evolve', model='a')", "quintain evolve a"),
+        ("preview_dataset(dataset_id='d', model='starter')", "quintain preview d --model starter"),
+        ("list_library(kind='agents') shows", "list_library (a tool of quintain serve) shows"),
         ("record_preferences, or pairs='mined'", "quintain prefer, or pairs='mined'"),
     ],
 )

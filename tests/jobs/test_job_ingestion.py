@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from jobs.conftest import now
 from quintain.jobs.directory import write_whole
 from quintain.records.agent import Agent, ModelRef, Sampling
+from quintain.records.dataset import Dataset, MadeDataset
 from quintain.records.evaluation import Evaluation, Rate
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.job import JobError, JobResult, JobStatus, SelftestSpec
@@ -69,6 +70,39 @@ def test_outputs_become_records_of_the_store_and_the_result_names_the_agent(jobs
     assert jobs.store.trajectories.count(TrajectoryFilter(job_id=job_id)) == 2
     assert jobs.store.agents.get("learner").job_id == job_id
     assert [found.job_id for found in jobs.store.evaluations.of_agent(base.id)] == [job_id]
+
+
+def test_a_dataset_that_a_job_made_is_stored_once_with_its_runs_and_agents_find_their_parents_by_name(
+    jobs: JobHome,
+) -> None:
+    """The dataset is written after its runs and read before them; the second agent was trained from the first."""
+    job_id, reporter = dead_job(jobs)
+    runs = [trajectory(number).identified() for number in (1, 2)]
+    dataset = Dataset(id="ds-1", name="round", kind="sft", path="/d", rows=2, splits={"train": 2})
+    for run in runs:
+        reporter.output("trajectory", run)
+    for _ in range(2):  # as an attempt does that goes on after its predecessor died
+        reporter.output("dataset", MadeDataset(dataset=dataset, trajectory_ids=tuple(run.id or "" for run in runs)))
+    reporter.output("agent", agent("first").model_copy(update={"job_id": f"{job_id}/01-train"}))
+    reporter.output("agent", agent("second").model_copy(update={"parent": "first"}))
+    reporter.result(JobResult())
+    jobs.runner.reconcile()
+    job = jobs.store.jobs.get(job_id)
+    assert (job.status, job.warnings) == (JobStatus.SUCCEEDED, ())
+    assert jobs.store.datasets.members("ds-1") == [run.id for run in runs]
+    assert jobs.store.datasets.get("ds-1").created_at is not None
+    assert jobs.store.agents.get("second").parent == "agent:first@1"
+
+
+def test_a_dataset_of_a_job_keeps_a_run_that_was_forgotten_meanwhile_and_is_marked(jobs: JobHome) -> None:
+    _, reporter = dead_job(jobs)
+    run = trajectory(1).identified()
+    reporter.output("trajectory", run)
+    jobs.runner.reconcile()
+    jobs.store.lineage.forget([run.id or ""], now())
+    dataset = Dataset(id="ds-1", name="round", kind="sft", path="/d", rows=1, splits={"train": 1})
+    jobs.store.datasets.take_over(dataset, [run.id or ""], now())
+    assert jobs.store.lineage.blocked(["ds-1"]) == {"ds-1": 1}
 
 
 def test_ingesting_again_from_the_start_changes_nothing(jobs: JobHome) -> None:

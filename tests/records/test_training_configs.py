@@ -11,6 +11,7 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from quintain.records import aliases
+from quintain.records.evolve import EvolveConfig
 from quintain.records.record import explain
 from quintain.records.training import (
     CONFIGS,
@@ -60,7 +61,13 @@ MEANINGS: dict[str, tuple[str, Any, dict[str, Any]]] = {
     "num_generations": ("grpo", 4, {"group_size": 4}),
     "loss_type": ("dpo", "ipo", {"loss": "ipo"}),
     "center_rewards_coefficient": ("reward", 0.5, {"centring": 0.5}),
+    "num_iterations": ("evolve", 3, {"iterations": 3}),
+    "samples_per_task": ("evolve", 8, {"attempts": 8}),
+    "selection_method": ("evolve", "rejection_sampling", {"select": "rejection"}),
+    "selection_ratio": ("evolve", 0.2, {"ratio": 0.2}),
+    "reward_threshold": ("evolve", 0.7, {"threshold": 0.7}),
 }
+MODELS = {**CONFIGS, "evolve": EvolveConfig}
 
 
 def fault(method: str, **settings: Any) -> str:
@@ -73,11 +80,11 @@ def fault(method: str, **settings: Any) -> str:
 def test_a_name_of_another_trainer_means_the_same_here(name: str) -> None:
     method, value, meaning = MEANINGS[name]
     needed = {"coreset_target_size": 99} if name == "coreset_strategy" else {}
-    config = CONFIGS[method].model_validate({name: value, **needed})
-    same = CONFIGS[method].model_validate(meaning)
+    config = MODELS[method].model_validate({name: value, **needed})
+    same = MODELS[method].model_validate(meaning)
     assert config == same
     if name != "use_coreset_selection":
-        assert config != CONFIGS[method](), "the value differs from the default, so the name did something"
+        assert config != MODELS[method](), "the value differs from the default, so the name did something"
 
 
 def test_every_name_in_the_table_has_a_meaning_in_this_test() -> None:
@@ -218,8 +225,10 @@ def models(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
                 yield from models(part)
 
 
-@pytest.mark.parametrize("config", [TrainingConfig, *CONFIGS.values()], ids=lambda config: config.__name__)
-def test_every_setting_says_what_it_is_its_bounds_and_what_null_means(config: type[TrainingConfig]) -> None:
+@pytest.mark.parametrize(
+    "config", [TrainingConfig, EvolveConfig, *CONFIGS.values()], ids=lambda config: config.__name__
+)
+def test_every_setting_says_what_it_is_its_bounds_and_what_null_means(config: type[BaseModel]) -> None:
     faults = []
     for model in models(config):
         for name, schema in model.model_json_schema()["properties"].items():

@@ -8,6 +8,8 @@ import pytest
 
 from evaluation.test_comparison import evaluated
 from quintain.errors import InvalidInput, NotFound
+from quintain.evaluation.report import comparison_report
+from quintain.evaluation.report_formats import as_markdown
 from quintain.records.agent import Agent, ModelRef, Sampling
 from quintain.records.evaluation import Evaluation
 from quintain.settings import Settings
@@ -111,3 +113,45 @@ def test_what_cannot_be_measured_is_refused_before_a_job_begins(
     with pytest.raises(InvalidInput, match=told):
         evaluate_agent(services, "starter", **arguments)  # type: ignore[arg-type]
     assert services.store.jobs.page().items == ()
+
+
+def test_the_learning_curve_follows_the_parents_as_far_as_they_were_measured_on_the_suite(services: Services) -> None:
+    """b was not compared, and stands on the way from a to c; 3, 8 and 12 of 12 tasks."""
+    stored(services, "a", "1" * 3 + "0" * 9)
+    between = stored(services, "b", "1" * 8 + "0" * 4)
+    stored(services, "c", "1" * 12)
+    comparison = comparison_of(services, compare_agents(services, ["a", "c"]).comparison_id)
+    (curve,) = comparison.curves
+    assert (curve.agent, curve.suite_hash, curve.n_tasks) == ("c", "suite", 12)
+    assert [(point.place, point.agent_id, point.success_rate) for point in curve.points] == [
+        (0, "agent:a@1", 0.25), (1, "agent:b@1", 8 / 12), (2, "agent:c@1", 1.0),
+    ]  # fmt: skip
+    assert (curve.points[1].ci_low, curve.points[1].evaluation_id) == (between.rate.ci_low, between.id)
+    assert comparison_picture(services, comparison.id).startswith(b"\x89PNG")
+    page = as_markdown(comparison_report(comparison))
+    assert "| c | 1 | agent:b@1 | 66.7% \\[34.9%, 90.1%\\] | 12 | the compared one |" in page
+
+
+def test_rounds_of_a_job_stand_on_the_way_to_its_agent_on_the_suite_that_most_of_them_ran(services: Services) -> None:
+    """As an evolution leaves them: start and result compared on one suite, the rounds chosen by another."""
+    stored(services, "a", "0" * 10, suite="choosing")
+    for number, solved in enumerate((4, 3, 9), 1):
+        made = Agent(
+            name="r", model=ModelRef(source="folder", path="/m"), parent="agent:a@1", job_id=f"job-e/0{number}-train"
+        )
+        version = services.store.agents.add(made, services.clock()).version
+        stored(services, "r", "1" * solved + "0" * (10 - solved), suite="choosing", agent_id=f"agent:r@{version}")
+    result = Agent(name="e", model=ModelRef(source="folder", path="/m"), parent="agent:a@1", job_id="job-e")
+    services.store.agents.add(result, services.clock())
+    stored(services, "a", "0" * 20, suite="final")
+    stored(services, "e", "1" * 15 + "0" * 5, suite="final")
+    (curve,) = comparison_of(services, compare_agents(services, ["a", "e"]).comparison_id).curves
+    assert (curve.suite_hash, curve.n_tasks) == ("choosing", 10)
+    assert [(point.place, point.success_rate) for point in curve.points] == [(0, 0.0), (1, 0.4), (2, 0.3), (3, 0.9)]
+
+
+def test_agents_of_no_common_way_have_no_curve(services: Services) -> None:
+    for name in ("x", "y"):
+        services.store.agents.add(Agent(name=name, model=ModelRef(source="folder", path="/m")), services.clock())
+        stored(services, name, "0101")
+    assert comparison_of(services, compare_agents(services, ["x", "y"]).comparison_id).curves == ()

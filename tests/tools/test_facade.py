@@ -215,7 +215,7 @@ def test_the_library_lists_what_there_is_to_work_with(run: Caller) -> None:
     assert {"outcome", "rules"} <= {item["name"] for item in run(action="library", kind="scorers")["items"]}
     shared, sft, *others = run(action="library", kind="methods")["items"]
     assert shared["hyperparameters"]["epochs"].startswith("default 3.0, 0.001 to 1000: ")
-    assert (sft["method"], sft["dataset_kind"], len(others)) == ("sft", "sft", 10)
+    assert (sft["method"], sft["dataset_kind"], len(others)) == ("sft", "sft", 11)
     agent = run(action="register", name="mine", model="starter", system_prompt="Be brief.")["agent"]
     assert (agent["id"], agent["parent"]) == ("agent:mine@1", "agent:starter@1")
     again = run(action="register", name="mine", model="starter", system_prompt="Be brief.")["agent"]

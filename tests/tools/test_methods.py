@@ -18,6 +18,7 @@ from quintain.formats.datasets.selection import Tally
 from quintain.jobs.processes import try_lock, unlock
 from quintain.records.aliases import ACCUMULATION, PRECISIONS, RENAMED
 from quintain.records.dataset import DatasetRow, PairRow, TextRow
+from quintain.records.evolve import EvolveConfig
 from quintain.records.job import RecipeSpec, TrainSpec
 from quintain.records.recipe import EvaluateStage, TrainStage
 from quintain.records.training import CONFIGS, DATASET_KINDS, LoraConfig
@@ -26,8 +27,9 @@ from quintain.settings import Settings
 from quintain.tools import RLTrainingTool
 from quintain.tools.config_files import read_config, start_config
 from quintain.tools.dataset_folders import freeze, new_options
+from quintain.tools.methods import METHODS, describe_method, outline_methods, read_hyperparameters
 from quintain.tools.services import Services, open_services
-from quintain.tools.training import METHODS, describe_method, outline_methods, read_hyperparameters, start_training
+from quintain.tools.training import start_training
 from trajectory_runs import answer, run, user
 
 ENVIRONMENT = "quintain/inventory"
@@ -91,6 +93,7 @@ def told(action: Any, *arguments: Any, **named: Any) -> QuintainError:
         ({"method": "kto", "dataset_id": "some-dpo"}, "wrong_dataset_kind", ["'kto'", "dpo, orpo, simpo"]),
         ({"method": "pretrain", "dataset_id": "some-sft"}, "wrong_dataset_kind", ["'text'", "config file"]),
         ({"method": "sft"}, "invalid_input", ["needs a dataset", "'sft'", "export_dataset"]),
+        ({"method": "dpo"}, "invalid_input", ["one of the two", "`environment`", "'dpo'"]),
         ({"method": "grpo"}, "invalid_input", ["one of the two", "`environment`", "'grpo'"]),
         ({"method": "grpo", "dataset_id": "d", "environment": ENVIRONMENT}, "invalid_input", ["one of the two"]),
         ({"method": "sft", "environment": ENVIRONMENT}, "not_online", ["grpo", "collect_rollouts", "'sft'"]),
@@ -100,6 +103,20 @@ def told(action: Any, *arguments: Any, **named: Any) -> QuintainError:
             {"method": "dpo", "dataset_id": "some-dpo", "hyperparameters": {"gamma": 1}},
             "invalid_input",
             ["hyperparameters.gamma", "fields of dpo", "beta"],
+        ),
+        (
+            {
+                "method": "dpo",
+                "dataset_id": "some-dpo",
+                "hyperparameters": {"pairs": "all_pairs", "num_generations": 4},
+            },
+            "not_online",
+            ["group_size, pairs would have no effect", "`environment`"],
+        ),
+        (
+            {"method": "dpo", "environment": ENVIRONMENT, "hyperparameters": {"max_pairs_per_task": 4}},
+            "invalid_input",
+            ["max_pairs_per_task is 4", "'best_worst'", "all_pairs"],
         ),
         (
             {"method": "sft", "dataset_id": "some-sft", "hyperparameters": {"load_in_8bit": True}},
@@ -140,14 +157,16 @@ def test_a_spec_holds_the_checked_settings_and_where_later_jobs_share(
 
 
 def test_every_method_is_described_with_all_of_its_settings_once(settings: Settings) -> None:
-    assert set(METHODS) == set(CONFIGS)
+    configs = {**CONFIGS, "evolve": EvolveConfig}
+    kinds = {**DATASET_KINDS, "evolve": None}
+    assert set(METHODS) == set(configs)
     shared, *methods = outline_methods()
     for outline in methods:
         method = outline["method"]
         about = describe_method(method)
-        assert about["dataset_kind"] == outline["dataset_kind"] == DATASET_KINDS[method]
+        assert about["dataset_kind"] == outline["dataset_kind"] == kinds[method]
         top = {name for name in about["hyperparameters"] if "." not in name}
-        assert top == set(CONFIGS[method].model_fields) - {"method"}
+        assert top == set(configs[method].model_fields) - {"method"}
         assert about["hyperparameters"] == {
             name: line
             for name, line in {**shared["hyperparameters"], **outline["hyperparameters"]}.items()
@@ -259,7 +278,7 @@ def test_nothing_is_made_for_a_request_that_is_refused(
     ("second", "words"),
     [
         ({"method": "sft", "dataset": [1]}, ["stages[1]", "dataset is [1]", "quotes"]),
-        ({"method": "grpo", "environment": {}}, ["stages[1]", "environment is {}"]),
+        ({"method": "grpo", "environment": {}}, ["stages[1]", "1 to 50 parts, not 0"]),
         ({"method": "sft", "dataset": "three", "label": 5}, ["stages[1].label", "got 5"]),
         ({"method": "sft", "dataset": "three", 5: 1}, ["stages[1]", "no argument 5"]),
         ({"method": "pretrain", "text": "binary.txt"}, ["stages[1]", "binary.txt: not UTF-8 text"]),
@@ -349,22 +368,31 @@ def test_a_recipe_names_what_it_measures_and_takes_texts_and_samples(
                 "environment": ENVIRONMENT,
                 "hyperparameters": {"rollouts": 4, "updates_per_rollout": 2},
             },
+            {"method": "dpo", "label": "act", "environment": ENVIRONMENT, "hyperparameters": {"rollouts": 5}},
         ],
     }
     started = start_config(waiting, document, folder=tmp_path)
     spec = waiting.store.jobs.get(started.job_id).spec
     assert isinstance(spec, RecipeSpec)
-    texts, sft, dpo, grpo = (stage for stage in spec.stages if isinstance(stage, TrainStage))
+    texts, sft, dpo, grpo, act = (stage for stage in spec.stages if isinstance(stage, TrainStage))
     assert texts.dataset_id is not None
     made = waiting.store.datasets.get(texts.dataset_id)
     assert (made.kind, made.rows, texts.rows) == ("text", 2, 2)
-    assert [stage.agent for stage in (texts, sft, dpo, grpo)] == [None, "clerk-sft", None, None]
+    assert [stage.agent for stage in (texts, sft, dpo, grpo, act)] == [None, "clerk-sft", None, None, None]
     assert (sft.dataset_id, dpo.dataset_id) == (datasets["sft"], datasets["dpo"]), "5 is more than there are: all"
-    # one batch for each of 3 epochs, but for dpo no more than 1 x 3; grpo 4 x 2; evaluations 100 x 1 and 7 x 2
-    assert [stage.planned_steps for stage in spec.stages] == [100, 3, 3, 14, 3, 8]
+    # one batch for each of 3 epochs, but for dpo no more than 1 x 3; online 4 x 2 and 5 x 1; evaluations 100 x 1 and 7 x 2
+    assert [stage.planned_steps for stage in spec.stages] == [100, 3, 3, 14, 3, 8, 5]
     assert isinstance(spec.stages[3], EvaluateStage)
     again = start_config(waiting, document, folder=tmp_path)
     assert (again.job_id, again.deduplicated) == (started.job_id, True), "the same texts are the same dataset"
+
+
+def test_a_stage_is_told_of_settings_that_its_source_leaves_without_effect(
+    waiting: Services, datasets: dict[str, str]
+) -> None:
+    stage = {"method": "dpo", "dataset": "some-dpo", "hyperparameters": {"rollouts": 5}}
+    error = told(start_config, waiting, {"stages": [stage]})
+    assert (error.code, "stages[0]: rollouts would have no effect" in error.message) == ("not_online", True)
 
 
 def test_a_recipe_has_no_settings_of_its_own_to_change(services: Services) -> None:
@@ -375,7 +403,7 @@ def test_every_method_has_a_guide_that_names_its_data_and_all_of_its_settings() 
     for method in METHODS:
         about = describe_method(method)
         page = method_page(about)
-        assert f"`{DATASET_KINDS[method]}`" in page
+        assert f"`{DATASET_KINDS.get(method, 'environment')}`" in page
         assert [name for name in about["hyperparameters"] if f"- `{name}` (" not in page] == []
 
 

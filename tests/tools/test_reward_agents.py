@@ -14,13 +14,14 @@ from quintain.formats.datasets.selection import Tally
 from quintain.jobs.processes import try_lock, unlock
 from quintain.records.agent import Agent, Agreement, ModelRef
 from quintain.records.dataset import GroupRow, PairRow, StepLabelRow
-from quintain.records.job import RecipeSpec, StepLabelSpec, TrainSpec
+from quintain.records.job import JobResult, JobStatus, RecipeSpec, StepLabelSpec, TrainSpec
 from quintain.records.recipe import TrainStage
 from quintain.settings import Settings
 from quintain.tools.agents import register_agent, resolve_agent
 from quintain.tools.config_files import start_config
 from quintain.tools.dataset_folders import freeze, new_options
 from quintain.tools.evaluation import collect_rollouts, evaluate_agent
+from quintain.tools.jobs import get_job
 from quintain.tools.preview import preview_spec
 from quintain.tools.score_jobs import start_model_scoring
 from quintain.tools.services import Services, open_services
@@ -125,8 +126,13 @@ def test_settings_that_contradict_each_other_are_told(services: Services) -> Non
 
 def test_a_recipe_ends_where_it_makes_a_reward_model(services: Services) -> None:
     stages: list[dict[str, Any]] = [{"method": "reward", "dataset": "some-reward"}]
-    spec = services.store.jobs.get(start_config(services, {"stages": stages}).job_id).spec
+    job_id = start_config(services, {"stages": stages}).job_id
+    spec = services.store.jobs.get(job_id).spec
     assert isinstance(spec, RecipeSpec)
+    assert services.store.jobs.begin_attempt(job_id, 0, 1, services.clock())
+    result = JobResult(agent="agent:judge@2")
+    assert services.store.jobs.finish(job_id, 1, JobStatus.SUCCEEDED, services.clock(), result=result)
+    assert "score_trajectories(scorer='agent:judge@2'" in get_job(services, job_id).next_step
     measured = [*stages, {"method": "evaluate", "environment": ENVIRONMENT}]
     error = told(start_config, services, {"stages": measured})
     assert error.code == "not_a_policy"

@@ -185,7 +185,7 @@ def test_a_profile_is_a_name_or_a_file_that_the_caller_may_read(services: Servic
         ({"scorer": "rules", "judge": "endpoint:x"}, "goes with scorer='judge'"),
         ({"scorer": "rules", "rubric": "default"}, "are for a judge"),
         ({"scorer": "judge", "mode": "pairwise"}, "get_judging_batch"),
-        ({"scorer": "judge", "judge": "endpoint:x", "audit": True}, "a job scores with its model alone"),
+        ({"scorer": "judge", "judge": "endpoint:x", "audit": True}, "a job scores by itself alone"),
         ({"scorer": "rules", "combine": "lower_bound"}, "at least two"),
         ({"scorer": {"rules": -1}}, "weights must be finite"),
     ],

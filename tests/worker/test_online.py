@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from quintain.environments.isolated import isolated
 from quintain.errors import InvalidInput, TrainingFailed
 from quintain.jobs.directory import JobDirectory
 from quintain.records.agent import Agent, ModelRef
@@ -18,9 +20,10 @@ from quintain.records.dataset import GroupRow
 from quintain.records.job import Envelope, JobEvent, TrainSpec
 from quintain.records.record import Record
 from quintain.records.seams import Environment, TimeStep
-from quintain.records.training import GRPOConfig, SFTConfig
+from quintain.records.training import CONFIGS, SFTConfig
 from quintain.records.trajectory import Action, Actor, AgentInfo, Outcome, OutcomeStatus, Step, Task, Trajectory
 from quintain.store.store import open_store
+from quintain.trainers.examples import ExampleMaker, Made
 from quintain.trainers.models import LoadedModel, load_model
 from quintain.trainers.rendering import Renderer
 from quintain.worker import online, training
@@ -47,11 +50,16 @@ def tiny() -> tuple[LoadedModel, Renderer]:
 
 
 class Stopping(FileReporter):
-    """The worker's reporter, asked to stop once so many records have been handed over."""
+    """The worker's reporter, asked to stop once so many records have been handed over, or after a step."""
 
-    def __init__(self, folder: Path, after: int | None = None) -> None:
+    def __init__(self, folder: Path, after: int | None = None, at_step: int | None = None) -> None:
         super().__init__(JobDirectory(folder), 1, lambda: MOMENT)
-        self.left = after
+        self.left, self.at_step = after, at_step
+
+    def progress(self, step: int, total_steps: int, metrics: dict[str, float | None]) -> None:
+        super().progress(step, total_steps, metrics)
+        if step == self.at_step:
+            self.request_stop()
 
     def output(self, kind: str, record: Record) -> None:
         super().output(kind, record)
@@ -61,15 +69,17 @@ class Stopping(FileReporter):
                 self.request_stop()
 
 
-def spec(environment: str = "quintain/inventory", seed: int = 5, agent: Agent = STARTER, **config: Any) -> TrainSpec:
+def spec(
+    environment: str = "quintain/inventory", seed: int = 5, agent: Agent = STARTER, method: str = "grpo", **config: Any
+) -> TrainSpec:
     settings = {"group_size": 2, "tasks_per_step": 2, "rollouts": 3, "max_new_tokens": 8, "max_turns": 2, **config}
     return TrainSpec(
-        method="grpo",
+        method=method,  # type: ignore[arg-type]
         agent=agent,
         environment=environment,
         name="learner",
         output_dir="unused",
-        config=GRPOConfig(**settings),
+        config=CONFIGS[method](**settings),  # type: ignore[arg-type]
         seed=seed,
     )
 
@@ -168,7 +178,7 @@ def test_tasks_are_fresh_until_all_have_had_their_turn(
     tmp_path: Path, tiny: tuple[LoadedModel, Renderer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Three tasks, two in a rollout: t0 t1, t2 t0, t1 t2."""
-    monkeypatch.setattr(online, "task_source", lambda _: Few(1.0, 0.0, 0.5))
+    monkeypatch.setattr(online, "open_source", lambda _: Few(1.0, 0.0, 0.5))
     job = spec("test/few", rollouts=100)
     asked = [[g.trajectories[0].task.id for g in collect(tmp_path / "job-1", tiny, job, i)] for i in range(3)]
     assert asked == [["t0", "t1"], ["t2", "t0"], ["t1", "t2"]]
@@ -179,7 +189,7 @@ def test_tasks_are_fresh_until_all_have_had_their_turn(
 def test_episodes_without_a_verdict_leave_their_group_and_are_counted(
     tmp_path: Path, tiny: tuple[LoadedModel, Renderer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(online, "task_source", lambda _: Few(0.25, "no room", None))
+    monkeypatch.setattr(online, "open_source", lambda _: Few(0.25, "no room", None))
     folder = tmp_path / "job-1"
     groups = collect(folder, tiny, spec("test/few", tasks_per_step=3))
     assert [(group.key, group.rewards) for group in groups] == [("job-1/0/t0", (0.25, 0.25))]
@@ -193,7 +203,7 @@ def test_episodes_without_a_verdict_leave_their_group_and_are_counted(
 def test_a_rollout_without_any_verdict_ends_the_run(
     tmp_path: Path, tiny: tuple[LoadedModel, Renderer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(online, "task_source", lambda _: Few("no room"))
+    monkeypatch.setattr(online, "open_source", lambda _: Few("no room"))
     with pytest.raises(TrainingFailed, match=r"none of the 2 episodes .* no room"):
         collect(tmp_path / "job-1", tiny, spec("test/few"))
 
@@ -236,6 +246,60 @@ def test_a_stopped_rollout_gives_no_groups_and_the_next_attempt_plays_only_what_
     assert collect(folder, untrained, spec(tasks_per_step=3)) == resumed, "played already: nobody acts"
 
 
+def test_an_environment_in_child_processes_gives_the_same_groups(
+    tmp_path: Path, tiny: tuple[LoadedModel, Renderer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = spec(tasks_per_step=1)
+    (tmp_path / "far").mkdir()
+    here = collect(tmp_path / "job-1", tiny, job)
+    monkeypatch.setattr(online, "open_source", isolated)
+    assert collect(tmp_path / "far" / "job-1", tiny, job) == here
+
+
+def test_an_environment_in_a_child_process_may_have_few_tasks(
+    tmp_path: Path, tiny: tuple[LoadedModel, Renderer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The host hears of a refusal that something failed, and asks for fewer."""
+    tasks = tmp_path / "tasks.jsonl"
+    lines = [{"id": f"t{i}", "prompt": "Say 4.", "answer": "4", "split": "train"} for i in range(3)]
+    tasks.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    monkeypatch.setattr(online, "open_source", isolated)
+    groups = collect(tmp_path / "job-1", tiny, spec(f"quintain/tasks?file={tasks}", tasks_per_step=4, rollouts=50))
+    assert sorted(group.key for group in groups) == [f"job-1/0/t{i}" for i in range(3)]
+
+
+def test_batches_are_whole_groups_as_far_as_the_environment_bears_so_many(tmp_path: Path) -> None:
+    def at_once(group_size: int, bound: int | None) -> int:
+        found = collector(spec(group_size=group_size), tmp_path, Stopping(tmp_path))
+        if bound is not None:
+            found.source.at_once = bound  # type: ignore[attr-defined]
+        return found._at_once  # type: ignore[attr-defined, no-any-return]
+
+    assert [at_once(n, None) for n in (3, 8, 100)] == [63, 64, 100]
+    assert [at_once(n, 8) for n in (3, 8, 100)] == [6, 8, 8]
+
+
+def test_a_mixture_gives_groups_of_its_parts(tmp_path: Path, tiny: tuple[LoadedModel, Renderer]) -> None:
+    job = spec("mix(quintain/inventory=1,quintain/math?difficulty=easy=1)")
+    groups = collect(tmp_path / "job-1", tiny, job)
+    played = [{run.task.environment for run in group.trajectories} for group in groups]
+    assert sorted(played, key=str) == [{"quintain/inventory"}, {"quintain/math?difficulty=easy"}]
+    assert collect(tmp_path / "job-1", (LoadedModel(None, None, 0), tiny[1]), job) == groups, "read back"
+
+
+def test_what_dpo_learns_from_are_the_sampled_ids(tmp_path: Path, tiny: tuple[LoadedModel, Renderer]) -> None:
+    """What a tiny model babbles would not come out the same if it were tokenised again."""
+    job = spec(method="dpo")
+    (group, *_) = collect(tmp_path / "job-1", tiny, job)
+    judged = group.model_copy(update={"rewards": (0.0, 1.0)})
+    maker = ExampleMaker.of(tiny[0].tokenizer, "auto", job.config, 4096)
+    examples = maker.of_rollout(judged, Made())
+    assert isinstance(examples, list)
+    for row, run in zip(examples[0].rows, reversed(group.trajectories), strict=True):
+        sampled = [i for step in run.agent_steps if step.sampled for i in step.sampled.token_ids]
+        assert row.token_ids[row.supervised].tolist() == sampled
+
+
 def test_an_iteration_that_is_played_twice_is_stored_once(tmp_path: Path, tiny: tuple[LoadedModel, Renderer]) -> None:
     """Equal weights and seeds give equal episodes, and equal episodes of one job are one trajectory."""
     store = open_store(f"sqlite:///{tmp_path / 'store.db'}")
@@ -252,22 +316,24 @@ def test_a_method_that_learns_from_data_has_no_collector(tmp_path: Path) -> None
         collector(job, tmp_path, Stopping(tmp_path))
 
 
+@pytest.mark.parametrize(("method", "stop", "resumed_from"), [("grpo", {"after": 12}, 2), ("dpo", {"at_step": 1}, 1)])
 def test_an_online_job_learns_in_the_environment_and_goes_on_bit_equal_after_a_stop(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, stop: dict[str, int], resumed_from: int
 ) -> None:
-    """Two rollouts of eight episodes with two updates each; the second run is stopped in the second rollout."""
+    """Two rollouts of eight episodes with two updates each; the second run is stopped in a rollout or between its updates."""
     job = spec(
+        method=method,
         group_size=4, tasks_per_step=2, rollouts=2, updates_per_rollout=2, max_new_tokens=48, max_turns=3,
         checkpoint_every_steps=1, learning_rate=1e-3, seed=2,
     )  # fmt: skip
     monkeypatch.setattr(online, "_EPISODES_AT_ONCE", 4)
-    for name, stops in (("whole", [None]), ("parts", [12, None])):
+    for name, stops in (("whole", [{}]), ("parts", [stop, {}])):
         folder = tmp_path / name / "job-1"
         folder.mkdir(parents=True)
-        for after in stops:
+        for when in stops:
             run = job.model_copy(update={"output_dir": str(tmp_path / name / "model")})
-            result = training.run(run, folder, Stopping(folder, after))
-    assert result.report["resumed_from_step"] == 2
+            result = training.run(run, folder, Stopping(folder, **when))
+    assert result.report["resumed_from_step"] == resumed_from
     assert len(written(tmp_path / "parts" / "job-1")) == 16
     whole, parts = (load_file(tmp_path / name / "model" / "model.safetensors") for name in ("whole", "parts"))
     before = load_model(STARTER.model).model.state_dict()

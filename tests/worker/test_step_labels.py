@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,32 +11,14 @@ import pytest
 from quintain.environments.inventory import Inventory
 from quintain.environments.inventory.expert import Expert
 from quintain.evaluation.episodes import EpisodePlan, EpisodeSettings, run_episodes
-from quintain.jobs.directory import JobDirectory
 from quintain.records.agent import Agent, ModelRef
 from quintain.records.job import Envelope, JobResult, RunsFile, StepLabelSpec
-from quintain.records.record import Record
 from quintain.records.score import Score
 from quintain.records.trajectory import Action, Actor, AgentInfo, Observation, Step, Trajectory
 from quintain.worker import step_labels
-from quintain.worker.reporter import FileReporter
+from worker.stopping import Stopping
 
 STARTER = Agent(id="agent:starter@1", name="starter", model=ModelRef(source="starter", path="starter"))
-
-
-class Stopping(FileReporter):
-    """The worker's reporter, asked to stop once so many scores have been handed over."""
-
-    def __init__(self, folder: Path, after: int | None = None) -> None:
-        folder.mkdir(exist_ok=True)
-        super().__init__(JobDirectory(folder), 1, lambda: datetime(2026, 1, 2, tzinfo=UTC))
-        self.left = after
-
-    def output(self, kind: str, record: Record) -> None:
-        super().output(kind, record)
-        if self.left is not None:
-            self.left -= 1
-            if self.left == 0:
-                self.request_stop()
 
 
 def recorded(n: int = 1) -> list[Trajectory]:
@@ -57,14 +38,14 @@ def wrong_at_the_end(run: Trajectory) -> Trajectory:
     return run.model_copy(update={"steps": (*run.steps[:-1], last), "episode_key": "wrong", "id": None}).identified()
 
 
-def value(folder: Path, runs: list[Trajectory], after: int | None = None, **settings: Any) -> JobResult:
+def value(folder: Path, runs: list[Trajectory], after: int = 0, **settings: Any) -> JobResult:
     path = folder.parent / "runs.jsonl"
     path.write_text("".join(run.model_dump_json() + "\n" for run in runs), encoding="utf-8")
     file = RunsFile(path=str(path), sha256=hashlib.sha256(path.read_bytes()).hexdigest(), n=len(runs))
     spec = StepLabelSpec(
         agent=STARTER, environment="quintain/inventory", runs=file, **{"completions": 3, "seed": 4, **settings}
     )
-    return step_labels.run(spec, folder, Stopping(folder, after))
+    return step_labels.run(spec, folder, Stopping(folder, "score" if after else "", after))
 
 
 def scores(folder: Path) -> list[Score]:

@@ -9,6 +9,7 @@ from typing import Any, Self
 
 from rich.console import Console
 
+from quintain.cli.remedies import in_commands
 from quintain.errors import QuintainError
 from quintain.formats.preview_page import printable
 from quintain.settings import Settings
@@ -20,7 +21,7 @@ REFUSED = 2
 
 @dataclass
 class Command:
-    """A command at work: an error of ours ends its block, told on stderr; what stands after the block returns `REFUSED`."""
+    """A command at work: an error of ours ends its block, told on stderr in commands; what stands after the block returns `REFUSED`."""
 
     home: Path | None
     """The home folder; None: the one of the settings."""
@@ -45,5 +46,5 @@ class Command:
         for services in self._opened:
             services.close()
         if isinstance(error, QuintainError):
-            Console(stderr=True, soft_wrap=True).print(printable(str(error)), style="red", markup=False)
+            Console(stderr=True, soft_wrap=True).print(printable(in_commands(str(error))), style="red", markup=False)
         return isinstance(error, QuintainError)

@@ -8,12 +8,12 @@ from typing import Literal
 
 from rich.console import Console
 
-from quintain.errors import InvalidInput, QuintainError
+from quintain.cli.border import REFUSED, Command
+from quintain.cli.remedies import in_commands
+from quintain.errors import InvalidInput
 from quintain.formats.preview_page import printable
-from quintain.settings import Settings
 from quintain.tools.calibration import calibration_picture, calibration_table, fit_calibration
 from quintain.tools.results import CalibrationResult
-from quintain.tools.services import open_services
 
 
 @dataclass(frozen=True)
@@ -29,9 +29,8 @@ class Asked:
 def run_calibrate(asked: Asked, *, picture: Path | None, json_out: bool, home: Path | None) -> int:
     """Fit, print and draw; returns the exit status: 0 fitted, 2 refused."""
     console = Console(soft_wrap=True, highlight=False, markup=False)
-    services = None
-    try:
-        services = open_services(Settings(home=home.resolve()) if home else Settings(), trusted=True)
+    with Command(home) as command:
+        services = command.services()
         made = fit_calibration(services, asked.scorer, asked.labels, method=asked.method, per_domain=asked.per_domain)
         if json_out:
             console.print(made.model_dump_json(), emoji=False)
@@ -42,12 +41,7 @@ def run_calibrate(asked: Asked, *, picture: Path | None, json_out: bool, home: P
             if not json_out:
                 console.print(printable(f"Picture: {picture}"))
         return 0
-    except QuintainError as error:
-        Console(stderr=True).print(printable(str(error)), style="red", markup=False)
-        return 2
-    finally:
-        if services is not None:
-            services.close()
+    return REFUSED
 
 
 def _print(console: Console, made: CalibrationResult, table: str) -> None:
@@ -59,7 +53,7 @@ def _print(console: Console, made: CalibrationResult, table: str) -> None:
         console.print(printable(line))
     for warning in made.warnings:
         console.print(printable(f"! {warning}"), style="yellow")
-    console.print(printable(made.next_step))
+    console.print(printable(in_commands(made.next_step)))
 
 
 def _number(value: float | None) -> str:

@@ -9,6 +9,7 @@ from rich.console import Console
 
 from quintain.cli.border import REFUSED, Command
 from quintain.cli.evaluate import show
+from quintain.cli.remedies import in_commands
 from quintain.cli.reports import require_ending, write_report
 from quintain.evaluation.report import comparison_report
 from quintain.formats.preview_page import printable
@@ -36,7 +37,7 @@ def run_compare(
             console.print(comparison.model_dump_json(), emoji=False)
         else:
             show(console, comparison_report(comparison))
-            console.print(printable(f"\n{found.next_step}"))
+            console.print(printable(in_commands(f"\n{found.next_step}")))
         if report is not None:
             write_report(comparison, report)
             if not json_out:

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from quintain.cli.border import REFUSED, Command
 from quintain.cli.jobs import watch
+from quintain.cli.remedies import in_commands
 from quintain.cli.reports import require_ending, write_report
 from quintain.evaluation.report import Report, Table, evaluation_report
 from quintain.formats.preview_page import printable
@@ -61,7 +62,7 @@ def run_evaluate(
             Console(soft_wrap=True, highlight=False, markup=False, emoji=False).print(evaluation.model_dump_json())
         else:
             show(console, evaluation_report(evaluation))
-            console.print(printable(view.next_step))
+            console.print(printable(in_commands(view.next_step)))
         if report is not None:
             write_report(evaluation, report)
             console.print(printable(f"Report: {report}"))

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from rich.console import Console
 
 from quintain.cli.border import REFUSED, Command
+from quintain.cli.remedies import in_commands
 from quintain.errors import Conflict, InvalidInput, Unavailable
 from quintain.formats.preview_page import printable
 from quintain.records.dataset import Curation, DatasetKind
@@ -133,7 +134,7 @@ def _show(console: Console, result: ExportResult) -> None:
     for warning in result.warnings:
         console.print(printable(f"  note: {warning}"), markup=False)
     console.print(f"format {result.format}: {result.path}", markup=False)
-    console.print(result.next_step, markup=False)
+    console.print(in_commands(result.next_step), markup=False)
 
 
 def _counted(counts: Mapping[str, int]) -> str:

@@ -11,6 +11,7 @@ from rich.table import Column, Table
 
 from quintain.cli.border import REFUSED, Command
 from quintain.cli.jobs import watch
+from quintain.cli.remedies import in_commands
 from quintain.records.imports import ImportReport
 from quintain.records.record import counted
 from quintain.tools.imports import import_trajectories, result_of
@@ -80,4 +81,4 @@ def _show(console: Console, result: ImportResult) -> None:
         f"{counted(result.unchanged_files or 0, 'file')} unchanged, {result.rejected_count} rejected; redacted: {redacted}.",
         markup=False,
     )
-    console.print(result.next_step, markup=False)
+    console.print(in_commands(result.next_step), markup=False)

@@ -12,20 +12,20 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from quintain.cli.border import REFUSED, Command
 from quintain.cli.remedies import in_commands
-from quintain.errors import InvalidInput, NotFound, QuintainError
+from quintain.errors import InvalidInput, NotFound
 from quintain.formats.preview_page import printable
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.judging import Judge, JudgingMode
 from quintain.records.record import shown
 from quintain.rewards.judging.rubrics import read_rubric_file
-from quintain.settings import Settings
 from quintain.tools.calls import check
 from quintain.tools.catalog import CATALOG
 from quintain.tools.judging.agreement import agreement
 from quintain.tools.judging.results import Agreement, JudgingBatchResult, SubmitResult
 from quintain.tools.judging.tools import ROUNDS, ask_person, get_judging_batch, submit_file, submit_scores
-from quintain.tools.services import Services, open_services
+from quintain.tools.services import Services
 from quintain.tools.spec import Answer, Entry, Question
 
 _MAX_BYTES = 16 * 2**20
@@ -54,9 +54,9 @@ class Asked:
 
 def run_judge(asked: Asked, *, json_out: bool, home: Path | None) -> int:
     """Judge, give out a batch, take answers, or show the agreement; returns the exit status: 0 done, 2 refused."""
-    console, services = Console(soft_wrap=True, highlight=False, markup=False), None
-    try:
-        services = open_services(Settings(home=home.resolve()) if home else Settings(), trusted=True)
+    console = Console(soft_wrap=True, highlight=False, markup=False)
+    with Command(home) as command:
+        services = command.services()
         if asked.agreement:
             _agreement(console, agreement(services, services.store.judging.everything()), json_out=json_out)
         elif asked.answers is not None:
@@ -66,12 +66,7 @@ def run_judge(asked: Asked, *, json_out: bool, home: Path | None) -> int:
         else:
             _interview(console, services, _arguments(asked))
         return 0
-    except QuintainError as error:
-        Console(stderr=True, soft_wrap=True).print(printable(in_commands(str(error))), style="red", markup=False)
-        return 2
-    finally:
-        if services is not None:
-            services.close()
+    return REFUSED
 
 
 def _arguments(asked: Asked) -> dict[str, Any]:

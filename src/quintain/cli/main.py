@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from quintain.cli import measuring
+from quintain.cli import learning, measuring
 from quintain.cli.options import HomeOption
 
 app = typer.Typer(
@@ -59,36 +59,8 @@ def serve(
     raise typer.Exit(run_server(transport=transport, port=port, toolsets=toolsets, read_only=read_only, home=home))
 
 
-@app.command()
-def train(
-    config: Annotated[
-        Path | None, typer.Option(help="YAML or JSON file: one training, or a recipe with `stages`.")
-    ] = None,
-    method: Annotated[str | None, typer.Option(help="sft, bc, pretrain, dpo, orpo, simpo, kto, ranking, grpo.")] = None,
-    model: Annotated[str | None, typer.Option(help="Agent, `starter` or model folder to start from.")] = None,
-    dataset: Annotated[str | None, typer.Option(help="Dataset id or name.")] = None,
-    environment: Annotated[str | None, typer.Option(help="Where to learn online (grpo).")] = None,
-    name: Annotated[str | None, typer.Option(help="Name of the resulting agent.")] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Seed of data order and initialisation.")] = None,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", help="Hyperparameter KEY=VALUE, e.g. epochs=2 or lora.rank=8; repeat.")
-    ] = None,
-    detach: Annotated[bool, typer.Option("--detach", help="Start the job and return at once.")] = False,
-    home: HomeOption = None,
-) -> None:
-    """Train an agent and watch it, by a config file, by options, or both: options go before the file."""
-    from quintain.cli.train import run_train
-
-    request = {
-        "method": method,
-        "model": model,
-        "dataset": dataset,
-        "environment": environment,
-        "name": name,
-        "seed": seed,
-    }
-    given = {key: value for key, value in request.items() if value is not None}
-    raise typer.Exit(run_train(config, given, settings or [], detach=detach, home=home))
+app.command()(learning.train)
+app.command()(learning.evolve)
 
 
 @app.command()

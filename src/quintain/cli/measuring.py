@@ -16,8 +16,8 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print the whole result
 
 
 def evaluate(
-    agent: Annotated[str, typer.Argument(help="Agent id or name, `starter`, or a model folder.")],
-    environment: Annotated[str | None, typer.Option(help="Where it acts, e.g. quintain/inventory.")] = None,
+    agent: Annotated[str, typer.Argument(help="Agent id or name, `starter`, a model folder, or endpoint:NAME.")],
+    environment: Annotated[str | None, typer.Option(help="Where it acts, e.g. quintain/inventory; or a=2,b=1.")] = None,
     dataset: Annotated[str | None, typer.Option(help="Instead: loss and next actions on this dataset.")] = None,
     n_tasks: Annotated[int, typer.Option(min=1, help="Tasks, or rows of the dataset.")] = 100,
     repeats: Annotated[int, typer.Option(min=1, help="Episodes for each task, for pass@k and pass^k.")] = 1,

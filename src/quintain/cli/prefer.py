@@ -12,16 +12,16 @@ from typing import Any, Literal
 from pydantic import TypeAdapter, ValidationError
 from rich.console import Console
 
+from quintain.cli.border import REFUSED, Command
 from quintain.cli.remedies import in_commands
-from quintain.errors import InvalidInput, NotFound, QuintainError, Unavailable
+from quintain.errors import InvalidInput, NotFound, Unavailable
 from quintain.formats.preview_page import printable
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.preference import Preference
 from quintain.records.record import counted, explain, nearest
-from quintain.settings import Settings
 from quintain.tools.preferences import Mode, record_preferences
 from quintain.tools.results import PreferencesResult
-from quintain.tools.services import Services, open_services
+from quintain.tools.services import Services
 
 Action = Literal["mine", "imported", "record", "list"]
 
@@ -53,9 +53,9 @@ def run_prefer(asked: Asked, *, json_out: bool, home: Path | None) -> int:
     Returns:
         0: done; 2: the request was refused, or of a file nothing could be recorded.
     """
-    console, services = Console(soft_wrap=True, highlight=False, markup=False), None
-    try:
-        services = open_services(Settings(home=home.resolve()) if home else Settings(), trusted=True)
+    console = Console(soft_wrap=True, highlight=False, markup=False)
+    with Command(home) as command:
+        services = command.services()
         if asked.action == "list":
             _list(console, services, asked, json_out=json_out)
         else:
@@ -67,12 +67,7 @@ def run_prefer(asked: Asked, *, json_out: bool, home: Path | None) -> int:
             if asked.action == "record" and not _came_in(result):
                 return 2
         return 0
-    except QuintainError as error:
-        Console(stderr=True, soft_wrap=True).print(printable(in_commands(str(error))), style="red", markup=False)
-        return 2
-    finally:
-        if services is not None:
-            services.close()
+    return REFUSED
 
 
 def _came_in(result: PreferencesResult) -> bool:

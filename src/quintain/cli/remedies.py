@@ -9,25 +9,47 @@ _COMMANDS = {
     "submit_scores": "quintain judge ANSWERS.json",
     "record_preferences": "quintain prefer",
     "export_dataset": "quintain export",
+    "preview_dataset": "quintain preview",
     "score_trajectories": "quintain score",
     "record_trajectory": "quintain record",
     "import_trajectories": "quintain import",
     "get_lineage": "quintain lineage",
     "fit_calibration": "quintain calibrate",
+    "start_training": "quintain train",
+    "evaluate_agent": "quintain evaluate",
+    "compare_agents": "quintain compare",
+    "get_job": "quintain jobs watch",
+    "cancel_job": "quintain jobs cancel",
+    "resume_job": "quintain jobs resume",
+    "list_jobs": "quintain jobs",
 }
 _POSITIONAL = {
     "export_dataset": "kind",
+    "preview_dataset": "dataset_id",
     "get_lineage": "id",
     "score_trajectories": "scorer",
     "fit_calibration": "scorer",
     "record_preferences": "source",
+    "evaluate_agent": "agent",
+    "compare_agents": "agents",
+    "get_job": "job_id",
+    "cancel_job": "job_id",
+    "resume_job": "job_id",
 }
-_SERVED = ("search_trajectories", "get_trajectory", "collect_rollouts")
+_OPTIONS = {"dataset_id": "dataset"}
+"""Arguments whose option has another name."""
+
+_WITHOUT = {"filter", "trajectory_ids", "hyperparameters", "curation", "sampling", "wait_s", "detail"}
+"""Arguments that no command has in this form."""
+
+_SERVED = ("search_trajectories", "get_trajectory", "collect_rollouts", "list_library", "register_agent", "plot_job")
 """Tools without a command of their own."""
 
 _CALL = re.compile(rf"\b({'|'.join(_COMMANDS)})\b(?:\(([^()]*)\))?")
 _TOOL = re.compile(rf"\b({'|'.join(_SERVED)})\b(\([^()]*\))?")
-_ARGUMENT = re.compile(r"(\w+)=('[^']*'|\"[^\"]*\"|[^,\s]+)")
+_ARGUMENT = re.compile(r"(\w+)=('[^']*'|\"[^\"]*\"|\[[^\]]*\]|\{[^}]*\}|[^,\s]+)")
+_BARE = re.compile(r"[^\s\[\]'\",]+")
+"""What stands between quotes, brackets and commas."""
 
 
 def in_commands(text: str) -> str:
@@ -36,14 +58,17 @@ def in_commands(text: str) -> str:
 
 
 def _command(call: re.Match[str]) -> str:
-    words = [_COMMANDS[call[1]]]
-    given = [(name, value.strip("'\"")) for name, value in _ARGUMENT.findall(call[2] or "")]
-    words += [value for name, value in given if name == _POSITIONAL.get(call[1])]
+    words, positional = [_COMMANDS[call[1]]], _POSITIONAL.get(call[1])
+    given = {name: " ".join(_BARE.findall(value)) for name, value in _ARGUMENT.findall(call[2] or "")}
+    if given.get("method") == "evolve":
+        words, positional = ["quintain evolve"], "model"
+        del given["method"]
+    words += [value for name, value in given.items() if name == positional and value != "..."]
     if call[1] == "export_dataset" and call[2]:
         words.append("NAME")
-    for name, value in given:
-        if name == _POSITIONAL.get(call[1]) or value == "...":
+    for name, value in given.items():
+        if name == positional or name in _WITHOUT or value == "...":
             continue
-        option = f"--{name.replace('_', '-')}"
+        option = f"--{_OPTIONS.get(name, name).replace('_', '-')}"
         words.append(option if value == "true" else f"{option} {value}")
     return " ".join(words)

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from rich.console import Console
 
 from quintain.cli.border import REFUSED, Command
+from quintain.cli.remedies import in_commands
 from quintain.errors import InvalidInput
 from quintain.formats.configuration import read_document
 from quintain.formats.preview_page import printable
@@ -100,7 +101,7 @@ def _filter(asked: Asked) -> TrajectoryFilter:
 def _show(console: Console, result: ScoreResult) -> None:
     if result.job_id is not None:
         console.print(printable(f"{result.job_id} {result.status}: quintain jobs watch {result.job_id}"))
-        console.print(printable(result.next_step))
+        console.print(printable(in_commands(result.next_step)))
         return
     console.print(
         printable(f"{result.scorer}: {counted(result.scored, 'run')} scored, {result.unscored_count:,} not"),
@@ -114,7 +115,7 @@ def _show(console: Console, result: ScoreResult) -> None:
         console.print(printable(f"  {name} goes through calibration {calibration}"))
     if result.audit is not None:
         _show_audit(console, AuditReport.model_validate(result.audit))
-    console.print(printable(result.next_step))
+    console.print(printable(in_commands(result.next_step)))
 
 
 def _told(summary: ScoreSummary) -> str:

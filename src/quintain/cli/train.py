@@ -10,6 +10,7 @@ from rich.console import Console
 
 from quintain.cli.border import REFUSED, Command
 from quintain.cli.jobs import watch
+from quintain.cli.remedies import in_commands
 from quintain.errors import InvalidInput
 from quintain.formats.configuration import parse_yaml, read_document
 from quintain.records.job import UNFINISHED
@@ -104,4 +105,4 @@ def _tell(console: Console, view: JobView) -> None:
                 key: stage.get(key) for key in ("agent", "final_loss", "success_rate") if stage.get(key) is not None
             }
             console.print(f"  {stage['stage']}: {told}", markup=False, highlight=False)
-    console.print(f"{view.job_id} is {view.status}. {view.next_step}", markup=False)
+    console.print(in_commands(f"{view.job_id} is {view.status}. {view.next_step}"), markup=False)

@@ -10,7 +10,7 @@ cancel          exists when someone asked the job to stop
 exit.json       how the newest attempt ended
 log, log.N      the first and the last bytes of what the worker wrote (LogRing in shim.py)
 inputs/, checkpoints/   of the job kind
-stages/         of a recipe: `NN-LABEL/`, each with inputs/, checkpoints/ and outputs/ of its own, and result.json when done
+stages/         of a recipe or an evolution: `NN-LABEL/`, each with inputs/, checkpoints/ and outputs/ of its own, and result.json when done
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ R = TypeVar("R", bound=Record)
 
 SPEC: TypeAdapter[JobSpec] = TypeAdapter(JobSpec)
 
-OUTPUT_KINDS = ("trajectory", "agent", "evaluation", "link", "stamp", "score", "preference")
+OUTPUT_KINDS = ("trajectory", "dataset", "agent", "evaluation", "link", "stamp", "score", "preference")
 """Files of `outputs/`, in the order in which they are stored: an evaluation names what stands before it."""
 
 STAGES, STAGE_RESULT = "stages", "result.json"
-"""Folder of a recipe's stages, and the file that stands in a stage's folder when it is done."""
+"""Folder of a job's stages, and the file that stands in a stage's folder when it is done."""
 
 CHUNK_BYTES = 4 * 1024 * 1024
 """How much of a file is read at once; a longer line is still read whole."""

@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from quintain.errors import InvalidInput, NotFound
 from quintain.jobs.directory import OUTPUT_KINDS, JobDirectory, read_lines
 from quintain.records.agent import Agent
+from quintain.records.dataset import MadeDataset
 from quintain.records.evaluation import Evaluation
 from quintain.records.imports import FileStamp, RunLink
 from quintain.records.job import Envelope, JobEvent
@@ -44,7 +45,7 @@ def _ingest_file(store: Store, job_id: str, directory: JobDirectory, path: Path,
         if path == directory.events:
             events, warnings = _events(read.lines)
         else:
-            if path.stem == "link":  # it was written after the runs that it names, some of them perhaps just now
+            if path.stem in {"link", "score", "dataset"}:  # they name runs, some of them written just now
                 _ingest_file(store, job_id, directory, path.with_stem("trajectory"), now)
             events, warnings = [], _store_outputs(store, directory, path.stem, read.lines, now)
         if not store.jobs.ingest(job_id, name, (offset, read.end), now, events=events, warnings=warnings):
@@ -58,9 +59,9 @@ def made_agent(store: Store, directory: JobDirectory, now: datetime, name: str |
     lines = read_lines(directory.outputs / "agent.jsonl", 0).lines
     for line in reversed(lines):
         try:
-            agent = _agent(_record(line, "agent"), directory.path.name)
-            if name in {None, agent.name}:
-                return store.agents.add(agent, now).id
+            record = _record(line, "agent")
+            if name in {None, record.get("name")}:
+                return store.agents.add(_agent(store, directory, record, now), now).id
         except (ValueError, ValidationError):
             continue
     return None
@@ -101,13 +102,15 @@ def _store_outputs(
                 scores.append(Score.model_validate(record))
             elif kind == "preference":
                 preferences.append(Preference.model_validate(record))
+            elif kind == "dataset":
+                made = MadeDataset.model_validate(record)
+                store.datasets.take_over(made.dataset, made.trajectory_ids, now)
             elif kind == "agent":
-                store.agents.add(_agent(record, job_id), now)
+                store.agents.add(_agent(store, directory, record, now), now)
             else:
                 evaluation = Evaluation.model_validate(record | {"job_id": job_id})
-                # A recipe measures agents that it has just made: it knows their names, the store their versions.
-                made = None if "@" in evaluation.agent_id else made_agent(store, directory, now, evaluation.agent_id)
-                store.evaluations.add(evaluation.model_copy(update={"agent_id": made or evaluation.agent_id}), now)
+                agent_id = _by_id(store, directory, evaluation.agent_id, now)
+                store.evaluations.add(evaluation.model_copy(update={"agent_id": agent_id}), now)
         except ValidationError as error:
             faults.append(explain(error, kind))
         except ValueError as error:  # not JSON, or an InvalidInput of the store
@@ -142,10 +145,17 @@ def _record(line: bytes, kind: str) -> dict[str, object]:
     return envelope.record
 
 
-def _agent(record: dict[str, object], job_id: str) -> Agent:
-    """The agent as this job's; one of a recipe's stages keeps the stage in it (JOB/STAGE), for a job makes one agent."""
+def _agent(store: Store, directory: JobDirectory, record: dict[str, object], now: datetime) -> Agent:
+    """The agent as this job's; one of a stage keeps the stage in it (JOB/STAGE), for a job makes one agent."""
     agent = Agent.model_validate(record)
-    return agent if "/" in (agent.job_id or "") else agent.model_copy(update={"job_id": job_id})
+    if agent.parent is not None and agent.parent != agent.name:
+        agent = agent.model_copy(update={"parent": _by_id(store, directory, agent.parent, now)})
+    return agent if "/" in (agent.job_id or "") else agent.model_copy(update={"job_id": directory.path.name})
+
+
+def _by_id(store: Store, directory: JobDirectory, agent: str, now: datetime) -> str:
+    """The id of an agent; a job knows those that it has just made by name, and the store their versions."""
+    return agent if "@" in agent else made_agent(store, directory, now, agent) or agent
 
 
 def _warnings(kind: str, faults: Sequence[str]) -> list[str]:

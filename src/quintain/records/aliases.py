@@ -50,6 +50,11 @@ RENAMED: dict[str, tuple[str, ...]] = {
     "num_generations": ("group_size",),
     "loss_type": ("loss",),
     "center_rewards_coefficient": ("centring",),
+    "num_iterations": ("iterations",),
+    "samples_per_task": ("attempts",),
+    "selection_method": ("select",),
+    "selection_ratio": ("ratio",),
+    "reward_threshold": ("threshold",),
 }
 """Name elsewhere -> setting here; a dot leads into a group."""
 
@@ -58,6 +63,7 @@ VALUES: dict[str, dict[Any, Any]] = {
     "lr_scheduler": {"constant_with_warmup": "constant"},
     "lr_scheduler_type": {"constant_with_warmup": "constant"},
     "coreset_strategy": {"loss_topk": "loss"},
+    "selection_method": {"rejection_sampling": "rejection"},
 }
 """Name elsewhere -> its values that are called otherwise here."""
 

@@ -189,3 +189,10 @@ class Dataset(Record):
     environments: dict[str, int] = Field(default_factory=dict)
     seed: int = 0
     created_at: Instant | None = None
+
+
+class MadeDataset(Record):
+    """A dataset that a job froze, handed over with the runs that went into it."""
+
+    dataset: Dataset
+    trajectory_ids: tuple[str, ...]

@@ -15,7 +15,15 @@ Correction = Literal["holm", "benjamini_hochberg", "bonferroni"]
 
 
 FailureKind = Literal[
-    "environment_error", "loop", "format", "wrong_tool", "bad_arguments", "gave_up", "timeout", "wrong_answer"
+    "endpoint_error",
+    "environment_error",
+    "loop",
+    "format",
+    "wrong_tool",
+    "bad_arguments",
+    "gave_up",
+    "timeout",
+    "wrong_answer",
 ]
 """Why an episode was not solved; `evaluation.failures` has the rules."""
 
@@ -234,6 +242,27 @@ class Origin(Record):
     job_id: str | None = None
 
 
+class CurvePoint(Record):
+    """An agent on the way of a training: what it could do then."""
+
+    place: int = Field(ge=0, description="On the way: 0 is where it began.")
+    agent_id: str
+    evaluation_id: str
+    success_rate: float
+    ci_low: float
+    ci_high: float
+    n: int = Field(description="Episodes with a verdict.")
+
+
+class LearningCurve(Record):
+    """Success along the way that led to an agent: its ancestors, the stages or rounds of its job, itself."""
+
+    agent: str = Field(description="As it is called in the comparison.")
+    suite_hash: str = Field(description="Of the suite that most agents on the way have run.")
+    n_tasks: int
+    points: tuple[CurvePoint, ...]
+
+
 class Comparison(Record):
     """A corrected comparison of two or more agents."""
 
@@ -246,6 +275,7 @@ class Comparison(Record):
     correction: Correction = "holm"
     notes: tuple[str, ...] = Field(default=(), description="What else differs between the evaluations.")
     lineage: tuple[Origin, ...] = ()
+    curves: tuple[LearningCurve, ...] = ()
     created_at: Instant | None = None
 
 

@@ -11,8 +11,9 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from quintain.records.agent import Agent, Sampling
+from quintain.records.agent import MAX_TEMPERATURE, Agent, Sampling
 from quintain.records.dataset import DatasetKind, SplitName
+from quintain.records.evolve import EvolveConfig
 from quintain.records.imports import FileStamp
 from quintain.records.judging import Endpoint, JudgingMode, Rubric
 from quintain.records.preview import Sample
@@ -85,17 +86,28 @@ class TrainSpec(Record):
         return self
 
 
+Temperature = Annotated[float, Field(ge=0, le=MAX_TEMPERATURE)]
+
+
 class RolloutSpec(Record):
     """Let an agent act in an environment; every episode becomes a trajectory."""
 
     kind: Literal["rollout"] = "rollout"
     agent: Agent
+    endpoint: Endpoint | None = Field(default=None, description="The profile of an agent that acts through one.")
     environment: str
     split: Literal["train", "held_out"] = "train"
     n_tasks: int = Field(ge=1, le=100_000)
     attempts: int = Field(default=1, ge=1, le=256, description="Episodes for each task.")
     seed: int = 0
     sampling: Sampling = Sampling(temperature=1.0)
+    temperatures: tuple[Temperature, Temperature] | None = Field(
+        default=None, description="Of the first and the last attempt at a task, in place of the sampling's."
+    )
+    diversity: float = Field(
+        default=0.0, ge=0, le=4, description="Attempts after repetition are up to 1 + diversity times as hot."
+    )
+    scorer: str | dict[str, float] | None = Field(default=None, description="Scores each episode when it is over.")
     max_turns: int | None = Field(default=None, ge=1, le=1000, description="Null: the environment's own limit.")
     concurrency: int = Field(default=32, ge=1, le=1024, description="Episodes that act in one batch.")
     tags: tuple[str, ...] = ()
@@ -106,6 +118,7 @@ class EvaluateSpec(Record):
 
     kind: Literal["evaluate"] = "evaluate"
     agent: Agent
+    endpoint: Endpoint | None = Field(default=None, description="The profile of an agent that acts through one.")
     environment: str
     split: Literal["train", "held_out"] = "held_out"
     n_tasks: int = Field(ge=1, le=100_000)
@@ -115,6 +128,7 @@ class EvaluateSpec(Record):
     max_turns: int | None = Field(default=None, ge=1, le=1000)
     concurrency: int = Field(default=32, ge=1, le=1024)
     forbidden: tuple[str, ...] = Field(default=(), description="Tools that the agent must not call; counted.")
+    excluded: tuple[str, ...] = Field(default=(), description="Ids of tasks that are not drawn.")
 
 
 class EvaluateDatasetSpec(Record):
@@ -152,10 +166,32 @@ class RecipeSpec(Record):
     kind: Literal["recipe"] = "recipe"
     name: Name = Field(description="Name of the resulting agent.")
     agent: Agent
+    endpoint: Endpoint | None = Field(default=None, description="The profile of an agent that acts through one.")
     stages: tuple[Stage, ...] = Field(min_length=1, max_length=50)
     output_dir: str = Field(description="Folder that receives the stages' models, one folder each.")
     cache_dir: str | None = Field(default=None, description="As of `TrainSpec`.")
     seed: int = 0
+
+
+class EvolveSpec(Record):
+    """Let an agent explore, learn from its best runs and be measured, round after round; the best agent is the result."""
+
+    kind: Literal["evolve"] = "evolve"
+    name: Name = Field(description="Name of the resulting agent.")
+    agent: Agent
+    environment: str = Field(description="Where the agent is measured, and where it explores unless there are levels.")
+    config: EvolveConfig
+    training: MethodConfig = Field(description="Hyperparameters of a round's training.")
+    reward_agent: Agent | None = Field(default=None, description="As of `TrainSpec`.")
+    output_dir: str = Field(description="Folder that receives the rounds' models, one folder each.")
+    datasets_dir: str = Field(description="Folder that receives the rounds' datasets, one folder each.")
+    seed: int = 0
+
+    @model_validator(mode="after")
+    def _one_method(self) -> Self:
+        if self.training.method != self.config.train:
+            raise ValueError(f"train is {self.config.train!r} and came with the settings of {self.training.method!r}")
+        return self
 
 
 class PreviewSpec(Record):
@@ -217,6 +253,7 @@ class StepLabelSpec(Record):
 
     kind: Literal["step_labels"] = "step_labels"
     agent: Agent
+    endpoint: Endpoint | None = Field(default=None, description="The profile of an agent that acts through one.")
     environment: str
     runs: RunsFile
     completions: int = Field(default=8, ge=1, le=256, description="Episodes from each step's prefix.")
@@ -224,6 +261,14 @@ class StepLabelSpec(Record):
     max_turns: int | None = Field(default=None, ge=1, le=1000, description="Null: the environment's own limit.")
     concurrency: int = Field(default=32, ge=1, le=1024)
     seed: int = 0
+
+
+class ReplaySpec(Record):
+    """Carry recorded runs out again, each in a fresh environment, and compare what it answers."""
+
+    kind: Literal["replay"] = "replay"
+    runs: RunsFile = Field(description="The environment of each run's task is the one that it is carried out in.")
+    unusable: dict[str, str] = Field(default_factory=dict, description="Environment -> why it cannot be had.")
 
 
 class SelftestSpec(Record):
@@ -248,16 +293,18 @@ JobSpec = Annotated[
     | EvaluateSpec
     | EvaluateDatasetSpec
     | RecipeSpec
+    | EvolveSpec
     | ImportSpec
     | PreviewSpec
     | JudgeSpec
     | ScoreSpec
     | StepLabelSpec
+    | ReplaySpec
     | SelftestSpec,
     Field(discriminator="kind"),
 ]
 
-LIGHT_KINDS = frozenset({"import", "judge", "preview", "selftest"})
+LIGHT_KINDS = frozenset({"import", "judge", "preview", "replay", "selftest"})
 """Kinds that take no device slot."""
 
 
@@ -340,5 +387,5 @@ class JobEvent(Record):
 class Envelope(Record):
     """One line of `outputs/<kind>.jsonl`: a record for the store."""
 
-    kind: Literal["trajectory", "agent", "evaluation", "link", "stamp", "score", "preference"]
+    kind: Literal["trajectory", "dataset", "agent", "evaluation", "link", "stamp", "score", "preference"]
     record: dict[str, Any]

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import Connection, Engine, insert, select
+from sqlalchemy import Connection, Engine, insert, or_, select
 
 from quintain.errors import NotFound
 from quintain.records.agent import Agent
@@ -49,7 +49,7 @@ class Agents:
             stored = agent.model_copy(update=given)
             row = {"name": agent.name, "job_id": agent.job_id, "document": encode(stored, "agent")}
             connection.execute(insert(table), given | row)
-            add_links(connection, of_agent(stored))
+            add_links(connection, of_agent(connection, stored))
             return stored
 
     def get(self, reference: str) -> Agent:
@@ -71,6 +71,14 @@ class Agents:
         """As `get`, but None where there is no such agent."""
         with reading(self.engine) as connection:
             return find_agent(connection, reference)
+
+    def of_job(self, job_id: str) -> list[Agent]:
+        """The agents that a job made: those of its stages in their order, then its own."""
+        made = or_(table.c.job_id == job_id, table.c.job_id.startswith(f"{job_id}/", autoescape=True))
+        with reading(self.engine) as connection:
+            documents = connection.scalars(select(table.c.document).where(made))
+            agents = [Agent.model_validate_json(document) for document in documents]
+        return sorted(agents, key=lambda agent: (agent.job_id == job_id, agent.job_id))
 
     def page(self, *, limit: int = 50, cursor: str | None = None) -> Page[Agent]:
         """One page of the agents, newest first."""

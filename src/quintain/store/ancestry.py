@@ -12,7 +12,7 @@ from sqlalchemy import ColumnElement, Connection, Select, func, or_, select
 
 from quintain.store.forgotten import any_forgotten
 from quintain.store.jobs import find_job
-from quintain.store.links import REPLAY, Ref, learns_online
+from quintain.store.links import REPLAY, Ref, learns_online, plays_to_learn
 from quintain.store.tables import dataset_members, links, scores, trajectories
 
 FEW = 10
@@ -46,7 +46,10 @@ def sources(connection: Connection, ref: Ref) -> list[Ref]:
     found = _linked_sources(connection, ref)
     if ref.kind in {"agent", "evaluation"}:
         kind = ROLLOUTS if ref.kind == "agent" else RUNS
-        found += [run for made_by in found if made_by.kind == "job" for run in _made(connection, made_by.id, kind)]
+        makers = [made_by.id for made_by in found if made_by.kind == "job"]
+        if ref.kind == "agent":
+            makers = [job_id for job_id in makers if _is_online(connection, job_id)]
+        found += [run for job_id in makers for run in _made(connection, job_id, kind)]
     return found
 
 
@@ -89,8 +92,9 @@ def _shown(connection: Connection, runs: Ref) -> list[Ref]:
 
 
 def _made(connection: Connection, job_id: str, kind: str) -> list[Ref]:
-    """The runs that a job made: to learn from them (only an online training does), or others."""
-    if kind == ROLLOUTS and not _is_online(connection, job_id):
+    """The runs that a job made: to learn from them, or others."""
+    job = find_job(connection, job_id)
+    if kind == ROLLOUTS and (job is None or not plays_to_learn(job)):
         return []
     return _shown(connection, Ref(kind, job_id))
 
@@ -114,7 +118,9 @@ def _of_run(connection: Connection, run_id: str) -> list[Ref]:
 
 def _consumers(connection: Connection, job_id: str, *, played: bool) -> list[Ref]:
     """What a job made of its own runs: an agent of what it played to learn, an evaluation of the others."""
-    wanted = "agent" if played and _is_online(connection, job_id) else "evaluation"
+    if played and not _is_online(connection, job_id):
+        return []  # what an evolution played went into datasets
+    wanted = "agent" if played else "evaluation"
     return [ref for ref in _linked_targets(connection, Ref("job", job_id)) if ref.kind == wanted]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import Engine, insert, or_, select
+from sqlalchemy import Connection, Engine, insert, or_, select
 
 from quintain.errors import Conflict, NotFound
 from quintain.records.dataset import Dataset
@@ -31,27 +31,27 @@ class Datasets:
             Conflict: the id is taken, for a dataset never changes; or a member was forgotten.
             NotFound: a member that is not stored.
         """
-        dataset = dataset if dataset.created_at else dataset.model_copy(update={"created_at": now})
-        document = encode(dataset, "dataset")
-        members = list(dict.fromkeys(trajectory_ids))
         with writing(self.engine) as connection:
-            if connection.scalar(select(table.c.seq).where(table.c.id == dataset.id)) is not None:
+            if _exists(connection, dataset):
                 raise Conflict(f"dataset {dataset.id} exists and never changes; export under a new id")
-            row = {"id": dataset.id, "name": dataset.name, "document": document, "created_at": dataset.created_at}
-            connection.execute(insert(table), row)
-            for chunk in chunks(members):
-                c = trajectories.c
-                known = {row.id: row for row in connection.execute(select(c.id, c.forgotten_at).where(c.id.in_(chunk)))}
-                if unknown := [i for i in chunk if i not in known]:
-                    raise missing(connection, trajectories, unknown, "trajectory")
-                if forgotten := [i for i in chunk if known[i].forgotten_at is not None]:
-                    raise Conflict(
-                        f"{forgotten[0]} was forgotten while this dataset was made; export it again", code="forgotten"
-                    )
-                connection.execute(
-                    insert(dataset_members), [{"dataset_id": dataset.id, "trajectory_id": i} for i in chunk]
+            stored, forgotten = _insert(connection, dataset, trajectory_ids, now)
+            if forgotten:
+                raise Conflict(
+                    f"{forgotten[0]} was forgotten while this dataset was made; export it again", code="forgotten"
                 )
-        return dataset
+        return stored
+
+    def take_over(self, dataset: Dataset, trajectory_ids: Iterable[str], now: datetime) -> None:
+        """Store a dataset on which a job trains already; one that is known stays as it is.
+
+        What was forgotten meanwhile stays a member: it marks the dataset, and the agents that learned from it.
+
+        Raises:
+            NotFound: a member that is not stored.
+        """
+        with writing(self.engine) as connection:
+            if not _exists(connection, dataset):
+                _insert(connection, dataset, trajectory_ids, now)
 
     def get(self, id_or_name: str) -> Dataset:
         """The dataset with this id, or the newest of this name.
@@ -94,3 +94,25 @@ class Datasets:
         )
         with reading(self.engine) as connection:
             return list(connection.scalars(query))
+
+
+def _exists(connection: Connection, dataset: Dataset) -> bool:
+    return connection.scalar(select(table.c.seq).where(table.c.id == dataset.id)) is not None
+
+
+def _insert(
+    connection: Connection, dataset: Dataset, trajectory_ids: Iterable[str], now: datetime
+) -> tuple[Dataset, list[str]]:
+    """The dataset with its moment, and those of its members that were forgotten."""
+    dataset = dataset if dataset.created_at else dataset.model_copy(update={"created_at": now})
+    row = {"id": dataset.id, "name": dataset.name, "created_at": dataset.created_at}
+    connection.execute(insert(table), row | {"document": encode(dataset, "dataset")})
+    forgotten: list[str] = []
+    c = trajectories.c
+    for chunk in chunks(list(dict.fromkeys(trajectory_ids))):
+        known = {row.id: row for row in connection.execute(select(c.id, c.forgotten_at).where(c.id.in_(chunk)))}
+        if unknown := [i for i in chunk if i not in known]:
+            raise missing(connection, trajectories, unknown, "trajectory")
+        forgotten += [i for i in chunk if known[i].forgotten_at is not None]
+        connection.execute(insert(dataset_members), [{"dataset_id": dataset.id, "trajectory_id": i} for i in chunk])
+    return dataset, forgotten

@@ -15,6 +15,7 @@ from quintain.records.evaluation import Comparison, Evaluation
 from quintain.records.job import (
     EvaluateDatasetSpec,
     EvaluateSpec,
+    EvolveSpec,
     Job,
     PreviewSpec,
     RecipeSpec,
@@ -60,7 +61,16 @@ def _target(target: Ref) -> dict[str, str]:
     return {"target_kind": target.kind, "target_id": target.id}
 
 
-_WITH_AGENT = (TrainSpec, RolloutSpec, EvaluateSpec, EvaluateDatasetSpec, RecipeSpec, ScoreSpec, StepLabelSpec)
+_WITH_AGENT = (
+    TrainSpec,
+    RolloutSpec,
+    EvaluateSpec,
+    EvaluateDatasetSpec,
+    RecipeSpec,
+    EvolveSpec,
+    ScoreSpec,
+    StepLabelSpec,
+)
 
 
 def of_job(connection: Connection, job: Job) -> Iterator[Link]:
@@ -105,13 +115,29 @@ def learns_online(job: Job) -> bool:
     return any(part.environment is not None for part in trainings(job))
 
 
-def of_agent(agent: Agent) -> Iterator[Link]:
-    """The job that made an agent; without one the agent whose model it is."""
+def plays_to_learn(job: Job) -> bool:
+    """Does this job make runs that agents of it learn from: while it trains, or before, as datasets?"""
+    return isinstance(job.spec, EvolveSpec) or learns_online(job)
+
+
+def of_agent(connection: Connection, agent: Agent) -> Iterator[Link]:
+    """The job that made an agent; without one the agent whose model it is.
+
+    An evolution makes many agents on many datasets: each is linked with its own, and with the one that it was trained from.
+    """
     me = Ref("agent", agent.id or "")
-    if agent.job_id is not None:
-        yield Link(Ref("job", agent.job_id.split("/")[0]), me)
-    elif agent.parent is not None:
+    job_id = agent.job_id.split("/")[0] if agent.job_id else None
+    if job_id is not None:
+        yield Link(Ref("job", job_id), me)
+    evolved = job_id is not None and _kind(connection, job_id) == "evolve"
+    if agent.parent is not None and (evolved or job_id is None):
         yield Link(Ref("agent", agent.parent), me)
+    if agent.dataset_id is not None and evolved:
+        yield Link(Ref("dataset", agent.dataset_id), me)
+
+
+def _kind(connection: Connection, job_id: str) -> str | None:
+    return connection.scalar(select(jobs.c.kind).where(jobs.c.id == job_id))
 
 
 def of_evaluation(evaluation: Evaluation) -> Iterator[Link]:

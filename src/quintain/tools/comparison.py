@@ -13,14 +13,15 @@ from quintain.errors import InvalidInput, NotFound
 from quintain.evaluation.comparison import compare, leaderboard
 from quintain.evaluation.forest import forest
 from quintain.records.evaluation import Comparison, Correction, Evaluation, Leaderboard, Origin
+from quintain.tools.agents import ENDPOINT, resolve_agent
+from quintain.tools.environment_references import plain_reference
+from quintain.tools.learning_curves import ancestors_of, learning_curves
 from quintain.tools.pictures import draw
 from quintain.tools.results import CompareResult
 from quintain.tools.services import Services
 
 _FLIPS = 20
 """Flips that an answer lists; the stored comparison has all."""
-
-_GENERATIONS = 20
 
 _PLACES = 50
 """Agents of a leaderboard; the rest is counted."""
@@ -45,10 +46,11 @@ def compare_agents(
     `significant` means p_corrected < 0.05. Episodes without a verdict are left out and counted. Evaluate the agents
     first, with the same arguments.
     """
-    chosen = _evaluations(services, agents, environment)
+    chosen = _evaluations(services, agents, None if environment is None else plain_reference(environment))
     comparison = compare(chosen, agents, f"cmp-{uuid.uuid4().hex[:10]}", services.clock(), correction)
     lineage = tuple(_origin(services, name, item) for name, item in zip(agents, chosen, strict=True))
-    comparison = comparison.model_copy(update={"lineage": lineage})
+    curves = learning_curves(services, agents, chosen)
+    comparison = comparison.model_copy(update={"lineage": lineage, "curves": curves})
     stored = services.store.evaluations.add_comparison(comparison, services.clock())
     return CompareResult(
         comparison_id=stored.id,
@@ -68,7 +70,7 @@ def comparison_of(services: Services, comparison_id: str) -> Comparison:
 
 
 def comparison_picture(services: Services, comparison_id: str) -> bytes:
-    """A forest plot of a comparison as PNG."""
+    """A comparison as PNG: a forest plot, and the learning curves of its agents."""
     return draw(forest(comparison_of(services, comparison_id)))
 
 
@@ -78,7 +80,7 @@ def environment_leaderboard(services: Services, environment: str) -> Leaderboard
     Raises:
         NotFound: nobody was evaluated there.
     """
-    suites: dict[str, list[Evaluation]] = {}
+    environment, suites = plain_reference(environment), dict[str, list[Evaluation]]()
     for evaluation in _in_environment(services, environment):
         suites.setdefault(evaluation.suite_hash, []).append(evaluation)
     if not suites:
@@ -134,16 +136,11 @@ def _in_environment(services: Services, environment: str) -> Iterator[Evaluation
 def _origin(services: Services, name: str, evaluation: Evaluation) -> Origin:
     """Where an agent comes from, as far as its ancestors are still known."""
     about = Origin(agent=name, agent_id=evaluation.agent_id, evaluation_id=evaluation.id)
-    ancestors: list[str] = []
-    try:
-        agent = services.store.agents.get(evaluation.agent_id)
-        about = about.model_copy(update={"dataset_id": agent.dataset_id, "job_id": agent.job_id})
-        while agent.parent and agent.parent not in ancestors and len(ancestors) < _GENERATIONS:
-            ancestors.append(agent.parent)
-            agent = services.store.agents.get(agent.parent)
-    except NotFound:
-        pass  # a stage of a recipe, or an agent that was deleted: what was found stands
-    return about.model_copy(update={"ancestors": tuple(ancestors)})
+    line = ancestors_of(services, evaluation.agent_id)
+    if not line:  # a stage of a recipe, or an agent that was deleted
+        return about
+    ancestors = tuple(agent.id for agent in line[1:] if agent.id)
+    return about.model_copy(update={"dataset_id": line[0].dataset_id, "job_id": line[0].job_id, "ancestors": ancestors})
 
 
 def _evaluations(services: Services, agents: Sequence[str], environment: str | None) -> list[Evaluation]:
@@ -167,7 +164,7 @@ def _evaluations(services: Services, agents: Sequence[str], environment: str | N
 def _candidates(services: Services, name: str, environment: str | None) -> list[Evaluation]:
     if name.startswith("eval-"):
         return [services.store.evaluations.get(name)]
-    agent = services.store.agents.get(name)
+    agent = resolve_agent(services, name) if name.startswith(ENDPOINT) else services.store.agents.get(name)
     found = services.store.evaluations.of_agent(agent.id or "")
     found = [item for item in found if environment in {None, item.environment}]
     if not found:

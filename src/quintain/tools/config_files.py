@@ -19,19 +19,21 @@ from quintain.records.recipe import EvaluateStage, Stage, TrainStage
 from quintain.records.record import explain, shown
 from quintain.records.text import require_clean
 from quintain.records.training import DATASET_KINDS, ROLES, TrainingConfig
-from quintain.tools.agents import require_free_name, require_policy, resolve_agent
+from quintain.tools.agents import endpoint_of, require_free_name, require_policy, require_weights, resolve_agent
 from quintain.tools.calls import refuse_unknown
 from quintain.tools.dataset_folders import first_rows, text_dataset
 from quintain.tools.environment_references import usable_reference
+from quintain.tools.evolve import start_evolution
 from quintain.tools.jobs import start
+from quintain.tools.methods import EVOLVE, merged_settings, read_hyperparameters
 from quintain.tools.results import JobStarted
 from quintain.tools.services import Services
 from quintain.tools.training import (
     Request,
-    merged_settings,
     new_output_dir,
-    read_hyperparameters,
     read_request,
+    require_effect,
+    require_no_dataset,
     require_startable,
     reward_agent,
     spec_key,
@@ -102,6 +104,10 @@ def start_config(
         return start_recipe(services, document, folder)
     method, request = _method_of(document), read_request(document, "config")
     settings = merged_settings(method, settings_of(document), changes or {})
+    if method == EVOLVE:
+        for given in ("dataset", "text", "max_samples"):
+            require_no_dataset(document.get(given))
+        return start_evolution(services, request, document.get("environment"), settings)
     require_startable(services, method, request.model, request.name, settings)
     _source(services, method, document, folder, make=False)  # all of it is checked before a dataset is made
     source = _source(services, method, document, folder)
@@ -142,9 +148,12 @@ def _recipe(
     try:
         read = [_stage(services, stage, i, folder, make=make) for i, stage in enumerate(stages)]
         _require_actors(read)
+        if any(isinstance(stage, TrainStage) for stage in read):
+            require_weights(agent, "be trained by a recipe")
         return RecipeSpec(
             name=name,
             agent=agent,
+            endpoint=endpoint_of(services, agent),
             stages=_kept(read, name),
             output_dir="",
             cache_dir=str(services.settings.cache_dir),
@@ -160,12 +169,13 @@ def _stage(services: Services, given: Mapping[str, Any], index: int, folder: Pat
         method = _method_of(given)
         if method == "evaluate":
             refuse_unknown("the stage", given, dict.fromkeys(_EVALUATE_STAGE))
-            environment = usable_reference(services, str(given.get("environment", "")))
+            environment = usable_reference(services, given.get("environment", ""))
             wanted = {name: value for name, value in given.items() if name != "method"} | {"environment": environment}
             return EvaluateStage.model_validate({"label": method, **wanted})
         refuse_unknown("the stage", given, dict.fromkeys(_TRAIN_STAGE))
         config = read_hyperparameters(method, _hyperparameters(given))
         source = _source(services, method, given, folder, make=make)
+        require_effect(config, "environment" in source)
         rows = services.store.datasets.get(source["dataset_id"]).splits["train"] if "dataset_id" in source else 0
         agent = given.get("agent")
         require_free_name(agent or "")
@@ -231,9 +241,8 @@ def _source(
         make: Make the dataset of texts or samples; otherwise only check that it can be made.
     """
     most, dataset, environment = (given.get(name) for name in ("max_samples", "dataset", "environment"))
-    for name, value in (("dataset", dataset), ("environment", environment)):
-        if not isinstance(value, str | None):
-            raise InvalidInput(f"{name} is {shown(value)}; it must be text: put it in quotes, or leave it out")
+    if not isinstance(dataset, str | None):
+        raise InvalidInput(f"dataset is {shown(dataset)}; it must be text: put it in quotes, or leave it out")
     if most is not None and (environment or isinstance(most, bool) or not isinstance(most, int) or most < 1):
         raise InvalidInput(
             f"max_samples is {shown(most)}; it bounds the rows of a dataset: give a whole number of at least 1, or leave it out"

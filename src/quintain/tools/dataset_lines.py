@@ -159,14 +159,15 @@ def _recorded_pairs(making: _Making, runs: Iterator[Valued]) -> Iterator[Line]:
             making.classes[key] = _class(making, run)
     said = making.services.store.preferences.of(tasks, sources=making.options.making["sources"])
     found = consensus(said, tasks)
-    reasons = dict.fromkeys(tasks, "no_preference")
-    elsewhere = making.services.store.preferences.naming(tasks, sources=making.options.making["sources"])
-    reasons |= {run: "other_side_not_chosen" for one in elsewhere for run in (one.a, one.b) if run in tasks}
-    for reason, without in (("tie", found.ties), ("raters_disagree", found.undecided)):
-        reasons |= {side: reason for two in without for side in two}
     items = [_Item(pair, (pair.chosen, pair.rejected), making.classes.get(pair.task)) for pair in found.pairs]
     paired = {side for item in items for side in item.runs}
-    making.tally.dropped.update(reason for side, reason in reasons.items() if side not in paired)
+    # Only why a run is in no pair is told, so only those are asked about.
+    reasons = {run: "no_preference" for run in tasks if run not in paired}
+    elsewhere = making.services.store.preferences.naming(reasons, sources=making.options.making["sources"])
+    reasons |= {run: "other_side_not_chosen" for one in elsewhere for run in (one.a, one.b) if run in reasons}
+    for reason, without in (("tie", found.ties), ("raters_disagree", found.undecided)):
+        reasons |= {side: reason for two in without for side in two if side in reasons}
+    making.tally.dropped.update(reasons.values())
     making.tally.preferences = {
         "recorded": len(said),
         "sources": dict(Counter(one.source for one in said)),
@@ -370,11 +371,13 @@ def with_runs(
         Conflict: a run was forgotten meanwhile.
     """
     batch: list[tuple[T, tuple[str, ...]]] = []
+    n = 0
     for item, ids in wanted:
         batch.append((item, ids))
-        if sum(len(ids) for _, ids in batch) >= _BATCH:
+        n += len(ids)
+        if n >= _BATCH:
             yield from _filled(services, batch)
-            batch = []
+            batch, n = [], 0
     if batch:
         yield from _filled(services, batch)
 

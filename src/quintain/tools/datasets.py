@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import Field, WithJsonSchema
+from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from quintain.errors import InvalidInput
 from quintain.formats.datasets import near_duplicates
@@ -16,7 +16,7 @@ from quintain.formats.datasets.selection import Criteria, Tally
 from quintain.formats.exporters.registry import exporter
 from quintain.records.dataset import Curation, DatasetKind, SplitName
 from quintain.records.filters import TrajectoryFilter
-from quintain.records.record import shown
+from quintain.records.record import require_number, shown
 from quintain.records.training import DATASET_KINDS
 from quintain.records.trajectory import OutcomeStatus, Trajectory
 from quintain.tools.dataset_folders import freeze, new_options
@@ -70,8 +70,14 @@ Pairs = Annotated[PairsFrom, Field(description="dpo: mine now, or take what is r
 Scorer = Annotated[
     str | None, Field(description="Whose stored scores value the runs; null: the outcome. sft: needs `min_score`.")
 ]
+_number = BeforeValidator(require_number)
 MinScore = Annotated[
-    float | None, Field(ge=0, le=1, description="sft: keep from here on; kto: good from here on (0.5).")
+    float | None, Field(ge=0, le=1, description="sft: keep from here on; kto: good from here on (0.5)."), _number
+]
+Margin = Annotated[float | None, Field(ge=0, lt=1, description="dpo: chosen is better by more (0)."), _number]
+MaxPairs = Annotated[int | None, Field(ge=1, le=100, description="dpo: at most so many (4)."), _number]
+ValidationShare = Annotated[
+    float, Field(ge=0, lt=1, description="Share of the tasks held back for validation loss."), _number
 ]
 Outcomes = Annotated[
     list[Literal["success", "failure", "error", "truncated", "unknown"]] | None,
@@ -94,16 +100,14 @@ def export_dataset(
     columns: Columns = None,
     scorer: Scorer = None,
     min_score: MinScore = None,
-    margin: Annotated[float | None, Field(ge=0, lt=1, description="dpo: chosen is better by more (0).")] = None,
-    max_pairs_per_task: Annotated[int | None, Field(ge=1, le=100, description="dpo: at most so many (4).")] = None,
+    margin: Margin = None,
+    max_pairs_per_task: MaxPairs = None,
     pairs: Pairs = "mined",
     outcomes: Outcomes = None,
     curation: CurationSettings = None,
-    validation_share: Annotated[
-        float, Field(ge=0, lt=1, description="Share of the tasks held back for validation loss.")
-    ] = 0.0,
+    validation_share: ValidationShare = 0.0,
     include_held_out: HeldOut = False,
-    seed: Annotated[int, Field(ge=0, description="Seed of the split, which goes by task, never by row.")] = 0,
+    seed: Annotated[int, Field(ge=0, description="Seed of the split, which goes by task, never by row."), _number] = 0,
     format: Annotated[str, Field(max_length=60, description="quintain, or a format to also write it in.")] = "quintain",
 ) -> ExportResult:
     """Freeze chosen runs into a dataset that start_training can use; every run left out is counted with its reason.

@@ -2,29 +2,129 @@
 
 from __future__ import annotations
 
-from quintain.environments.registry import PATH_OPTIONS, Reference, parse_reference, task_source, write_reference
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field
+
+from quintain.environments.registry import (
+    PATH_OPTIONS,
+    Reference,
+    parse_reference,
+    parts_of,
+    task_source,
+    write_mixture,
+    write_reference,
+)
+from quintain.environments.sandbox.projects import ENVIRONMENT_ID as SANDBOXED
+from quintain.errors import InvalidInput, Refused
+from quintain.records.record import clip, shown
+from quintain.sandbox.sandbox import IMAGE
 from quintain.tools.roots import readable
 from quintain.tools.services import Services
 
 
-def usable_reference(services: Services, reference: str) -> str:
-    """The reference, checked: there is such an environment, it takes these options, and its files may be read.
+def _weighted(value: Any) -> Any:
+    """A list of references as equal weights."""
+    if isinstance(value, list) and value and all(isinstance(part, str) for part in value):
+        return {part: float(value.count(part)) for part in value}
+    return value
+
+
+Environments = Annotated[
+    str | dict[str, Annotated[float, Field(strict=True)]],
+    BeforeValidator(_weighted),
+]
+"""One environment, or several with weights; a list has equal ones."""
+
+
+def usable_reference(services: Services, reference: str | Mapping[str, float]) -> str:
+    """The reference as text, checked: there are such environments, they take these options, and their files may be read.
 
     Files stand in it by absolute path: a job runs in a folder of its own.
 
     Args:
         services: Whose settings hold the roots.
-        reference: `ID` or `ID?option=value&option=value`; the options `file` and `tasks` are paths.
+        reference: `ID` or `ID?option=value&option=value`; the options `file` and `tasks` are paths. Of several
+            environments their weights, as a mapping, as `ID=WEIGHT,ID=WEIGHT` or as `registry.write_mixture` writes them.
 
     Raises:
         NotFound: no such environment or file.
-        InvalidInput: an option that the environment does not take, or a file with bad rows.
-        Refused: a file outside the allowed roots.
-        Unavailable: the package that brings the environment cannot be imported.
+        InvalidInput: an option that the environment does not take, a file with bad rows, or as `registry.parts_of`.
+        Refused: a file outside the allowed roots, or a sandbox that the operator has not set.
+        Unavailable: the package that brings an environment cannot be imported.
     """
+    given = _given(reference)
+    if (parts := parts_of(given)) is not None:
+        return write_mixture({_usable(services, part): weight for part, weight in parts.items()})
+    assert isinstance(given, str)
+    return _usable(services, given)
+
+
+def plain_reference(reference: str) -> str:
+    """The reference as evaluations are kept by it: mixtures in their one form, one environment as it is written.
+
+    Raises:
+        InvalidInput: as `registry.parts_of`.
+    """
+    given = _given(reference)
+    parts = parts_of(given)
+    return reference if parts is None else write_mixture(parts)
+
+
+def _usable(services: Services, reference: str) -> str:
     name, options = parse_reference(reference)
     files = {option: str(readable(services, options[option], "tasks")) for option in PATH_OPTIONS if option in options}
-    if files:
-        reference = write_reference(Reference(name, {**options, **files}))
+    if told := files | _walls(services, name, options):
+        reference = write_reference(Reference(name, {**options, **told}))
     task_source(reference)
     return reference
+
+
+def _walls(services: Services, name: str, options: Mapping[str, str]) -> dict[str, str]:
+    """What the operator says of sandboxes, as options of the environment that plays in one."""
+    settings = services.settings
+    if name != SANDBOXED:
+        return {}
+    if settings.sandbox == "off":
+        raise Refused(
+            f"{name} runs commands of agents, and QUINTAIN_SANDBOX is off; the operator can set it to auto",
+            code="no_sandbox",
+        )
+    told: dict[str, str] = {"backend": settings.sandbox} if settings.sandbox != "auto" else {}
+    told |= {"image": settings.sandbox_image} if settings.sandbox_image != IMAGE or "image" in options else {}
+    for option, value in told.items():
+        if options.get(option, value) not in (value, "auto"):
+            raise Refused(
+                f"{option}={clip(options[option])} is not what the operator has set, {value!r} "
+                f"({'QUINTAIN_SANDBOX' if option == 'backend' else 'QUINTAIN_SANDBOX_IMAGE'}); leave it out",
+                code="no_sandbox",
+            )
+    return told
+
+
+def _given(reference: str | Mapping[str, float]) -> str | Mapping[str, float]:
+    """The reference, `ID=WEIGHT,ID=WEIGHT` as a mapping.
+
+    Each of its parts ends in a number, and is a reference without that.
+    """
+    if not isinstance(reference, str | Mapping):
+        raise InvalidInput(
+            f"environment is {shown(reference)}; it must be a reference such as 'quintain/inventory', or references with weights"
+        )
+    if not isinstance(reference, str) or reference.startswith("mix("):
+        return reference
+    pairs = [part.strip().rpartition("=") for part in reference.split(",")]
+    if len(pairs) == 1 and "?" in reference:
+        return reference
+    weights = dict[str, float]()
+    for name, _, weight in pairs:
+        try:
+            parse_reference(name)
+            number = float(weight)
+        except ValueError:
+            return reference
+        if name in weights:
+            raise InvalidInput(f"the mixture {clip(reference, 200)!r} names {clip(name)!r} twice; add the weights up")
+        weights[name] = number
+    return weights

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field
@@ -9,19 +10,23 @@ from pydantic import Field
 from quintain.errors import InvalidInput
 from quintain.records.agent import Agent, Sampling
 from quintain.records.dataset import Dataset, SplitName
-from quintain.records.job import EvaluateDatasetSpec, EvaluateSpec, RolloutSpec
+from quintain.records.job import EvaluateDatasetSpec, EvaluateSpec, RolloutSpec, Temperature
 from quintain.records.tags import require_tags
-from quintain.tools.agents import require_policy, resolve_agent
-from quintain.tools.environment_references import usable_reference
+from quintain.tools.agents import endpoint_of, require_policy, require_weights, resolve_agent, sampling_of
+from quintain.tools.environment_references import Environments, usable_reference
 from quintain.tools.jobs import start
 from quintain.tools.lineage import require_remembered
+from quintain.tools.live_scores import live_scorer
 from quintain.tools.results import JobStarted
 from quintain.tools.services import Services
 from quintain.tools.training import require_intact
 
-AgentName = Annotated[str, Field(description="Agent id or name, `starter`, or a model folder.")]
+AgentName = Annotated[str, Field(description="Agent id or name, `starter`, a model folder, or endpoint:NAME.")]
 EnvironmentId = Annotated[
-    str, Field(description="Environment id, e.g. `quintain/inventory`; see list_library(kind='environments').")
+    Environments,
+    Field(
+        description="Environment id, e.g. `quintain/inventory`, see list_library(kind='environments'); or {id: weight}."
+    ),
 ]
 Seed = Annotated[int, Field(ge=0, le=2**31 - 1, description="Same seed, same tasks and same sampling.")]
 MaxTurns = Annotated[
@@ -41,7 +46,18 @@ def collect_rollouts(
     split: Annotated[
         Literal["train", "held_out"], Field(description="Which tasks; held_out is for evaluation.")
     ] = "train",
-    temperature: Annotated[float, Field(ge=0, le=5, description="Sampling temperature; 0 is greedy.")] = 1.0,
+    temperature: Annotated[
+        Temperature | Annotated[list[Temperature], Field(min_length=2, max_length=2)],
+        Field(description="0 is greedy; [low, high]: rising from a task's first attempt to its last."),
+    ] = 1.0,
+    diversity: Annotated[
+        float,
+        Field(ge=0, le=4, description="The more earlier attempts repeat each other, the hotter, up to x (1 + this)."),
+    ] = 0.0,
+    scorer: Annotated[
+        str | dict[str, Annotated[float, Field(strict=True)]] | None,
+        Field(description="Score each run at once, as score_trajectories would; no judges or models."),
+    ] = None,
     max_turns: MaxTurns = None,
     tags: Annotated[list[str] | None, Field(max_length=50, description="Labels for the trajectories.")] = None,
     seed: Seed = 0,
@@ -52,27 +68,49 @@ def collect_rollouts(
     Its result names the filter that finds the trajectories: pass it to score_trajectories and export_dataset. To measure
     an agent use evaluate_agent instead.
     """
-    environment = usable_reference(services, environment)
+    temperatures = _schedule(temperature, diversity, attempts)
+    reference = usable_reference(services, environment)
     actor = require_policy(resolve_agent(services, agent), "act")
     spec = RolloutSpec(
         agent=actor,
-        environment=environment,
+        endpoint=endpoint_of(services, actor),
+        environment=reference,
         split=split,
         n_tasks=n_tasks,
         attempts=attempts,
         seed=seed,
-        sampling=actor.sampling.model_copy(update={"temperature": temperature}),
+        sampling=actor.sampling.model_copy(update={"temperature": temperatures[0]}),
+        temperatures=temperatures if len(set(temperatures)) > 1 else None,
+        diversity=diversity,
+        scorer=None if scorer is None else live_scorer(services, scorer),
         max_turns=max_turns,
         tags=require_tags(tags or ()),
     )
     return start(services, spec, request_key)
 
 
+def _schedule(temperature: float | Sequence[float], diversity: float, attempts: int) -> tuple[float, float]:
+    """The first and the last temperature of a task's attempts.
+
+    Raises:
+        InvalidInput: the bounds are the wrong way round, or diversity has nothing to look at or nothing to heat.
+    """
+    low, high = temperature if isinstance(temperature, Sequence) else (temperature, temperature)
+    if low > high:
+        raise InvalidInput(f"temperature is [{low:g}, {high:g}]; give the lower one first: [{high:g}, {low:g}]")
+    if diversity and (attempts < 3 or high == 0):
+        raise InvalidInput(
+            f"diversity is {diversity:g} and {'temperature is 0' if high == 0 else f'attempts is {attempts}'}: it makes attempts hotter "
+            "the more those before them repeat each other; give attempts >= 3 and a temperature above 0, or leave diversity out"
+        )
+    return low, high
+
+
 def evaluate_agent(
     services: Services,
     agent: AgentName,
     environment: Annotated[
-        str | None, Field(description="Environment id, e.g. `quintain/inventory`; or give dataset_id.")
+        Environments | None, Field(description="Environment id, or {id: weight}; or give dataset_id.")
     ] = None,
     dataset_id: Annotated[
         str | None, Field(description="Dataset id or name: measure loss and next actions on its rows instead.")
@@ -85,7 +123,7 @@ def evaluate_agent(
         Literal["held_out", "train"], Field(description="held_out tasks never occur in training.")
     ] = "held_out",
     sampling: Annotated[
-        Sampling | None, Field(description="Null: as the agent was registered (greedy by default).")
+        Sampling | None, Field(description="What is left out is as the agent was registered (greedy by default).")
     ] = None,
     max_turns: MaxTurns = None,
     forbidden: Annotated[
@@ -110,19 +148,20 @@ def evaluate_agent(
                 "on a dataset nothing is played and actions are decoded greedily, once: leave repeats, max_turns, forbidden "
                 "and a temperature out, or name an environment"
             )
-        measured = require_policy(resolve_agent(services, agent), "act")
-        rows = _Rows(dataset_id or "", split, n_tasks, seed, (sampling or measured.sampling).max_new_tokens)
+        measured = require_weights(require_policy(resolve_agent(services, agent), "act"), "be measured on a dataset")
+        rows = _Rows(dataset_id or "", split, n_tasks, seed, sampling_of(measured, sampling).max_new_tokens)
         return start(services, _on_dataset(services, measured, rows), request_key)
-    environment = usable_reference(services, environment)
+    reference = usable_reference(services, environment)
     actor = require_policy(resolve_agent(services, agent), "act")
     played = EvaluateSpec(
         agent=actor,
-        environment=environment,
+        endpoint=endpoint_of(services, actor),
+        environment=reference,
         split=split,
         n_tasks=n_tasks,
         repeats=repeats,
         seed=seed,
-        sampling=sampling or actor.sampling,
+        sampling=sampling_of(actor, sampling),
         max_turns=max_turns,
         forbidden=tuple(forbidden or ()),
     )

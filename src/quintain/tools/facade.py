@@ -31,11 +31,12 @@ from quintain.tools.calls import call, check, refuse_unknown
 from quintain.tools.catalog import CATALOG
 from quintain.tools.config_files import start_config
 from quintain.tools.dataset_folders import first_rows, freeze_ready_made, new_options
+from quintain.tools.methods import EVOLVE, merged_settings
 from quintain.tools.results import JobStarted, JobView
 from quintain.tools.reward_types import create_reward
 from quintain.tools.services import Services, open_services
 from quintain.tools.spec import Picture
-from quintain.tools.training import merged_settings, require_startable, training_source
+from quintain.tools.training import require_startable, training_source
 
 logger = logging.getLogger(__name__)
 
@@ -68,6 +69,7 @@ _EVALUATE = {
     "max_turns",
     "wait",
 }
+_EVOLVE = {"model_name", "environment", "name", "seed", "hyperparameters", "request_key", "output_dir", "wait"}
 _DEFAULT_ENVIRONMENT = "quintain/inventory"
 
 
@@ -79,6 +81,7 @@ class RLTrainingTool:
         self._services: Services | None = None
         self._actions = {
             "train": self._train,
+            "evolve": self._evolve,
             "evaluate": self._evaluate,
             "load_dataset": self._load_dataset,
             "create_reward": create_reward,
@@ -89,7 +92,7 @@ class RLTrainingTool:
         """Carry out `parameters["action"]` (default `train`) and answer in JSON.
 
         Every tool is an action, by its full name or its short one: record, search, get, score, export, preview, collect, compare,
-        register, status, jobs, cancel, resume, plot, library; besides train, evaluate, load_dataset, create_reward, wait.
+        register, status, jobs, cancel, resume, plot, library; besides train, evolve, evaluate, load_dataset, create_reward, wait.
         """
         try:
             if not isinstance(parameters, Mapping):
@@ -176,6 +179,8 @@ class RLTrainingTool:
         return _answer(result)
 
     def _train(self, parameters: dict[str, Any]) -> dict[str, Any]:
+        if str(parameters.get("algorithm")).lower() == EVOLVE:
+            return self._evolve({name: value for name, value in parameters.items() if name != "algorithm"})
         refuse_unknown("train", parameters, dict.fromkeys(sorted(_TRAIN | _TRAIN_ALSO)))
         services = self._open()
         if "config" in parameters:
@@ -184,8 +189,8 @@ class RLTrainingTool:
         settings = merged_settings(method, _train_defaults(parameters), parameters.get("hyperparameters") or {})
         if "dataset" not in parameters and ("environment" not in parameters or "max_samples" in parameters):
             raise InvalidInput(
-                "train needs `dataset`: a dataset id or name from export or register_dataset; or, for grpo and without "
-                "`max_samples`, `environment`"
+                "train needs `dataset`: a dataset id or name from export or register_dataset; or, for grpo or dpo and "
+                "without `max_samples`, `environment`"
             )
         arguments: dict[str, Any] = {
             "method": method,
@@ -210,6 +215,20 @@ class RLTrainingTool:
             about["dataset_size"] = services.store.datasets.get(arguments["dataset_id"]).rows
         return self._trained(started, about, target, wait=parameters.get("wait", True))
 
+    def _evolve(self, parameters: dict[str, Any]) -> dict[str, Any]:
+        refuse_unknown(EVOLVE, parameters, dict.fromkeys(sorted(_EVOLVE)))
+        own = {"model_name", "output_dir", "wait"}
+        arguments = {
+            "method": EVOLVE,
+            "model": parameters.get("model_name", "starter"),
+            **{name: value for name, value in parameters.items() if name not in own},
+        }
+        check(_TOOLS["start_training"], arguments)
+        target = _writable(parameters.get("output_dir"))
+        started = call(self._open(), _TOOLS["start_training"], arguments)
+        about = {"algorithm": EVOLVE.upper(), "model": arguments["model"]}
+        return self._trained(started, about, target, wait=parameters.get("wait", True))
+
     def _train_from_file(self, parameters: dict[str, Any]) -> dict[str, Any]:
         """Train as a config file says; only what becomes of it is said here."""
         refuse_unknown("train with `config`", parameters, dict.fromkeys(("config", "output_dir", "wait")))
@@ -231,6 +250,8 @@ class RLTrainingTool:
         view = self._finish(started.job_id)
         answer = {**about, **_finished(view)}
         if view.result is not None and view.result.agent:
+            if view.kind == EVOLVE:
+                answer["report"] = view.result.report
             agent = self._open().store.agents.get(view.result.agent)
             answer["agent"] = agent.id
             answer["output_dir"] = _copied(agent.model.adapter or agent.model.path, target)

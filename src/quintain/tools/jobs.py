@@ -9,14 +9,19 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
+from quintain.errors import Conflict
+from quintain.records.evolve import round_dataset_id
 from quintain.records.job import (
     TERMINAL,
     UNFINISHED,
+    EvolveSpec,
     Job,
     JobResult,
     JobSpec,
     JobStatus,
     JudgeSpec,
+    RecipeSpec,
+    ReplaySpec,
     ScoreSpec,
     StepLabelSpec,
     TrainSpec,
@@ -110,10 +115,12 @@ def list_jobs(
             "evaluate",
             "evaluate_dataset",
             "recipe",
+            "evolve",
             "preview",
             "judge",
             "score",
             "step_labels",
+            "replay",
             "selftest",
         ]
         | None,
@@ -158,8 +165,30 @@ def resume_job(services: Services, job_id: JobId) -> JobView:
 
     An interrupted job gets its next attempt under the same id; a failed or cancelled one becomes a new job with `resumed_from`.
     """
-    require_remembered(services, services.store.jobs.get(job_id).spec)
+    job = services.store.jobs.get(job_id)
+    require_remembered(services, job.spec)
+    _require_remembered_rounds(services, job)
     return view_of(services.jobs.resume(job_id))
+
+
+def _require_remembered_rounds(services: Services, job: Job) -> None:
+    """Refuse to continue an evolution one of whose rounds has selected a run that was forgotten since.
+
+    Raises:
+        Conflict: names the dataset of the round.
+    """
+    if not isinstance(job.spec, EvolveSpec):
+        return
+    made_by: Job | None = job
+    while made_by is not None:  # a resumed job goes on with the datasets of the one before
+        rounds = [round_dataset_id(made_by.id, number + 1) for number in range(job.spec.config.iterations)]
+        for dataset_id in services.store.lineage.blocked(rounds):
+            raise Conflict(
+                f"{job.id} selected a run that was forgotten since (dataset {dataset_id}), so it does not go on; start another "
+                "evolution from the agent that it began with",
+                code="forgotten",
+            )
+        made_by = services.store.jobs.get(made_by.resumed_from) if made_by.resumed_from else None
 
 
 def start(services: Services, spec: JobSpec, request_key: str | None) -> JobStarted:
@@ -212,8 +241,10 @@ def _next_step(job: Job) -> str:
     result = job.result
     if result is None:
         return "Done."
-    if job.kind in {"judge", "score", "step_labels"}:
+    if job.kind in {"judge", "score", "step_labels", "replay"}:
         return _after_scoring(job.spec, result)
+    if job.kind == "evolve":
+        return _after_evolution(result)
     if job.kind == "preview":
         return "Read it: call preview_dataset again with the same arguments."
     if result.evaluation_id:
@@ -221,6 +252,11 @@ def _next_step(job: Job) -> str:
     if result.agent:
         return _after_training(job.spec, result.agent)
     if result.trajectories:
+        if live := result.report.get("scores"):
+            return (
+                f"Each run is scored: export_dataset(kind='sft', name='good', scorer={live['scorer']!r}, min_score=0.5, "
+                f"filter={result.trajectories.filter})."
+            )
         if job.kind == "import":  # whose runs are often of unknown outcome, which the scorer of outcomes passes over
             return (
                 f"Look at them with search_trajectories(filter={result.trajectories.filter}). Where a run's outcome is unknown and "
@@ -236,7 +272,10 @@ _SAME_RUNS = "filter={...} or trajectory_ids=[...] as in the call that started t
 
 def _after_training(spec: JobSpec, agent_id: str) -> str:
     """What to do with a new agent."""
-    role = ROLES.get(spec.method if isinstance(spec, TrainSpec) else "")
+    methods = [spec.method] if isinstance(spec, TrainSpec) else []
+    if isinstance(spec, RecipeSpec):
+        methods = [stage.method for stage in spec.stages if stage.kind == "train"]
+    role = ROLES.get(methods[-1]) if methods else None
     if role is None:
         return f"Measure the new agent: evaluate_agent(agent={agent_id!r}, environment=...), then compare_agents."
     what = "steps" if role == "step_model" else "whole runs"
@@ -244,6 +283,21 @@ def _after_training(spec: JobSpec, agent_id: str) -> str:
         f"It values {what} and does not act: score_trajectories(scorer={agent_id!r}, filter={{...}}) scores runs in a job, "
         f"fit_calibration(scorer={agent_id!r}) then ties it to people's labels, and start_training(method='grpo', "
         f"hyperparameters={{'reward_model': {agent_id!r}}}, ...) learns from it."
+    )
+
+
+def _after_evolution(result: JobResult) -> str:
+    """Who the result is, and how to look at the proof."""
+    final = result.report.get("final")
+    evaluations = final.get("evaluations", []) if isinstance(final, dict) else []
+    if not result.report.get("result_round") or len(evaluations) < 2:
+        return (
+            f"No round was better than the start, and {result.agent} has its weights: `report` says what was selected in each round. "
+            "Explore more tasks or attempts, loosen `threshold`, or begin with sft on runs of a better agent."
+        )
+    return (
+        f"The proof, on tasks that no round was chosen by: compare_agents(agents={evaluations!r}). plot_job shows the success of "
+        f"each round; get_lineage(id={result.agent!r}) shows the runs that it learned from."
     )
 
 
@@ -260,6 +314,11 @@ def _after_scoring(spec: JobSpec, result: JobResult) -> str:
             f"Nothing could be judged: {told}. Mend that, then make the same request again; there is nothing to export."
         )
     n_failed = sum(failed.values())
+    if isinstance(spec, ReplaySpec):
+        return (
+            f"{result.report.get('reproduced', 0)} of {result.n} runs came out as recorded; `examples` tells where others diverged. "
+            f"export_dataset(kind='sft', name='verified', scorer='replay', min_score=1, {_SAME_RUNS}) takes those that did."
+        )
     again = (
         "`failed` says why some were not judged; the same request asks about these alone again. " if n_failed else ""
     )
@@ -286,4 +345,4 @@ def _stored_name(spec: JobSpec) -> str:
         return f"judge:{spec.rubric.name}"
     if isinstance(spec, ScoreSpec):
         return spec.agent.id or f"agent:{spec.agent.name}"
-    return "montecarlo"
+    return "replay" if isinstance(spec, ReplaySpec) else "montecarlo"

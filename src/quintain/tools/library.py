@@ -14,9 +14,9 @@ from quintain.records.record import counted, require_number, shown
 from quintain.rewards.registry import describe_scorers
 from quintain.tools.comparison import leaderboard_uri
 from quintain.tools.lineage import taint_note
+from quintain.tools.methods import outline_methods
 from quintain.tools.results import LibraryResult
 from quintain.tools.services import Services
-from quintain.tools.training import outline_methods
 
 Kind = Literal["datasets", "agents", "evaluations", "calibrations", "environments", "scorers", "methods"]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError, WithJsonSchema, model_validator
+from pydantic import BeforeValidator, Field, ValidationError, WithJsonSchema, model_validator
 
 from quintain.errors import InvalidInput
 from quintain.formats.datasets.selection import Criteria, Tally, Valued, agent_digest, comparison_key, remedy, selected
@@ -15,7 +15,7 @@ from quintain.formats.redaction.redact import redact_text
 from quintain.records.dataset import Number
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.preference import Preference
-from quintain.records.record import Name, Record, counted, explain, shown
+from quintain.records.record import Name, Record, counted, explain, require_number, shown
 from quintain.records.tags import is_open
 from quintain.records.trajectory import Trajectory
 from quintain.rewards.consensus import circles, disagreements
@@ -114,7 +114,7 @@ def record_preferences(
     scorer: Annotated[str | None, Field(description="(outcome)")] = None,
     mode: Annotated[Mode | None, Field(description="(outside_in)")] = None,
     margin: Annotated[Number | None, Field(description="(0)")] = None,
-    max_pairs_per_task: Annotated[int | None, Field(description="(100)")] = None,
+    max_pairs_per_task: Annotated[int | None, Field(description="(100)"), BeforeValidator(require_number)] = None,
     ties: Annotated[bool | None, Field(description="Ties too.")] = None,
 ) -> PreferencesResult:
     """Store which of two runs of a task is better, for export_dataset(pairs='recorded')."""

@@ -20,10 +20,11 @@ from quintain.records.job import UNFINISHED, Job, JobStatus, PreviewSpec
 from quintain.records.preview import MAX_SHOWN, PreviewReport, Sample, Show
 from quintain.records.record import Seed
 from quintain.records.training import CONFIGS, DATASET_KINDS, TrainingConfig
-from quintain.tools.agents import resolve_agent
+from quintain.tools.agents import require_weights, resolve_agent
+from quintain.tools.methods import read_hyperparameters
 from quintain.tools.results import PreviewResult
 from quintain.tools.services import Services
-from quintain.tools.training import AgentReference, read_hyperparameters, training_source
+from quintain.tools.training import AgentReference, training_source
 
 WAIT_S = 40.0
 """Hosts cut calls at 60 s; a preview that takes longer is asked for again."""
@@ -151,7 +152,7 @@ def preview_spec(
     _require_fit(services, dataset, chosen)
     if chosen in _SHOWN_AS:
         config = _shown_config(config, _SHOWN_AS[chosen])
-    agent = resolve_agent(services, model)
+    agent = require_weights(resolve_agent(services, model), "show how it reads a dataset")
     cache = services.settings.cache_dir / "previews"
     notes = (*notes_of(Path(dataset.path)), *dataset.licence_notes)
     return PreviewSpec(

@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from quintain.endpoints.client import missing_key
 from quintain.endpoints.profiles import find_profile, read_profiles
 from quintain.errors import InvalidInput, NotFound
 from quintain.records.agent import Agent
@@ -16,16 +15,12 @@ from quintain.records.profiles import DomainProfile
 from quintain.records.trajectory import Trajectory
 from quintain.rewards.judging.rubrics import read_rubric_file
 from quintain.rewards.judging.rubrics import rubric as find_rubric
-from quintain.settings import has_secret
-from quintain.tools.agents import agreement_note, resolve_agent
+from quintain.tools.agents import ENDPOINT, agreement_note, require_key, resolve_agent
 from quintain.tools.jobs import start
 from quintain.tools.results import JobStarted
 from quintain.tools.roots import readable
 from quintain.tools.run_files import JUDGEMENTS, write_runs
 from quintain.tools.services import Services
-
-ENDPOINT = "endpoint:"
-"""What the name of a judge begins with that is an endpoint profile."""
 
 
 def start_judging(
@@ -58,8 +53,7 @@ def start_judging(
     cache = str(services.settings.cache_dir / JUDGEMENTS)
     if judge.startswith(ENDPOINT):
         endpoint = find_profile(services.settings.endpoints_file, judge.removeprefix(ENDPOINT))
-        if endpoint.api_key_env is not None and not has_secret(endpoint.api_key_env):
-            raise InvalidInput(missing_key(endpoint), code="missing_key")
+        require_key(endpoint)
         spec: JudgeSpec | ScoreSpec = JudgeSpec(
             endpoint=endpoint, rubric=chosen, mode=mode, runs=write_runs(services, runs), cache_dir=cache, seed=seed
         )
@@ -69,6 +63,12 @@ def start_judging(
         raise InvalidInput(
             f"{agent.id} is a {agent.role.replace('_', ' ')}: it scores without a rubric. Use scorer='agent:{agent.name}' "
             "without `judge`, or a judge that answers in words"
+        )
+    if agent.model.source == "endpoint":
+        raise InvalidInput(
+            f"{agent.id} acts through an endpoint and has no weights here; the endpoint itself judges: "
+            f"judge='{ENDPOINT}{agent.model.path}'",
+            code="no_weights",
         )
     spec = ScoreSpec(agent=agent, rubric=chosen, mode=mode, runs=write_runs(services, runs), cache_dir=cache, seed=seed)
     return start(services, spec, _key(spec))

@@ -24,7 +24,7 @@ from quintain.rewards.calibrated import CalibratedScorer, uncalibrated
 from quintain.rewards.mix import Combine, capped
 from quintain.rewards.profiles import PROFILES
 from quintain.rewards.profiles import profile as find_profile
-from quintain.rewards.recorded import AGENT, MONTECARLO, RAW, is_recorded, source_of
+from quintain.rewards.recorded import AGENT, MONTECARLO, RAW, REPLAY, is_recorded, source_of
 from quintain.rewards.registry import recorded_names
 from quintain.rewards.registry import scorer as find_scorer
 from quintain.sandbox.sandbox import open_sandbox
@@ -81,10 +81,10 @@ def score_trajectories(
     `judge=...`, and a trained `agent:NAME` by itself, start a job. Then export_dataset(scorer=..., min_score=...).
     """
     domain = _profile(services, profile)
-    if judge is not None or _is_agent(scorer):
+    if judge is not None or scorer == REPLAY or _is_agent(scorer):
         if audit or cap is not None or combine != "mean" or cursor is not None:
             raise InvalidInput(
-                "a job scores with its model alone; when it is done, ask for audit, cap or combine with the stored verdicts: "
+                "a job scores by itself alone; when it is done, ask for audit, cap or combine with the stored verdicts: "
                 "scorer='judge' without `judge`, or a mix such as {'agent:NAME': 1}"
             )
         runs = select(services, filter, trajectory_ids)
@@ -257,6 +257,7 @@ def _in_a_job(
     mode: JudgingMode,
     profile: DomainProfile | None,
 ) -> ScoreResult:
+    from quintain.tools.replays import start_replay
     from quintain.tools.score_jobs import start_judging, start_model_scoring
     from quintain.tools.step_labels import start_step_labels
 
@@ -268,7 +269,9 @@ def _in_a_job(
     if judge is None or scorer == MONTECARLO:
         if rubric is not None or mode != "score":
             raise InvalidInput("only a judge takes `rubric` and `mode`: scorer='judge', judge='NAME'")
-        if judge is None:
+        if scorer == REPLAY:
+            started = start_replay(services, runs)
+        elif judge is None:
             scorer = named(services, str(scorer)).name.removeprefix(RAW)
             started = start_model_scoring(services, runs, scorer)
         else:

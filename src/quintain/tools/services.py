@@ -58,7 +58,7 @@ def open_services(settings: Settings, *, trusted: bool = False) -> Services:
             f"the home folder {str(settings.home)!r} cannot be made or written ({error.strerror}); set QUINTAIN_HOME to a "
             "folder that this user may write"
         ) from error
-    configure(settings.environments_file)
+    configure(settings.environments_file, endpoints=settings.endpoints_file)
     store = open_store(settings.url)
     options = JobOptions(
         jobs_dir=settings.jobs_dir,

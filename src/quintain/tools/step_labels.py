@@ -9,9 +9,9 @@ from quintain.errors import InvalidInput
 from quintain.records.agent import Agent
 from quintain.records.job import StepLabelSpec
 from quintain.records.trajectory import Trajectory
-from quintain.tools.agents import require_policy
-from quintain.tools.environment_references import usable_reference
+from quintain.tools.agents import endpoint_of, require_policy
 from quintain.tools.jobs import start
+from quintain.tools.replays import placed, recorded_reference, replayable_reference
 from quintain.tools.results import JobStarted
 from quintain.tools.run_files import write_runs
 from quintain.tools.services import Services
@@ -41,7 +41,8 @@ def start_step_labels(
         NotFound: the environment is not installed.
     """
     require_policy(agent, "play on from a step")
-    chosen = list(runs)
+    reference = recorded_reference(services)
+    chosen = [placed(run, reference(run)) for run in runs]
     environments = sorted({run.task.environment or "none" for run in chosen})
     if len(environments) != 1 or environments == ["none"]:
         raise InvalidInput(
@@ -49,11 +50,12 @@ def start_step_labels(
             "need runs of one environment: filter by it, such as environment='quintain/inventory'",
             code="no_single_environment",
         )
-    environment = usable_reference(services, environments[0])
+    environment = replayable_reference(services, environments[0])
     spec = StepLabelSpec(
         agent=agent,
+        endpoint=endpoint_of(services, agent),
         environment=environment,
-        runs=write_runs(services, chosen),
+        runs=write_runs(services, (placed(run, environment) for run in chosen)),
         completions=completions,
         sampling=agent.sampling.model_copy(update={"temperature": 1.0}),
         max_turns=max_turns,

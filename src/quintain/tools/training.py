@@ -3,54 +3,43 @@
 from __future__ import annotations
 
 import hashlib
-import json
-import re
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field, ValidationError
-from pydantic_core import PydanticCustomError
+from pydantic import Field, ValidationError
 
 from quintain.errors import InvalidInput
 from quintain.formats.datasets.manifest import FILE_NAME, sha256_of
 from quintain.records.agent import Agent
-from quintain.records.aliases import RENAMED, canonical
 from quintain.records.dataset import Dataset
-from quintain.records.job import RecipeSpec, TrainSpec
-from quintain.records.record import Record, Seed, explain, nearest, shown
+from quintain.records.job import EvolveSpec, RecipeSpec, TrainSpec
+from quintain.records.record import Record, Seed, explain, shown
 from quintain.records.training import (
-    CONFIGS,
+    ACTING_ONLY,
     DATASET_KINDS,
     ONLINE_METHODS,
     ROLES,
+    DPOConfig,
     GRPOConfig,
     Method,
     TrainingConfig,
 )
-from quintain.tools.agents import agreement_note, require_free_name, require_policy, require_reward_model, resolve_agent
-from quintain.tools.environment_references import usable_reference
+from quintain.tools.agents import (
+    agreement_note,
+    require_free_name,
+    require_policy,
+    require_reward_model,
+    require_weights,
+    resolve_agent,
+)
+from quintain.tools.environment_references import Environments, usable_reference
 from quintain.tools.jobs import start
 from quintain.tools.lineage import require_remembered
+from quintain.tools.methods import describe_settings, read_hyperparameters
 from quintain.tools.results import JobStarted
 from quintain.tools.services import Services
-
-METHODS: dict[str, str] = {
-    "sft": "Supervised fine-tuning: repeat what the agent wrote in good runs; all else is context, masked in the loss.",
-    "bc": "Behaviour cloning: as sft, on the runs with enough reward, and on request more of the better ones.",
-    "pretrain": "Continued pre-training on plain text: knowledge and style of a field, before sft.",
-    "dpo": "Direct preference optimisation: prefer the better of two runs of a task, against a frozen reference.",
-    "orpo": "Odds-ratio preference optimisation: sft on the better run and preference in one, without a reference.",
-    "simpo": "Simple preference optimisation: the better run by mean log-probability and a margin, without a reference.",
-    "kto": "Kahneman-Tversky optimisation: from runs marked good or bad, without pairs.",
-    "ranking": "Trajectory ranking: the order of all runs of a task by reward, pair by pair.",
-    "reward": "Reward model: learns from pairs which of two runs is better, and scores runs; it does not act.",
-    "prm": "Process reward model: learns from labels of steps how good each step of a run is; it does not act.",
-    "grpo": "Group-relative policy optimisation: more of what did better than the other runs of a task; on stored groups, or "
-    "online in an environment.",
-}
-"""Method -> what it does."""
 
 _MAKING_IT = {
     "text": "the `text` of a config file names files of it (quintain train --config)",
@@ -91,14 +80,16 @@ class Request(Record):
 def start_training(
     services: Services,
     method: Annotated[
-        Method, Field(description="How to learn; list_library(kind='methods') says what each does and needs.")
+        Literal[Method, "evolve"],
+        Field(description="How to learn; list_library(kind='methods') says what each does and needs."),
     ],
     model: AgentReference,
     dataset_id: Annotated[
         str | None, Field(description="Dataset id or name, of the kind that the method learns from.")
     ] = None,
     environment: Annotated[
-        str | None, Field(description="Instead of a dataset (grpo): where the agent acts while it learns.")
+        Environments | None,
+        Field(description="Instead of a dataset (grpo, dpo, evolve): where the agent acts while it learns."),
     ] = None,
     name: NewName = None,
     hyperparameters: Annotated[
@@ -113,10 +104,17 @@ def start_training(
     The job survives the end of this conversation and of the server, and continues from its newest checkpoint when its
     process dies. The same request while one is unfinished returns that job (`deduplicated`).
     """
+    if method == "evolve":
+        from quintain.tools.evolve import start_evolution
+
+        require_no_dataset(dataset_id)
+        request = Request(model=model, name=name, seed=seed, request_key=request_key)
+        return start_evolution(services, request, environment, hyperparameters)
     require_free_name(name or "")
     config = read_hyperparameters(method, hyperparameters)
     agent = start_agent(services, method, model)
     source = training_source(services, method, dataset_id, environment)
+    require_effect(config, environment is not None)
     spec = TrainSpec(
         method=method,
         agent=agent,
@@ -148,6 +146,20 @@ def read_request(document: Mapping[str, Any], where: str) -> Request:
         raise InvalidInput(f"{explain(error, where)}; {name}: {describe_settings(Request)[name]}") from None
 
 
+def require_no_dataset(dataset: object) -> None:
+    """Refuse a dataset for `evolve`.
+
+    Raises:
+        InvalidInput: there is one.
+    """
+    if dataset is not None:
+        raise InvalidInput(
+            f"dataset {shown(dataset)} cannot be taken: evolve makes its datasets of what the agent explores; give `environment` "
+            "alone, or train with another method on the dataset first",
+            code="no_dataset",
+        )
+
+
 def require_startable(
     services: Services, method: str, model: str, name: str | None, hyperparameters: Mapping[str, Any]
 ) -> None:
@@ -167,11 +179,11 @@ def start_agent(services: Services, method: str, model: str) -> Agent:
     """The agent that a training starts from: one that acts, or for a method whose result values runs one that does that.
 
     Raises:
-        InvalidInput: it is of another role.
+        InvalidInput: it is of another role, or acts through an endpoint.
         NotFound: there is no such agent.
         Refused: as `resolve_agent`.
     """
-    agent = resolve_agent(services, model)
+    agent = require_weights(resolve_agent(services, model), f"be trained by {method}")
     return agent if agent.role == ROLES.get(method) else require_policy(agent, f"be trained by {method}")
 
 
@@ -194,7 +206,9 @@ def reward_agent(services: Services, config: TrainingConfig) -> Agent | None:
     return agent
 
 
-def training_source(services: Services, method: str, dataset_id: str | None, environment: str | None) -> dict[str, Any]:
+def training_source(
+    services: Services, method: str, dataset_id: str | None, environment: str | Mapping[str, float] | None
+) -> dict[str, Any]:
     """What a method learns from, as the fields of a spec that name it.
 
     Raises:
@@ -236,6 +250,31 @@ def training_source(services: Services, method: str, dataset_id: str | None, env
     return {"dataset_id": dataset.id, "dataset_path": dataset.path, "dataset_files": dataset.files}
 
 
+def require_effect(config: TrainingConfig, acts: bool) -> None:
+    """Refuse settings of acting for a dpo on stored pairs: they would change nothing.
+
+    Those of grpo are let through, as the size of its groups stands in everyone's files. `epochs` and `batch_size` stand
+    there too, and do not count online.
+
+    Args:
+        config: Checked settings.
+        acts: Does the method learn in an environment?
+
+    Raises:
+        InvalidInput: names the settings.
+    """
+    if acts or not isinstance(config, DPOConfig):
+        return
+    defaults = type(config).model_fields
+    given = [name for name in defaults if name in ACTING_ONLY and getattr(config, name) != defaults[name].default]
+    if given:
+        raise InvalidInput(
+            f"{', '.join(given)} would have no effect: dpo on a dataset learns from its pairs and does not act; leave "
+            "this out, or give `environment` instead of the dataset",
+            code="not_online",
+        )
+
+
 def require_intact(dataset: Dataset) -> None:
     """Refuse a dataset whose files are gone or were changed, before a job is paid for that would refuse it too.
 
@@ -267,118 +306,6 @@ def new_output_dir(services: Services, name: str) -> str:
     return str(services.settings.agents_dir / f"{name}-{uuid.uuid4().hex[:10]}")
 
 
-def read_hyperparameters(method: str, values: Mapping[str, Any] | None) -> TrainingConfig:
-    """Check a plain object against the method's settings; the names of other trainers are understood.
-
-    Raises:
-        InvalidInput: an unknown method or field, a wrong type or a value out of bounds.
-    """
-    model = _config_of(method)
-    try:
-        return model.model_validate(dict(values or {}))
-    except ValidationError as error:
-        renamed = [name for name, (path, *_) in RENAMED.items() if path.split(".")[0] in model.model_fields]
-        told = explain(error, "hyperparameters", [*describe_settings(model), *renamed])
-        raise InvalidInput(f"{told}; fields of {method}: {', '.join(model.model_fields)}") from None
-
-
-def merged_settings(method: str, values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings with some of them changed, whatever names of them are used; a change inside a group leaves its other members.
-
-    Raises:
-        InvalidInput: an unknown method, or names that contradict each other.
-    """
-    fields = _config_of(method).model_fields
-    if not isinstance(changes, Mapping):
-        raise InvalidInput(f"hyperparameters is {shown(changes)}; it must be a mapping from settings to values")
-    try:
-        merged, changed = canonical(values, fields), canonical(changes, fields)
-    except PydanticCustomError as error:
-        raise InvalidInput(error.message()) from None
-    for name, value in changed.items():
-        both = isinstance(value, dict) and isinstance(merged.get(name), dict)
-        merged[name] = {**merged[name], **value} if both else value
-    return merged
-
-
-def _config_of(method: str) -> type[TrainingConfig]:
-    if method not in CONFIGS:
-        raise InvalidInput(
-            f"method {shown(method)} is not known{nearest(method, CONFIGS)}; valid: {', '.join(CONFIGS)}"
-        )
-    return CONFIGS[method]
-
-
-def spec_key(spec: TrainSpec | RecipeSpec) -> str:
+def spec_key(spec: TrainSpec | RecipeSpec | EvolveSpec) -> str:
     """The default request key: what was asked, without where the result will lie."""
     return hashlib.sha256(spec.model_dump_json(exclude={"output_dir"}).encode()).hexdigest()
-
-
-def describe_method(method: str) -> dict[str, Any]:
-    """What a method does, what it learns from, and every setting of it, from the one model that holds them."""
-    return {
-        "method": method,
-        "summary": METHODS[method],
-        "dataset_kind": DATASET_KINDS[method],
-        "online": method in ONLINE_METHODS,
-        "hyperparameters": describe_settings(CONFIGS[method]),
-    }
-
-
-def outline_methods() -> list[dict[str, Any]]:
-    """Every method with the settings of its own; what all share stands in the first entry, once."""
-    shared = describe_settings(TrainingConfig)
-    rows: list[dict[str, Any]] = [
-        {"method": "*", "summary": "What every method takes, where it says nothing else.", "hyperparameters": shared}
-    ]
-    for about in map(describe_method, METHODS):
-        settings = about["hyperparameters"].items()
-        rows.append({**about, "hyperparameters": {name: line for name, line in settings if shared.get(name) != line}})
-    return rows
-
-
-def describe_settings(model: type[BaseModel]) -> dict[str, str]:
-    """Setting -> its default, its bounds and what it does, in a line; those of a group stand with a dot."""
-    return dict(_lines(_inlined(model.model_json_schema())))
-
-
-def _lines(schema: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    for name, field in schema["properties"].items():
-        if "const" in field:
-            continue
-        group = next((part for part in (field, *field.get("anyOf", ())) if "properties" in part), None)
-        yield prefix + name, f"{_domain(field)}: {field.get('description', '')}"
-        if group is not None:
-            yield from _lines(group, f"{prefix}{name}.")
-
-
-def _domain(field: Mapping[str, Any]) -> str:
-    """`default 0.1, 0..1`, or what else says which values a setting takes."""
-    parts = (field, *field.get("anyOf", ()))
-    said = [f"default {json.dumps(field['default'])}"] if "default" in field else ["required"]
-    for part in parts:
-        low = part.get("minimum", part.get("exclusiveMinimum"))
-        high = part.get("maximum", part.get("exclusiveMaximum"))
-        if low is not None and high is not None:
-            above, below = "above " * ("exclusiveMinimum" in part), "below " * ("exclusiveMaximum" in part)
-            said.append(f"{above}{low} to {below}{high}")
-        if "enum" in part:
-            said.append(" | ".join(map(str, part["enum"])))
-    return ", ".join(said)
-
-
-def _inlined(schema: dict[str, Any]) -> dict[str, Any]:
-    """A JSON schema with its references to `$defs` put in place, so that each field can be read alone."""
-    definitions = schema.get("$defs", {})
-
-    def resolve(value: Any) -> Any:
-        if isinstance(value, dict):
-            if "$ref" in value:
-                return resolve(definitions[re.sub(r".*/", "", value["$ref"])])
-            return {key: resolve(inner) for key, inner in value.items() if key != "$defs"}
-        if isinstance(value, list):
-            return [resolve(inner) for inner in value]
-        return value
-
-    resolved: dict[str, Any] = resolve(schema)
-    return resolved

@@ -23,7 +23,7 @@ from quintain.tools.services import Services
 _BATCH = 50
 """Runs held in memory at once."""
 
-READ_ONLY = frozenset({"judge", "people", "montecarlo"})
+READ_ONLY = frozenset({"judge", "people", "montecarlo", "replay"})
 """Scorers that are read from what is stored, and never run."""
 
 

@@ -25,7 +25,8 @@ def main(arguments: list[str]) -> int:
     lifeline.hold(lock)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     directory = JobDirectory(Path(folder))
-    configure(directory.path.absolute().parents[1] / "environments.toml", secret)
+    home = directory.path.absolute().parents[1]
+    configure(home / "environments.toml", secret, home / "endpoints.toml")
     reporter = FileReporter(directory, attempt, lambda: datetime.now(UTC))
     signal.signal(signal.SIGTERM, lambda *_: reporter.request_stop())
     try:

@@ -7,12 +7,14 @@ from pathlib import Path
 from quintain.records.job import (
     EvaluateDatasetSpec,
     EvaluateSpec,
+    EvolveSpec,
     ImportSpec,
     JobResult,
     JobSpec,
     JudgeSpec,
     PreviewSpec,
     RecipeSpec,
+    ReplaySpec,
     RolloutSpec,
     ScoreSpec,
     SelftestSpec,
@@ -70,10 +72,18 @@ def run(spec: JobSpec, directory: Path, reporter: Reporter) -> JobResult:
             from quintain.worker import step_labels
 
             return step_labels.run(spec, directory, reporter)
+        case ReplaySpec():
+            from quintain.worker import replay
+
+            return replay.run(spec, directory, reporter)
         case RecipeSpec():
             from quintain.worker.recipe import run as run_recipe
 
             return run_recipe(spec, directory, reporter)
+        case EvolveSpec():
+            from quintain.worker.evolve import run as run_evolution
+
+            return run_evolution(spec, directory, reporter)
 
 
 def is_partial(result: JobResult) -> bool:

@@ -1,9 +1,10 @@
 """Draws a figure: `python -m quintain.worker.picture` reads a description on stdin and writes a PNG to stdout.
 
 {"title": str, "panels": [{"title", "xlabel"?, "ylabel"?,
-"lines"?: [{"label"?, "x": [..], "y": [..]}],
+"lines"?: [{"label"?, "x": [..], "y": [..], "low"?: [..], "high"?: [..]}],
 "bars"?:  [{"label", "value", "low", "high"}],
-"forest"?: [{"label", "value", "low", "high", "strong", "note"}], "origin"?,
+"forest"?: [{"label", "value", "low", "high", "strong", "note"}], "origin"?, or under them
+"curves"?: [{"label", "points": [{"x", "name", "value", "low", "high"}]}],
 "graph"?: {"nodes": [{"id", "kind", "label", "column", "mark", "root"}], "edges": [[from, to]]}}]}
 """
 
@@ -51,6 +52,8 @@ def draw(figure: dict[str, Any]) -> bytes:
                 linewidth=1.6,
                 marker="." if len(line["x"]) < 25 else None,
             )
+            if "low" in line:
+                axis.fill_between(line["x"], line["low"], line["high"], color=axis.lines[-1].get_color(), alpha=0.15)
         if any("label" in line for line in panel.get("lines", ())):
             axis.legend(fontsize=8, frameon=False)
         _draw_bars(axis, panel.get("bars", ()))

@@ -19,8 +19,10 @@ from quintain.records.evaluation import EpisodeResult
 from quintain.records.job import EvaluateSpec, JobResult, RolloutSpec, TrajectorySet
 from quintain.records.seams import Reporter, TaskSource
 from quintain.records.trajectory import AgentInfo, Trajectory
+from quintain.worker.exploring import Exploring, key_of
+from quintain.worker.spending import bill
 
-_RESULT = "episode_result"
+RESULT = "episode_result"
 """Key of `Trajectory.extra` under which an episode's result travels, so that a resumed job can read it back."""
 
 
@@ -30,16 +32,23 @@ def run(spec: RolloutSpec | EvaluateSpec, directory: Path, reporter: Reporter) -
     source = open_source(spec.environment)
     repeats = spec.attempts if isinstance(spec, RolloutSpec) else spec.repeats
     suite = plan_suite(
-        source, split=spec.split, n_tasks=spec.n_tasks, repeats=repeats, seed=spec.seed, max_turns=spec.max_turns
+        source,
+        split=spec.split,
+        n_tasks=spec.n_tasks,
+        repeats=repeats,
+        seed=spec.seed,
+        max_turns=spec.max_turns,
+        excluded=spec.excluded if isinstance(spec, EvaluateSpec) else (),
     )
-    results = list(_finished(directory))
+    exploring = Exploring(spec, suite.plans, directory, reporter) if isinstance(spec, RolloutSpec) else None
+    results = list(_finished(directory, exploring))
     done = {(result.task_id, result.repeat) for result in results}
-    left = [plan for plan in suite.plans if (plan.task.id, plan.attempt) not in done]
+    left = [plan for plan in suite.plans if (key_of(plan.task), plan.attempt) not in done]
     if left:
-        results += _play(spec, source, directory, reporter, left, results, len(suite.plans))
+        results += _play(spec, source, directory, reporter, left, results, len(suite.plans), exploring)
     if reporter.should_stop() and len(results) < len(suite.plans):
         return JobResult(report={"episodes": len(results), "planned": len(suite.plans)})
-    return _conclude(spec, directory, reporter, suite, results)
+    return _conclude(spec, directory, reporter, suite, results, exploring)
 
 
 def _play(
@@ -50,29 +59,44 @@ def _play(
     plans: list[EpisodePlan],
     before: list[EpisodeResult],
     total: int,
+    exploring: Exploring | None,
 ) -> list[EpisodeResult]:
     reporter.phase("loading_model")
     from quintain.worker.policies import open_policy
 
-    policy = open_policy(spec.agent, spec.sampling, seed=spec.seed)
+    policy = open_policy(
+        spec.agent,
+        spec.sampling,
+        seed=spec.seed,
+        endpoint=spec.endpoint,
+        folder=directory,
+        should_stop=reporter.should_stop,
+    )
     reporter.phase("acting")
     agent = spec.agent
     settings = EpisodeSettings(
         seed=spec.seed,
         max_turns=spec.max_turns,
         concurrency=min(spec.concurrency, getattr(source, "at_once", spec.concurrency)),
-        agent=AgentInfo(name=agent.name, version=str(agent.version) if agent.version else None, model=agent.id),
+        agent=AgentInfo(
+            name=agent.name, version=str(agent.version) if agent.version else None, model=agent.id or agent.name
+        ),
         system_prompt=agent.system_prompt,
         job_id=run_name(directory),
         tags=spec.tags if isinstance(spec, RolloutSpec) else ("evaluation",),
         forbidden=() if isinstance(spec, RolloutSpec) else spec.forbidden,
     )
     tally, fresh = _tally_of(before), list[EpisodeResult]()
-    for episode in run_episodes(source, policy, plans, settings, reporter.should_stop):
-        reporter.output("trajectory", _carrying_result(episode))
-        fresh.append(episode.result)
-        tally.add(episode.result)
-        reporter.progress(tally.episodes, total, tally.metrics())
+    for wave in exploring.waves(plans) if exploring else [plans]:
+        for episode in run_episodes(source, policy, wave, settings, reporter.should_stop):
+            reporter.output("trajectory", carrying_result(episode))
+            if exploring:
+                exploring.take_in(episode.trajectory, episode.result.repeat)
+            fresh.append(episode.result)
+            tally.add(episode.result)
+            reporter.progress(tally.episodes, total, tally.metrics())
+        if reporter.should_stop():
+            break
     return fresh
 
 
@@ -111,28 +135,42 @@ def _tally_of(results: Iterable[EpisodeResult]) -> _Tally:
     return tally
 
 
-def _carrying_result(episode: Episode) -> Trajectory:
-    extra = {**episode.trajectory.extra, _RESULT: episode.result.model_dump(mode="json", exclude_defaults=True)}
+def carrying_result(episode: Episode) -> Trajectory:
+    """The episode's trajectory with its result in it."""
+    extra = {**episode.trajectory.extra, RESULT: episode.result.model_dump(mode="json", exclude_defaults=True)}
     return episode.trajectory.model_copy(update={"extra": extra})
 
 
-def _finished(directory: Path) -> Iterator[EpisodeResult]:
+def _finished(directory: Path, exploring: Exploring | None) -> Iterator[EpisodeResult]:
     """Results of the episodes that an earlier attempt has written."""
     path, offset = directory / "outputs" / "trajectory.jsonl", 0
     while lines := read_lines(path, offset).lines:
         for line in lines:
-            yield EpisodeResult.model_validate(json.loads(line)["record"]["extra"][_RESULT])
+            record = json.loads(line)["record"]
+            result = EpisodeResult.model_validate(record["extra"][RESULT])
+            if exploring:
+                exploring.take_in(Trajectory.model_validate(record), result.repeat)
+            yield result
             offset += len(line) + 1
 
 
 def _conclude(
-    spec: RolloutSpec | EvaluateSpec, directory: Path, reporter: Reporter, suite: Suite, results: list[EpisodeResult]
+    spec: RolloutSpec | EvaluateSpec,
+    directory: Path,
+    reporter: Reporter,
+    suite: Suite,
+    results: list[EpisodeResult],
+    exploring: Exploring | None,
 ) -> JobResult:
     tally = _tally_of(results)
     errors = tally.episodes - tally.verdicts
     made = TrajectorySet(count=len(results), filter={"job_id": directory.name})
+    report = bill(directory, spec.endpoint) if spec.endpoint is not None else {}
     if isinstance(spec, RolloutSpec):
-        return JobResult(trajectories=made, success_rate=tally.success_rate, n=tally.verdicts, n_error=errors)
+        report |= exploring.report() if exploring else {}
+        return JobResult(
+            trajectories=made, success_rate=tally.success_rate, n=tally.verdicts, n_error=errors, report=report
+        )
     evaluation = summarize(spec, suite, results, job_id=run_name(directory))
     reporter.output("evaluation", evaluation)
     return JobResult(
@@ -141,4 +179,5 @@ def _conclude(
         success_rate=evaluation.rate.value,
         n=evaluation.rate.n,
         n_error=errors,
+        report=report,
     )

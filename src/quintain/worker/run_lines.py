@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -16,6 +16,8 @@ from quintain.errors import InvalidInput
 from quintain.formats.datasets.splits import task_key
 from quintain.jobs.directory import read_lines
 from quintain.records.job import RunsFile
+from quintain.records.score import Score
+from quintain.records.seams import Reporter
 from quintain.records.trajectory import Trajectory
 
 
@@ -92,13 +94,52 @@ def open_runs(runs: RunsFile) -> RunLines:
     return RunLines(path, runs.n)
 
 
+class Scored(NamedTuple):
+    """What came of scoring runs one by one."""
+
+    n: int
+    """Runs that were dealt with, by earlier attempts of the job too."""
+    valued: int
+    """Those of them that got a value."""
+    is_whole: bool
+    """False: the job was asked to stop, and runs are left."""
+
+
+def score_each(
+    runs: RunLines, directory: Path, reporter: Reporter, score: Callable[[Trajectory], Score | None]
+) -> Scored:
+    """Hand over a score for each run that no earlier attempt of the job has dealt with.
+
+    Args:
+        runs: All of them.
+        directory: The job's folder.
+        reporter: Hears of each run, and says when to stop.
+        score: Of a run; None where it was broken off because the job was asked to stop.
+    """
+    done = dict(scored_runs(directory))
+    for run in runs.stream():
+        if run.id in done:
+            continue
+        found = None if reporter.should_stop() else score(run)
+        if found is None:
+            return Scored(len(done), sum(done.values()), is_whole=False)
+        reporter.output("score", found)
+        done[found.trajectory_id] = found.value is not None
+        reporter.progress(len(done), runs.n, {"unscored": float(len(done) - sum(done.values()))})
+    return Scored(len(done), sum(done.values()), is_whole=True)
+
+
 def scored_runs(directory: Path) -> Iterator[tuple[str, bool]]:
     """Runs that an earlier attempt has dealt with, and whether they got a value."""
+    return ((score.trajectory_id, score.value is not None) for score in scores_of(directory))
+
+
+def scores_of(directory: Path) -> Iterator[Score]:
+    """The scores that a job has handed over so far, earlier attempts included."""
     path, offset = directory / "outputs" / "score.jsonl", 0
     while (read := read_lines(path, offset)).lines:
         for line in read.lines:
-            record = json.loads(line)["record"]
-            yield record["trajectory_id"], record["status"] == "scored"
+            yield Score.model_validate(json.loads(line)["record"])
         offset = read.end
 
 

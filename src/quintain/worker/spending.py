@@ -8,9 +8,13 @@ import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from quintain.endpoints.client import Spent
 from quintain.jobs.directory import open_appending, read_lines
+from quintain.records.judging import Endpoint
+
+_FILE = "requests.jsonl"
 
 
 class Ledger:
@@ -21,13 +25,10 @@ class Ledger:
 
     def __init__(self, directory: Path) -> None:
         """Go on with what earlier attempts of the job have written."""
-        path = directory / "requests.jsonl"
-        self._descriptor = open_appending(path)
-        self._total: Counter[str] = Counter()
+        self._descriptor = open_appending(directory / _FILE)
+        self._total = _read(directory)
         self._lock = threading.Lock()
         self._closed = False
-        for line in lines_of(path):
-            self._count(json.loads(line))
 
     @property
     def spent(self) -> Spent:
@@ -40,7 +41,7 @@ class Ledger:
         with self._lock:
             if not self._closed:
                 append_line(self._descriptor, more)
-                self._count(more)
+                _add(self._total, more)
 
     def close(self) -> None:
         """Close the file."""
@@ -48,9 +49,31 @@ class Ledger:
             self._closed = True
             os.close(self._descriptor)
 
-    def _count(self, more: Mapping[str, int]) -> None:
-        for name, n in more.items():
-            self._total[name] += n
+
+def bill(directory: Path, endpoint: Endpoint) -> dict[str, Any]:
+    """What a job has spent at an endpoint, all attempts together, for its report."""
+    spent = Spent.model_validate(dict(_read(directory)))
+    return {**spent.model_dump(exclude={"in_flight"}), **cost_of(spent.usd(endpoint), spent.in_flight)}
+
+
+def cost_of(usd: float | None, unknown: int) -> dict[str, Any]:
+    """The cost for the report; requests that were in flight when a worker died may have cost something: then it is a lower bound."""
+    known = None if usd is None else round(usd, 6)
+    if not unknown:
+        return {"usd": known}
+    return {"usd": None, "usd_at_least": known, "requests_of_unknown_cost": unknown}
+
+
+def _read(directory: Path) -> Counter[str]:
+    total = Counter[str]()
+    for line in lines_of(directory / _FILE):
+        _add(total, json.loads(line))
+    return total
+
+
+def _add(total: Counter[str], more: Mapping[str, int]) -> None:
+    for name, n in more.items():
+        total[name] += n
 
 
 def lines_of(path: Path) -> Iterator[bytes]:

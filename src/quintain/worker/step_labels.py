@@ -12,13 +12,15 @@ from pathlib import Path
 
 from quintain.environments.registry import open_source
 from quintain.evaluation.episodes import EpisodePlan, EpisodeSettings, replay, run_episodes
+from quintain.evaluation.recorded_runs import is_idle, prefixes_of
 from quintain.jobs.directory import run_name
 from quintain.records.job import JobResult, StepLabelSpec
 from quintain.records.score import Score, StepScore
 from quintain.records.seams import Policy, Reporter, TaskSource
 from quintain.records.seeds import stable_seed
-from quintain.records.trajectory import Actor, AgentInfo, OutcomeStatus, Step, Trajectory
-from quintain.worker.run_lines import open_runs, scored_runs
+from quintain.records.trajectory import AgentInfo, OutcomeStatus, Step, Trajectory
+from quintain.worker.run_lines import open_runs, score_each
+from quintain.worker.spending import bill
 
 SCORER = "montecarlo"
 """Under which name the values are stored."""
@@ -36,24 +38,29 @@ def run(spec: StepLabelSpec, directory: Path, reporter: Reporter) -> JobResult:
     """
     reporter.phase("preparing")
     source = open_source(spec.environment)
-    runs, done = open_runs(spec.runs), dict(scored_runs(directory))
+    runs = open_runs(spec.runs)
     reporter.phase("loading_model")
     from quintain.worker.policies import open_policy
 
-    policy = open_policy(spec.agent, spec.sampling, seed=spec.seed)
+    policy = open_policy(
+        spec.agent,
+        spec.sampling,
+        seed=spec.seed,
+        endpoint=spec.endpoint,
+        folder=directory,
+        should_stop=reporter.should_stop,
+    )
     reporter.phase("playing_on")
-    for trajectory in runs.stream():
-        if trajectory.id in done:
-            continue
-        score = None if reporter.should_stop() else _valued(trajectory, spec, source, policy, directory, reporter)
-        if score is None:
-            return JobResult(report={"valued": sum(done.values()), "planned": runs.n})
-        reporter.output("score", score)
-        done[score.trajectory_id] = score.value is not None
-        reporter.progress(len(done), runs.n, {"unscored": float(len(done) - sum(done.values()))})
-    valued = sum(done.values())
-    report = {"runs": runs.n, "valued": valued, "unscored": len(done) - valued, "completions": spec.completions}
-    return JobResult(n=valued, n_error=len(done) - valued, report=report)
+    scored = score_each(
+        runs, directory, reporter, lambda trajectory: _valued(trajectory, spec, source, policy, directory, reporter)
+    )
+    if not scored.is_whole:
+        return JobResult(report={"valued": scored.valued, "planned": runs.n})
+    unscored = scored.n - scored.valued
+    report = {"runs": runs.n, "valued": scored.valued, "unscored": unscored, "completions": spec.completions}
+    if spec.endpoint is not None:
+        report |= bill(directory, spec.endpoint)
+    return JobResult(n=scored.valued, n_error=unscored, report=report)
 
 
 def _valued(
@@ -70,7 +77,7 @@ def _valued(
         job_id=run_name(directory),
     )
     prefixes = prefixes_of(run)
-    reason = _unfit(run, spec, prefixes)
+    reason = _unfit(run, spec)
     if reason is None:
         whole = replay(source, EpisodePlan(run.task, prefix=prefixes[-1]), settings)
         reason = whole.error and f"its steps cannot be carried out again in {source.id}: {whole.error}"
@@ -98,19 +105,11 @@ def _valued(
     )
 
 
-def prefixes_of(run: Trajectory) -> list[tuple[Step, ...]]:
-    """For each step of the agent what was done and said from its first step up to just before its next."""
-    turns = [place for place, step in enumerate(run.steps) if step.actor is Actor.AGENT]
-    ends = [*turns[1:], len(run.steps)]
-    return [run.steps[turns[0] : end] for end in ends[: len(turns)]]
-
-
-def _unfit(run: Trajectory, spec: StepLabelSpec, prefixes: list[tuple[Step, ...]]) -> str | None:
+def _unfit(run: Trajectory, spec: StepLabelSpec) -> str | None:
     """Why a run cannot be played on from; None: it can be tried."""
     if run.task.environment != spec.environment:
         return f"it was recorded in {run.task.environment or 'no environment'}, and the completions play in {spec.environment}"
-    acted = [step for step in run.agent_steps if step.extra.get("acted") is not False]
-    return None if prefixes and len(acted) == len(prefixes) else "the agent did nothing in this run"
+    return "the agent did nothing in this run" if is_idle(run) else None
 
 
 def _play_on(

@@ -1,0 +1,157 @@
+"""The job kind `replay`: recorded runs, carried out again in a fresh environment.
+
+A run is worth 1 where the environment answers each of its steps as recorded and ends as recorded, else 0: a 0 says that the
+record is not what happened, or that the environment does not answer alike every time. Nothing acts here but the record.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from quintain.environments.registry import open_source
+from quintain.errors import QuintainError
+from quintain.evaluation.episodes import EpisodePlan, EpisodeSettings, replay
+from quintain.evaluation.failures import NO_ANSWER
+from quintain.evaluation.recorded_runs import (
+    Divergence,
+    Replay,
+    is_idle,
+    opening_divergence,
+    opening_of,
+    prefixes_of,
+)
+from quintain.records.job import JobResult, ReplaySpec
+from quintain.records.score import Component, Score, StepScore
+from quintain.records.seams import Reporter, TaskSource
+from quintain.records.trajectory import AgentInfo, OutcomeStatus, Trajectory
+from quintain.rewards.recorded import REPLAY
+from quintain.worker.run_lines import open_runs, score_each, scores_of
+
+_REASONS, _EXAMPLES = 20, 10
+
+
+def run(spec: ReplaySpec, directory: Path, reporter: Reporter) -> JobResult:
+    """Replay the runs that are left, and hand over a score with steps for each.
+
+    Raises:
+        InvalidInput: the file of the runs was changed.
+    """
+    reporter.phase("preparing")
+    runs, sources = open_runs(spec.runs), _Sources(spec.unusable)
+    reporter.phase("replaying")
+    scored = score_each(runs, directory, reporter, sources.score)
+    if not scored.is_whole:
+        return JobResult(report={"replayed": scored.n, "planned": runs.n})
+    return JobResult(n=scored.valued, n_error=scored.n - scored.valued, report={"runs": runs.n, **_report(directory)})
+
+
+def _report(directory: Path) -> dict[str, Any]:
+    """How many runs came out as recorded, how some of the others did not, and why the rest has no value."""
+    reproduced, diverged = 0, 0
+    reasons, examples = Counter[str](), dict[str, str]()
+    for score in scores_of(directory):
+        if score.value is None:
+            reason = score.reason or ""
+            reasons[reason if reason in reasons or len(reasons) < _REASONS else "other reasons"] += 1
+        elif score.value == 1:
+            reproduced += 1
+        else:
+            diverged += 1
+            if len(examples) < _EXAMPLES:
+                examples[score.trajectory_id] = score.feedback
+    return {"reproduced": reproduced, "diverged": diverged, "examples": examples, "failed": dict(reasons)}
+
+
+class _Sources:
+    """The environments of the runs, each opened once."""
+
+    def __init__(self, unusable: dict[str, str]) -> None:
+        self._found: dict[str, TaskSource | str] = dict(unusable)
+
+    def score(self, run: Trajectory) -> Score:
+        """What became of a run that was carried out again."""
+        source = self._source(run.task.environment)
+        reason = source if isinstance(source, str) else _nothing_to_verify(run)
+        if isinstance(source, str) or reason is not None:
+            return _unscored(run, reason or "")
+        n = len(run.agent_steps)
+        # A limit that the run met is met again; any other one, even the environment's own, would end it before its end.
+        limit = n if run.outcome.exit_status == "max_turns" else n + 1
+        settings = EpisodeSettings(seed=0, max_turns=limit, concurrency=1, agent=AgentInfo(name=REPLAY))
+        again = replay(source, EpisodePlan(run.task, prefix=prefixes_of(run)[-1]), settings)
+        if again.error is not None and again.divergence is None:
+            return _unscored(run, f"{source.id} failed while it was carried out again: {again.error}")
+        return _verdict(run, again)
+
+    def _source(self, environment: str | None) -> TaskSource | str:
+        """The environment, or why it cannot be had."""
+        if environment is None:
+            return "the run does not say in which environment it was recorded (task.environment)"
+        if environment not in self._found:
+            try:
+                self._found[environment] = open_source(environment)
+            except QuintainError as error:
+                self._found[environment] = error.message
+        return self._found[environment]
+
+
+def _nothing_to_verify(run: Trajectory) -> str | None:
+    if is_idle(run):
+        return "the agent did nothing in this run"
+    if run.outcome.status is OutcomeStatus.ERROR and run.outcome.exit_status != NO_ANSWER:
+        return "its environment failed when it was recorded, which leaves no outcome to verify"
+    return None
+
+
+def _unscored(run: Trajectory, reason: str) -> Score:
+    return Score(trajectory_id=run.id or run.identity, scorer=REPLAY, status="unscored", reason=reason)
+
+
+def _verdict(run: Trajectory, again: Replay) -> Score:
+    """1 or 0, with each step's, the first divergence, and the outcome that was verified."""
+    found = opening_divergence(opening_of(again.steps), opening_of(run.steps)) or again.divergence
+    n = len(run.agent_steps)
+    matched = n if found is None else max(found.step, 0)
+    outcome = _outcome(run, again) if found is None else Component(name="outcome", weight=1, feedback="not reached")
+    return Score(
+        trajectory_id=run.id or run.identity,
+        scorer=REPLAY,
+        status="scored",
+        value=float(found is None and outcome.value != 0),
+        components=(Component(name="answers", weight=1, value=matched / n), outcome),
+        feedback=f"first divergence {found}" if found else f"{n} steps as recorded; {outcome.feedback}",
+        steps=tuple(_step(place, matched, found) for place in range(n)),
+    )
+
+
+def _step(place: int, matched: int, found: Divergence | None) -> StepScore:
+    """1: answered as recorded; 0: the first that was not; no value: not carried out."""
+    if place < matched:
+        return StepScore(step=place, value=1.0)
+    if found is not None and place == found.step:
+        return StepScore(step=place, value=0.0, feedback=str(found))
+    return StepScore(step=place, feedback="not carried out")
+
+
+def _outcome(run: Trajectory, again: Replay) -> Component:
+    """Is the outcome the recorded one? No value where the record has none of the environment's."""
+    then = run.outcome
+    told = f"now {_told(again.status, again.reward)}; recorded {_told(then.status, then.reward)}"
+    if run.outcome_stated_by is not None:
+        return Component(name="outcome", weight=1, feedback=f"{told}, as {run.outcome_stated_by} stated")
+    if then.status is OutcomeStatus.UNKNOWN:
+        return Component(name="outcome", weight=1, feedback=told)
+    if again.status is None:  # what ended the run was not the environment: the context, an endpoint, a filter
+        is_same = then.status in {OutcomeStatus.TRUNCATED, OutcomeStatus.ERROR}
+    else:
+        rewards = then.reward is None or (again.reward is not None and math.isclose(again.reward, then.reward))
+        is_same = again.status is then.status and rewards
+    return Component(name="outcome", weight=1, value=float(is_same), feedback=told)
+
+
+def _told(status: OutcomeStatus | None, reward: float | None) -> str:
+    ending = "not over" if status is None else status.value
+    return ending if reward is None else f"{ending}, reward {reward:g}"

@@ -1,0 +1,237 @@
+"""Starting an evolution, by tool, dict call, config file and command; what is wrong is told before anything is made."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from quintain.cli.evolve import _show
+from quintain.cli.main import app
+from quintain.errors import Conflict, InvalidInput
+from quintain.jobs.processes import try_lock, unlock
+from quintain.records.agent import Agent, ModelRef
+from quintain.records.dataset import Dataset
+from quintain.records.evolve import EvolveConfig, round_dataset_id
+from quintain.records.job import EvolveSpec, JobResult
+from quintain.records.training import SFTConfig
+from quintain.settings import Settings
+from quintain.tools import RLTrainingTool
+from quintain.tools.config_files import start_config
+from quintain.tools.jobs import cancel_job, resume_job, view_of
+from quintain.tools.services import Services, open_services
+from quintain.tools.training import start_training
+from trajectory_runs import run
+
+INVENTORY = "quintain/inventory"
+
+
+@pytest.fixture
+def waiting(settings: Settings) -> Iterator[Services]:
+    """Services whose jobs are stored and never begin: the lock of those who start jobs is held."""
+    opened = open_services(settings, trusted=True)
+    lock = try_lock(settings.jobs_dir / "reconcile.lock")
+    assert lock is not None
+    yield opened
+    unlock(lock)
+    opened.close()
+
+
+def spec_of(services: Services, job_id: str) -> EvolveSpec:
+    spec = services.store.jobs.get(job_id).spec
+    assert isinstance(spec, EvolveSpec)
+    return spec
+
+
+def start(services: Services, **settings: Any) -> EvolveSpec:
+    started = start_training(services, "evolve", "starter", environment=INVENTORY, hyperparameters=settings)
+    return spec_of(services, started.job_id)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"iteration": 3}, ["hyperparameters.iteration", "did you mean 'iterations'"]),
+        ({"iterations": 0}, ["iterations", "greater than or equal to 1"]),
+        ({"ratio": 1.5}, ["ratio", "less than or equal to 1"]),
+        ({"select": "best"}, ["select", "'top_k', 'threshold' or 'rejection'"]),
+        ({"training": {"gamma": 1}}, ["in `training`", "hyperparameters.gamma", "fields of sft"]),
+        ({"train": "dpo", "training": {"rollouts": 3}}, ["rollouts would have no effect"]),
+        ({"training": {"replay": {}}}, ["replay", "accumulate"]),
+        ({"train": "dpo", "attempts": 1}, ["train is 'dpo'", "set attempts to 2 or more"]),
+        ({"temperature": 0}, ["greedy attempts are all alike"]),
+        ({"temperature": [1.0, 0.5]}, ["1..0.5", "the lower one first"]),
+        ({"temperature": [0.5, 1.0], "attempts": 1}, ["a pair and attempts is 1"]),
+        ({"select": "rejection", "ratio": 0.5}, ["ratio is 0.5", "select 'rejection'", "leave it out"]),
+        ({"select": "threshold", "threshold": None}, ["threshold is null"]),
+        ({"train": "grpo", "threshold": 0.7}, ["threshold is 0.7", "train 'grpo'"]),
+        ({"train": "grpo", "select": "rejection"}, ["select is 'rejection'", "leave select out"]),
+        ({"train": "grpo", "reflect": 1}, ["reflect is 1", "log-probs"]),
+        ({"curriculum": []}, ["curriculum.levels"]),
+        ({"curriculum": ["?difficulty=easy", "?difficulty=moon"]}, ["curriculum.levels[1]", "'moon'"]),
+    ],
+)
+def test_settings_that_are_wrong_or_without_effect_are_told_what_would_do(
+    waiting: Services, given: dict[str, Any], words: list[str]
+) -> None:
+    with pytest.raises(InvalidInput) as raised:
+        start(waiting, **given)
+    assert [word for word in words if word not in raised.value.message] == [], raised.value.message
+    assert waiting.store.jobs.page().items == ()
+
+
+def test_an_evolution_needs_an_environment_and_takes_no_dataset(waiting: Services) -> None:
+    with pytest.raises(InvalidInput, match="needs `environment`"):
+        start_training(waiting, "evolve", "starter")
+    with pytest.raises(InvalidInput, match=r"dataset 'runs' cannot be taken"):
+        start_training(waiting, "evolve", "starter", dataset_id="runs", environment=INVENTORY)
+    with pytest.raises(InvalidInput, match=r"dataset 'runs' cannot be taken"):
+        start_config(waiting, {"method": "evolve", "environment": INVENTORY, "dataset": "runs"})
+
+
+def test_a_spec_holds_checked_settings_by_any_name_and_whole_levels(waiting: Services) -> None:
+    spec = start(
+        waiting,
+        num_iterations=3,
+        selection_ratio=0.2,
+        selection_method="top_k",
+        reward_threshold=0.7,
+        samples_per_task=5,
+        curriculum=["?difficulty=easy", INVENTORY],
+        training={"lr": 1e-3},
+    )
+    config = spec.config
+    assert (config.iterations, config.ratio, config.select, config.threshold, config.attempts) == (
+        3,
+        0.2,
+        "top_k",
+        0.7,
+        5,
+    )
+    assert config.curriculum is not None
+    assert config.curriculum.levels == (f"{INVENTORY}?difficulty=easy", INVENTORY)
+    assert isinstance(spec.training, SFTConfig)
+    assert (spec.training.learning_rate, config.training) == (1e-3, {})
+    assert (spec.name, spec.datasets_dir) == ("starter-evolve", str(waiting.settings.datasets_dir))
+    assert EvolveSpec.model_validate_json(spec.model_dump_json()) == spec
+
+
+def test_earlier_selections_come_back_by_themselves_where_every_round_starts_from_the_base() -> None:
+    assert [EvolveConfig(start_from=start).accumulates for start in ("best", "last", "base")] == [False, False, True]  # type: ignore[arg-type]
+    assert not EvolveConfig(start_from="base", accumulate=False).accumulates
+
+
+def test_tool_dict_call_file_and_command_start_the_same_job(waiting: Services, tmp_path: Path) -> None:
+    settings = {"iterations": 2, "attempts": 3, "training": {"epochs": 1}}
+    first = start_training(waiting, "evolve", "starter", environment=INVENTORY, hyperparameters=settings)
+    tool = RLTrainingTool(waiting.settings.home)
+    common = {"environment": INVENTORY, "hyperparameters": settings, "wait": False}
+    answers = [
+        json.loads(tool.run({"action": "evolve", **common})),
+        json.loads(tool.run({"action": "train", "algorithm": "evolve", "model_name": "starter", **common})),
+    ]
+    tool.close()
+    assert [(answer["job_id"], answer["deduplicated"]) for answer in answers] == [(first.job_id, True)] * 2
+    document = {"method": "evolve", "environment": INVENTORY, **settings, "iterations": 7}
+    file = tmp_path / "evolve.json"
+    file.write_text(json.dumps(document), encoding="utf-8")
+    asked = [
+        "evolve",
+        "starter",
+        "--config",
+        str(file),
+        "--iterations",
+        "2",
+        "--detach",
+        "--home",
+        str(waiting.settings.home),
+    ]
+    ran = CliRunner().invoke(app, asked)
+    assert (ran.exit_code, ran.stdout.strip()) == (0, first.job_id)
+
+
+def test_the_dict_call_refuses_what_belongs_to_single_trainings(settings: Settings) -> None:
+    tool = RLTrainingTool(settings.home)
+    answer = json.loads(tool.run({"algorithm": "evolve", "environment": INVENTORY, "num_epochs": 3}))
+    tool.close()
+    assert (answer["code"], "num_epochs" in answer["message"]) == ("unknown_argument", True)
+
+
+def test_the_command_refuses_two_words_for_one_setting_and_files_of_other_methods(
+    settings: Settings, tmp_path: Path
+) -> None:
+    home = ["--environment", INVENTORY, "--home", str(settings.home)]
+    twice = CliRunner().invoke(app, ["evolve", "--iterations", "2", "--set", "iterations=3", *home])
+    assert (twice.exit_code, "say the same" in twice.stderr) == (2, True)
+    file = tmp_path / "sft.yaml"
+    file.write_text("method: sft\ndataset: runs\n", encoding="utf-8")
+    other = CliRunner().invoke(app, ["evolve", "--config", str(file), *home])
+    assert (other.exit_code, "quintain train --config" in other.stderr) == (2, True)
+
+
+REPORT: dict[str, Any] = {
+    "rounds": [
+        {
+            "round": 1,
+            "environment": INVENTORY,
+            "explored": 240,
+            "explored_success": 0.4583,
+            "selected": 31,
+            "success": 0.95,
+        }
+        | {"gain": 0.61, "ci_low": 0.503, "ci_high": 0.698, "decision": "better"},
+        {"round": 2, "environment": INVENTORY, "explored": 240, "explored_success": None, "selected": 0}
+        | {"decision": "nothing_selected"},
+    ],
+    "stopped": "patience: 1 round in a row without a gain that is surely above 0",
+    "result_round": 1,
+    "final": {"before": 0.34, "after": 0.96, "gain": 0.62, "ci_low": 0.547, "ci_high": 0.683, "p": 9.4e-38}
+    | {"evaluations": ["eval-1-final-start", "eval-1-final-result"]},
+}
+
+
+def test_the_command_shows_each_round_and_the_last_comparison(capsys: pytest.CaptureFixture[str]) -> None:
+    _show(Console(width=120, soft_wrap=True), JobResult(agent="agent:keeper@1", report=REPORT))
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "1 240 45.8% 31 95.0% +61.0% [+50%, +70%] better" in shown
+    assert "2 240 unknown 0 unknown nothing selected" in shown
+    assert "34.0% before, 96.0% after (+62.0%, 95 % +54.7% to +68.3%, p = 9.4e-38)" in shown
+
+
+def test_the_next_step_after_an_evolution_is_its_proof_or_what_to_try(waiting: Services) -> None:
+    started = start_training(waiting, "evolve", "starter", environment=INVENTORY)
+    job = waiting.store.jobs.get(started.job_id).model_copy(update={"status": "succeeded"})
+    done = JobResult(agent="agent:keeper@1", evaluation_id="eval-1-final-result", report=REPORT)
+    told = view_of(job.model_copy(update={"result": done})).next_step
+    assert "compare_agents(agents=['eval-1-final-start', 'eval-1-final-result'])" in told
+    unmoved = done.model_copy(update={"report": {**REPORT, "result_round": 0}})
+    told = view_of(job.model_copy(update={"result": unmoved})).next_step
+    assert "No round was better" in told
+
+
+def test_an_evolution_that_selected_a_run_that_was_forgotten_does_not_go_on(waiting: Services) -> None:
+    job_id = start_training(waiting, "evolve", "starter", environment=INVENTORY).job_id
+    cancel_job(waiting, job_id)
+    forgotten = run("t1").identified()
+    waiting.store.trajectories.add_many([forgotten], waiting.clock())
+    name = round_dataset_id(job_id, 2)
+    made = Dataset(id=name, name="round", kind="sft", path="/d", rows=1, splits={"train": 1})
+    waiting.store.datasets.take_over(made, [forgotten.id or ""], waiting.clock())
+    resumed = resume_job(waiting, job_id).job_id
+    cancel_job(waiting, resumed)
+    waiting.store.lineage.forget([forgotten.id or ""], waiting.clock())
+    for each in (job_id, resumed):
+        with pytest.raises(Conflict, match="forgotten since"):
+            resume_job(waiting, each)
+
+
+def test_a_model_that_values_runs_cannot_evolve(waiting: Services) -> None:
+    judge = Agent(name="judge", role="reward_model", model=ModelRef(source="folder", path="/m"))
+    waiting.store.agents.add(judge, waiting.clock())
+    with pytest.raises(InvalidInput, match="evolve"):
+        start_training(waiting, "evolve", "judge", environment=INVENTORY)

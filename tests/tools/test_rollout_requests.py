@@ -1,0 +1,181 @@
+"""What may be asked of rollouts and of replay, before any job is started."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from quintain.errors import InvalidInput, NotFound
+from quintain.jobs.processes import try_lock, unlock
+from quintain.records.calibration import Calibration
+from quintain.records.job import ReplaySpec, RolloutSpec, StepLabelSpec
+from quintain.records.trajectory import Trajectory
+from quintain.rewards.registry import _REGISTERED, register
+from quintain.settings import Settings
+from quintain.tools.calls import check
+from quintain.tools.catalog import CATALOG
+from quintain.tools.comparison import environment_leaderboard
+from quintain.tools.evaluation import collect_rollouts
+from quintain.tools.live_scores import live_scorer
+from quintain.tools.replays import start_replay
+from quintain.tools.scoring import score_trajectories
+from quintain.tools.services import Services, open_services
+from quintain.tools.step_labels import start_step_labels
+from quintain.worker.run_lines import open_runs
+from trajectory_runs import answer, run, user
+
+INVENTORY = "quintain/inventory"
+TOOLS = {spec.name: spec for spec in CATALOG}
+
+
+@pytest.fixture
+def services(settings: Settings) -> Iterator[Services]:
+    """Services whose jobs are stored and never begin."""
+    opened = open_services(settings)
+    lock = try_lock(settings.jobs_dir / "reconcile.lock")
+    assert lock is not None
+    yield opened
+    unlock(lock)
+    opened.close()
+
+
+def recorded(environment: str | None, job_id: str | None = None, task: str = "t1") -> Trajectory:
+    made = run(task, user(), answer("Done."))
+    return made.model_copy(
+        update={"job_id": job_id, "task": made.task.model_copy(update={"environment": environment})}
+    ).identified()
+
+
+def spec_of(services: Services, started: Any) -> Any:
+    return services.store.jobs.get(started.job_id).spec
+
+
+def test_a_schedule_and_a_live_scorer_become_part_of_the_job(services: Services) -> None:
+    asked = {"agent": "starter", "environment": [INVENTORY, "quintain/math"], "temperature": [0.5, 1.5], "attempts": 4}
+    arguments = check(TOOLS["collect_rollouts"], {**asked, "diversity": 1, "scorer": "composite"})
+    spec = spec_of(services, collect_rollouts(services, **arguments))
+    assert isinstance(spec, RolloutSpec)
+    assert (spec.temperatures, spec.sampling.temperature, spec.diversity) == ((0.5, 1.5), 0.5, 1.0)
+    assert (spec.environment, spec.scorer) == ("mix(quintain/inventory=1,quintain/math=1)", "composite")
+    plain = spec_of(services, collect_rollouts(services, "starter", INVENTORY, temperature=0.7))
+    assert (plain.temperatures, plain.sampling.temperature, plain.scorer) == (None, 0.7, None)
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({"temperature": [1.0, 0.2]}, "give the lower one first: [0.2, 1]"),
+        ({"temperature": [0.5]}, "temperature"),
+        ({"temperature": [0.5, 9]}, "temperature"),
+        ({"diversity": 1.0, "attempts": 2}, "attempts is 2"),
+        ({"diversity": 1.0, "attempts": 4, "temperature": 0}, "temperature is 0"),
+        ({"diversity": 9, "attempts": 4}, "diversity"),
+        ({"environment": {INVENTORY: True}}, "environment"),
+        ({"scorer": {"rules": "much"}}, "scorer"),
+        ({"scorer": {"rules": 0.0}}, "at least one weight above 0"),
+        ({"scorer": {}}, "it must be a name or a mix"),
+    ],
+)
+def test_what_cannot_be_played_is_told_with_the_bound(services: Services, asked: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidInput) as raised:
+        collect_rollouts(
+            services, **check(TOOLS["collect_rollouts"], {"agent": "starter", "environment": INVENTORY, **asked})
+        )
+    assert words in raised.value.message
+    assert services.store.jobs.page().items == ()
+
+
+def test_scorers_that_need_more_than_the_run_are_refused_with_the_way_to_use_them(services: Services) -> None:
+    register("mine", lambda run: 1.0)
+    try:
+        for scorer in (
+            "judge",
+            "judge:default",
+            "people",
+            "agent:judge@1",
+            "montecarlo",
+            "replay",
+            "unit_tests",
+            "mine",
+        ):
+            for asked in (scorer, {"rules": 0.5, scorer: 0.5}):
+                with pytest.raises(InvalidInput, match="when the job is done") as raised:
+                    live_scorer(services, asked)
+                assert raised.value.code == "not_a_live_scorer"
+    finally:
+        del _REGISTERED["mine"]
+    with pytest.raises(NotFound, match="did you mean 'rules'"):
+        live_scorer(services, "ruels")
+
+
+def test_a_part_with_a_calibration_goes_into_a_live_mix_as_it_is(services: Services) -> None:
+    def make(version: int) -> Calibration:
+        return Calibration(id="cal-1", scorer="rules", version=version, labels="people", domains={})
+
+    services.store.calibrations.add("rules", make, services.clock())
+    assert live_scorer(services, {"rules": 1, "outcome": 2}) == {"raw:rules": 1.0, "outcome": 2.0}
+    assert live_scorer(services, "rules") == "rules"
+
+
+def test_a_run_is_carried_out_again_where_it_was_recorded_options_included(services: Services) -> None:
+    """The run names the environment; the job that played it has the options. Parts of mixtures name theirs in full."""
+    hard, both = f"{INVENTORY}?difficulty=hard", {INVENTORY: 1.0, "quintain/math?difficulty=easy": 1.0}
+    played = collect_rollouts(services, "starter", hard).job_id
+    mixed = collect_rollouts(services, "starter", both).job_id
+    places = [
+        (INVENTORY, played),
+        (INVENTORY, None),
+        ("quintain/math", played),
+        (INVENTORY, mixed),
+        (f"{INVENTORY}?difficulty=easy", mixed),
+        ("acme/shop", None),
+        ("quintain/tasks?file=/etc/passwd", None),
+        (None, None),
+    ]
+    runs = [recorded(*place, task=f"t{i}") for i, place in enumerate(places)]
+    spec = spec_of(services, start_replay(services, runs))
+    assert isinstance(spec, ReplaySpec)
+    written = list(open_runs(spec.runs).stream())
+    assert [one.id for one in written] == [one.id for one in runs]
+    found = [one.task.environment for one in written]
+    assert found[:5] == [hard, INVENTORY, "quintain/math", INVENTORY, f"{INVENTORY}?difficulty=easy"]
+    assert found[5:] == [
+        "acme/shop",
+        "quintain/tasks",
+        None,
+    ]  # the run has its task, a file that may not be read is not
+    assert list(spec.unusable) == ["acme/shop"]
+    assert "no environment is called 'acme/shop'" in spec.unusable["acme/shop"]
+    labelled = start_step_labels(services, [runs[0]], agent=spec_of(services, start(services)).agent)
+    labels = spec_of(services, labelled)
+    assert isinstance(labels, StepLabelSpec)
+    assert labels.environment == next(open_runs(labels.runs).stream()).task.environment == hard
+
+
+def start(services: Services) -> Any:
+    return collect_rollouts(services, "starter", INVENTORY)
+
+
+def test_replay_of_runs_that_no_environment_here_knows_is_refused_and_nothing_is_started(services: Services) -> None:
+    runs = [recorded("acme/shop"), recorded(None, task="t2")]
+    services.store.trajectories.add_many(runs, services.clock())
+    ids = [one.id or "" for one in runs]
+    for asked, words in (
+        ({"trajectory_ids": ids}, "none of these 2 runs can be carried out again: acme/shop: no environment is called"),
+        ({"trajectory_ids": ids[1:]}, "none says in which environment"),
+        ({"trajectory_ids": ids, "judge": "starter"}, "goes with scorer='judge'"),
+        ({"trajectory_ids": ids, "rubric": "default"}, "only a judge takes"),
+        ({"trajectory_ids": ids, "cap": 0.5}, "a job scores by itself"),
+    ):
+        with pytest.raises(InvalidInput, match=words):
+            score_trajectories(services, "replay", **asked)
+    stored = score_trajectories(services, {"replay": 1.0}, trajectory_ids=ids)
+    assert "score_trajectories(scorer='replay')" in next(iter(stored.reasons))
+    assert services.store.jobs.page().items == ()
+
+
+def test_a_leaderboard_of_a_mixture_is_found_however_it_is_written(services: Services) -> None:
+    with pytest.raises(NotFound, match=r"evaluated in 'mix\(quintain/inventory=2,quintain/math=1\)'"):
+        environment_leaderboard(services, "quintain/math=0.5,quintain/inventory=1")

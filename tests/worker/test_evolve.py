@@ -1,0 +1,219 @@
+"""The job kind `evolve` in this process, with a model that knows nothing: it ends, it is honest, and it can die anywhere.
+
+That it makes an agent better is shown with the embedded model, in tests/system/test_evolve_by_tool.py.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quintain.errors import InvalidInput
+from quintain.jobs.directory import JobDirectory, _take_over
+from quintain.records.agent import Agent, ModelRef, Sampling
+from quintain.records.evaluation import Evaluation
+from quintain.records.evolve import EvolveConfig
+from quintain.records.job import Envelope, EvolveSpec, JobEvent, JobResult
+from quintain.records.training import CONFIGS
+from quintain.records.trajectory import Trajectory
+from quintain.worker import evolve, kinds
+from quintain.worker.reporter import FileReporter
+from tiny_models import save_tiny_model
+from trainers.runs import Killed, same
+
+INVENTORY = "quintain/inventory"
+SMALL: dict[str, Any] = {
+    "iterations": 2,
+    "tasks_per_iteration": 4,
+    "attempts": 2,
+    "temperature": 1.0,
+    "max_turns": 1,
+    "ratio": 1,
+    "evaluation_tasks": 2,
+    "final_tasks": 2,
+    "patience": None,
+}
+"""Eight episodes of exploring, two steps of training, two episodes of measuring: 2 + 2 x 12 + 2 steps, for an agent that never
+gets better is not compared with itself."""
+
+
+class Reporter(FileReporter):
+    """The worker's own reporter, with a death or a request to stop after a step of the whole evolution."""
+
+    def __init__(self, folder: Path, *, kill_at: int | None = None, stop_at: int | None = None) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        super().__init__(JobDirectory(folder), 1, lambda: datetime.now(UTC))
+        self._kill_at, self._stop_at = kill_at, stop_at
+
+    def progress(self, step: int, total_steps: int, metrics: dict[str, float | None]) -> None:
+        super().progress(step, total_steps, metrics)
+        if step == self._kill_at:
+            raise Killed
+        if step == self._stop_at:
+            self.request_stop()
+
+
+def spec(
+    folder: Path, environment: str = INVENTORY, training: dict[str, Any] | None = None, **settings: Any
+) -> EvolveSpec:
+    config = EvolveConfig(**SMALL | settings)
+    given = {"max_steps": 2, "batch_size": 4, "checkpoint_every_steps": 1, **(training or {})}
+    model = folder.parent / "tiny"
+    if not model.exists():
+        save_tiny_model(model, hidden=16)
+    return EvolveSpec(
+        name="pupil",
+        agent=Agent(
+            id="agent:tiny@1",
+            name="tiny",
+            version=1,
+            model=ModelRef(source="folder", path=str(model)),
+            sampling=Sampling(max_new_tokens=6),
+        ),
+        environment=environment,
+        config=config,
+        training=CONFIGS[config.train](**given),  # type: ignore[arg-type]
+        output_dir=str(folder / "models"),
+        datasets_dir=str(folder / "datasets"),
+        seed=7,
+    )
+
+
+def play(folder: Path, given: EvolveSpec | None = None, **stops: int) -> JobResult:
+    job = folder / "job-1"
+    return evolve.run(given or spec(folder), job, Reporter(job, **stops))
+
+
+def outputs(folder: Path, kind: str, job: str = "job-1") -> list[dict[str, Any]]:
+    lines = (folder / job / "outputs" / f"{kind}.jsonl").read_bytes().splitlines()
+    return [Envelope.model_validate_json(line).record for line in lines]
+
+
+def events(folder: Path) -> list[JobEvent]:
+    return [
+        JobEvent.model_validate_json(line) for line in (folder / "job-1" / "events.jsonl").read_bytes().splitlines()
+    ]
+
+
+def test_an_evolution_killed_again_and_again_ends_with_the_agent_and_the_report_of_one_that_was_not(
+    tmp_path: Path,
+) -> None:
+    """Deaths while it explores, tries again, trains, is measured, and in the last comparison.
+
+    Every run is learnt from (no threshold), each round from the newest agent. Nothing is ever solved, so each of the four tasks is
+    tried once more: 2 + 2 x (8 + 4 + 2 + 2) + 2 = 36 steps.
+    """
+    whole, again = tmp_path / "whole", tmp_path / "again"
+    rule = {"threshold": None, "start_from": "last", "reflect": 1}
+    expected = play(whole, spec(whole, **rule))
+    for step in (6, 12, 15, 17, 35):
+        with pytest.raises(Killed):
+            play(again, spec(again, **rule), kill_at=step)
+    result = play(again, spec(again, **rule))
+    assert result == expected
+    for name in ("01-train", "02-train"):
+        assert same(whole / "models" / name, again / "models" / name)
+    runs = [Trajectory.model_validate(run) for run in outputs(again, "trajectory")]
+    assert len({run.episode_key for run in runs}) == len(runs) == 2 + 2 * 14 + 2, "no episode is played twice"
+
+    first, second = result.report["rounds"]
+    assert (first["explored"], first["retried"]) == (8, 4)
+    assert first["selected"] + sum(first["left_out"].values()) == 8, "a second try that failed is no run to learn from"
+    assert (first["dataset_id"], first["agent"]) == ("ds-1-1", "pupil-round-1")
+    made = {record["dataset"]["id"]: record["trajectory_ids"] for record in outputs(again, "dataset")}
+    assert {name: len(ids) for name, ids in made.items()} == {"ds-1-1": first["rows"], "ds-1-2": second["rows"]}
+    explored = {run.id for run in runs if "round:1" in run.tags}
+    assert set(made["ds-1-1"]) <= explored
+    agents = {agent["job_id"]: agent for agent in outputs(again, "agent")}
+    assert {job_id: agent["parent"] for job_id, agent in agents.items()} == {
+        "job-1/01-train": "agent:tiny@1",
+        "job-1/02-train": "pupil-round-1",
+        "job-1": "agent:tiny@1",
+    }
+    assert (agents["job-1"]["name"], agents["job-1"]["dataset_id"]) == ("pupil", None), "no round was better"
+    chosen_by, fresh = (suite(outputs(again, "evaluation"), name) for name in ("00-start", "final-start"))
+    assert chosen_by == suite(outputs(again, "evaluation"), "02-evaluate")
+    assert len(fresh) == 2
+    assert not chosen_by & fresh, "the last comparison is on tasks that no round was chosen by"
+    curve = [e.metrics["success_rate"] for e in events(whole) if e.metrics and "success_rate" in e.metrics]
+    assert curve == [result.report["start_success"], first["success"], second["success"]]
+    assert events(whole)[-1].step == events(whole)[-1].total_steps
+
+
+def suite(evaluations: list[dict[str, Any]], stage: str) -> set[str]:
+    (found,) = {e["id"]: Evaluation.model_validate(e) for e in evaluations if e["id"] == f"eval-1-{stage}"}.values()
+    return {result.task_id for result in found.results}
+
+
+def test_rounds_that_select_nothing_train_nothing_climb_all_levels_and_use_patience_up(tmp_path: Path) -> None:
+    """In one turn nobody solves a task. Each level has a round at most, and patience counts on the last one: rounds 2 and 3."""
+    levels = {"levels": [f"{INVENTORY}?difficulty={name}" for name in ("easy", "hard")], "max_iterations": 1}
+    given = spec(tmp_path / "one", iterations=9, tasks_per_iteration=1, patience=2, curriculum=levels)
+    tmp_path /= "one"
+    result = play(tmp_path, given)
+    rounds = result.report["rounds"]
+    assert [report["environment"].rpartition("=")[2] for report in rounds] == ["easy", "hard", "hard"]
+    assert {(report["decision"], report["selected"], report["explored"]) for report in rounds} == {
+        ("nothing_selected", 0, 2)
+    }
+    assert "patience: 2 rounds" in result.report["stopped"]
+    assert (result.report["result_round"], result.report["final"]["before"], result.success_rate) == (0, 0.0, 0.0)
+    assert "its weights" in result.report["final"]["note"]
+    (agent,) = outputs(tmp_path, "agent")
+    assert (agent["name"], agent["parent"], agent["model"]["source"]) == ("pupil", "agent:tiny@1", "folder")
+    told = [(event.code, event.message) for event in events(tmp_path) if event.type == "warning"]
+    assert [code for code, _ in told] == [
+        "nothing_selected",
+        "level_not_reached",
+        "nothing_selected",
+        "nothing_selected",
+    ]
+    assert "below_threshold" in str(told[0][1]) or "no_verdict" in str(told[0][1])
+    assert not (tmp_path / "datasets").exists()
+
+
+def test_an_evolution_that_is_told_to_stop_is_continued_by_another_job_that_keeps_what_is_done(tmp_path: Path) -> None:
+    """It stops when it has explored for the second time, and before it has chosen: that is explored anew, for the runs stay with
+    the other job; the first round is not."""
+    tmp_path /= "one"
+    given = spec(tmp_path, threshold=None, start_from="last")
+    stopped = play(tmp_path, given, stop_at=16)
+    assert kinds.is_partial(stopped)
+    assert [report["round"] for report in stopped.report["rounds"]] == [1]
+    first, second = (JobDirectory(tmp_path / name) for name in ("job-1", "job-2"))
+    shutil.rmtree(first.stages / "02-select")
+    _take_over(first.stages, second.stages)
+    assert (second.stages / "02-explore" / "result.json").exists()
+    result = evolve.run(given, second.path, Reporter(second.path))
+    assert result.report["rounds"][0] == stopped.report["rounds"][0]
+    assert [report["dataset_id"] for report in result.report["rounds"]] == ["ds-1-1", "ds-2-2"]
+    assert [agent["job_id"] for agent in outputs(tmp_path, "agent", "job-2")] == [
+        "job-1/01-train",
+        "job-2/02-train",
+        "job-2",
+    ]
+    runs = [Trajectory.model_validate(run) for run in outputs(tmp_path, "trajectory", "job-2")]
+    assert sum("round:2" in run.tags for run in runs) == 8
+    assert not [run for run in runs if "round:1" in run.tags]
+
+
+@pytest.mark.parametrize(("split", "words"), [("held_out", "held-out tasks"), ("train", "training tasks")])
+def test_too_few_tasks_are_told_before_anything_is_played(tmp_path: Path, split: str, words: str) -> None:
+    """Held out 2 + 2 are needed, and 4 to explore; there are 3 of one and 9 of the other."""
+    tasks = tmp_path / "tasks.jsonl"
+    splits = [split] * 3 + [{"held_out": "train", "train": "held_out"}[split]] * 9
+    rows = [
+        {"id": f"q{i}", "prompt": f"What is {i} + 1?", "answer": str(i + 1), "split": s} for i, s in enumerate(splits)
+    ]
+    tasks.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    tmp_path /= "one"
+    with pytest.raises(InvalidInput) as raised:
+        play(tmp_path, spec(tmp_path, f"quintain/tasks?file={tasks}"))
+    assert raised.value.code == "too_few_tasks"
+    assert f"too few {words}" in raised.value.message
+    assert not (tmp_path / "job-1" / "stages").exists()

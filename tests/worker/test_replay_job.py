@@ -1,0 +1,139 @@
+"""Recorded runs carried out again: what came out as recorded, where others first differ, and what cannot be told."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+from quintain.environments.inventory import Inventory
+from quintain.environments.inventory.expert import Expert
+from quintain.evaluation.episodes import EpisodePlan, EpisodeSettings, run_episodes
+from quintain.records.job import Envelope, JobResult, ReplaySpec, RunsFile
+from quintain.records.score import Score
+from quintain.records.trajectory import (
+    STATED_BY,
+    Action,
+    AgentInfo,
+    Observation,
+    Outcome,
+    OutcomeStatus,
+    Step,
+    Trajectory,
+)
+from quintain.worker import replay
+from worker.stopping import Stopping
+
+
+def recorded(n: int = 1, **settings: Any) -> list[Trajectory]:
+    given = {"seed": 0, "max_turns": None, "concurrency": 8, "agent": AgentInfo(name="expert"), **settings}
+    plans = [EpisodePlan(task) for task in Inventory().tasks("train", n, 3)]
+    return [episode.trajectory for episode in run_episodes(Inventory(), Expert(), plans, EpisodeSettings(**given))]
+
+
+def carry_out(folder: Path, runs: list[Trajectory], after: int = 0, **spec: Any) -> JobResult:
+    path = folder.parent / "runs.jsonl"
+    path.write_text("".join(run.model_dump_json() + "\n" for run in runs), encoding="utf-8")
+    file = RunsFile(path=str(path), sha256=hashlib.sha256(path.read_bytes()).hexdigest(), n=len(runs))
+    return replay.run(ReplaySpec(runs=file, **spec), folder, Stopping(folder, "score" if after else "", after))
+
+
+def scores(folder: Path) -> list[Score]:
+    lines = (folder / "outputs" / "score.jsonl").read_bytes().splitlines()
+    return [Score.model_validate(Envelope.model_validate_json(line).record) for line in lines]
+
+
+def score(folder: Path, run: Trajectory, **changes: Any) -> Score:
+    """Of the run as it would be if it had been recorded otherwise."""
+    carry_out(folder, [run.model_copy(update=changes)])
+    return scores(folder)[0]
+
+
+def altered(run: Trajectory, number: int, **changes: Any) -> tuple[Step, ...]:
+    """The steps, the agent's step of this number otherwise."""
+    place = [i for i, step in enumerate(run.steps) if step.actor == "agent"][number]
+    return (*run.steps[:place], run.steps[place].model_copy(update=changes), *run.steps[place + 1 :])
+
+
+def test_a_run_that_comes_out_as_recorded_is_worth_one_with_each_of_its_steps(tmp_path: Path) -> None:
+    run = recorded()[0]
+    n = len(run.agent_steps)
+    found = score(tmp_path / "job", run)
+    assert (found.scorer, found.trajectory_id, found.value, found.rater) == ("replay", run.id, 1.0, None)
+    assert [step.value for step in found.steps] == [1.0] * n
+    assert [(part.name, part.value) for part in found.components] == [("answers", 1.0), ("outcome", 1.0)]
+    assert found.feedback == f"{n} steps as recorded; now success, reward 1; recorded success, reward 1"
+
+
+def test_the_first_divergence_is_named_with_both_answers_and_later_steps_are_not_judged(tmp_path: Path) -> None:
+    run = next(run for run in recorded(8) if len(run.agent_steps) == 4)
+    found = score(tmp_path / "job", run, steps=altered(run, 1, observations=(Observation(content="Empty shelf."),)))
+    assert (found.value, [step.value for step in found.steps]) == (0.0, [1.0, 0.0, None, None])
+    assert found.components[0].value == 0.25
+    assert found.components[1].value is None
+    assert found.feedback.startswith("first divergence at step 1 the environment answers")
+    assert str(run.agent_steps[1].observations[0].content)[:20] in found.feedback
+    assert "Empty shelf." in found.feedback
+    opening = score(tmp_path / "opening", run, steps=(Step(actor="user", message="Hello?"), *run.steps[2:]))
+    assert (opening.value, {step.value for step in opening.steps}) == (0.0, {None})
+    assert "at the opening" in opening.feedback
+
+
+def test_another_outcome_than_recorded_is_worth_nothing_though_all_answers_agree(tmp_path: Path) -> None:
+    run = recorded()[0]
+    claims = {
+        "as failure": (Outcome(status=OutcomeStatus.FAILURE, reward=0.0), 0.0),
+        "other reward": (Outcome(status=OutcomeStatus.SUCCESS, reward=0.5), 0.0),
+        "no reward known": (Outcome(status=OutcomeStatus.SUCCESS), 1.0),
+        "nothing known": (Outcome(), 1.0),
+    }
+    for name, (outcome, value) in claims.items():
+        found = score(tmp_path / name, run, outcome=outcome)
+        assert (name, found.value) == (name, value)
+        assert "now success, reward 1" in found.feedback
+    stated = score(
+        tmp_path / "stated", run, outcome=Outcome(status=OutcomeStatus.FAILURE), extra={STATED_BY: "person:a"}
+    )
+    assert (stated.value, stated.components[1].value) == (1.0, None)
+    assert "as person:a stated" in stated.feedback
+    cut = run.steps[: run.steps.index(run.agent_steps[-1])]
+    assert score(tmp_path / "cut", run, steps=cut).value == 0.0  # what is left of it did not succeed
+    ended = Outcome(status=OutcomeStatus.TRUNCATED, exit_status="context")
+    assert score(tmp_path / "context", run, steps=cut, outcome=ended).value == 1.0
+
+
+def test_the_limit_that_cut_a_run_off_cuts_it_off_again(tmp_path: Path) -> None:
+    run = recorded(max_turns=2)[0]
+    assert (run.outcome.status, len(run.agent_steps)) == (OutcomeStatus.TRUNCATED, 2)
+    found = score(tmp_path / "job", run)
+    assert (found.value, found.components[1].feedback) == (1.0, "now truncated; recorded truncated")
+
+
+def test_what_cannot_be_told_is_unscored_with_the_reason(tmp_path: Path) -> None:
+    run = recorded()[0]
+    task, submit = run.task, Action(tool="submit", args={"answer": 1})
+    changes: list[tuple[dict[str, Any], str]] = [
+        ({"task": task.model_copy(update={"environment": None})}, "does not say in which environment"),
+        ({"task": task.model_copy(update={"environment": "acme/shop"})}, "no environment is called 'acme/shop'"),
+        ({"task": task.model_copy(update={"environment": "acme/file"})}, "outside the allowed roots"),
+        ({"task": task.model_copy(update={"id": "other"})}, "failed while it was carried out again"),
+        ({"steps": (*run.steps[:2], Step(actor="agent", extra={"acted": False}))}, "did nothing"),
+        ({"outcome": Outcome(status=OutcomeStatus.ERROR, exit_status="environment_error")}, "no outcome to verify"),
+    ]
+    runs = [run.model_copy(update={"id": f"traj-{i}", **change}) for i, (change, _) in enumerate(changes)]
+    known = run.model_copy(update={"id": "traj-known", "steps": altered(run, -1, actions=(submit,))})
+    result = carry_out(tmp_path / "job", [*runs, known], unusable={"acme/file": "a file outside the allowed roots"})
+    found = scores(tmp_path / "job")
+    for one, (_, words) in zip(found, changes, strict=False):
+        assert (one.value, words in (one.reason or "")) == (None, True), one.reason
+    assert (result.n, result.n_error) == (1, 6)
+    assert (result.report["reproduced"], result.report["diverged"]) == (0, 1)
+    assert result.report["examples"] == {"traj-known": found[-1].feedback}
+    assert sum(result.report["failed"].values()) == 6
+
+
+def test_a_stopped_job_goes_on_with_the_runs_that_are_left(tmp_path: Path) -> None:
+    runs = recorded(3)
+    assert carry_out(tmp_path / "job", runs, after=1) == JobResult(report={"replayed": 1, "planned": 3})
+    whole = carry_out(tmp_path / "job", runs)
+    assert (whole.n, whole.report["reproduced"], len(scores(tmp_path / "job"))) == (3, 3, 3)

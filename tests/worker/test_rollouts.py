@@ -1,0 +1,105 @@
+"""Rollouts: temperatures, live scores, mixtures, and that a job which was stopped explores as a whole one does."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quintain.errors import InvalidInput, NotFound
+from quintain.evaluation.exploration import action_sequence
+from quintain.records.agent import Agent, ModelRef, Sampling
+from quintain.records.evaluation import Evaluation
+from quintain.records.job import EvaluateSpec, JobResult, RolloutSpec
+from quintain.records.score import Score
+from quintain.records.trajectory import Trajectory
+from quintain.rewards.registry import scorer as find_scorer
+from quintain.worker import rollouts
+from quintain.worker.reporter import FileReporter
+from worker.stopping import Stopping
+
+STARTER = Agent(id="agent:starter@1", name="starter", model=ModelRef(source="starter", path="starter"))
+SHORT = Sampling(temperature=0.05, max_new_tokens=24)
+MIX = "mix(quintain/inventory=1,quintain/tools-1k?k=8&mode=direct=1)"
+
+
+def play(folder: Path, reporter: FileReporter | None = None, **settings: Any) -> JobResult:
+    spec = RolloutSpec(
+        agent=STARTER,
+        **{"environment": "quintain/inventory", "n_tasks": 2, "sampling": SHORT, "max_turns": 2, "seed": 3, **settings},
+    )
+    return rollouts.run(spec, folder, reporter or Stopping(folder))
+
+
+def outputs(folder: Path, kind: str) -> list[dict[str, Any]]:
+    path = folder / "outputs" / f"{kind}.jsonl"
+    return [json.loads(line)["record"] for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def runs(folder: Path) -> dict[tuple[str, int], Trajectory]:
+    """(Task, attempt) -> run."""
+    found = [Trajectory.model_validate(record) for record in outputs(folder, "trajectory")]
+    return {(run.task.id or "", run.extra["episode_result"].get("repeat", 0)): run for run in found}
+
+
+def written(folder: Path) -> dict[tuple[str, int], list[tuple[int, ...]]]:
+    """(Task, attempt) -> the tokens of its turns."""
+    return {
+        key: [step.sampled.token_ids for step in run.agent_steps if step.sampled] for key, run in runs(folder).items()
+    }
+
+
+def test_a_stopped_job_explores_and_scores_as_a_whole_one(tmp_path: Path) -> None:
+    """At 0.05 attempts repeat each other; the third is hotter then, and hotter whichever attempt of the job plays it."""
+    asked: dict[str, Any] = {"attempts": 3, "diversity": 4.0, "scorer": {"outcome": 1.0, "rules": 3.0}}
+    whole = play(tmp_path / "whole", **asked)
+    for folder, kind, after in ((tmp_path / "a", "trajectory", 3), (tmp_path / "b", "score", 1)):
+        part = play(folder, Stopping(folder, kind, after), **asked)
+        assert part.trajectories is None
+        assert play(folder, **asked).report == whole.report
+        assert written(folder) == written(tmp_path / "whole")
+        assert len(outputs(folder, "score")) == 6
+    played = runs(tmp_path / "whole")
+    for task in {task for task, _ in played}:
+        done = [action_sequence(played[task, attempt]) for attempt in range(3)]
+        heat = [played[task, attempt].extra["temperature"] for attempt in range(3)]
+        assert heat[:2] == [0.05, 0.05]
+        assert heat[2] == pytest.approx(0.05 * (5 if done[0] == done[1] else 1))
+    scores = [Score.model_validate(record) for record in outputs(tmp_path / "whole", "score")]
+    scorer = find_scorer(asked["scorer"])
+    by_id = {run.id: run for run in played.values()}
+    assert [score.value for score in scores] == [scorer.score(by_id[score.trajectory_id]).value for score in scores]
+    told = whole.report["scores"]
+    assert (told["scorer"], told["scored"]) == ("mix(outcome=1, rules=3)", 6)
+    assert told["mean"] == pytest.approx(sum(score.value or 0.0 for score in scores) / 6)
+    assert 1 / 3 <= whole.report["distinct_action_sequences"] <= 1
+
+
+def test_a_schedule_of_temperatures_stands_in_each_run_and_what_is_unscored_is_told(tmp_path: Path) -> None:
+    result = play(tmp_path / "job", attempts=3, temperatures=(0.0, 0.8), scorer="answer", max_turns=1)
+    assert [run.extra["temperature"] for (_, n), run in sorted(runs(tmp_path / "job").items()) if n == 1] == [0.4, 0.4]
+    assert result.report["temperatures"] == [0.0, 0.8]
+    told = result.report["scores"]
+    assert (told["scored"], told["mean"], sum(told["unscored"].values())) == (0, None, 6)
+    greedy = play(tmp_path / "greedy", sampling=SHORT.model_copy(update={"temperature": 0.0}), max_turns=1)
+    assert "temperatures" not in greedy.report
+    assert written(tmp_path / "greedy").items() <= written(tmp_path / "job").items()
+
+
+def test_a_job_whose_scorer_is_not_there_ends_before_anything_is_played(tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match="no scorer 'nope'"):
+        play(tmp_path / "job", scorer="nope")
+    with pytest.raises(InvalidInput, match="weight"):
+        play(tmp_path / "other", scorer={"rules": 0.0})
+
+
+def test_an_evaluation_of_a_mixture_is_kept_by_its_text_and_tells_its_parts_apart(tmp_path: Path) -> None:
+    folder = tmp_path / "job"
+    spec = EvaluateSpec(agent=STARTER, environment=MIX, n_tasks=4, sampling=SHORT, max_turns=1)
+    result = rollouts.run(spec, folder, Stopping(folder))
+    (evaluation,) = (Evaluation.model_validate(record) for record in outputs(folder, "evaluation"))
+    assert (evaluation.environment, len(evaluation.results), result.n) == (MIX, 4, 4)
+    where = [run.task.environment for run in runs(folder).values()]
+    assert sorted(where) == [*["quintain/inventory"] * 2, *["quintain/tools-1k?k=8&mode=direct"] * 2]
