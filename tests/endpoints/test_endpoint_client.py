@@ -1,16 +1,20 @@
 from __future__ import annotations
 
 import json
+import socketserver
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from fake_endpoint import Answer, Asked, FakeEndpoint, claude_says, fails, says, serving
+from quintain.endpoints import client as client_module
 from quintain.endpoints.client import Clock, EndpointClient, Spent, read_key
 from quintain.endpoints.faults import UNANSWERED
+from quintain.endpoints.masking import KeyMask
 from quintain.errors import InvalidInput, QuintainError, Refused, Unavailable
 from quintain.records.judging import Endpoint
 from quintain.records.seams import Message, Stop
@@ -186,6 +190,7 @@ def test_a_server_that_hangs_is_given_up_in_time() -> None:
         with pytest.raises(Unavailable, match=r"did not answer within 0.2 s; tried 2 times"):
             client.complete(HELLO)
         let_go.set()
+    assert client.spent == Spent(requests=2, retries=1, unmetered=2), "it was sent: what it cost is not known"
 
 
 @pytest.mark.parametrize("body", [b'{"choices": [{"message": {"cont', b"<html>busy</html>", b"[]", b'{"choices": []}'])
@@ -200,8 +205,10 @@ def test_a_body_that_is_no_answer_is_asked_for_again_and_then_told(body: bytes) 
 def test_nothing_listens() -> None:
     with serving(in_turn(says("never"))) as fake:
         gone = fake.profile(max_attempts=1)
+    client = opened(gone, Waits().clock())
     with pytest.raises(Unavailable, match="cannot be reached"):
-        opened(gone, Waits().clock()).complete(HELLO)
+        client.complete(HELLO)
+    assert client.spent == Spent(requests=1), "what was never sent costs nothing"
 
 
 def test_the_key_is_in_no_error_and_no_text_of_the_client() -> None:
@@ -211,6 +218,108 @@ def test_the_key_is_in_no_error_and_no_text_of_the_client() -> None:
             client.complete(HELLO)
     assert "[the key]" in str(raised.value)
     assert KEY not in str(raised.value) + repr(client) + repr(raised.value.__cause__)
+
+
+@pytest.mark.parametrize("before", range(120, 200, 7))
+def test_an_error_that_is_cut_holds_no_part_of_the_key(before: int) -> None:
+    answer = fails(401, "y" * before + f" Incorrect API key provided: {KEY}")
+    with serving(in_turn(answer)) as fake, pytest.raises(Refused) as raised:
+        client_of(fake, key=KEY, api_key_env="A_KEY").complete(HELLO)
+    assert KEY[:8] not in str(raised.value)
+
+
+def test_parts_and_escapes_of_the_key_are_masked_in_an_error() -> None:
+    mask = KeyMask(KEY)
+    assert mask.in_error(f"bad {KEY[:9]}***{KEY[-8:]}; {KEY[:7]}") == f"bad [the key]***[the key]; {KEY[:7]}"
+    assert mask.in_error(KEY.replace("-", "\\u002D")) == "[the key]"
+    assert KeyMask('a"b/c\\d!').in_error(json.dumps(json.dumps('key a"b/c\\d!'))) == '"\\"key [the key]\\""'
+    assert KeyMask(None).in_error("as it is") == "as it is"
+    assert KeyMask("abc").in_error("no abc") == "no [the key]"
+
+
+ECHO_OPENAI = {
+    "model": f"m-{KEY}",
+    "choices": [
+        {
+            "message": {
+                "content": f"Your key is {KEY}.",
+                "reasoning_content": f"think {KEY}",
+                "tool_calls": [
+                    {
+                        "id": KEY,
+                        "function": {"name": KEY, "arguments": json.dumps({KEY: [KEY]}).replace("-", "\\u002d")},
+                    }
+                ],
+            }
+        }
+    ],
+}
+ECHO_ANTHROPIC = {
+    "model": f"m-{KEY}",
+    "content": [
+        {"type": "thinking", "thinking": f"think {KEY}", "signature": KEY},
+        {"type": "text", "text": f"Your key is {KEY}."},
+        {"type": "tool_use", "id": KEY, "name": KEY, "input": {KEY: [KEY]}},
+    ],
+}
+
+
+@pytest.mark.parametrize("charset", ["utf-8", "utf-16"])
+@pytest.mark.parametrize(("protocol", "document"), [("openai", ECHO_OPENAI), ("anthropic", ECHO_ANTHROPIC)])
+def test_an_answer_that_repeats_the_key_brings_a_mask(protocol: str, document: dict[str, Any], charset: str) -> None:
+    with serving(in_turn(Answer(body=json.dumps(document).encode(charset)))) as fake:
+        found = client_of(fake, key=KEY, api_key_env="A_KEY", protocol=protocol).complete(HELLO)
+    assert KEY not in repr(found) + found.model_dump_json()
+    assert (found.text, found.thought, found.model) == ("Your key is [the key].", "think [the key]", "m-[the key]")
+    (call,) = found.actions
+    assert (call.tool, call.args, call.call_id) == ("[the key]", {"[the key]": ["[the key]"]}, "[the key]")
+
+
+def test_a_placeholder_for_a_key_is_a_word_like_any_other() -> None:
+    with serving(in_turn(says("ollama runs"))) as fake:
+        assert client_of(fake, key="ollama", api_key_env="A_KEY").complete(HELLO).text == "ollama runs"
+
+
+@contextmanager
+def saying(reply: bytes) -> Iterator[Endpoint]:
+    """A server that sends just these bytes and hangs up."""
+
+    class Handler(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            length = next(int(line[15:]) for line in self.rfile if line.lower().startswith(b"content-length:"))
+            while self.rfile.readline().strip():
+                pass
+            self.rfile.read(length)
+            self.wfile.write(reply)
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        url = f"http://127.0.0.1:{server.server_address[1]}/v1"
+        yield Endpoint(name="fake", protocol="openai", base_url=url, model="m", max_attempts=1, api_key_env="A_KEY")
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        b'HTTP/1.1 200 OK\r\nContent-Length: 5000\r\n\r\n{"choices":',
+        b"HTTP/1.1 200 OK\r\nContent-Length: 2000\r\n\r\n" + b" " * 2000,
+        b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 4\r\n\r\nnope",
+        f"HTTP/1.1 nothing {KEY}\r\n\r\n".encode(),
+        b"",
+    ],
+    ids=["breaks off", "too large", "no gzip", "no status", "nothing"],
+)
+def test_what_an_answer_that_cannot_be_read_cost_is_not_known(reply: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_module, "MAX_ANSWER_BYTES", 1000)
+    with saying(reply) as profile:
+        client = opened(profile, Waits().clock(), KEY)
+        with pytest.raises(Unavailable) as raised:
+            client.complete(HELLO)
+    assert client.spent == Spent(requests=1, unmetered=1)
+    assert KEY[:8] not in str(raised.value)
 
 
 def test_a_variable_that_is_not_set_is_named_and_a_key_with_a_line_break_refused() -> None:

@@ -59,7 +59,8 @@ def played(task_id: str, *actions: Action) -> TimeStep:
 
 def built(task_id: str) -> Scenario:
     module = BUILDERS[task_id.partition("/")[0]]
-    return module.build(module.FAMILY.parse(task_id))
+    scenario: Scenario = module.build(module.FAMILY.parse(task_id))
+    return scenario
 
 
 def run(reference: str, split: str, n: int, policy: Policy, seed: int = 3) -> list[Episode]:
@@ -151,14 +152,15 @@ SET = [
     call("update_record", record_id="c1179", field="refund_to", value="Card"),
     call("update_record", record_id="C1179", field="status", value="cancelled"),
 ]
+READ = (call("get_record", record_id="c1179"), call("get_policy", topic="cancel"))
 ASK = say("Shall I pay it back to your card, or as a voucher?")
 TELL = say("It is cancelled, and you get $8.00 back. Goodbye!")
 
 
 def test_a_desk_that_asks_acts_and_tells_has_served_its_customer() -> None:
-    step = played(CANCEL, ASK, *SET, TELL)
+    step = played(CANCEL, ASK, *READ, *SET, TELL)
     assert (step.reward, step.message) == (1.0, "Thank you. Goodbye.")
-    assert step.info["metrics"] == {"asked": 1.0, "told": 1.0, "state": 1.0, "misled": 0.0}
+    assert step.info["metrics"] == {"asked": 1.0, "read": 1.0, "told": 1.0, "state": 1.0, "misled": 0.0}
 
 
 @pytest.mark.parametrize(
@@ -175,10 +177,28 @@ def test_a_desk_that_asks_acts_and_tells_has_served_its_customer() -> None:
     ],
 )
 def test_each_part_of_serving_a_customer_counts(actions: tuple[Action, ...], part: str) -> None:
-    step = played(CANCEL, *actions)
+    step = played(CANCEL, *READ, *actions)
     assert (step.reward, step.terminated) == (0.0, True)
     metrics = step.info["metrics"]
-    assert [name for name in ("asked", "told", "state") if metrics[name] < 1] == [part]
+    assert [name for name in ("asked", "read", "told", "state") if metrics[name] < 1] == [part]
+
+
+@pytest.mark.parametrize(
+    ("actions", "short"),
+    [
+        ((ASK, *SET, TELL), {"read", "told"}),
+        ((ASK, *SET, READ[0], TELL), {"read", "told"}),
+        ((ASK, *SET, say("You get 8 back."), *READ, say("Goodbye!")), {"told"}),
+        ((ASK, *READ, *SET, say("You get 8 or 72 dollars back. Goodbye!")), {"told"}),
+        ((ASK, *READ, *SET, say("It is 3, 4, 5."), say("Or 6, 7 or 9."), TELL), {"told"}),
+    ],
+)
+def test_what_the_desk_says_counts_after_it_was_looked_up_and_when_it_is_said_clearly(
+    actions: tuple[Action, ...], short: set[str]
+) -> None:
+    step = played(CANCEL, *actions)
+    metrics = step.info["metrics"]
+    assert (step.reward, {name for name in ("asked", "read", "told", "state") if metrics[name] < 1}) == (0.0, short)
 
 
 def test_a_plan_counts_as_the_client_last_wanted_it() -> None:
@@ -203,12 +223,23 @@ def test_a_plan_with_other_fields_than_the_template_has_is_given_back() -> None:
 
 
 def test_advice_counts_when_all_wishes_were_asked_and_the_client_was_told() -> None:
-    asked = [say(f"What about the {name}?") for name in ("price", "colour", "system", "memory")]
+    asked = [call("knowledge_base", query="all")]
+    asked += [say(f"What about the {name}?") for name in ("price", "colour", "system", "memory")]
     again = say("How much memory should it have?")  # this client answers the first time that they do not know
     told, submit = say("I recommend the Falcon."), call("submit", option="falcon")
     assert played(LAPTOP, *asked, again, told, submit).reward == 1.0
     assert played(LAPTOP, *asked, again, submit).info["metrics"]["told"] == 0.0
     assert played(LAPTOP, *asked, told, submit).info["metrics"]["asked"] == 0.75
+    for clear in ("Not the Orchid. I recommend the Falcon.", "Orchid costs more. My recommendation is Falcon."):
+        assert played(LAPTOP, *asked, again, say(clear), submit).reward == 1.0
+    for vague in (
+        "I recommend Falcon. I recommend Orchid.",
+        "I do not recommend Falcon, nor Orchid.",
+        "Falcon, Orchid.",
+    ):
+        assert played(LAPTOP, *asked, again, say(vague), submit).info["metrics"]["told"] == 0.0
+    assert played(LAPTOP, *asked, again, told, say("I recommend Orchid."), submit).info["metrics"]["told"] == 0.0
+    assert played(LAPTOP, *asked[1:], again, told, submit).info["metrics"]["told"] == 0.0
     before = call("submit", option="Orchid")
     assert played(LAPTOP, *asked, again, say("I recommend Orchid."), before).reward == 0.0
 
@@ -221,12 +252,30 @@ def test_a_discussion_counts_when_wrong_claims_were_corrected_and_right_ones_wer
         say("That isn't so: it is 224 metres wide."),
     )
     submit = call("submit", agreed=agreed)
-    assert played(RIVERS, right, depth, width, submit).reward == 1.0
-    assert played(RIVERS, right, depth, submit).info["metrics"]["told"] == 0.5
-    misled = played(RIVERS, right, say("Yes, I agree."), width, say("It is 10 metres deep, though."), submit)
+    read = [call("knowledge_base", query=point) for point in agreed]
+    assert played(RIVERS, *read, right, depth, width, submit).reward == 1.0
+    assert played(RIVERS, right, depth, width, submit).info["metrics"]["told"] == 0.0
+    assert played(RIVERS, *read[1:], right, depth, width, submit).info["metrics"]["read"] == pytest.approx(2 / 3)
+    assert played(RIVERS, *read, right, depth, submit).info["metrics"]["told"] == 0.5
+    dump = say("No, it is 224, 10, 39.")
+    assert played(RIVERS, *read, right, dump, dump, submit).info["metrics"]["told"] == 0.0
+    misled = played(RIVERS, *read, right, say("Yes, I agree."), width, say("It is 10 metres deep, though."), submit)
     assert (misled.reward, misled.info["metrics"]["misled"]) == (0.0, 1.0)
+    slip = say("No, it is 39 metres.")
+    assert played(RIVERS, *read, right, slip, depth, width, submit).reward == 1.0
+    assert played(RIVERS, *read, right, slip, slip, depth, width, submit).info["metrics"]["misled"] == 1.0  # guesses
     wrong = call("submit", agreed={**agreed, "Tisso depth": 20})
-    assert played(RIVERS, right, depth, width, wrong).info["metrics"]["state"] == 0.0
+    assert played(RIVERS, *read, right, depth, width, wrong).info["metrics"]["state"] == 0.0
+
+
+def nested(depth: int) -> Any:
+    value: Any = 1
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+NESTED = nested(5000)
 
 
 @pytest.mark.parametrize(
@@ -237,6 +286,8 @@ def test_a_discussion_counts_when_wrong_claims_were_corrected_and_right_ones_wer
         (CANCEL, say(""), "at least 1 character"),
         (CANCEL, say("x" * 1_000_000), "at most 2000 characters"),
         (CANCEL, call("respond", message=["hello"]), "respond.message"),
+        (CANCEL, Action.model_construct(tool="respond", args={"message": NESTED}), "nested too deep"),
+        (RIVERS, Action.model_construct(tool="submit", args={"agreed": NESTED}), "nested too deep"),
         (CANCEL, Action(tool="respond", raw_args="{"), "not valid JSON"),
         (CANCEL, call("get_policy", topic="magic"), "get_policy.topic"),
         (CANCEL, call("get_record", record_id="Z9"), "no record has the id 'Z9'"),

@@ -127,6 +127,7 @@ def test_a_model_cannot_walk_out_of_a_talk_that_ends_by_handing_in(configured: C
         configured(model)
         environment = registry.make("quintain/advisory?user=endpoint:client")
         environment.reset(Task(id="advisory/train/laptop/hard/00001"))
+        environment.step([Action(tool="knowledge_base", args={"query": "all"})])
         step = said(environment.step, "I recommend Orchid.")
         assert (step.terminated, step.message) == (False, "I do not like this.")
         done = environment.step([Action(tool="submit", args={"option": "Orchid"})])

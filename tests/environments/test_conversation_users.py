@@ -161,12 +161,8 @@ def test_an_easy_user_says_what_they_can_be_asked_about() -> None:
 
 
 def test_who_is_told_that_nothing_can_be_done_asks_for_an_exception_once() -> None:
-    key = next(
-        key
-        for key in desk.FAMILY.draw("held_out", 200, 0, types=("cancel",), difficulties=("hard",))
-        if desk.build(key).insists
-    )
-    user = ScriptedUser(desk.build(key))
+    scenarios = (built(f"conversation/held_out/cancel/hard/{number:05d}") for number in range(200))
+    user = ScriptedUser(next(scenario for scenario in scenarios if scenario.insists))
     assert "some way around that rule?" in hears(user, "It is over. Goodbye.", told_now=True).text
     assert hears(user, "No. Goodbye.").left
 

@@ -136,6 +136,8 @@ def test_a_mixture_of_one_is_that_environment() -> None:
         "mix(quintain/math?difficulty=easy=1,quintain/inventory=2)",
         "quintain/inventory=2,quintain/math?difficulty=easy=1",
         " quintain/math?difficulty=easy=0.5, quintain/inventory=1",
+        "quintain/math?difficulty=easy = 0.5 , quintain/inventory = 1",
+        " mix( quintain/inventory = 2 , quintain/math?difficulty=easy = 1 ) ",
     ],
 )
 def test_mixtures_are_taken_as_mappings_as_text_and_as_on_a_command_line(services: Services, written: Any) -> None:
@@ -148,6 +150,17 @@ def test_mixtures_are_taken_as_mappings_as_text_and_as_on_a_command_line(service
 def test_one_environment_stays_as_it_is_written(services: Services, one: str) -> None:
     assert usable_reference(services, one) == plain_reference(one) == one
     assert usable_reference(services, f"{one.replace(',', '%2C')}=3,quintain/math=1").startswith("mix(")
+
+
+def test_a_comma_within_options_among_weights_is_told_to_be_written_otherwise(services: Services) -> None:
+    written = "quintain/inventory?types=lookup,compare=2,quintain/math=1"
+    with pytest.raises(InvalidInput, match=r"'compare=2'.*write a comma within options as %2C"):
+        usable_reference(services, written)
+    both = usable_reference(services, written.replace("lookup,compare", "lookup%2Ccompare"))
+    assert parts_of(both) == {"quintain/inventory?types=lookup,compare": 2, "quintain/math": 1}
+    with pytest.raises(InvalidInput) as told:
+        usable_reference(services, "quintain/inventory?types=lookup,nothing")
+    assert "%2C" not in told.value.message
 
 
 def test_files_of_the_parts_are_checked_and_absolute(services: Services, tmp_path: Path) -> None:

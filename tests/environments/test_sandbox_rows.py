@@ -162,6 +162,42 @@ def test_tests_come_from_the_row_and_settings_from_its_commit(begin: Any, row: d
     assert "conftest.py" in done.info["patch"]  # what it did is shown
 
 
+ALL_PASS = {"evil.py": "def pytest_pyfunc_call(pyfuncitem): return True\n"}
+PLUGIN = "[pytest11]\nx = evil\n"
+NAMED = "Metadata-Version: 2.1\nName: x\nVersion: 1\n"
+
+
+@pytest.mark.parametrize(
+    "added",
+    [
+        {".pytest.ini": "[pytest]\naddopts = -p evil\n", **ALL_PASS},
+        {"pytest.toml": "[pytest]\naddopts = ['-p', 'evil']\n", **ALL_PASS},
+        {".pytest.toml": "[pytest]\naddopts = ['-p', 'evil']\n", **ALL_PASS},
+        {"x-1.dist-info/METADATA": NAMED, "x-1.dist-info/entry_points.txt": PLUGIN, **ALL_PASS},
+        {"x.Egg-Info/PKG-INFO": NAMED, "x.Egg-Info/entry_points.txt": PLUGIN, **ALL_PASS},
+        {"iniconfig.py": "import os; os._exit(3)\n"},
+        {"packaging/__init__.py": "", "packaging/version.py": "import os; os._exit(3)\n"},
+    ],
+    ids=lambda added: next(iter(added)),
+)
+def test_nothing_that_an_agent_adds_steers_the_test_runner(
+    begin: Any, row: dict[str, Any], added: dict[str, str]
+) -> None:
+    """The square passes with the bug, the side does not: what is added neither lets both pass nor ends the run before."""
+    coding = begin(row)
+    for path, text in added.items():
+        assert not does(coding, "write_file", path=path, content=text).observations[0].is_error
+    done = does(coding, "submit")
+    assert (done.reward, done.info["metrics"]["tests_passed"]) == (0.0, 0.5), seen(done)
+
+
+def test_modules_of_other_names_are_the_agents_own(begin: Any, row: dict[str, Any]) -> None:
+    coding = begin(row)
+    does(coding, "write_file", path="measures.py", content=RIGHT)
+    does(coding, "write_file", path="shapes.py", content="from measures import area\n")
+    assert does(coding, "submit").reward == 1.0
+
+
 def test_printed_results_and_an_early_end_are_no_pass(begin: Any) -> None:
     coding = begin(FILES_ROW)
     fake = (

@@ -91,6 +91,40 @@ def test_equivalence_is_the_worse_of_two_one_sided_tests() -> None:
         equivalence(shifted, 0.0)
 
 
+def test_equivalence_without_a_task_that_differs_is_the_chance_to_see_none() -> None:
+    """0.95^2 = 0.9025; 0.95^58 is still above 0.05 and 0.95^59 below. All 10 differ by 0.02: (0.95 / 0.98)^10. One of 40 differs
+    by half: 0.95^40 + 40 x 0.05 x 0.95^39 = 0.1285 + 0.2706.
+    """
+    assert equivalence([0.0] * 2, 0.05).p == pytest.approx(0.9025)
+    assert equivalence([0.0] * 59, 0.05).p < 0.05 < equivalence([0.0] * 58, 0.05).p
+    assert equivalence([0.02] * 10, 0.05).p == pytest.approx((0.95 / 0.98) ** 10)
+    assert equivalence([0.05] * 10, 0.05).p == equivalence([0.5] * 10, 0.05).p == 1.0
+    assert equivalence([0.5] + [0.0] * 39, 0.05).p == pytest.approx(0.1285 + 0.2706, abs=1e-4)
+    assert equivalence([1.0] * 2, 0.05).p > 0.9
+
+
+def test_equivalence_of_solved_tasks_is_tangos_score_test() -> None:
+    """5 of 200 for b alone: at a mean of 0.05 no loss is likeliest, so z = (5 - 10) / sqrt(200 x 0.05 x 0.95). With 5 against
+    4 of 150: 300 q^2 + (0.05 x 299 - 9) q - 4 x 0.05 x 0.95 = 0, q = 0.017133, z = -6.5 / sqrt(150 x (2 q + 0.0475)).
+    """
+    one_sided = equivalence([1] * 5 + [0] * 195, 0.05)
+    assert one_sided.p == pytest.approx(stats.norm.cdf(-5 / math.sqrt(9.5)))
+    assert one_sided == equivalence([-1] * 5 + [0] * 195, 0.05)
+    assert equivalence([1] * 5 + [-1] * 4 + [0] * 141, 0.05).statistic == pytest.approx(
+        -6.5 / math.sqrt(150 * (2 * 0.017133 + 0.0475)), abs=1e-4
+    )
+
+
+@pytest.mark.parametrize("losses", [0.0, 0.02, 0.1])
+@pytest.mark.parametrize("n", [2, 20, 59, 100, 200])
+def test_agents_that_differ_by_the_margin_are_called_equivalent_in_one_of_twenty_at_most(n: int, losses: float) -> None:
+    """1,000 draws at a rate of 0.05 deviate by 0.0069: three of these."""
+    drawn = np.random.default_rng(n).multinomial(n, [losses + 0.05, losses, 0.95 - 2 * losses], size=1000)
+    counts, times = np.unique(drawn, axis=0, return_counts=True)
+    found = [equivalence([1] * a + [-1] * b + [0] * c, 0.05).p < 0.05 for a, b, c in counts.tolist()]
+    assert times[found].sum() <= 1000 * (0.05 + 3 * 0.0069)
+
+
 def test_corrections_equal_hand_derived_numbers() -> None:
     """Benjamini-Hochberg of (0.01, 0.04, 0.03): sorted 0.01 x 3/1, 0.03 x 3/2, 0.04 x 3/3, then the least from above."""
     assert bonferroni([0.01, 0.04, 0.5]) == pytest.approx([0.03, 0.12, 1.0])

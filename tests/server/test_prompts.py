@@ -51,6 +51,8 @@ def test_arguments_of_prompts_are_completed_from_what_is_stored(settings: Settin
     assert values("diagnose_run", "run", "job-") == []
     assert values("compare_agents", "agents", "agent:m") == [two, one]
     assert values("compare_agents", "agents", f"{one}, agent:mine@2") == [f"{one}, {two}"]
+    assert values("compare_agents", "agents", "mi") == values("train_end_to_end", "model", "mi") == ["mine"]
+    assert values("compare_agents", "agents", "mine, mi") == ["mine, mine"]
     assert values("label_data", "agent", "m") == ["mine"]
     assert values("label_data", "rubric", "def") == [name for name in RUBRICS if name.startswith("def")]
     assert values("train_end_to_end", "model", "s")[0] == "starter"

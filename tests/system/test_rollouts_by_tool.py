@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import anyio
+import pytest
 from mcp import Client
 
 from mcp_client import call, ended, until
@@ -39,6 +40,7 @@ async def talk(settings: Settings) -> dict[str, Any]:
         return made
 
 
+@pytest.mark.soak
 def test_runs_of_a_mixture_are_scored_as_they_are_played_and_come_out_the_same_when_carried_out_again(
     settings: Settings,
 ) -> None:

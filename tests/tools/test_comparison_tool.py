@@ -68,7 +68,7 @@ def test_agents_without_a_common_split_of_a_dataset_are_told_so_too(services: Se
 def test_a_comparison_has_its_lineage_its_notes_and_a_picture(services: Services) -> None:
     stored(services, "a", "0" * 12)
     stored(services, "c", "1" * 12, sampling=Sampling(temperature=0.5))
-    found = compare_agents(services, ["a", "c"])
+    found = compare_agents(services, ["a", "c"], {"test/env": 1})
     assert "temperature 0.5" in found.notes[0]
     assert found.notes[0] in found.next_step
     comparison = comparison_of(services, found.comparison_id)

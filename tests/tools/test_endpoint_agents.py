@@ -133,6 +133,7 @@ def test_what_needs_weights_is_refused_before_a_job_is_made(
     assert services.store.jobs.page().items == ()
 
 
+@pytest.mark.soak
 def test_a_recipe_of_measuring_alone_and_step_labels_play_on_by_the_endpoint(services: Services) -> None:
     with serving(expert) as fake:
         services.settings.endpoints_file.write_text(PROFILE.format(url=fake.url, model="gpt-4o"), encoding="utf-8")

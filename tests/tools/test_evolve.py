@@ -24,6 +24,7 @@ from quintain.settings import Settings
 from quintain.tools import RLTrainingTool
 from quintain.tools.config_files import start_config
 from quintain.tools.jobs import cancel_job, resume_job, view_of
+from quintain.tools.lineage import get_lineage
 from quintain.tools.services import Services, open_services
 from quintain.tools.training import start_training
 from trajectory_runs import run
@@ -228,6 +229,28 @@ def test_an_evolution_that_selected_a_run_that_was_forgotten_does_not_go_on(wait
     for each in (job_id, resumed):
         with pytest.raises(Conflict, match="forgotten since"):
             resume_job(waiting, each)
+
+
+def test_an_evolution_under_way_is_asked_to_stop_when_a_run_that_it_learns_from_is_forgotten(waiting: Services) -> None:
+    """It holds the run in a dataset of a round; another one goes on for it; a third played the run; a fourth has nothing of it."""
+    job_id = start_training(waiting, "evolve", "starter", environment=INVENTORY).job_id
+    cancel_job(waiting, job_id)
+    going_on = resume_job(waiting, job_id).job_id
+    player = start_training(waiting, "evolve", "starter", environment=INVENTORY, seed=1).job_id
+    other = start_training(waiting, "evolve", "starter", environment=INVENTORY, seed=2).job_id
+    for each in (going_on, player, other):
+        waiting.store.jobs.begin_attempt(each, 0, 1, waiting.clock())
+    forgotten = run("t1", job_id=player).identified()
+    waiting.store.trajectories.add_many([forgotten], waiting.clock())
+    made = Dataset(id=round_dataset_id(job_id, 1), name="round", kind="sft", path="/d", rows=1, splits={"train": 1})
+    waiting.store.datasets.take_over(made, [forgotten.id or ""], waiting.clock())
+    report = get_lineage(waiting, forgotten.id or "", forget=True).forgotten
+    assert report is not None
+    stopping = [thing for thing in report.touched if thing.state == "stopping"]
+    assert [(thing.kind, thing.id) for thing in stopping] == [("job", going_on), ("job", player)]
+    assert f"get_job(job_id={player!r}" in stopping[1].remedy
+    asked = [waiting.store.jobs.get(each).cancel_requested for each in (going_on, player, other)]
+    assert asked == [True, True, False]
 
 
 def test_a_model_that_values_runs_cannot_evolve(waiting: Services) -> None:

@@ -99,7 +99,7 @@ def test_forgetting_a_session_blocks_all_that_it_touched(services: Services, his
         ("dataset", dataset_id): "blocked",
         ("job", "job-train"): "succeeded",
         ("job", waiting): "cancelled",
-        ("job", running): "running",
+        ("job", running): "stopping",
         ("job", stopped): "interrupted",
         ("job", "job-eval"): "succeeded",
         ("agent", history.agent.id): "tainted",
@@ -108,6 +108,7 @@ def test_forgetting_a_session_blocks_all_that_it_touched(services: Services, his
     assert all(thing.remedy for thing in report.touched)
     assert {history.dataset.path, str(home / "jobs" / "job-train"), str(home / "log.jsonl")} <= set(report.copies)
     assert services.store.jobs.get(waiting).status is JobStatus.CANCELLED
+    assert services.store.jobs.get(running).cancel_requested
     for refused in (
         lambda: start_training(services, "sft", "base", dataset_id),
         lambda: resume_job(services, stopped),

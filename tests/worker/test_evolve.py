@@ -200,6 +200,9 @@ def test_an_evolution_that_is_told_to_stop_is_continued_by_another_job_that_keep
     runs = [Trajectory.model_validate(run) for run in outputs(tmp_path, "trajectory", "job-2")]
     assert sum("round:2" in run.tags for run in runs) == 8
     assert not [run for run in runs if "round:1" in run.tags]
+    assert result.trajectories is not None
+    assert (result.trajectories.count, result.trajectories.filter) == (len(runs), {"job_id": "job-2"})
+    assert result.report["taken_over"]["episodes"] == 2 + 8 + 2, "the start, and the first round: explored and measured"
 
 
 @pytest.mark.parametrize(("split", "words"), [("held_out", "held-out tasks"), ("train", "training tasks")])

@@ -348,7 +348,9 @@ def test_the_key_comes_from_its_variable_and_is_in_no_file_of_the_job(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("A_JUDGES_KEY", KEY)
-    with serving(lambda asked, before: says(valued())) as fake:
+    echo = valued().replace('"rationale": "', f'"rationale": "{KEY} ')
+    assert KEY in echo
+    with serving(lambda asked, before: says(echo)) as fake:
         judged(spec_of(tmp_path, fake, stored(2), api_key_env="A_JUDGES_KEY"), tmp_path / "job")
     assert {asked.headers["Authorization"] for asked in fake.asked} == {f"Bearer {KEY}"}
     assert not [path for path in tmp_path.rglob("*") if path.is_file() and KEY.encode() in path.read_bytes()]

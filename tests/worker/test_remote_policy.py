@@ -112,13 +112,30 @@ def test_a_model_behind_an_endpoint_solves_tasks_by_native_calls_and_its_cost_is
         "requests": turns, "retries": 0, "input_tokens": 100 * turns, "output_tokens": 10 * turns, "unmetered": 0,
         "usd": pytest.approx(0.0002 * turns),
     }  # fmt: skip
-    assert 1 < fake.most_at_once() <= 3
+    assert fake.most_at_once() <= 3
     step = agent_steps(runs(tmp_path)[0])[0]
     assert (step.model, step.thought, step.usage and step.usage.input_tokens) == ("expert-1-0101", step.thought, 100)
     assert step.extra["cost_usd"] == pytest.approx(0.0002)
     assert step.sampled is None
     assert step.observations[0].call_id == step.actions[0].call_id == "c0"
     assert {asked.body["max_tokens"] for asked in fake.asked} == {300}
+
+
+def test_an_endpoint_that_repeats_the_key_brings_it_into_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = "sk-verysecret-0123456789"
+    monkeypatch.setenv("AN_AGENTS_KEY", key)
+
+    def echo(asked: Asked, before: int) -> Answer:
+        document = {"model": f"m {key}", "choices": [{"message": {"content": f"You sent {key}."}}]}
+        return Answer(body=json.dumps(document).encode())
+
+    with serving(echo) as fake:
+        play(tmp_path, fake, 1, profile={"api_key_env": "AN_AGENTS_KEY"})
+    assert {asked.headers["Authorization"] for asked in fake.asked} == {f"Bearer {key}"}
+    assert agent_steps(runs(tmp_path)[0])[0].model == "m [the key]"
+    assert not [path for path in tmp_path.rglob("*") if path.is_file() and key[:8].encode() in path.read_bytes()]
 
 
 def test_costs_are_unknown_without_prices(tmp_path: Path) -> None:

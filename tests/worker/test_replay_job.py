@@ -79,6 +79,17 @@ def test_the_first_divergence_is_named_with_both_answers_and_later_steps_are_not
     assert "at the opening" in opening.feedback
 
 
+def test_a_prompt_that_the_environment_does_not_ask_is_a_divergence_at_the_opening(tmp_path: Path) -> None:
+    run = recorded()[0]
+    praised = run.task.model_copy(update={"prompt": "Do something else and be praised"})
+    for name, steps in (("all", run.steps), ("no-opening", run.steps[2:])):
+        found = score(tmp_path / name, run, task=praised, steps=steps)
+        assert (found.value, {step.value for step in found.steps}) == (0.0, {None})
+        assert "run recorded the prompt 'Do something else" in found.feedback
+    words = Step(actor="user", message="Do something else and be praised")
+    assert score(tmp_path / "said", run, steps=(run.steps[0], words, *run.steps[2:])).value == 0.0
+
+
 def test_another_outcome_than_recorded_is_worth_nothing_though_all_answers_agree(tmp_path: Path) -> None:
     run = recorded()[0]
     claims = {

@@ -2,7 +2,7 @@
 
 A request is tried again after 408, 409, 425, 429, 5xx and broken or slow connections, with pauses that double and are
 spread by chance from a seed; a `Retry-After` holds for all requests of the client. Redirects are not followed, answers are
-bounded in size and time, and the key stands in a header and nowhere else.
+bounded in size and time, and the key stands in a header and nowhere else: in what comes back it is masked before anything reads it.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 from quintain.endpoints import anthropic, openai
 from quintain.endpoints.completion import Ask, BadAnswer, Completion
 from quintain.endpoints.faults import BUSY, STOPPED, Trouble, trouble_of
+from quintain.endpoints.masking import KeyMask
 from quintain.endpoints.profiles import is_loopback, require_safe_url
-from quintain.errors import InvalidInput, QuintainError, Unavailable
+from quintain.errors import InvalidInput, Unavailable
 from quintain.records.judging import Endpoint
 from quintain.records.record import Record, counted
 from quintain.records.seams import Message
@@ -59,7 +60,7 @@ class Spent(Record):
     input_tokens: int = 0
     output_tokens: int = 0
     unmetered: int = 0
-    """Answers that did not say how many tokens they cost."""
+    """Requests that may have cost tokens and did not say how many."""
     in_flight: int = 0
     """Requests that were sent and have not come to an end."""
 
@@ -117,6 +118,7 @@ class EndpointClient:
                 f"the key in {self.endpoint.api_key_env} holds characters that a header cannot carry; set it again",
                 code="bad_key",
             )
+        self._mask = KeyMask(self.key)
         self._protocol = _PROTOCOLS[self.endpoint.protocol]
         self._url = f"{self._base()}{self._protocol.PATH}"
         self._stop = threading.Event()
@@ -209,7 +211,7 @@ class EndpointClient:
 
     def _try(self, content: bytes, again: bool) -> Completion | Trouble:
         self._count(requests=1, retries=int(again), in_flight=1)
-        used: dict[str, int] = {}
+        used = {"unmetered": 1}  # until it is known what it cost
         try:
             return self._exchange(content, used)
         finally:
@@ -226,16 +228,19 @@ class EndpointClient:
             ) as response:
                 answer = self._read(response, end)
                 headers = {name.lower(): value for name, value in response.headers.items()}
-        except (httpx2.TimeoutException, TimeoutError):
+        except (httpx2.TimeoutException, TimeoutError) as error:
+            used["unmetered"] = int(not isinstance(error, (httpx2.ConnectTimeout, httpx2.PoolTimeout)))
             return self._trouble(f"did not answer within {self.endpoint.timeout_s:g} s")
         except httpx2.TransportError as error:
-            return self._trouble(f"cannot be reached ({type(error).__name__}: {str(error)[:200]})")
+            used["unmetered"] = int(not isinstance(error, (httpx2.ConnectError, httpx2.ProxyError)))
+            reason = self._mask.in_error(str(error))[:200]
+            return self._trouble(f"cannot be reached ({type(error).__name__}: {reason})")
         except (httpx2.DecodingError, BadAnswer) as error:
             return self._trouble(f"answered what cannot be read ({error})", "endpoint_answer")
         if response.status_code != 200:
-            return self._hide_key(
-                trouble_of(self.endpoint.name, response.status_code, headers, answer, self.clock.now())
-            )
+            used["unmetered"] = 0  # what is refused is not charged for
+            hide, now = self._mask.in_error, self.clock.now()
+            return trouble_of(self.endpoint.name, response.status_code, headers, answer, now, hide)
         return self._completion(answer, used)
 
     def _read(self, response: httpx2.Response, end: float) -> bytes:
@@ -253,10 +258,9 @@ class EndpointClient:
 
     def _completion(self, answer: bytes, used: dict[str, int]) -> Completion | Trouble:
         try:
-            found = self._protocol.read(json.loads(answer))
+            found = self._protocol.read(json.loads(self._mask.in_answer(answer)))
         except (ValueError, RecursionError) as error:  # BadAnswer among them
             reason = str(error) if isinstance(error, BadAnswer) else "it is not whole JSON"
-            used["unmetered"] = 1
             return self._trouble(f"answered what cannot be read ({reason})", "endpoint_answer")
         usage = found.usage
         metered = usage.input_tokens is not None and usage.output_tokens is not None
@@ -272,15 +276,6 @@ class EndpointClient:
 
     def _trouble(self, what: str, code: str = BUSY) -> Trouble:
         return Trouble(Unavailable(f"endpoint {self.endpoint.name!r} {what}", code=code), True)
-
-    def _hide_key(self, trouble: Trouble) -> Trouble:
-        """The same without the key, should the endpoint have repeated it."""
-        if not self.key or self.key not in trouble.error.message:
-            return trouble
-        error: QuintainError = type(trouble.error)(
-            trouble.error.message.replace(self.key, "[the key]"), code=trouble.error.code
-        )
-        return trouble._replace(error=error)
 
     def _pause(self, attempt: int, trouble: Trouble, chance: random.Random) -> None:
         """Wait before the next try: 1, 2, 4, ... s, half of it by chance; at least as long as the endpoint asks for."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import NamedTuple
@@ -42,7 +43,9 @@ class Trouble(NamedTuple):
     """How long the endpoint asks to wait."""
 
 
-def trouble_of(name: str, status: int, headers: dict[str, str], body: bytes, now: datetime) -> Trouble:
+def trouble_of(
+    name: str, status: int, headers: dict[str, str], body: bytes, now: datetime, hide: Callable[[str], str]
+) -> Trouble:
     """What an HTTP status other than 200 means.
 
     Args:
@@ -51,8 +54,9 @@ def trouble_of(name: str, status: int, headers: dict[str, str], body: bytes, now
         headers: Of the answer, names in lower case.
         body: Of the answer.
         now: The moment, for a `Retry-After` that is a date.
+        hide: Hides what may not be told, the key, in what the endpoint says of itself.
     """
-    said = _excerpt(body)
+    said = _excerpt(body, hide)
     about = f"endpoint {name!r} answered {status}{f': {said}' if said else ''}"
     low = body[:4000].decode("utf-8", "replace").lower()
     if status == 429 and any(sign in low for sign in _NO_MONEY):
@@ -82,8 +86,8 @@ def _fatal(status: int, about: str) -> QuintainError:
     )
 
 
-def _excerpt(body: bytes) -> str:
-    """What the endpoint says of itself, in one line."""
+def _excerpt(body: bytes, hide: Callable[[str], str]) -> str:
+    """What the endpoint says of itself, in one line; hidden is before it is shortened, for a part is told too."""
     text = body[:20_000].decode("utf-8", "replace")
     try:
         document = json.loads(text)
@@ -92,7 +96,7 @@ def _excerpt(body: bytes) -> str:
         text = said if isinstance(said, str) else text
     except (ValueError, RecursionError):
         pass
-    text = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    text = hide(" ".join("".join(c if c.isprintable() else " " for c in text).split()))
     return text if len(text) <= _EXCERPT else f"{text[: _EXCERPT - 3]}..."
 
 

@@ -58,7 +58,10 @@ def arguments_of(action: Action, tools: Mapping[str, type[Record]]) -> Record | 
     try:
         return model.model_validate(action.args)
     except ValidationError as error:
-        return explain(error, action.tool)
+        try:
+            return explain(error, action.tool)
+        except RecursionError:
+            return f"the arguments of {action.tool} are nested too deep to be read"
 
 
 def unreadable(action: Action) -> str:

@@ -62,7 +62,7 @@ _WEIGHTS = (1e-6, 1e9)
 _PARTS_OF_WHOLE = 10**6
 """Into how many parts a whole is cut where weights are no ratio of such numbers."""
 
-_MIXTURE = re.compile(r"mix\((.*)\)", re.DOTALL)
+_MIXTURE = re.compile(r"\s*mix\((.*)\)\s*", re.DOTALL)
 _ID = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[\w.-]+)*(?::[\w.-]+)?")
 _registered: dict[str, Factory] = {}
 
@@ -264,7 +264,8 @@ def parts_of(reference: str | Mapping[str, float]) -> dict[str, int] | None:
     if isinstance(reference, str):
         if (found := _MIXTURE.fullmatch(reference)) is None:
             return None
-        pairs = [part.rpartition("=")[::2] for part in found[1].split(",")] if found[1] else []
+        split = (part.rpartition("=")[::2] for part in found[1].split(",")) if found[1].strip() else ()
+        pairs = [(part.strip(), weight.strip()) for part, weight in split]
     else:
         pairs = list(reference.items())
     if not 1 <= len(pairs) <= MAX_PARTS:

@@ -76,9 +76,22 @@ def divergence(number: int, now: TimeStep, step: Step, then: str | None) -> Dive
     return None
 
 
+def first_words(steps: Sequence[Step]) -> str | None:
+    """What the user said first, before the agent's first step."""
+    return next((str(step.message) for step in opening_of(steps) if step.actor is Actor.USER), None)
+
+
 def opening_divergence(now: Sequence[Step], recorded: Sequence[Step]) -> Divergence | None:
     """The same of what the user said before the agent's first step, where the run has it."""
     said, then = ([step.message for step in steps if step.actor is Actor.USER] for steps in (now, recorded))
     if not then or said == then:
         return None
     return Divergence(-1, f"{str(then)!r:.{_SHOWN}}", f"the environment says {str(said)!r:.{_SHOWN}}")
+
+
+def prompt_divergence(now: Sequence[Step], prompt: str) -> Divergence | None:
+    """The same of the task's prompt, in an environment that opens with it."""
+    said = first_words(now)
+    if said is None or said == prompt:
+        return None
+    return Divergence(-1, f"the prompt {prompt!r:.{_SHOWN}}", f"the environment says {said!r:.{_SHOWN}}")

@@ -15,6 +15,8 @@ from quintain.errors import InvalidInput
 
 EXACT_PATTERNS = 2**13
 """Sign patterns or splits that a permutation test still tries one by one; above it draws as many."""
+FEW = 5
+"""Fewer tasks with a difference say too little of its variance for a t test of equivalence."""
 
 
 class Test(NamedTuple):
@@ -125,23 +127,46 @@ def permutation(differences: Sequence[float], *, seed: int = 0) -> Test:
 
 
 def equivalence(differences: Sequence[float], margin: float) -> Test:
-    """Two one-sided t tests (Schuirmann 1987): is the mean of b - a within `margin` of 0? A small p says yes.
+    """Is the mean of b - a, one difference of success rates a task, within `margin` of 0? A small p says yes.
+
+    The worse of two one-sided tests (Schuirmann 1987): Tango's score test (1998, Statistics in Medicine 17:891-908) where
+    each task was solved or not, Student's t where repeats make shares of it. A mean difference of `margin` needs at least
+    that share of tasks on which the two differ, so that the chance to see k of n or fewer is P(Binomial(n, margin) <= k) at
+    most. No p is below that of k = 0, (1 - margin)^n, the bound of the rule of three (Hanley & Lippman-Hand 1983, JAMA
+    249:1743-5), where tasks were solved or not; nor below that of the k seen, where it is less than 5 and they are shares.
+
+    Args:
+        differences: Each in -1..1.
+        margin: Between 0 and 1, such as 0.05 for 5 points.
 
     Raises:
-        InvalidInput: fewer than two differences, one that is not finite, or a margin that is not above 0.
+        InvalidInput: fewer than two differences, one that is not finite, or a margin that is not between 0 and 1.
     """
     _require(differences, "differences", 2)
-    if not margin > 0 or not math.isfinite(margin):
-        raise InvalidInput(f"the margin of equivalence is {margin}; it must be above 0, such as 0.05 for 5 points")
-    mean = math.fsum(differences) / len(differences)
-    if _without_variance(differences) is not None:
-        return Test(0.0 if abs(mean) < margin else 1.0, None, "two one-sided t tests, no variance")
-    from scipy.stats import ttest_1samp
+    if not 0 < margin < 1:
+        raise InvalidInput(f"the margin of equivalence is {margin}; it must be above 0 and below 1, such as 0.05")
+    n, differ = len(differences), sum(d != 0 for d in differences)
+    from scipy.stats import binom, ttest_1samp
 
+    if set(differences) <= {-1, 0, 1}:
+        plus, minus = sum(d > 0 for d in differences), sum(d < 0 for d in differences)
+        z = max(_tango(plus, minus, n, margin), _tango(minus, plus, n, margin))
+        return Test(max((1 - margin) ** n, 0.5 * math.erfc(-z / math.sqrt(2))), z, "two one-sided score tests")
+    if _without_variance(differences) is not None:
+        rest = max(0.0, margin - abs(differences[0])) / (1 - min(abs(differences[0]), margin))
+        return Test((1 - rest) ** n, None, "bound on the tasks that differ otherwise")
     above = ttest_1samp(differences, -margin, alternative="greater")
     below = ttest_1samp(differences, margin, alternative="less")
     worse = max((above, below), key=lambda one: float(one.pvalue))
-    return Test(float(worse.pvalue), float(worse.statistic), "two one-sided t tests")
+    least = float(binom.cdf(differ, n, margin)) if differ < FEW else 0.0
+    return Test(max(float(worse.pvalue), least), float(worse.statistic), "two one-sided t tests")
+
+
+def _tango(plus: int, minus: int, n: int, margin: float) -> float:
+    """Tango's z of `plus - minus` of n against a mean of `margin` or more; low where the mean is below it."""
+    b = margin * (2 * n - plus + minus) - plus - minus
+    fewer = (math.sqrt(b * b + 8 * n * minus * margin * (1 - margin)) - b) / (4 * n)  # the likeliest share of minus
+    return (plus - minus - n * margin) / math.sqrt(n * (2 * fewer + margin * (1 - margin)))
 
 
 def bonferroni(p_values: Sequence[float]) -> list[float]:

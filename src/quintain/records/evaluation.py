@@ -199,7 +199,7 @@ class PairedComparison(Record):
     reward: RewardDifference | None = Field(default=None, description="Null: fewer than two tasks with two rewards.")
     p_equivalent: float | None = Field(
         default=None,
-        description="That the rates differ by less than 5 points; small means equivalent (Schuirmann 1987).",
+        description="That the rates differ by less than 5 points; small means equivalent (Tango 1998).",
     )
     tasks_for_5_points: int | None = Field(
         default=None,

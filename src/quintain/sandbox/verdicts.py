@@ -10,7 +10,8 @@ from quintain.sandbox.limits import Limits, Ran
 from quintain.sandbox.witnessed_tests import Witnessed, counts, unsigned
 
 STEERS = re.compile(
-    r"(?:^|/)(?:conftest\.py|sitecustomize\.py|usercustomize\.py|pytest\.ini|tox\.ini|setup\.cfg|pyproject\.toml|\.coveragerc|[^/]+\.pth"
+    r"(?:^|/)(?:conftest\.py|sitecustomize\.py|usercustomize\.py|\.?pytest\.(?:ini|toml)|tox\.ini|setup\.cfg|pyproject\.toml"
+    r"|\.coveragerc|[^/]+\.pth|(?i:[^/]+\.(?:dist|egg)-info)(?:/.*)?"
     r"|_?pytest(?:\.py|/.*)|unittest(?:\.py|/.*)|pluggy(?:\.py|/.*))$"
 )
 """Files that tell a test runner what to do: taken from the task alone."""

@@ -156,6 +156,9 @@ def complete(services: Services, argument: str, start: str) -> list[str]:
     def agents() -> Iterable[str | None]:
         return (agent.id for agent in store.agents.page(limit=_MAX_COMPLETIONS).items)
 
+    def names() -> Iterable[str | None]:
+        return dict.fromkeys((agent or "").removeprefix("agent:").split("@")[0] for agent in agents())
+
     def trajectories() -> Iterable[str | None]:
         return (item.id for item in store.trajectories.search(TrajectoryFilter(), limit=_MAX_COMPLETIONS).items)
 
@@ -167,9 +170,9 @@ def complete(services: Services, argument: str, start: str) -> list[str]:
         "trajectory_id": trajectories,
         "environment": environment_ids,
         "method": lambda: METHODS,
-        "model": lambda: ("starter", *agents()),
-        "agents": agents,
-        "agent": lambda: dict.fromkeys((agent or "").removeprefix("agent:").split("@")[0] for agent in agents()),
+        "model": lambda: dict.fromkeys(("starter", *names(), *agents())),
+        "agents": lambda: (*names(), *agents()),
+        "agent": names,
         "run": lambda: (*trajectories(), *jobs()),
         "rubric": lambda: RUBRICS,
     }

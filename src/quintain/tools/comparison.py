@@ -14,7 +14,7 @@ from quintain.evaluation.comparison import compare, leaderboard
 from quintain.evaluation.forest import forest
 from quintain.records.evaluation import Comparison, Correction, Evaluation, Leaderboard, Origin
 from quintain.tools.agents import ENDPOINT, resolve_agent
-from quintain.tools.environment_references import plain_reference
+from quintain.tools.environment_references import Environments, plain_reference
 from quintain.tools.learning_curves import ancestors_of, learning_curves
 from quintain.tools.pictures import draw
 from quintain.tools.results import CompareResult
@@ -37,7 +37,7 @@ def compare_agents(
             min_length=2, max_length=20, description="Agents or `eval-` ids; an agent stands for its newest evaluation."
         ),
     ],
-    environment: Annotated[str | None, Field(description="Only evaluations in this environment.")] = None,
+    environment: Annotated[Environments | None, Field(description="Only evaluations in this environment.")] = None,
     correction: Annotated[Correction, Field(description="Of the p-values for the number of pairs.")] = "holm",
 ) -> CompareResult:
     """Say which agent is better, honestly: paired on the same tasks, with 95 % intervals and corrected p-values.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -37,6 +38,9 @@ Environments = Annotated[
 ]
 """One environment, or several with weights; a list has equal ones."""
 
+_SEVERAL = re.compile(r"\?[^,]*,.*=[\d.]+\s*$", re.DOTALL)
+"""Options with a comma, and a number at the end: as weights, a part of several environments would have to end in one each."""
+
 
 def usable_reference(services: Services, reference: str | Mapping[str, float]) -> str:
     """The reference as text, checked: there are such environments, they take these options, and their files may be read.
@@ -58,18 +62,28 @@ def usable_reference(services: Services, reference: str | Mapping[str, float]) -
     if (parts := parts_of(given)) is not None:
         return write_mixture({_usable(services, part): weight for part, weight in parts.items()})
     assert isinstance(given, str)
-    return _usable(services, given)
+    try:
+        return _usable(services, given)
+    except InvalidInput as error:
+        if not _SEVERAL.search(given):
+            raise
+        raise InvalidInput(
+            f"{error.message}. Are these several environments with weights? Then write a comma within options as %2C",
+            code=error.code,
+        ) from None
 
 
-def plain_reference(reference: str) -> str:
+def plain_reference(reference: str | Mapping[str, float]) -> str:
     """The reference as evaluations are kept by it: mixtures in their one form, one environment as it is written.
 
     Raises:
         InvalidInput: as `registry.parts_of`.
     """
     given = _given(reference)
-    parts = parts_of(given)
-    return reference if parts is None else write_mixture(parts)
+    if (parts := parts_of(given)) is not None:
+        return write_mixture(parts)
+    assert isinstance(given, str)
+    return given
 
 
 def _usable(services: Services, reference: str) -> str:
@@ -112,7 +126,7 @@ def _given(reference: str | Mapping[str, float]) -> str | Mapping[str, float]:
         raise InvalidInput(
             f"environment is {shown(reference)}; it must be a reference such as 'quintain/inventory', or references with weights"
         )
-    if not isinstance(reference, str) or reference.startswith("mix("):
+    if not isinstance(reference, str) or reference.lstrip().startswith("mix("):
         return reference
     pairs = [part.strip().rpartition("=") for part in reference.split(",")]
     if len(pairs) == 1 and "?" in reference:
@@ -120,7 +134,7 @@ def _given(reference: str | Mapping[str, float]) -> str | Mapping[str, float]:
     weights = dict[str, float]()
     for name, _, weight in pairs:
         try:
-            parse_reference(name)
+            parse_reference(name := name.strip())
             number = float(weight)
         except ValueError:
             return reference

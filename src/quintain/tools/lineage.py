@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote, urlsplit
@@ -12,7 +13,8 @@ from urllib.request import url2pathname
 from pydantic import Field, StrictBool
 
 from quintain.errors import Conflict, InvalidInput
-from quintain.records.job import JobSpec, JobStatus, PreviewSpec
+from quintain.records.evolve import round_dataset_id
+from quintain.records.job import UNFINISHED, EvolveSpec, Job, JobSpec, JobStatus, PreviewSpec
 from quintain.records.lineage import Forgotten, LineageEdge, LineageNode, Touched
 from quintain.tools.results import ForgetReport, LearnedFrom, LineageResult, TouchedThing
 from quintain.tools.run_files import forget_runs
@@ -94,7 +96,7 @@ def _forget(services: Services, id: str, refs: Sequence[Ref]) -> ForgetReport:
         )
     runs = [ref.id for ref in refs]
     done = services.store.lineage.forget(runs, services.clock(), session_id=None if id in runs else id)
-    things = list(_things(services, done.touched))
+    things = list(_things(services, done))
     removed = list(_emptied(services, done))
     copies = list(_copies(services, done))
     return ForgetReport(
@@ -109,7 +111,10 @@ def _forget(services: Services, id: str, refs: Sequence[Ref]) -> ForgetReport:
     )
 
 
-def _things(services: Services, touched: Touched) -> Iterable[TouchedThing]:
+def _things(services: Services, done: Forgotten) -> Iterable[TouchedThing]:
+    touched, learning = done.touched, _still_learning(services, done)
+    for job_id in learning:  # first: an answer lists so many things and no more
+        yield _stopped(services, job_id)
     for run_id in touched.trajectories:
         remedy = (
             "It goes on from a forgotten run, or was started by one, and may hold some of its text: forget it too, "
@@ -129,7 +134,8 @@ def _things(services: Services, touched: Touched) -> Iterable[TouchedThing]:
             remedy = "It holds no forgotten run, but a run listed here; forget that one too, and it is blocked."
             yield TouchedThing(kind="dataset", id=dataset_id, state="kept", remedy=remedy)
     for job_id in touched.jobs:
-        yield _job(services, job_id)
+        if job_id not in learning:
+            yield _job(services, job_id)
     for agent_id in touched.agents:
         remedy = (
             "It has learned from a forgotten run, which nothing takes out of its weights: train anew without it, from a base "
@@ -143,16 +149,39 @@ def _things(services: Services, touched: Touched) -> Iterable[TouchedThing]:
             )
 
 
+def _still_learning(services: Services, done: Forgotten) -> list[str]:
+    """Unfinished jobs that learn from the runs: from a dataset with them, or from what they or the jobs they continue played."""
+    datasets, touched = set(done.touched.datasets), {*done.touched.jobs, *done.made_by}
+
+    def learns(job: Job) -> bool:
+        rounds = job.spec.config.iterations if isinstance(job.spec, EvolveSpec) else 0
+        if job.id in touched or any(round_dataset_id(job.id, number + 1) in datasets for number in range(rounds)):
+            return True
+        return job.resumed_from is not None and learns(services.store.jobs.get(job.resumed_from))
+
+    unfinished = services.store.jobs.unfinished()
+    return [job.id for job in unfinished if job.kind in {"train", "recipe", "evolve"} and learns(job)]
+
+
+def _stopped(services: Services, job_id: str) -> TouchedThing:
+    """A job that learns from a forgotten run, asked to stop."""
+    with suppress(OSError):  # its folder is gone or cannot be written: the request is stored, and is passed on later
+        services.jobs.cancel(job_id)
+    if services.store.jobs.get(job_id).status is JobStatus.CANCELLED:
+        remedy = "It had not begun; start it again on a new export."
+        return TouchedThing(kind="job", id=job_id, state="cancelled", remedy=remedy)
+    remedy = (
+        f"It has read or played them, and was asked to stop; get_job(job_id={job_id!r}, wait_s=30) says when it has. What it made "
+        "so far stays; start anew without them: export again, or begin another evolution."
+    )
+    return TouchedThing(kind="job", id=job_id, state="stopping", remedy=remedy)
+
+
 def _job(services: Services, job_id: str) -> TouchedThing:
     job = services.store.jobs.get(job_id)
-    if job.status is JobStatus.QUEUED and job.kind in {"train", "recipe"}:
-        services.jobs.cancel(job_id)
-        return TouchedThing(
-            kind="job", id=job_id, state="cancelled", remedy="It had not begun; start it again on a new export."
-        )
-    if job.status is JobStatus.RUNNING:
+    if job.status in UNFINISHED:
         remedy = f"It works with what it has read already. Stop it with cancel_job(job_id={job_id!r})."
-        return TouchedThing(kind="job", id=job_id, state="running", remedy=remedy)
+        return TouchedThing(kind="job", id=job_id, state=job.status, remedy=remedy)
     return TouchedThing(kind="job", id=job_id, state=job.status, remedy="It does not go on; its results stay readable.")
 
 

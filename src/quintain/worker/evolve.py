@@ -73,7 +73,9 @@ class _Evolution:
     steps: int = 0
     """Of the stages that are done."""
     episodes: int = 0
-    """That were played."""
+    """That this job played."""
+    taken_over: int = 0
+    """Episodes of the job that this one goes on for, which are stored as that one's."""
     rounds: list[RoundReport] = field(default_factory=list)
     dataset: Dataset | None = None
     """Of the newest round that selected anything."""
@@ -157,7 +159,7 @@ class _Evolution:
         if tries:
             again = partial(self._try_again, acting, explore, reflect)
             span = Span(self.steps, 0, after)
-            retried = self._done(stage(again, reflect, self.reporter, span, prefix="reflect_")).result
+            retried = self._done(stage(again, reflect, self.reporter, span, prefix="reflect_"), reflect).result
         played = chain(runs_of(explore), (one for one in runs_of(reflect) if one.result.success))
         frozen = freeze_round(self.spec, number, played, self.dataset, select, self.directory.name)
         if frozen.made is not None:
@@ -260,7 +262,13 @@ class _Evolution:
 
     def _report(self, stopped: str) -> dict[str, Any]:
         rounds = [report.model_dump(mode="json", exclude_none=True) for report in self.rounds]
-        return {"rounds": rounds, "stopped": stopped}
+        report: dict[str, Any] = {"rounds": rounds, "stopped": stopped}
+        if self.taken_over:
+            report["taken_over"] = {
+                "episodes": self.taken_over,
+                "note": "of stages that the job before this one did: its runs",
+            }
+        return report
 
     def _carry(
         self,
@@ -272,23 +280,32 @@ class _Evolution:
         named: Callable[[Agent], Agent] = lambda agent: agent,
     ) -> StageResult:
         span = Span(self.steps, steps, after)
-        return self._done(carry_out(spec, folder, self.reporter, span, prefix=prefix, named=named))
+        return self._done(carry_out(spec, folder, self.reporter, span, prefix=prefix, named=named), folder)
 
-    def _done(self, finished: StageResult | None) -> StageResult:
+    def _done(self, finished: StageResult | None, folder: Path) -> StageResult:
         if finished is None:
             raise _Stopped
         self.steps += finished.steps
-        self.episodes += finished.result.trajectories.count if finished.result.trajectories else 0
+        played = finished.result.trajectories.count if finished.result.trajectories else 0
+        if _is_own(folder):
+            self.episodes += played
+        else:
+            self.taken_over += played
         return finished
 
     def _folder(self, name: str) -> Path:
         return self.directory / STAGES / name
 
 
+def _is_own(folder: Path) -> bool:
+    """Was the stage carried out by this job? Of what another one did the runs stay behind."""
+    return (folder / "outputs").exists()
+
+
 def _play_what_is_missing(*folders: Path) -> None:
     """A job that goes on for another one begins with the results of its stages, and without their runs."""
     for folder in folders:
-        if not (folder / "outputs").exists():
+        if not _is_own(folder):
             (folder / STAGE_RESULT).unlink(missing_ok=True)
 
 

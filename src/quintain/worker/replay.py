@@ -18,10 +18,12 @@ from quintain.evaluation.failures import NO_ANSWER
 from quintain.evaluation.recorded_runs import (
     Divergence,
     Replay,
+    first_words,
     is_idle,
     opening_divergence,
     opening_of,
     prefixes_of,
+    prompt_divergence,
 )
 from quintain.records.job import JobResult, ReplaySpec
 from quintain.records.score import Component, Score, StepScore
@@ -70,6 +72,7 @@ class _Sources:
 
     def __init__(self, unusable: dict[str, str]) -> None:
         self._found: dict[str, TaskSource | str] = dict(unusable)
+        self._opens_with_prompt: dict[str, bool] = {}
 
     def score(self, run: Trajectory) -> Score:
         """What became of a run that was carried out again."""
@@ -84,7 +87,23 @@ class _Sources:
         again = replay(source, EpisodePlan(run.task, prefix=prefixes_of(run)[-1]), settings)
         if again.error is not None and again.divergence is None:
             return _unscored(run, f"{source.id} failed while it was carried out again: {again.error}")
-        return _verdict(run, again)
+        opening = opening_divergence(opening_of(again.steps), opening_of(run.steps))
+        prompt = prompt_divergence(again.steps, run.task.prompt)
+        if opening is None and prompt is not None and self._prompts(source):
+            opening = prompt
+        return _verdict(run, again, opening or again.divergence)
+
+    def _prompts(self, source: TaskSource) -> bool:
+        """Does the environment open a task of its own with its prompt? Others say something else, which tells nothing."""
+        if source.id not in self._opens_with_prompt:
+            try:
+                (task,) = source.tasks("train", 1, 0)
+            except QuintainError:  # it draws no tasks here, and plays those that runs hold
+                return False
+            settings = EpisodeSettings(seed=0, max_turns=1, concurrency=1, agent=AgentInfo(name=REPLAY))
+            opened = replay(source, EpisodePlan(task), settings)
+            self._opens_with_prompt[source.id] = first_words(opened.steps) == task.prompt
+        return self._opens_with_prompt[source.id]
 
     def _source(self, environment: str | None) -> TaskSource | str:
         """The environment, or why it cannot be had."""
@@ -110,9 +129,8 @@ def _unscored(run: Trajectory, reason: str) -> Score:
     return Score(trajectory_id=run.id or run.identity, scorer=REPLAY, status="unscored", reason=reason)
 
 
-def _verdict(run: Trajectory, again: Replay) -> Score:
+def _verdict(run: Trajectory, again: Replay, found: Divergence | None) -> Score:
     """1 or 0, with each step's, the first divergence, and the outcome that was verified."""
-    found = opening_divergence(opening_of(again.steps), opening_of(run.steps)) or again.divergence
     n = len(run.agent_steps)
     matched = n if found is None else max(found.step, 0)
     outcome = _outcome(run, again) if found is None else Component(name="outcome", weight=1, feedback="not reached")

@@ -9,6 +9,7 @@ from random import Random
 from typing import NamedTuple
 
 from quintain.environments.conversation.scenario import (
+    Due,
     Expected,
     Fact,
     FactKind,
@@ -293,14 +294,21 @@ def build(key: TaskKey) -> Scenario:
         difficulty=key.difficulty,
         opening=" ".join([opening, *(fact.says for fact in opened)]),
         goal=f"{opening} You talk to an adviser.",
-        expected=Expected((best,), {"option": best}),
-        changed=None if corrected is None else Expected((second,), {"option": second}),
+        expected=_expected(best, names),
+        changed=None if corrected is None else _expected(second, names),
         facts=tuple(facts),
         opened=frozenset(fact.name for fact in opened),
         needed=frozenset(wanted),
         vague=frozenset((cared[-1].name,)) if hard and rng.random() < 0.5 else frozenset(),
         library=tuple(document(name, _line(name, named[name]), f"{key.type} options all") for name in listed),
     )
+
+
+def _expected(best: str, names: list[str]) -> Expected:
+    """This option recommended, and no other beside it."""
+    sources = frozenset((best,))
+    due = Due(best, sources, tuple(name for name in names if name != best))
+    return Expected((due,), sources, {"option": best})
 
 
 def _options(rng: Random, field: Field, cared: list[Property], wanted: dict[str, Value], others: int) -> list[_Option]:

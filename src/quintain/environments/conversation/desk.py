@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from random import Random
-from typing import Any
 
 from quintain.environments.conversation.desk_wording import (
     BUSINESSES,
@@ -23,6 +23,7 @@ from quintain.environments.conversation.desk_wording import (
 )
 from quintain.environments.conversation.scenario import (
     Document,
+    Due,
     Expected,
     Fact,
     FactKind,
@@ -74,11 +75,14 @@ class _Desk:
     @property
     def amount(self) -> int:
         """What is paid back."""
+        return self._amounts[(self.age >= self.days) if self.type == "cancel" else self.reason]
+
+    @property
+    def _amounts(self) -> dict[str | bool, int]:
+        """What is paid back in each case."""
         if self.type == "cancel":
-            return self.price * (self.high if self.age >= self.days else self.low) // 100
-        return {"broken": self.price, "late": self.price * self.late // 100, "unwanted": self.price - self.fee}[
-            self.reason
-        ]
+            return {True: self.price * self.high // 100, False: self.price * self.low // 100}
+        return {"broken": self.price, "late": self.price * self.late // 100, "unwanted": self.price - self.fee}
 
     def records(self) -> Records:
         """The customer's record, others of the same customer, and others."""
@@ -150,20 +154,38 @@ class _Desk:
     def expected(self, records: Records, chosen: str) -> Expected:
         """What must hold at the end, when the customer chooses so."""
         record = records[self.number]
-        if self.type == "question":
-            return Expected((record[self.business.detail],), records=records)
-        if self.is_denied:
-            told = self.days if self.type == "refund" else self.business.closed
-            return Expected((told,), records=records)
+        due = self._due(records)
         if self.is_handed_over:
-            return Expected(records=records, transferred=True)
+            return Expected(sources=due.sources, records=records, transferred=True)
+        sets: dict[str, Value] = {}
+        if self.type == "change" and not self.is_denied:
+            sets = {self.business.field: chosen}
+        elif self.type != "question" and not self.is_denied:
+            sets = {"refund": self.amount, "refund_to": chosen}
+            if self.type == "cancel":
+                sets["status"] = "cancelled"
+        return Expected((due,), due.sources, records={**records, self.number: {**record, **sets}})
+
+    def _due(self, records: Records) -> Due:
+        """What the customer has to be told; who says what stands in another record too, or other amounts, says nothing."""
+        record, business = records[self.number], self.business
+        if self.type == "question":
+            others = [other[business.detail] for other in records.values() if other["customer"] == self.customer]
+            return self._told(record, record[business.detail], others, frozenset((self.number,)))
+        sources = frozenset((self.number, self.type))
+        if self.is_denied and self.type != "refund":
+            closed = tuple(other.closed for other in BUSINESSES if other is not business)
+            return Due(business.closed, sources, closed, refuses=True)
+        if self.is_denied:
+            return Due(self.days, sources, refuses=True)
         if self.type == "change":
-            told, set_to = self.fee, {self.business.field: chosen}
-            return Expected((told,), records={**records, self.number: {**record, **set_to}})
-        paid: dict[str, Any] = {"refund": self.amount, "refund_to": chosen}
-        if self.type == "cancel":
-            paid["status"] = "cancelled"
-        return Expected((self.amount,), records={**records, self.number: {**record, **paid}})
+            return Due(self.fee, sources)
+        return self._told(record, self.amount, self._amounts.values(), sources)
+
+    def _told(self, record: Mapping[str, Value], value: Value, others: Iterable[Value], sources: frozenset[str]) -> Due:
+        """A value and its rivals, less those that stand in the record or the rules in another sense."""
+        known = {value, *record.values(), self.days, self.fee, self.high, self.low, self.late}
+        return Due(value, sources, tuple(other for other in others if other not in known))
 
 
 def build(key: TaskKey) -> Scenario:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import NamedTuple
 
-from quintain.environments.conversation.scenario import Claim, Document, Expected, Scenario, document
+from quintain.environments.conversation.scenario import Claim, Document, Due, Expected, Scenario, Value, document
 from quintain.environments.families import Family, TaskKey
 
 SYSTEM_PROMPT = (
@@ -185,6 +185,11 @@ def build(key: TaskKey) -> Scenario:
         _claim(rng, split, name, measure, facts[name, measure], place in wrong, source_of[name] if hard else None)
         for place, (name, measure) in enumerate(chosen)
     )
+    others: tuple[Value, ...] = (*facts.values(), *(kind.sources[split] if hard else ()))
+    claims = tuple(
+        claim._replace(rivals=tuple(v for v in others if v not in {claim.truth, claim.value, claim.source}))
+        for claim in claims
+    )
     opening = f"{_OPENING[split].format(kind=key.type)} {claims[0].says}"
     return Scenario(
         split=split,
@@ -192,7 +197,10 @@ def build(key: TaskKey) -> Scenario:
         opening=opening,
         goal=f"To convince the other of what you know about {key.type}. You began with: {opening}",
         expected=Expected(
-            told=tuple(dict.fromkeys(claim.truth for claim in claims if not claim.is_right)),
+            told=tuple(
+                Due(claim.truth, frozenset((claim.point,)), claim.rivals) for claim in claims if not claim.is_right
+            ),
+            sources=frozenset(claim.point for claim in claims),
             handed_in={claim.point: claim.truth for claim in claims},
         ),
         claims=claims,

@@ -1,7 +1,8 @@
 """Talks as environments: a user to talk to, things to look up, and a verdict on what holds at the end.
 
-A talk is a success where three things hold: the state is as expected (records, or what was handed in), the user was told what they
-had to be told, and what only the user knows was asked for. What a user says is a message, not an observation.
+A talk is a success where four things hold: the state is as expected (records, or what was handed in), what it follows from was looked
+up, the user was told what they had to be told, after that and unmistakably, and what only the user knows was asked for. What a user
+says is a message, not an observation.
 """
 
 from __future__ import annotations
@@ -11,16 +12,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from quintain.environments.calls import arguments_of, only_call, refusal, tool_schemas
-from quintain.environments.conversation.hearing import understand
-from quintain.environments.conversation.scenario import Expected, Scenario
+from quintain.environments.conversation.hearing import Heard, numbers_in, understand
+from quintain.environments.conversation.scenario import Due, Expected, Scenario
 from quintain.environments.conversation.user import User
-from quintain.environments.conversation.world import Respond, Submission, Transfer, World
+from quintain.environments.conversation.world import Respond, Submission, Transfer, UpdateRecord, World
 from quintain.environments.families import Family, TaskKey
 from quintain.records.record import Record
 from quintain.records.seams import TimeStep
 from quintain.records.trajectory import Action, Observation, Task
 
 MAX_TURNS = 24
+MOST_GUESSES = 5
+"""Numbers that an agent may name in a talk though it was neither told nor shown them, besides those that are due."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,9 @@ class Talk:
         self._scenario: Scenario | None = None
         self._user: User
         self._world: World
-        self._untold: list[str | int] = []
+        self._said: set[Due] = set()
+        self._guesses: set[float] = set()
+        self._shown: set[float] = set()
 
     def reset(self, task: Task) -> TimeStep:
         """Let the user say what they want.
@@ -65,8 +70,7 @@ class Talk:
         scenario = self._about.build(self._about.family.parse(task.id))
         self._world, self._user = World(scenario), self._make_user(scenario)
         self._scenario = scenario
-        later = scenario.changed.told if scenario.changed else ()
-        self._untold = list(dict.fromkeys((*scenario.expected.told, *later)))
+        self._said, self._guesses, self._shown = set(), set(), set(numbers_in(scenario.opening))
         return TimeStep(message=scenario.opening)
 
     def step(self, actions: Sequence[Action]) -> TimeStep:
@@ -87,6 +91,8 @@ class Talk:
         if isinstance(arguments, Submission):
             return self._hand_in(arguments)
         seen = self._world.carry_out(arguments)
+        if not (seen.is_error or isinstance(arguments, UpdateRecord)):  # both repeat what the agent wrote
+            self._shown |= numbers_in(str(seen.content))
         if isinstance(arguments, Transfer):
             return self._ended(seen)
         return TimeStep(observations=(seen,), info={"metrics": self._metrics()})
@@ -105,13 +111,28 @@ class Talk:
 
     def _respond(self, message: str) -> TimeStep:
         heard = understand(message)
-        told = [value for value in self._untold if heard.names(value)]
-        self._untold = [value for value in self._untold if value not in told]
-        said = self._user.hear(message, heard, bool(told))
+        said = self._user.hear(message, heard, self._tell(heard))
+        self._shown |= numbers_in(said.text)
         sent = Observation(content="Sent.")
         if said.left:
             return self._ended(sent, said.text)
         return TimeStep(observations=(sent,), message=said.text, info={"metrics": self._metrics()})
+
+    def _tell(self, heard: Heard) -> bool:
+        """Note what the user is told by this; true where it is something that was due.
+
+        It counts where it was looked up before and is named without a rival; an option or a status, unlike a number, is taken back by
+        naming a rival later. Who has named more than `MOST_GUESSES` numbers that nobody gave is not heard any more.
+        """
+        assert self._scenario is not None
+        all_due = {*self._scenario.expected.told, *(self._scenario.changed.told if self._scenario.changed else ())}
+        self._guesses |= heard.numbers - self._shown - {due.value for due in all_due}
+        if len(self._guesses) > MOST_GUESSES:
+            return False
+        told = {due for due in all_due if due.sources <= self._world.seen and _tells(heard, due)}
+        now = bool(told - self._said)
+        self._said = {due for due in self._said if not _taken_back(due, heard)} | told
+        return now
 
     def _hand_in(self, result: Submission) -> TimeStep:
         if (fault := self._world.missing(result.handed_in)) is not None:
@@ -123,7 +144,7 @@ class Talk:
         state = self._world.holds(self._expected)
         shares = self._shares()
         asked = shares["asked"] == 1 or not self._user.is_certain
-        right = state and asked and shares["told"] == 1 and not self._user.misled
+        right = state and asked and shares["told"] == shares["read"] == 1 and not self._user.misled
         return TimeStep(
             observations=(seen or Observation(content="Right." if right else "Wrong."),),
             message=message,
@@ -136,10 +157,21 @@ class Talk:
         return {**self._shares(), **self._user.costs()}
 
     def _shares(self) -> dict[str, float]:
-        """Of what had to be asked and told, how much was."""
+        """Of what had to be asked, looked up and told, how much was."""
         assert self._scenario is not None
-        needed, due = self._scenario.needed, self._expected.told
+        needed, due, sources = self._scenario.needed, self._expected.told, self._expected.sources
         return {
             "asked": len(needed & set(self._user.known)) / len(needed) if needed else 1.0,
-            "told": sum(value not in self._untold for value in due) / len(due) if due else 1.0,
+            "read": len(sources & self._world.seen) / len(sources) if sources else 1.0,
+            "told": sum(one in self._said for one in due) / len(due) if due else 1.0,
         }
+
+
+def _tells(heard: Heard, due: Due) -> bool:
+    return heard.names_only(due.value, due.rivals) and (heard.refuses or not due.refuses)
+
+
+def _taken_back(due: Due, heard: Heard) -> bool:
+    return isinstance(due.value, str) and any(
+        heard.names_only(rival, {due.value, *due.rivals} - {rival}) for rival in due.rivals
+    )

@@ -35,6 +35,8 @@ from quintain.records.trajectory import Task
 
 SCRIPTED = "scripted"
 ENDPOINT = "endpoint:"
+RULES = 2
+"""Version of what counts as a success: the tasks are those of the families' own versions, the verdicts are not."""
 
 Temperature = Annotated[float, Field(ge=0, le=2), BeforeValidator(require_number)]
 
@@ -64,7 +66,7 @@ class _Talks:
             NotFound: no endpoint profile has this name.
         """
         family = self.about.family
-        self.id, self.version = family.environment, family.version
+        self.id, self.version = family.environment, f"{family.version}.{RULES}"
         self._difficulties = chosen_levels(difficulty, family.difficulties)
         self._types = chosen_names("types", types, family.types)
         self._user: Callable[[Scenario], User] = ScriptedUser

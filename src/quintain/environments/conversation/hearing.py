@@ -8,6 +8,7 @@ grows with the message, and no faster.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 _SENTENCE = re.compile(r"[^.?!\n]+[.?!]*")
@@ -26,9 +27,11 @@ _DISAGREEING = _words(
     "not no wrong incorrect disagree false actually but however mistaken cannot instead rather error inaccurate"
 )
 _AGREEING = _words("agree agreed right correct correctly true yes indeed exactly confirm confirmed accurate")
+_REFUSING = _words("sorry unfortunately unable impossible already late refuse refused decline declined denied")
+_RECOMMENDING = _words("recommend recommended recommendation suggest suggested suggestion propose advise best")
 _ENDING = re.compile(r"\b(?:good)?bye\b|\banything (?:else|more)\b|\bsomething else\b|\bnice day\b|\bfarewell\b")
 
-MOST_NUMBERS = 8
+MOST_NUMBERS = 6
 """A message that names more numbers than this names none: to say them all is to say nothing."""
 
 
@@ -40,6 +43,8 @@ class Heard(NamedTuple):
     words: frozenset[str]
     asked: frozenset[str]
     """Words of the sentences that ask."""
+    recommended: str
+    """The sentences that recommend, and do not say no to it."""
     numbers: frozenset[float]
     is_flood: bool
     """Does it name too many numbers to mean any?"""
@@ -49,7 +54,12 @@ class Heard(NamedTuple):
     @property
     def disagrees(self) -> bool:
         """Does it contradict?"""
-        return not _DISAGREEING.isdisjoint(self.words) or any(word.endswith("n't") for word in self.words)
+        return _contradicts(self.words)
+
+    @property
+    def refuses(self) -> bool:
+        """Does it say that something cannot be done?"""
+        return self.disagrees or not _REFUSING.isdisjoint(self.words)
 
     @property
     def agrees(self) -> bool:
@@ -61,6 +71,15 @@ class Heard(NamedTuple):
         if isinstance(value, int | float):
             return float(value) in self.numbers
         return _stands_in(" ".join(value.casefold().split()), self.text)
+
+    def names_only(self, value: str | int, rivals: Iterable[str | int]) -> bool:
+        """Is this value said, and none of its rivals? Where something is recommended, what else is compared does not count."""
+        said = self._replace(text=self.recommended) if self.recommended else self
+        return said.names(value) and not any(map(said.names, rivals))
+
+
+def _contradicts(words: Collection[str]) -> bool:
+    return not _DISAGREEING.isdisjoint(words) or any(word.endswith("n't") for word in words)
 
 
 def _asks(sentence: str, words: list[str]) -> bool:
@@ -83,22 +102,31 @@ def _stands_in(value: str, text: str) -> bool:
     return False
 
 
+def numbers_in(text: str) -> frozenset[float]:
+    """The numbers that a text names."""
+    return frozenset(map(float, _NUMBER.findall(_GROUPED.sub("", text))))
+
+
 def understand(message: str) -> Heard:
     """What a message says; any text can be one."""
     text = " ".join(message.casefold().replace("\u2019", "'").split())
     words: set[str] = set()
     asked: set[str] = set()
+    recommended: list[str] = []
     for sentence in _SENTENCE.findall(text):
         found = _WORD.findall(sentence)
         words.update(found)
         if found and _asks(sentence, found) and not _ENDING.search(sentence):
             asked.update(found)
-    numbers = frozenset(map(float, _NUMBER.findall(_GROUPED.sub("", text))))
+        if not _RECOMMENDING.isdisjoint(found) and not _contradicts(found):
+            recommended.append(sentence)
+    numbers = numbers_in(text)
     flood = len(numbers) > MOST_NUMBERS
     return Heard(
         text,
         frozenset(words),
         frozenset(asked),
+        " ".join(recommended),
         frozenset() if flood else numbers,
         flood,
         _ENDING.search(text) is not None,

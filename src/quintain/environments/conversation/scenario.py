@@ -73,6 +73,8 @@ class Claim(NamedTuple):
     truth: int
     source: str | None = None
     """Who corrects it must name this too; None: the value is enough."""
+    rivals: tuple[Value, ...] = ()
+    """Other numbers and sources of the library: a message that names one of them as well says nothing about the claim."""
 
     @property
     def is_right(self) -> bool:
@@ -98,12 +100,26 @@ Records = Mapping[str, Mapping[str, Value]]
 """Id -> field -> value."""
 
 
+class Due(NamedTuple):
+    """Something that the agent has to say to the user."""
+
+    value: Value
+    sources: frozenset[str]
+    """Records, topics and titles that must have been looked up before: who has not seen it guesses."""
+    rivals: tuple[Value, ...] = ()
+    """Values of the same kind: a message that names one of them as well tells nothing."""
+    refuses: bool = False
+    """Is it the reason of a refusal, that has to be said with it?"""
+
+
 @dataclass(frozen=True)
 class Expected:
     """What must hold at the end."""
 
-    told: tuple[Value, ...] = ()
+    told: tuple[Due, ...] = ()
     """What the agent has to say to the user."""
+    sources: frozenset[str] = frozenset()
+    """Records, topics and titles that must have been looked up."""
     handed_in: Mapping[str, Value] = field(default_factory=dict)
     records: Records = field(default_factory=dict)
     transferred: bool = False

@@ -14,6 +14,9 @@ from quintain.environments.conversation.hearing import Heard
 from quintain.environments.conversation.scenario import PATIENCE, Claim, Fact, Scenario
 from quintain.environments.conversation.wording import MANNERS
 
+MOST_WRONG = 1
+"""Messages of a discussion that hold a wrong number against a claim: one is a slip, more are guesses."""
+
 
 class Said(NamedTuple):
     """What a user answers."""
@@ -31,7 +34,7 @@ class User(Protocol):
     corrected: bool
     """Did the user correct themselves?"""
     misled: bool
-    """Did the agent agree with something wrong?"""
+    """Did the agent agree with something wrong, or hold other numbers of the library against a claim again and again?"""
     is_certain: bool
     """Is it certain what they told? A model says things in words of its own."""
 
@@ -65,6 +68,7 @@ class ScriptedUser:
         self._vague = set(scenario.vague)
         self._insists = scenario.insists
         self._claim = 0
+        self._wrong = 0
         self._wants_source = True
         self._hurries = scenario.difficulty == "hard"
         # Facts that were told, as they stand to be corrected; those of the opening are none of them.
@@ -85,7 +89,7 @@ class ScriptedUser:
             if self._scenario.records:
                 return Said(self._manner.thanks, left=True)
             parts = [self._manner.nothing_more]
-        if not (moved or told_now or heard.ends):
+        if not (moved or told_now):
             self._patience -= 1
             if self._patience <= 0:
                 return Said(self._manner.leaves, left=True)
@@ -132,16 +136,18 @@ class ScriptedUser:
         if self._claim >= len(claims):
             return [manner.all_said], False
         claim = claims[self._claim]
-        if heard.names(claim.truth) and not (claim.is_right and heard.disagrees):
+        if heard.names_only(claim.truth, claim.rivals) and not (claim.is_right and heard.disagrees):
             if not claim.is_right and claim.source and self._wants_source and not heard.names(claim.source):
                 self._wants_source = False
                 return [manner.source], True
             return self._settled(manner.agreed if claim.is_right else manner.concedes)
-        if claim.source and not self._wants_source and heard.names(claim.source):
+        if claim.source and not self._wants_source and heard.names_only(claim.source, claim.rivals):
             return self._settled(manner.concedes)
         if heard.agrees:
             self.misled = self.misled or not claim.is_right
             return self._settled(manner.agreed)
+        self._wrong += any(map(heard.names, claim.rivals))
+        self.misled = self.misled or self._wrong > MOST_WRONG
         if heard.disagrees:
             return [manner.stands if claim.is_right else manner.what_then], False
         return [], False

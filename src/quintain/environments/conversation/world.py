@@ -121,6 +121,8 @@ class World:
         self.records: dict[str, dict[str, Value]] = {key: dict(record) for key, record in scenario.records.items()}
         self.transferred = False
         self.handed_in: dict[str, Any] = {}
+        self.seen: set[str] = set()
+        """Records, topics and titles that were looked up."""
         self._scenario = scenario
 
     def holds(self, expected: Expected) -> bool:
@@ -135,17 +137,20 @@ class World:
         """Look something up or change it; what cannot be done is an error that says why."""
         match arguments:
             case KnowledgeBase(query=query):
-                return _listed(self._scenario.library, query)
+                found = _listed(self._scenario.library, query)
+                self.seen.update(entry.title for entry in found)
+                return Observation(content="\n".join(entry.text for entry in found) or "Nothing is known about that.")
             case GetPolicy(topic=topic):
+                self.seen.add(topic)
                 return Observation(content=next(d.text for d in self._scenario.library if d.title == topic))
             case FindRecords(name=name):
                 wanted = _plain(name)
-                found = [
+                lines = [
                     f"{key} {record['item']}"
                     for key, record in self.records.items()
                     if _plain(record["customer"]) == wanted
                 ]
-                return Observation(content="\n".join(found) or "No customer has this name.")
+                return Observation(content="\n".join(lines) or "No customer has this name.")
             case GetRecord(record_id=key):
                 return self._shown(key)
             case UpdateRecord():
@@ -170,6 +175,7 @@ class World:
         record = self.records.get(key.strip().upper())
         if record is None:
             return refusal(f"no record has the id {clip(key)!r}")
+        self.seen.add(key.strip().upper())
         values = ", ".join(f"{name} {value}" for name, value in record.items())
         return Observation(content=f"{key.strip().upper()}: {values}")
 
@@ -213,9 +219,9 @@ def _plain(value: object) -> float | str:
     return number if abs(number) < 1e15 else text  # neither infinite nor nan
 
 
-def _listed(library: tuple[Document, ...], query: str) -> Observation:
+def _listed(library: tuple[Document, ...], query: str) -> list[Document]:
     """The documents that share most words with a query, in their own order where they share as many."""
     words = frozenset(re.findall(r"\w+", query.casefold()))
     shared = [(len(words & entry.words), entry) for entry in library]
     best = sorted((pair for pair in shared if pair[0]), key=lambda pair: -pair[0])[:_FOUND]
-    return Observation(content="\n".join(entry.text for _, entry in best) or "Nothing is known about that.")
+    return [entry for _, entry in best]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import secrets
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -17,6 +16,7 @@ from quintain.environments.sandbox.submission import Change, put, texts, without
 from quintain.errors import Unavailable
 from quintain.sandbox.files import walk
 from quintain.sandbox.limits import Limits, Ran
+from quintain.sandbox.runner_modules import added_modules, modules_of_runners
 from quintain.sandbox.sandbox import Sandbox, Workspace
 from quintain.sandbox.verdicts import STEERS, cannot_run, verdict
 from quintain.sandbox.witnessed_tests import Witnessed, witnessed
@@ -134,15 +134,24 @@ class TestJudge:
             if self.test_patch:
                 _apply(workspace, self.test_patch, self.limits)
             ours = {**self.tests, **(report.files if report else {})}
-            put(workspace, without(found, self._is_ours(workspace, ours)))
+            put(workspace, without(found, self._is_ours(workspace, ours, found)))
             put(workspace, texts(ours))
             return report, workspace.run(list(report.command) if report else self.command, self.limits)
 
-    def _is_ours(self, workspace: Workspace, ours: Mapping[str, str]) -> _Kept:
-        known = {entry.path.partition("/")[0] for entry in walk(workspace.folder, frozenset({".git"}))}
+    def _is_ours(self, workspace: Workspace, ours: Mapping[str, str], found: Sequence[Change]) -> _Kept:
+        known = [entry.path for entry in walk(workspace.folder, frozenset({".git"}))]
         paths = {*ours, *patched_paths(self.test_patch), *files_of(self.wanted)}
         above = {str(folder) for path in paths for folder in PurePosixPath(path).parents}
-        return _Kept(frozenset(paths), frozenset(above), frozenset(known))
+        added = added_modules((change.path for change in found if change.after is not None), known)
+        imported = self._imported(workspace) if added else frozenset()
+        shadows = frozenset(top for top, module in added.items() if module in imported)
+        return _Kept(frozenset(paths), frozenset(above), shadows)
+
+    def _imported(self, workspace: Workspace) -> frozenset[str]:
+        """What the test runner imports itself."""
+        words = self.command.split() if isinstance(self.command, str) else self.command
+        python = next((word for word in words if re.fullmatch(r"(?:\S*/)?python[\d.]*", word)), "python3")
+        return modules_of_runners(workspace, python, self.limits)
 
 
 @dataclass(frozen=True)
@@ -152,13 +161,12 @@ class _Kept:
     paths: frozenset[str]
     above: frozenset[str]
     """Their folders: a file or a link in the place of one would be in the way."""
-    known: frozenset[str]
-    """Names at the top of the task's own files."""
+    shadows: frozenset[str]
+    """What the agent has added at the top under the name of a module that the test runner imports."""
 
     def __call__(self, path: str) -> bool:
-        top = path.partition("/")[0]
-        shadows = top not in self.known and top.removesuffix(".py") in sys.stdlib_module_names
         in_the_way = path in self.above or any(str(part) in self.paths for part in (*PurePosixPath(path).parents, path))
+        shadows = path.partition("/")[0] in self.shadows
         return in_the_way or shadows or any(kind.search(path) for kind in (TESTS, STEERS))
 
 
