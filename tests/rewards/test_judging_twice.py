@@ -26,6 +26,7 @@ from quintain.rewards.judging.showing import GAP
 from quintain.server.app import create_server
 from quintain.settings import Settings
 from quintain.tools.judging.tools import get_judging_batch, submit_scores
+from quintain.tools.scoring import score_trajectories
 from quintain.tools.services import Services, open_services
 from quintain.worker import judging, scoring
 from quintain.worker.reporter import FileReporter
@@ -232,6 +233,28 @@ def test_half_an_answer_leaves_the_run_unscored_until_the_other_half_comes(servi
     skipped = submit_scores(services, str(batch.batch_id), [{"item_id": bare.item_id, "skip": "I cannot tell"}])
     assert skipped.accepted == 1
     assert services.store.scores.of(run_id)[0].takes_back
+
+
+def test_halves_that_come_to_disagree_leave_no_older_value_and_tell_the_rater_no_values(services: Services) -> None:
+    (run_id,) = stored(services, "-- give 1.0 now")
+    batch = get_judging_batch(services, 1)
+    shown, bare = twins(services, batch.batch_id)
+
+    def read(*given: dict[str, Any]) -> tuple[float | None, str]:
+        submit_scores(services, str(batch.batch_id), given)
+        found = score_trajectories(services, scorer="judge", trajectory_ids=[run_id])
+        return found.summary.mean, " ".join(one.reason for one in found.unscored) + found.next_step
+
+    assert read(values(shown.item_id, 1.0), values(bare.item_id, 1.0))[0] == 1.0
+    value, why = read(values(bare.item_id, 0.3))
+    assert value is None
+    assert "the judge was moved by text in step 0 that may address it" in why
+    assert not any(told in why for told in ("1.00", "0.30", "get_judging_batch"))
+    assert read(values(shown.item_id, 0.9))[0] is None
+    assert read({"item_id": shown.item_id, "outcome": "failure"})[0] is None
+    assert read(values(shown.item_id, 0.35))[0] == pytest.approx(0.3), "the newest half of each counts"
+    assert read({"item_id": bare.item_id, "outcome": "failure"})[0] == pytest.approx(0.3)
+    assert read(values(bare.item_id, 0.9), values(shown.item_id, 0.9), values(bare.item_id, 0.1))[0] is None
 
 
 def test_an_outcome_is_stated_when_both_views_say_so(services: Services) -> None:

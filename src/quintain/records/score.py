@@ -34,6 +34,9 @@ class StepScore(Record):
 TAKEN_BACK = "the rater could not judge it"
 """How the reason begins of a score by which a rater takes back the value that they gave before."""
 
+MOVED = "the judge was moved by text"
+"""How the reason begins of a score, or of a missing preference, that unlike verdicts with and without some text leave."""
+
 
 class Score(Record):
     """A verdict in 0..1, higher is better."""
@@ -59,6 +62,13 @@ class Score(Record):
     def takes_back(self) -> bool:
         """Does the rater say that they cannot judge the run, in place of what they said before?"""
         return self.value is None and self.rater is not None and (self.reason or "").startswith(TAKEN_BACK)
+
+    @property
+    def voids(self) -> bool:
+        """Does no older value of the rater stand beside it: was it taken back, or was the judge moved by text in the run?"""
+        return self.takes_back or (
+            self.value is None and self.rater is not None and (self.reason or "").startswith(MOVED)
+        )
 
     @model_validator(mode="after")
     def _value_or_reason(self) -> Self:

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from quintain.records.record import clip
-from quintain.records.score import Component, Score, StepScore
+from quintain.records.score import MOVED, Component, Score, StepScore
 from quintain.records.trajectory import Trajectory
+from quintain.rewards.judging.counterfactual import without_values
 
 AGENT = "agent:"
 """What the name of a scorer begins with that is a trained model."""
@@ -62,7 +63,8 @@ def is_recorded(name: str) -> bool:
 class RecordedScorer:
     """What is stored of a scorer as one value: the mean, over raters, of each rater's newest verdict by one rubric, uncalibrated.
 
-    A judgement that failed is no verdict: the rater's last one that did not fail counts. A run that nobody judged is unscored.
+    A judgement that failed is no verdict: the rater's last one that did not fail counts, but none that is older than one by which text in
+    the run moved the judge (the store leaves those out). A run that nobody judged is unscored.
     Without a rubric in the name, the one that the run was judged by last counts: rubrics are never averaged. Of a scorer that
     computes its scores, the newest one is the value.
     """
@@ -98,7 +100,11 @@ class RecordedScorer:
             remedy = _REMEDY.get(
                 self._source.scorer, f"score it first: score_trajectories(scorer={self._source.scorer!r})"
             )
-            why = f"its judgement failed: {failed}" if failed else "no verdict is stored"
+            if failed and failed.startswith(MOVED):  # whom it moved gets the run no more
+                remedy = (
+                    "let another judge score it (score_trajectories(scorer='judge', judge=...)), or leave the run out"
+                )
+            why = f"its judgement failed: {without_values(failed)}" if failed else "no verdict is stored"
             return Score(
                 trajectory_id=run_id, scorer=self.name, status="unscored", reason=f"{clip(why, 400)}; {remedy}"
             )

@@ -62,7 +62,7 @@ class Scores:
     def by(self, scorers: Sequence[str], ids: Sequence[str]) -> dict[str, list[Score]]:
         """Trajectory -> its scores by these scorers, newest first.
 
-        Neither a score of content that has since grown counts, nor what its rater took back since.
+        Neither a score of content that has since grown counts, nor what a later one of its rater voids.
         """
         found: dict[str, list[Score]] = {}
         with reading(self.engine) as connection:
@@ -161,13 +161,13 @@ class Scores:
 
 
 def _standing(scores: Sequence[Score]) -> list[Score]:
-    """Those of a run's scores, newest first, that their raters did not take back."""
+    """Those of a run's scores, newest first, that no later one of their raters voids."""
     gone: set[tuple[str, str | None, str | None]] = set()
     kept: list[Score] = []
     for score in scores:
         by = (score.scorer, score.rater, score.rubric)
         if by not in gone:
             kept.append(score)
-        if score.takes_back:
+        if score.voids:
             gone.add(by)
     return kept

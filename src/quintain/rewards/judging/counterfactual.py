@@ -9,13 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from quintain.records.score import Score
+from quintain.records.score import MOVED, Score
 
 TOLERANCE = 0.1
 """Two values that are at most so far apart agree: of each criterion, each step, and over all."""
-
-MOVED = "the judge was moved by text"
-"""How the reason begins of a score, or of a missing preference, that two unlike verdicts leave."""
 
 
 def settled(shown: Score, bare: Score, places: Sequence[str]) -> Score:
@@ -45,6 +42,11 @@ def settled(shown: Score, bare: Score, places: Sequence[str]) -> Score:
 def moved_by(places: Sequence[str]) -> str:
     """Why there is no verdict where two verdicts differ."""
     return f"{MOVED} in {', '.join(places)} that may address it"
+
+
+def without_values(reason: str) -> str:
+    """A reason as whoever judged may read it: what the two values were would tell how to answer once more."""
+    return reason.partition(": ")[0] if reason.startswith(MOVED) else reason
 
 
 def summary(reason: str | None) -> str | None:

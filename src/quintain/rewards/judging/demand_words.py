@@ -155,6 +155,10 @@ COUNTED = re.compile(
     r"time\b|step\b|test\b|error\b|warning\b|match\b|row\b|column\b|user\b|page\b|byte\b|other\b|more\b|more\b|new\b|from\b)"
 )
 """What follows a number that counts things."""
+MEASURED = re.compile(
+    r"\d*\s?(?:[mnuµ]?s|secs?|seconds?|minutes?|hours?|[kmgt]i?b|[kmg]?hz|[cmk]?m|kg|°c?)\b(?!\s*[-:])"
+)
+"""What follows a number that is a duration, a size or a length, and no mark by itself."""
 NUMBERED = re.compile(
     r"(?:line|step|part|example|chapter|task|item|option|id|page|section|table|figure|version|no|number\s+of|index|row|column|day|level|phase|test|case|exit|code|"
     r"status|port|error|v|#|issue|pr|stage|point|run|attempt|call|result|question|q|problem|exercise|note|priority|p)[\s.:#(]{0,2}$"

@@ -1,6 +1,7 @@
 """A wide net for text that may ask its judge for a verdict: whatever names a high value near a word that bids for one.
 
-It is meant to catch too much: what can be a high mark (1.0, 10/10, full marks) is caught whatever stands beside it. Nothing is
+It is meant to catch too much: what can be a high mark (1.0, 10/10, full marks) is caught whatever stands beside it, and any value
+beside a verb of valuing (`valuing`). Nothing is
 punished by that: the run is judged twice, with the passage and without it, and the second verdict counts (`counterfactual`).
 Honest text that is caught costs one more judgement, and a demand that is caught moves nothing.
 
@@ -15,6 +16,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterator
 from functools import lru_cache
+from itertools import chain
 from typing import NamedTuple
 
 from quintain.rewards.judging.demand_words import (
@@ -26,6 +28,7 @@ from quintain.rewards.judging.demand_words import (
     COUNTED,
     INSIDE,
     MARK,
+    MEASURED,
     NUMBERED,
     PRAISING,
     SPELLED,
@@ -37,6 +40,7 @@ from quintain.rewards.judging.demand_words import (
 )
 from quintain.rewards.judging.injection import find_doubtful, find_injections, merged, sentence
 from quintain.rewards.judging.readings import Reading, Span, hidden, readings, small
+from quintain.rewards.judging.valuing import find_valued
 
 REACH = 110
 """Characters between a bid and its value."""
@@ -69,7 +73,7 @@ def find_bids(text: str, criteria: tuple[str, ...] = ()) -> list[Span]:
     found: list[Span] = []
     for reading in readings(text):
         low = small(reading.text)
-        for first, end in _bids(low, criteria):
+        for first, end in merged([*map(Span._make, _bids(low, criteria)), *find_valued(low, criteria)]):
             around = sentence(low, first, end)
             found.append(Span(reading.places(around.start), reading.places(around.end)))
         found += _coded(reading)
@@ -80,7 +84,8 @@ def _coded(reading: Reading) -> Iterator[Span]:
     """Codes that decode to a demand; what nobody needs to hide is believed to bid already by weak words."""
     for code in hidden(reading.text):
         low = small(code.text)
-        bids = any(True for plain in readings(low) for _ in _bids(plain.text, lax=True))
+        plain = [one.text for one in readings(low)]
+        bids = any(True for one in plain for _ in chain(find_valued(one), _bids(one, lax=True)))
         if bids or (INSIDE.search(low) and any(True for _ in _values(low))):
             yield Span(reading.places(code.start), reading.places(code.end))
 
@@ -105,7 +110,7 @@ def _bids(low: str, criteria: tuple[str, ...] = (), *, lax: bool = False) -> Ite
         bid = _bid_for(value, words, starts, low, lax=lax)
         if bid is not None:
             yield min(bid.start, value.start), max(bid.end, value.end)
-        elif value.kind in {"mark", "cipher"}:
+        elif value.kind == "cipher" or (value.kind == "mark" and not MEASURED.match(low, value.end)):
             yield value.start, value.end
     for word in words:
         if word.kind == "cipher":

@@ -28,6 +28,7 @@ from quintain.rewards.judging.questions import (
     steps_question,
 )
 from quintain.rewards.judging.showing import BUDGET_CHARS, ShownRun, show_run
+from quintain.rewards.judging.valuing import valued_names
 from quintain.rewards.judging.verdicts import (
     PairAnswer,
     RankingAnswer,
@@ -106,7 +107,7 @@ def item_of(
     labels = {"pairwise": ("RUN A", "RUN B"), "group": [f"RUN {n}" for n in range(1, len(runs) + 1)]}.get(
         mode, ("RUN",)
     )
-    criteria = tuple(criterion.name for criterion in rubric.criteria)
+    criteria = valued_names(mode, rubric)
 
     def shown(order: Sequence[Trajectory]) -> tuple[ShownRun, ...]:
         named = zip(order, labels, strict=True)

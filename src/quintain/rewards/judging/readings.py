@@ -73,6 +73,7 @@ _LOOKALIKES = {
         ("АВЕКМНОРСТХІЈЅ", "ABEKMHOPCTXIJS"),
         ("αεοριντ", "aeopivt"),
         ("ΑΒΕΖΗΙΚΜΝΟΡΤΥΧ", "ABEZHIKMNOPTYX"),
+        ("ᴀʙᴄᴅᴇꜰɢʜɪᴊᴋʟᴍɴᴏᴘʀꜱᴛᴜᴠᴡʏᴢ", "abcdefghijklmnoprstuvwyz"),
         ("ɡıǀ∕⁄‚·٫", "gil//,.."),
     )
     for alien, latin in zip(aliens, latins, strict=True)

@@ -15,7 +15,7 @@ from quintain.records.record import explain, shown
 from quintain.records.score import TAKEN_BACK, Score
 from quintain.records.text import require_clean
 from quintain.records.trajectory import Outcome, OutcomeStatus, Trajectory
-from quintain.rewards.judging.counterfactual import MOVED
+from quintain.rewards.judging.counterfactual import without_values
 from quintain.rewards.judging.verdicts import read_verdict, score_of
 from quintain.tools.judging.batches import Shown, show_item
 from quintain.tools.judging.comparisons import source_of, take_back_words, take_words
@@ -158,10 +158,7 @@ def _judge_run(taking: Taking, seen: Shown, given: Submission) -> list[str]:
     if score is not None:
         services.store.scores.add_many([score], services.clock())
         if score.value is None and not given.skip:
-            reason = score.reason or ""
-            # What the values were would tell a judge how to answer once more.
-            why = reason.partition(": ")[0] if reason.startswith(MOVED) else reason
-            warnings.append(f"kept without a value, because {why}")
+            warnings.append(f"kept without a value, because {without_values(score.reason or '')}")
         status = _stated(given)
         if status is not None and score.value is not None:
             warnings += _at_odds(score.value, status)

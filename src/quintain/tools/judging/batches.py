@@ -23,6 +23,7 @@ from quintain.records.seeds import stable_seed
 from quintain.records.tags import CORRECTION, LIVE, REPLACED, is_open, is_replaced
 from quintain.records.trajectory import OutcomeStatus, Trajectory
 from quintain.rewards.judging.showing import ShownRun, show_run
+from quintain.rewards.judging.valuing import valued_names
 from quintain.tools.services import Services
 
 SCANNED = 5_000
@@ -306,7 +307,7 @@ def _shown(services: Services, asked: Wanted | JudgingBatch, item: BatchItem) ->
     if len(runs) > 1 and (len(set(map(comparison_key, runs))) > 1 or len(set(map(agent_digest, runs))) < len(runs)):
         return None
     labels = ["RUN"] if len(runs) == 1 else [f"RUN {name}" for name in names_of(asked.mode, len(runs))]
-    criteria = tuple(criterion.name for criterion in asked.rubric.criteria)
+    criteria = valued_names(asked.mode, asked.rubric)
     views = tuple(
         show_run(run, budget_chars=_RUN_CHARS[asked.judge][asked.mode], label=label, criteria=criteria)
         for run, label in zip(runs, labels, strict=True)

@@ -76,8 +76,11 @@ class Taking:
 
     def other_half(self, item: BatchItem) -> Half | None:
         """What was answered to the item's twin so far."""
-        twin = item.twin or ""
-        return self.done.halves.get(twin) or self.batch.halves.get(twin)
+        return self.half(item.twin or "")
+
+    def half(self, item_id: str) -> Half | None:
+        """The newest answer to an item that has a twin."""
+        return self.done.halves.get(item_id) or self.batch.halves.get(item_id)
 
     def note(self, reason: str) -> str:
         """A reason, with whose hands it came through."""

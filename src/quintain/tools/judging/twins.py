@@ -19,7 +19,9 @@ from quintain.tools.judging.taking import Taking
 def score_together(taking: Taking, seen: Shown, score: Score | None, outcome: OutcomeStatus | None) -> Score | None:
     """Note an answer to a twin; the score that both answers come to, None: the other has no verdict yet."""
     item = seen.item
-    taking.done.halves[item.item_id] = Half(score=score, outcome=outcome.value if outcome else None)
+    before = taking.half(item.item_id)
+    kept = score or (before and before.score)  # who only states an outcome leaves the verdict as it is
+    taking.done.halves[item.item_id] = Half(score=kept, outcome=outcome.value if outcome else None)
     other = taking.other_half(item)
     if score is None or other is None or other.score is None:
         return None
