@@ -152,6 +152,7 @@ def test_nothing_of_the_machine_is_seen_and_no_network_reached(shared: Coding, m
     told = seen(does(shared, "bash", command=look + reach))
     assert "Network is unreachable" in told
     assert "\nsandbox\n" in told
+    told = told.replace(sys.prefix, "")  # the interpreter that runs tests is known to the agent
     for secret in (
         "CANARY",
         "site-packages/quintain",

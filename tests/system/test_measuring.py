@@ -95,6 +95,7 @@ def command(home: Path, *arguments: str) -> Result:
 
 
 @pytest.mark.soak
+@pytest.mark.soak
 def test_the_commands_measure_compare_and_write_reports(home: Path, tmp_path: Path) -> None:
     wanted = ("--environment", ENVIRONMENT, "--n-tasks", "4", "--report")
     greedy = command(home, "evaluate", "starter", *wanted, str(tmp_path / "greedy.json"))

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import pytest
 from mcp import Client
 
 from mcp_client import call, ended, server, until
@@ -56,6 +57,7 @@ async def _learn(client: Client) -> dict[str, Any]:
     }
 
 
+@pytest.mark.soak
 def test_an_agent_learns_from_the_step_at_which_runs_part_and_from_nothing_else(settings: Settings) -> None:
     """Before the first step policy and reference are one: -log sigmoid(0) = 0.693147; 12 steps on 4 pairs bring it down."""
 

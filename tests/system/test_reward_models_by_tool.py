@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import anyio
+import pytest
 from mcp import Client
 from mcp.types import TextContent
 
@@ -55,6 +56,7 @@ async def learn(client: Client) -> dict[str, Any]:
     return made
 
 
+@pytest.mark.soak
 def test_own_runs_train_a_model_that_says_how_often_it_is_right_scores_and_rewards(settings: Settings) -> None:
     async def talk() -> dict[str, Any]:
         async with Client(server(settings)) as client:
