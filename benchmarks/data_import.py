@@ -111,7 +111,7 @@ def _stages(name: str, logs: Path, n_bytes: int, rounds: int) -> None:
         "validate": lambda: [read_trajectory(value) for value in values],
         "redact": lambda: [redact(run) for run in runs],
         "redact_clean": lambda: [redact(run) for run in clean],
-        "identity": lambda: [run.identity for run in clean],
+        "identity": lambda: [run.model_copy().identity for run in clean],  # a run keeps it once it is known
         "store": lambda: _store(clean),
     }
     for stage, work in stages.items():
