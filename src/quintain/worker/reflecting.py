@@ -7,16 +7,16 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from quintain.environments.registry import open_source
-from quintain.evaluation.episodes import EpisodeSettings, run_episodes
+from quintain.evaluation.episodes import run_episodes
 from quintain.evaluation.reflection import Note, as_own, failed_runs, second_tries, write_notes
 from quintain.formats.datasets.selection import comparison_key
-from quintain.jobs.directory import run_name, write_whole
+from quintain.jobs.directory import write_whole
 from quintain.records.job import JobResult, RolloutSpec, TrajectorySet
 from quintain.records.seams import Policy, Reporter
-from quintain.records.trajectory import AgentInfo, Trajectory
+from quintain.records.trajectory import Trajectory
 from quintain.worker.evolve_dataset import Played, runs_of
 from quintain.worker.policies import open_policy
-from quintain.worker.rollouts import carrying_result
+from quintain.worker.rollouts import carrying_result, episode_settings
 
 _NOTES = "notes.json"
 
@@ -82,7 +82,7 @@ def _play(
     policy: Policy, notes: Sequence[Note], spec: RolloutSpec, tries: int, folder: Path, reporter: Reporter
 ) -> None:
     """Play what is left of the second tries, and hand it over."""
-    source, agent = open_source(spec.environment), spec.agent
+    source = open_source(spec.environment)
     plans = second_tries(notes, tries, first=spec.attempts)
     by_task = {comparison_key(note.run): note for note in notes}
     done = {(comparison_key(played.run), played.result.repeat) for played in runs_of(folder)}
@@ -91,17 +91,7 @@ def _play(
         for plan, note in zip(plans, [*notes] * tries, strict=True)
         if (comparison_key(note.run), plan.attempt) not in done
     ]
-    settings = EpisodeSettings(
-        seed=spec.seed,
-        max_turns=spec.max_turns,
-        concurrency=min(spec.concurrency, getattr(source, "at_once", spec.concurrency)),
-        agent=AgentInfo(
-            name=agent.name, version=str(agent.version) if agent.version else None, model=agent.id or agent.name
-        ),
-        system_prompt=agent.system_prompt,
-        job_id=run_name(folder),
-        tags=spec.tags,
-    )
+    settings = episode_settings(spec, source, folder)
     finished, solved = len(plans) - len(left), 0
     for episode in run_episodes(source, policy, left, settings, reporter.should_stop):
         run = as_own(carrying_result(episode), by_task[comparison_key(episode.trajectory)])

@@ -73,19 +73,7 @@ def _play(
         should_stop=reporter.should_stop,
     )
     reporter.phase("acting")
-    agent = spec.agent
-    settings = EpisodeSettings(
-        seed=spec.seed,
-        max_turns=spec.max_turns,
-        concurrency=min(spec.concurrency, getattr(source, "at_once", spec.concurrency)),
-        agent=AgentInfo(
-            name=agent.name, version=str(agent.version) if agent.version else None, model=agent.id or agent.name
-        ),
-        system_prompt=agent.system_prompt,
-        job_id=run_name(directory),
-        tags=spec.tags if isinstance(spec, RolloutSpec) else ("evaluation",),
-        forbidden=() if isinstance(spec, RolloutSpec) else spec.forbidden,
-    )
+    settings = episode_settings(spec, source, directory)
     tally, fresh = _tally_of(before), list[EpisodeResult]()
     for wave in exploring.waves(plans) if exploring else [plans]:
         for episode in run_episodes(source, policy, wave, settings, reporter.should_stop):
@@ -98,6 +86,23 @@ def _play(
         if reporter.should_stop():
             break
     return fresh
+
+
+def episode_settings(spec: RolloutSpec | EvaluateSpec, source: TaskSource, directory: Path) -> EpisodeSettings:
+    """What all episodes of a job share."""
+    agent = spec.agent
+    return EpisodeSettings(
+        seed=spec.seed,
+        max_turns=spec.max_turns,
+        concurrency=min(spec.concurrency, getattr(source, "at_once", spec.concurrency)),
+        agent=AgentInfo(
+            name=agent.name, version=str(agent.version) if agent.version else None, model=agent.id or agent.name
+        ),
+        system_prompt=agent.system_prompt,
+        job_id=run_name(directory),
+        tags=spec.tags if isinstance(spec, RolloutSpec) else ("evaluation",),
+        forbidden=() if isinstance(spec, RolloutSpec) else spec.forbidden,
+    )
 
 
 @dataclass

@@ -79,7 +79,7 @@ class Written(NamedTuple):
 
     @property
     def stub(self) -> str:
-        """Its head and what it is for, without its body."""
+        """Its head and what it is for, without its body: what a task of type `implement` gives to the agent to write."""
         head, quotes, rest = self.source.partition('"""')
         doc, _, _ = rest.partition('"""')
         return f"{head}{quotes}{doc}{quotes}\n    raise NotImplementedError\n"
