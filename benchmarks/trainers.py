@@ -5,8 +5,10 @@ installed; prints one JSON line a figure. A ratio is the median over paired roun
 
 `..._speedup` is against TRL as its documentation shows it, in float32; `..._vs_tuned` against the best that an expert can
 make of it: batches of one, the same matmul switch, the same allocator, the reference computed beforehand. Both have
-gradient checkpointing off (TRL's default is on, and slower), and in one process TRL has our allocator settings too. The
-parts of a ratio say where it comes from. Losses and gradients are compared first; where they differ there is no ratio.
+gradient checkpointing off (TRL's default is on, and slower: `sft_vs_default`), and in one process TRL has our allocator
+settings too. The parts of a ratio say where it comes from, `matmul_back_end_gain` what the switch can give on this machine,
+and `sft_attention_...` what its attention kernel allows. Losses and gradients are compared first; where they differ there
+is no ratio.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 A ratio is a chain of sides from TRL as documented to ours, each of which differs from the one before in one part:
 
+- recomputing: gradient checkpointing, which TRL turns on where nobody says otherwise, is off (SFT only; all else has it off);
 - reference: the reference's log-probs are computed beforehand, not in every step;
 - padding: batches of one instead of padded ones;
 - matmul: the switch to the faster exact back end of matrix products, which PyTorch leaves off;
@@ -13,6 +14,8 @@ from __future__ import annotations
 
 import gc
 import math
+import statistics
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -26,8 +29,10 @@ from benchmarks.trl_rounds import Rounds, agreement, run_rounds
 from benchmarks.trl_sides import SAME, Ours, Side, products, rows_of, trl_dpo, trl_grpo, trl_sft
 from benchmarks.workload import Examples, Writer, first_tokens, load, load_moved, per_turn
 from quintain.records.training import DPOConfig, GRPOConfig, LoraConfig, SFTConfig, TrainingConfig
+from quintain.trainers.engine.attention import Layout, packed_attention
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.engine.machine import Machine, allow_exact_medium
+from quintain.trainers.engine.packing import Segment
 from quintain.trainers.models import LoadedModel
 from quintain.trainers.reference import with_reference
 from quintain.trainers.streams import Example
@@ -35,6 +40,7 @@ from quintain.trainers.streams import Example
 Steps = list[list[Example]]
 
 PART_OF = {
+    "trl": "recomputing",
     "trl_precomputed": "reference",
     "trl_single": "padding",
     "trl_tuned": "matmul",
@@ -92,13 +98,42 @@ def sft(bench: Bench) -> None:
     writer, examples = bench.maker(config, 1)
     steps = [[examples.run(writer.run(bench.turns(10))) for _ in range(2)] for _ in range(bench.rounds + 1)]
     ours = bench.ours(config)
-    rounds = compare("sft", _sft_sides(bench, 2) | {"ours": ours}, steps, documented=3.5, tuned=1.5)
+    default: dict[str, Side] = {"trl_default": trl_sft(*bench.load()[:2], 2, checkpointing=True)}
+    rounds = compare("sft", default | _sft_sides(bench, 2) | {"ours": ours}, steps, documented=3.5, tuned=1.5)
     if rounds is not None:
+        rounds.report_ratio("sft_vs_default", "trl_default", "ours")
         flops = [ours.run.engine.cost(rows_of(step)).flops for step in steps[1:]]
         seconds = zip(flops, rounds.seconds["ours"], rounds.matmul_flops, strict=True)
         report("sft_matmul_fraction", [work / (s * rate) for work, s, rate in seconds], "1", 0.75)
         tokens = [sum(map(len, rows_of(step))) for step in steps[1:]]
         report("sft_tokens_per_s", [n / s for n, s in zip(tokens, rounds.seconds["ours"], strict=True)], "1/s", None)
+        report("matmul_back_end_gain", rounds.matmul_gain, "1", None)
+        attention = [_attention(ours, step) for step in steps[1:]]
+        shares = zip(attention, rounds.seconds["ours"], rounds.matmul_flops, strict=True)
+        of_step, of_rate = zip(*((s / step, work / s / rate) for (work, s), step, rate in shares), strict=True)
+        report("sft_attention_share_of_step", of_step, "1", None, "lower")
+        report("sft_attention_matmul_fraction", of_rate, "1", None)
+
+
+def _attention(ours: Ours, step: Sequence[Example]) -> tuple[float, float]:
+    """Useful FLOPs and seconds of attention alone in a step: of its kernel in all blocks, forward and backward."""
+    config = ours.run.engine.model.config
+    heads, groups, layers = config.num_attention_heads, config.num_key_value_heads, config.num_hidden_layers
+    width = config.hidden_size // heads
+    work = seconds = 0.0
+    for row in rows_of(step):
+        n = len(row)
+        layout = Layout((Segment(0, n),), "flash_cpu")
+        q, k, v = (torch.randn(1, h, n, width, requires_grad=True) for h in (heads, groups, groups))
+        times = []
+        for _ in range(3):
+            began = time.perf_counter()
+            out, _ = packed_attention(None, q, k, v, None, packed=layout)
+            out.backward(torch.ones_like(out))
+            times.append(time.perf_counter() - began)
+        work += 6.0 * layers * heads * width * n**2
+        seconds += layers * statistics.median(times)
+    return work, seconds
 
 
 def sft_spread(bench: Bench) -> None:

@@ -33,6 +33,8 @@ class Rounds:
     """Side -> gradients of the warm-up."""
     matmul_flops: list[float] = field(default_factory=list)
     """The machine's rate of matrix products by its best exact back end, measured before each round."""
+    matmul_gain: list[float] = field(default_factory=list)
+    """How many times PyTorch's default rate that is."""
 
     def report_ratio(self, name: str, slow: str, fast: str, goal: float | None = None) -> None:
         """How many times as long the slow side takes; beside it the same in processor time."""
@@ -54,7 +56,9 @@ def run_rounds(sides: Mapping[str, Side], steps: Sequence[Sequence[Example]]) ->
     names = list(sides)
     for i, examples in enumerate(steps):
         if i:
-            rounds.matmul_flops.append(_matmul_flops())
+            default, best = _matmul_flops()
+            rounds.matmul_flops.append(best)
+            rounds.matmul_gain.append(best / default)
         for name in names if i % 2 else reversed(names):
             began, cpu = time.perf_counter(), time.process_time()
             losses[name].append(sides[name].step(examples))
@@ -88,15 +92,15 @@ def largest_difference(a: Gradients, b: Gradients) -> float:
     return max(float((a[n] - b[n]).norm()) / norm for n, norm in norms.items() if norm > floor)
 
 
-def _matmul_flops() -> float:
-    """Of the faster of the two back ends that compute float32 products exactly."""
+def _matmul_flops() -> tuple[float, float]:
+    """Of PyTorch's default, and of the faster of the two back ends that compute float32 products exactly."""
     cpu = torch.device("cpu")
     before = torch.get_float32_matmul_precision()
-    rates = [matmul_flops(cpu) or 0.0]
+    rates = [matmul_flops(cpu) or math.nan]
     if allow_exact_medium(cpu):
-        rates.append(matmul_flops(cpu) or 0.0)
+        rates.append(matmul_flops(cpu) or math.nan)
     torch.set_float32_matmul_precision(before)
-    return max(rates)
+    return rates[0], max(rates)
 
 
 def _short(losses: Sequence[float]) -> str:

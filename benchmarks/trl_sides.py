@@ -197,14 +197,15 @@ def first_gradients(model: Any, optimizer: torch.optim.Optimizer) -> Gradients:
     return gradients
 
 
-def trl_sft(model: Any, tokenizer: Any, rows_per_pass: int, products: str = "highest") -> Theirs:
+def trl_sft(
+    model: Any, tokenizer: Any, rows_per_pass: int, products: str = "highest", *, checkpointing: bool = False
+) -> Theirs:
     from datasets import Dataset
     from trl import SFTConfig, SFTTrainer
 
     messages = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
-    config = SFTConfig(
-        **_settings(rows_per_pass), assistant_only_loss=True, max_length=None, learning_rate=RATE, weight_decay=0.0
-    )
+    settings = _settings(rows_per_pass) | {"gradient_checkpointing": checkpointing}
+    config = SFTConfig(**settings, assistant_only_loss=True, max_length=None, learning_rate=RATE, weight_decay=0.0)
     with told_to_stderr():
         trainer = SFTTrainer(
             model, args=config, train_dataset=Dataset.from_list([{"messages": messages}]), processing_class=tokenizer

@@ -143,16 +143,22 @@ def _blocks(segments: Sequence[Segment]) -> Iterator[Segment]:
             yield Segment(start, min(start + _BLOCK, segment.end), (*segment.ancestors, *before))
 
 
-def _folded(x: torch.Tensor) -> torch.Tensor:
-    """The heads of a group as rows, [G, H/G, m, ...] to [G, 1, H/G m, ...]: without a causal order they are alike."""
-    return x.reshape(x.shape[0], 1, -1, *x.shape[3:])
+def _pieces(groups: int, heads: int) -> int:
+    """Into how many products the heads of a group are divided: the kernel gives each product of a group one thread."""
+    threads = torch.get_num_threads()
+    return next(p for p in range(1, heads + 1) if heads % p == 0 and (groups * p >= threads or p == heads))
+
+
+def _folded(x: torch.Tensor, pieces: int) -> torch.Tensor:
+    """Heads of a group as rows, [G, h, m, ...] to [G, pieces, h/pieces m, ...]: without a causal order they are alike."""
+    return x.reshape(x.shape[0], pieces, -1, *x.shape[3:])
 
 
 class _Flash(torch.autograd.Function):
     """Packed attention by the fused CPU kernel.
 
-    Query heads stand as [G, H/G, T, D] and keys as [G, 1, T, D]: in the causal part the kernel reads a key for all heads
-    of its group through a stride of zero, in the others the heads are rows of one query.
+    Query heads stand as [G, H/G, T, D] and keys as [G, 1, T, D]: the kernel reads a key for all heads of its group through
+    a stride of zero, and where there is no causal order, heads are rows of one query.
     """
 
     @staticmethod
@@ -169,7 +175,8 @@ class _Flash(torch.autograd.Function):
         complete = sum(s.end - s.start for s in segments) == n
         out = query.new_empty(n, groups, heads, width) if complete else query.new_zeros(n, groups, heads, width)
         lse = torch.empty(groups, heads, n, dtype=_wide(query.dtype))
-        spread = (-1, heads, -1, -1)
+        pieces = _pieces(groups, heads)
+        spread, folds = (-1, heads, -1, -1), (-1, pieces, -1, -1)
         with default_products():
             for block in _blocks(segments):
                 rows = slice(block.start, block.end)
@@ -178,11 +185,12 @@ class _Flash(torch.autograd.Function):
                     q, key[:, :, rows].expand(spread), value[:, :, rows].expand(spread), 0.0, True, scale=scale
                 )
                 outs, sums = [o], [total]
-                folded = _folded(q) if block.ancestors else q
+                folded = _folded(q, pieces) if block.ancestors else q
                 for start, end in block.ancestors:
-                    o, total = _flash(folded, key[:, :, start:end], value[:, :, start:end], 0.0, False, scale=scale)
-                    outs.append(o.view(q.shape))
-                    sums.append(total.view(q.shape[:3]))
+                    k, v = key[:, :, start:end].expand(folds), value[:, :, start:end].expand(folds)
+                    o, total = _flash(folded, k, v, 0.0, False, scale=scale)
+                    outs.append(o.reshape(q.shape))
+                    sums.append(total.reshape(q.shape[:3]))
                 merged, lse[:, :, rows] = _merged(outs, sums)
                 out[rows] = merged.permute(2, 0, 1, 3)
         ctx.save_for_backward(query, key, value, out, lse)
@@ -197,7 +205,8 @@ class _Flash(torch.autograd.Function):
         grad, out = grad.permute(1, 2, 0, 3), out.permute(1, 2, 0, 3)
         d_query = torch.zeros_like(query)
         d_key, d_value = (torch.zeros_like(x[:, 0], dtype=_wide(x.dtype)) for x in (key, value))
-        spread = (-1, query.shape[1], -1, -1)
+        pieces = _pieces(*query.shape[:2])
+        spread, folds = (-1, query.shape[1], -1, -1), (-1, pieces, -1, -1)
         with default_products():
             for block in _blocks(ctx.segments):
                 rows = slice(block.start, block.end)
@@ -207,14 +216,14 @@ class _Flash(torch.autograd.Function):
                 d_query[:, :, rows] += dq
                 d_key[:, rows] += dk.sum(1)
                 d_value[:, rows] += dv.sum(1)
-                folded = [_folded(x) for x in (g, q, o, total)] if block.ancestors else []
+                folded = [_folded(x, pieces) for x in (g, q, o, total)] if block.ancestors else []
                 for start, end in block.ancestors:
                     g, q, o, total = folded
-                    k, v = key[:, :, start:end], value[:, :, start:end]
+                    k, v = key[:, :, start:end].expand(folds), value[:, :, start:end].expand(folds)
                     dq, dk, dv = _flash_backward(g, q, k, v, o, total, 0.0, False, scale=ctx.scale)
-                    d_query[:, :, rows] += dq.view(d_query[:, :, rows].shape)
-                    d_key[:, start:end] += dk[:, 0]
-                    d_value[:, start:end] += dv[:, 0]
+                    d_query[:, :, rows] += dq.reshape(d_query[:, :, rows].shape)
+                    d_key[:, start:end] += dk.sum(1) if pieces > 1 else dk[:, 0]
+                    d_value[:, start:end] += dv.sum(1) if pieces > 1 else dv[:, 0]
         return d_query, d_key.to(key.dtype).unsqueeze(1), d_value.to(value.dtype).unsqueeze(1), None, None
 
 
