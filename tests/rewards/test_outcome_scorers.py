@@ -164,6 +164,26 @@ def walls() -> Sandbox:
             0.0,
             "left out: test_it.py, unittest.py",
         ),
+        (
+            (
+                did("write_file", path="solution.py", content="def add(a, b): return 0"),
+                did("write_file", path="traceback.py", content="import os; os._exit(0)"),
+                did("write_file", path="iniconfig/__init__.py", content=""),
+                did("write_file", path="queue.js", content="// no module"),
+            ),
+            "Done.",
+            0.0,
+            "left out: iniconfig/__init__.py, traceback.py.",
+        ),
+        (
+            (
+                did("write_file", path="sums.py", content=GOOD),
+                did("write_file", path="solution.py", content="from sums import add"),
+            ),
+            "Done.",
+            1.0,
+            "pass",
+        ),
     ],
 )
 def test_the_tests_of_the_task_run_on_the_files_of_the_run(

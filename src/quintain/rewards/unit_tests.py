@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeGuard
 
 from quintain.checkers.declared import checker_fields
@@ -22,6 +22,7 @@ from quintain.rewards.replayed import relative
 from quintain.rewards.verdicts import scored, unscored
 from quintain.rewards.written_files import last_code, written_files
 from quintain.sandbox.limits import Limits
+from quintain.sandbox.runner_modules import added_modules, modules_of_runners
 from quintain.sandbox.sandbox import Sandbox
 from quintain.sandbox.verdicts import STEERS, cannot_run, verdict
 from quintain.sandbox.witnessed_tests import Witnessed, witnessed
@@ -62,11 +63,14 @@ class UnitTestScorer:
                 return unscored(trajectory, self.name, sandbox)
             if (fault := self._fault(sandbox, plan)) is not None:
                 return unscored(trajectory, self.name, fault)
+            plan = self._without_shadows(sandbox, plan)
             ran = sandbox.run(plan.runs, {**plan.files, **plan.tests, **plan.extra}, plan.limits)
         except QuintainError as error:
             return unscored(trajectory, self.name, error.message)
         found = verdict(plan.command, plan.witnessed, ran, plan.limits)
-        return scored(trajectory, self.name, float(found.passed), " ".join(filter(None, (found.told, plan.note))))
+        note = f"Files of the run that steer or replace tests were left out: {', '.join(plan.left_out[:3])}."
+        told = f"{found.told} {note}" if plan.left_out else found.told
+        return scored(trajectory, self.name, float(found.passed), told)
 
     def _walls(self) -> Sandbox | str:
         if self._sandbox is None:
@@ -78,6 +82,17 @@ class UnitTestScorer:
                 except QuintainError as error:
                     self._sandbox = error.message
         return self._sandbox
+
+    def _without_shadows(self, sandbox: Sandbox, plan: _Plan) -> _Plan:
+        """Without what the run added at the top under the name of a module that the test runner imports."""
+        if not plan.added:
+            return plan
+        with sandbox.workspace(plan.start) as workspace:
+            imported = modules_of_runners(workspace, plan.command, plan.limits)
+        shadows = {top for top, module in plan.added.items() if module in imported}
+        left_out = [path for path in plan.files if path.partition("/")[0] in shadows]
+        files = {path: text for path, text in plan.files.items() if path not in left_out}
+        return replace(plan, files=files, left_out=sorted((*plan.left_out, *left_out)))
 
     def _fault(self, sandbox: Sandbox, plan: _Plan) -> str | None:
         """Why the tests cannot run here at all, found out without anything of the agent's, once for each task's tests."""
@@ -100,7 +115,10 @@ class _Plan:
     """What the run left of them and added, less what steers a test runner."""
     tests: dict[str, str]
     limits: Limits
-    note: str
+    left_out: list[str]
+    """Files of the run that would steer or replace the tests."""
+    added: Mapping[str, str]
+    """What the run added at the top, unasked, and the name by which it would be imported; see `added_modules`."""
     witnessed: Witnessed | None
     """The command under our runner, where that can run it."""
 
@@ -149,11 +167,11 @@ def _plan(run: Trajectory) -> _Plan | str:
     files = {path: text for path, text in written.files.items() if path not in left_out} | {
         path: start[path] for path in left_out if path in start
     }
-    note = f"Files of the run that steer or replace tests were left out: {', '.join(left_out[:3])}." if left_out else ""
     limits = Limits(wall_s=_seconds(fields.get("timeout_s", DEFAULT_S)), cpu_s=int(MAX_S))
     command = line if isinstance(command, str) else command
     report = witnessed(command, tests, secrets.token_hex(16))
-    return _Plan(command, start, files, tests, limits, note, report)
+    added = added_modules(set(written.changed).difference(left_out), (*start, *given, *tests))
+    return _Plan(command, start, files, tests, limits, left_out, added, report)
 
 
 def _files(value: Any, name: str, root: str | None) -> tuple[dict[str, str], list[str]]:

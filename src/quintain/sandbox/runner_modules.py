@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import PurePosixPath
 
 from quintain.sandbox.limits import Limits
@@ -40,6 +41,10 @@ while wanted:
 """
 
 
+_MODULE = re.compile(r"([^\W\d]\w*)\.(?:py[cdw]?|(?:[\w-]+\.)*so)")
+"""A file that can be imported; compiled ones have several suffixes: `json.cpython-311-x86_64-linux-gnu.so`."""
+
+
 def added_modules(paths: Iterable[str], known: Iterable[str]) -> dict[str, str]:
     """What stands at the top of these paths and not of the known ones, and the name by which it would be imported.
 
@@ -47,19 +52,28 @@ def added_modules(paths: Iterable[str], known: Iterable[str]) -> dict[str, str]:
         paths: Files, below the folder in which tests run.
         known: The task's own files there.
     """
-    tops = {PurePosixPath(path).parts[0] for path in paths} - {PurePosixPath(path).parts[0] for path in known}
-    # Compiled modules have several suffixes: `json.cpython-311-x86_64-linux-gnu.so`.
-    return {top: name for top in tops if (name := top.partition(".")[0]).isidentifier()}
+    added = {parts[0]: len(parts) > 1 for path in paths if (parts := PurePosixPath(path).parts)}
+    for path in known:
+        added.pop(PurePosixPath(path).parts[0], None)
+    modules = {}
+    for top, folder in added.items():
+        if folder and top.isidentifier():
+            modules[top] = top
+        elif found := _MODULE.fullmatch(top):
+            modules[top] = found[1]
+    return modules
 
 
-def modules_of_runners(workspace: Workspace, python: str, limits: Limits) -> frozenset[str]:
+def modules_of_runners(workspace: Workspace, command: str | Sequence[str], limits: Limits) -> frozenset[str]:
     """The modules of Python, of pytest, of its installed plugins and of all that these require, as an interpreter sees them.
 
     Args:
         workspace: With the task's own files alone, for what is there can be imported.
-        python: The interpreter.
+        command: That runs the tests; the interpreter is the one that it names, else `python3`.
         limits: Of the question.
     """
+    words = command.split() if isinstance(command, str) else command
+    python = next((word for word in words if re.fullmatch(r"(?:\S*/)?python[\d.]*", word)), "python3")
     ran = workspace.run([python, "-c", _ASK], limits)
     told = (line.split() for line in ran.stdout.splitlines())
-    return OFTEN | sys.stdlib_module_names | {words[1] for words in told if len(words) == 2 and words[0] == "module"}
+    return OFTEN | sys.stdlib_module_names | {said[1] for said in told if len(said) == 2 and said[0] == "module"}

@@ -143,15 +143,9 @@ class TestJudge:
         paths = {*ours, *patched_paths(self.test_patch), *files_of(self.wanted)}
         above = {str(folder) for path in paths for folder in PurePosixPath(path).parents}
         added = added_modules((change.path for change in found if change.after is not None), known)
-        imported = self._imported(workspace) if added else frozenset()
+        imported = modules_of_runners(workspace, self.command, self.limits) if added else frozenset()
         shadows = frozenset(top for top, module in added.items() if module in imported)
         return _Kept(frozenset(paths), frozenset(above), shadows)
-
-    def _imported(self, workspace: Workspace) -> frozenset[str]:
-        """What the test runner imports itself."""
-        words = self.command.split() if isinstance(self.command, str) else self.command
-        python = next((word for word in words if re.fullmatch(r"(?:\S*/)?python[\d.]*", word)), "python3")
-        return modules_of_runners(workspace, python, self.limits)
 
 
 @dataclass(frozen=True)
