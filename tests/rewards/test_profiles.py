@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from quintain.environments.sandbox.workshop import ARGUMENTS
 from quintain.errors import InvalidInput, NotFound, QuintainError
 from quintain.records.trajectory import Task
 from quintain.rewards.profiles import PROFILES, bare_name, domain_of, profile, profile_for
@@ -53,6 +54,11 @@ def test_the_tools_of_todays_agents_are_known_in_coding(name: str, category: str
     assert tool.category == category
 
 
+def test_every_tool_of_the_built_in_sandbox_is_known_in_coding() -> None:
+    index = index_of(profile("coding"))
+    assert {name for name in ARGUMENTS if index.find(name) is None} == set()
+
+
 def test_a_tool_that_nobody_knows_stays_unknown() -> None:
     index = index_of(profile("coding"))
     for name in ("book_flight", "frobnicate", "update_record", "mcp__x__delete_all", "", "__", "工具"):
@@ -69,6 +75,8 @@ def test_namespaces_are_no_part_of_a_name() -> None:
     ("task", "tools", "domain"),
     [
         ({"environment": "quintain/inventory"}, ["search"], "inventory"),
+        ({"environment": "quintain/sandbox"}, [], "coding"),
+        ({"environment": "quintain/engineering"}, ["respond"], "engineering"),
         ({"environment": "knowlyr/discussion"}, [], "discussion"),
         ({"type": "bug_fix"}, [], "coding"),
         ({"type": "coding"}, ["click"], "coding"),

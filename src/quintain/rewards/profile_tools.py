@@ -59,7 +59,7 @@ _SHELL = _tool(
     "bash",
     "execute",
     "shell run run_shell_command execute_bash terminal exec_command local_shell shell_command execute_command "
-    "run_command bash_command run_terminal_cmd container_exec exec cmd run_bash unified_exec local_shell_call",
+    "run_command bash_command run_terminal_cmd container_exec exec cmd run_bash unified_exec local_shell_call run_tests",
 )
 _PYTHON = _tool(
     "ipython",
@@ -142,7 +142,7 @@ _CONVERSATION = DomainProfile(
 _ENGINEERING = DomainProfile(
     name="engineering",
     description="Answer questions about systems and code from sources.",
-    tools=(_READ, _FIND, _GIT, _KNOWLEDGE, _SHELL, _THINK, _SUBMIT),
+    tools=(_RESPOND, _READ, _FIND, _GIT, _KNOWLEDGE, _SHELL, _THINK, _SUBMIT),
     calls="optional",
     rubric="engineering",
 )

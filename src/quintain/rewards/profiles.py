@@ -116,7 +116,7 @@ def _domain(said: str) -> str | None:
     return _TYPES.get(last)
 
 
-_BY_ENVIRONMENT = {"quintain/inventory": "inventory"}
+_BY_ENVIRONMENT = {"quintain/inventory": "inventory", "quintain/sandbox": "coding"}
 
 _NAMES = {
     profile.name: frozenset(name.casefold() for tool in profile.tools for name in (tool.name, *tool.aliases))
