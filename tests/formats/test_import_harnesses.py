@@ -689,7 +689,7 @@ WEB: dict[str, Any] = {
 }
 
 
-def test_pages_are_what_actions_gave_back_and_text_actions_stay_text(tmp_path: Path) -> None:
+def test_pages_are_what_calls_gave_back_and_after_text_actions_turns_of_the_user(tmp_path: Path) -> None:
     judged = {**WEB, "success": False}
     got = read(written(tmp_path, "web.json", [WEB, judged]), tmp_path)
     assert got.format == "web_agent"
@@ -699,6 +699,7 @@ def test_pages_are_what_actions_gave_back_and_text_actions_stay_text(tmp_path: P
         ("user", "[1] link 'Band'"),
         ("agent", ""),
         ("agent", "click [2]"),
+        ("user", "Thanks"),
     ]
     click, text = run.agent_steps
     assert (click.thought, click.actions[0].tool, click.actions[0].args) == (
@@ -706,7 +707,7 @@ def test_pages_are_what_actions_gave_back_and_text_actions_stay_text(tmp_path: P
         "click",
         {"element_id": "1"},
     )
-    assert [o.content for s in run.agent_steps for o in s.observations] == ["[2] button 'Buy'", "Thanks"]
+    assert [o.content for s in run.agent_steps for o in s.observations] == ["[2] button 'Buy'"]
     assert text.actions == ()
     assert run.steps[1].extra == {"url": "http://shop/", "screenshot": "a.png"}
     assert (run.task.id, run.task.prompt, run.agent.model, run.outcome.status) == (

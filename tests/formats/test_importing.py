@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import os
@@ -17,7 +18,7 @@ from quintain.formats.importers import registry
 from quintain.formats.importers.logfile import LogFile
 from quintain.formats.importers.probing import probe
 from quintain.formats.importers.protocol import Probe, Report, Run
-from quintain.formats.importing import ImportOptions, import_logs, measure
+from quintain.formats.importing import UNPACKED, ImportOptions, import_logs, measure
 from quintain.formats.intake import DryRun
 from quintain.formats.transcript import Transcript
 from quintain.records.imports import Arrival, FileStamp, ImportReport, RunLink
@@ -488,3 +489,10 @@ def test_one_turn_that_no_row_can_hold_is_rejected_alone(tmp_path: Path) -> None
     assert (report.imported, [row.line for row in report.rejected]) == (2, [2])
     assert "cut that text in a copy" in report.rejected[0].reason
     assert len(kept.runs) == 2
+
+
+def test_a_packed_log_counts_as_about_what_it_unpacks_to(tmp_path: Path) -> None:
+    write(tmp_path / "a.jsonl", chat(1))
+    (tmp_path / "b.jsonl.GZ").write_bytes(gzip.compress(b"{}\n" * 100))
+    sizes = [path.stat().st_size for path in sorted(tmp_path.iterdir())]
+    assert measure(tmp_path) == (2, sizes[0] + UNPACKED * sizes[1])

@@ -6,6 +6,7 @@ import json
 import logging
 import sqlite3
 import time
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,32 @@ def test_a_task_with_other_fields_and_ids_that_are_no_text_are_kept(home: Path) 
         "5",
         ("good",),
     )
+
+
+class Stubborn:
+    """Has no text, no truth and no members."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no")
+
+    def __bool__(self) -> bool:
+        raise RuntimeError("no")
+
+
+def test_a_value_that_cannot_be_asked_costs_its_turn_nothing_else(home: Path) -> None:
+    odd: Any = Stubborn()
+    recorder = Recorder(agent=odd, tools=odd, tags=odd, home=home)
+    with recorder.run(odd, session_id=odd, tags=odd) as run:
+        run.agent("said", thought=odd, calls=odd)
+        run.agent("asked", model=odd, calls=[("get", {"n": Fraction(1, 2), "odd": odd}, "c")])
+        run.result("got", call_id="c", is_error=odd)
+        run.outcome("success", reward=1.0, score=odd)
+    kept = stored(home, run)
+    assert [step.message for step in kept.steps] == ["said", "asked"]
+    assert kept.steps[1].actions[0].args == {"n": 0.5, "odd": ""}
+    assert [seen.content for seen in kept.steps[1].observations] == ["got"]
+    assert (kept.outcome.status, kept.outcome.reward, kept.outcome.scores) == (OutcomeStatus.SUCCESS, 1.0, {})
+    assert "is_error is of type Stubborn, neither true nor false (RuntimeError)" in run.failures
 
 
 def test_what_cannot_be_built_is_written_to_the_inbox_redacted(home: Path) -> None:

@@ -33,6 +33,7 @@ _PICTURES = frozenset({"image_url", "input_image", "image", "blob", "uri"})
 _FILES = frozenset({"file", "input_file", "document", "audio", "video"})
 _SEALED = frozenset({"redacted_thinking", "encrypted_content"})
 """Encrypted by the provider: there is nothing to read."""
+_SHOWN = frozenset({*_TEXTS, *_PICTURES, *_FILES, *_SEALED, *THOUGHTS})
 _BY_KEY = {
     "functionCall": "tool_call",
     "functionResponse": "tool_result",
@@ -98,6 +99,18 @@ def shown(value: Any) -> Message:
         return value or ""
     parts = [_shown(part) for part in (value if isinstance(value, list) else [value])]
     return packed([part for part in parts if part is not None])
+
+
+def spoken(value: Any, skip: Callable[[str], None]) -> Message:
+    """What an agent said: as `shown`, but parts of an unknown kind are told to `skip`, since their JSON is no word of its."""
+    said = []
+    for part in value if isinstance(value, list) else [value]:
+        kind = kind_of(part)
+        if kind and kind not in _SHOWN:
+            skip(f"part:{kind}")
+        else:
+            said.append(part)
+    return shown(said)
 
 
 def joined(*messages: Message) -> Message:

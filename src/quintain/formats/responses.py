@@ -11,12 +11,18 @@ _OUTPUTS = frozenset(
     {"function_call_output", "custom_tool_call_output", "computer_call_output", "local_shell_call_output"}
 )
 KINDS = frozenset({"function_call", "custom_tool_call", "mcp_call", *_OUTPUTS, "message", "reasoning"})
+_NO_MESSAGES = KINDS - {"message"}
 
 
 def is_items(value: Any) -> bool:
     """Is this a list of items, and not of chat messages?"""
     held = [item for item in value if isinstance(item, Mapping)] if isinstance(value, Sequence) else []
     return any(text(item.get("type")) in KINDS and not {"tool_calls", "stop_reason"} & item.keys() for item in held)
+
+
+def is_item(value: Any) -> bool:
+    """Is this an item that is no message: a call, a result, a thought?"""
+    return isinstance(value, (dict, Mapping)) and text(value.get("type")) in _NO_MESSAGES and "role" not in value
 
 
 def as_messages(items: Sequence[Any]) -> Iterator[Any]:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass
 from datetime import date
+from numbers import Integral, Real
 from typing import Any
 
 from pydantic import ValidationError
@@ -38,7 +39,23 @@ class Mender:
             return ""
         if not isinstance(value, str):
             self.tell(f"{name} is of type {type(value).__name__}, no text; its text was taken")
-        return self.whole(str(value), name)
+        return self.said(value, name)
+
+    def said(self, value: Any, name: str) -> str:
+        """What `str` makes of a value; nothing where that fails."""
+        try:
+            return self.whole(str(value), name)
+        except Exception as error:  # a stranger's `__str__`
+            self.tell(f"{name} is of type {type(value).__name__}, whose text cannot be made ({type(error).__name__})")
+            return ""
+
+    def truth(self, value: Any, name: str) -> bool:
+        """Is the value true? No where it does not tell, such as an array."""
+        try:
+            return bool(value)
+        except Exception as error:  # a stranger's `__bool__`
+            self.tell(f"{name} is of type {type(value).__name__}, neither true nor false ({type(error).__name__})")
+            return False
 
     def whole(self, text: str, name: str) -> str:
         """The text with U+FFFD for every half of a character."""
@@ -51,7 +68,11 @@ class Mender:
         """The value as a number; None where it is none, or not finite."""
         if value is None:
             return None
-        number = float(value)
+        try:
+            number = float(value)
+        except Exception as error:  # a stranger's `__float__`
+            self.tell(f"{name} is of type {type(value).__name__}, no number ({type(error).__name__}), so it is unknown")
+            return None
         if math.isfinite(number):
             return number
         self.tell(f"{name} is {number}; numbers must be finite, so it is unknown")
@@ -70,7 +91,7 @@ class Mender:
     def calls(self, calls: Any) -> list[dict[str, Any]]:
         """Tool calls, as `action` makes them; what is none is left out."""
         made: list[dict[str, Any]] = []
-        for place, call in enumerate(calls or ()):
+        for place, call in enumerate(self.members(calls, "calls")):
             try:
                 tool, arguments, *rest = call
                 if isinstance(arguments, str):
@@ -83,6 +104,16 @@ class Mender:
                     f"calls[{place}] is no (tool, arguments, id) and was left out: {type(error).__name__}: {error}"
                 )
         return made
+
+    def members(self, several: Any, name: str) -> list[Any]:
+        """What a list holds; nothing where it is none."""
+        if several is None or isinstance(several, list | tuple | Set):
+            return list(several or ())
+        try:
+            return list(several)
+        except Exception as error:  # a stranger's `__iter__`
+            self.tell(f"{name} is of type {type(several).__name__}, no list ({type(error).__name__}); left out")
+            return []
 
     def call_id(self, value: Any) -> str | None:
         """The id of a call; ids are text, all others are none."""
@@ -102,7 +133,7 @@ class Mender:
         """The tags of several places that may be used, each once."""
         tags: dict[str, None] = {}
         for some in given:
-            for tag in [some] if isinstance(some, str) else some or ():
+            for tag in [some] if isinstance(some, str) else self.members(some, "tags"):
                 if fault := fault_of(tag):
                     self.tell(f"a tag {fault}; left out")
                 else:
@@ -122,7 +153,7 @@ class Mender:
                     fields[name] = self.text(value, f"task.{name}")
             elif name != "metadata":
                 self.tell(f"task.{name} is no field of a task; kept in its metadata")
-                metadata[self.whole(str(name), "task")] = self.value(value, f"task.{name}")
+                metadata[self.said(name, "task")] = self.value(value, f"task.{name}")
         return Task(metadata=metadata, **fields)
 
 
@@ -142,9 +173,10 @@ class _Unfolding:
             return value
         if isinstance(value, str):
             return self.mender.whole(value, self.name)
-        if isinstance(value, int):
-            return int(value) if value.bit_length() <= _MAX_BITS else shown(value)
-        if isinstance(value, float):
+        if isinstance(value, Integral):  # numpy's too
+            whole = int(value)
+            return whole if whole.bit_length() <= _MAX_BITS else shown(whole)
+        if isinstance(value, Real):
             return self.mender.number(value, self.name)
         if isinstance(value, Mapping):
             if self._has_room(levels):
@@ -152,10 +184,10 @@ class _Unfolding:
             return "..."
         if isinstance(value, list | tuple | Set):
             return [self.value(inner, levels - 1) for inner in self._first(value)] if self._has_room(levels) else "..."
-        return value.isoformat() if isinstance(value, date) else self.mender.whole(str(value), self.name)
+        return value.isoformat() if isinstance(value, date) else self.mender.said(value, self.name)
 
     def key(self, key: Any) -> str:
-        return self.mender.whole(str(key), self.name)
+        return self.mender.said(key, self.name)
 
     def _has_room(self, levels: int) -> bool:
         if levels <= 0 and not self.deep:

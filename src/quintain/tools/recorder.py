@@ -149,7 +149,7 @@ class Recording:
             mend.text(text, "agent"),
             thought=mend.text(thought, "thought") or None,
             actions=mend.calls(calls),
-            model=mend.text(model or self.recorder.model, "model") or None,
+            model=mend.text(self.recorder.model if model is None else model, "model") or None,
             usage=mend.usage(usage),
             timestamp=utc_now(),
         )
@@ -158,12 +158,13 @@ class Recording:
     def result(self, content: Any, *, call_id: str | None = None, is_error: bool = False) -> None:
         """What a call gave back; without an id it belongs to the first call that waits."""
         mend = self._mender
-        self.turns.observe(mend.written(content, "result"), call_id=mend.call_id(call_id), is_error=bool(is_error))
+        failed = mend.truth(is_error, "is_error")
+        self.turns.observe(mend.written(content, "result"), call_id=mend.call_id(call_id), is_error=failed)
 
     @_never_raises
     def messages(self, messages: Sequence[Mapping[str, Any]]) -> None:
         """Chat messages, OpenAI or Anthropic style, in their order."""
-        turns = [self._mender.value(message, "messages") for message in messages]
+        turns = [self._mender.value(message, "messages") for message in self._mender.members(messages, "messages")]
         read_turns(turns, self.turns, tolerant(self.fail))
 
     @_never_raises
@@ -218,8 +219,9 @@ class Recording:
         """What the run holds besides its turns."""
         mend, by = self._mender, self.recorder
         ids = {name: self.about[name] for name in ("session_id", "group_id")}
-        tools = [mend.value(tool, "tools") for tool in by.tools or () if isinstance(tool, Mapping)]
-        if len(tools) < len(by.tools or ()):
+        given = mend.members(by.tools, "tools")
+        tools = [mend.value(tool, "tools") for tool in given if isinstance(tool, Mapping)]
+        if len(tools) < len(given):
             self.fail("a schema of `tools` is no object; left out")
         return {
             "task": mend.task(self.task),

@@ -55,4 +55,6 @@ def _has_marks(row: dict[str, Any]) -> bool:
 
 def _is_named(row: dict[str, Any]) -> bool:
     named = _ID.fullmatch(text(row.get("id"))) is not None and "item_id" not in row
-    return named and (turns_in(row) is not None or is_chat(listed(row.get("conversations"))))
+    # Without marks or roles, and with a reward, it is a row of ETO.
+    told = turns_in(row) is not None and "reward" not in row
+    return named and (told or is_chat(listed(row.get("conversations"))))

@@ -11,7 +11,8 @@ from quintain.formats.importers.logfile import LogFile
 from quintain.formats.importers.protocol import Report, Run
 from quintain.formats.importers.rows import chat_run, runs_of
 from quintain.formats.importers.runs import NO_RUN
-from quintain.formats.responses import as_messages, is_items
+from quintain.formats.responses import as_messages, is_item, is_items
+from quintain.formats.transcript import moment
 from quintain.formats.values import decoded, listed, records
 
 COLUMNS = ("messages", "conversations", "conversation", "trajectory")
@@ -56,15 +57,16 @@ def has_blocks(messages: Sequence[Any]) -> bool:
 def messages_of(row: Mapping[str, Any]) -> tuple[list[Any], Mapping[str, Any]] | None:
     """The messages of a record, and the record that holds what is said beside them; None where it holds no chat."""
     request, response = row.get("request", row.get("body")), row.get("response")
-    if (
-        isinstance(request, Mapping)
-        and not isinstance(request.get("request"), Mapping)
-        and (held := messages_of(request)) is not None
-    ):
-        return [*held[0], *_answer(response)], {**row, **request}
+    if isinstance(request, Mapping) and not isinstance(request.get("request"), Mapping):
+        held, answer = messages_of(request), _answer(response)
+        if held is None and answer and "input" in request:
+            held = _of_items(request), request
+        if held is not None:
+            return [*held[0], *answer], {**row, **request}
     for key in COLUMNS:
         messages = listed(row.get(key))
-        if isinstance(messages, list) and any(is_message(message) for message in messages):
+        if isinstance(messages, list) and any(is_message(message) or is_item(message) for message in messages):
+            messages = list(as_messages(messages)) if any(map(is_item, messages)) else messages
             return [*messages, *_answer(row), *_answer(response)], row
     if any(is_items(decoded(row.get(key))) for key in ("input", "output")):
         return _of_items(row), row
@@ -98,7 +100,7 @@ def read_chats(log: LogFile, report: Report, name: str) -> Iterator[Run]:
     chat: list[Any] = []
     begins = 0
     for line, value in log.rows(report):
-        if is_message(value) and not _answer(value):
+        if (is_message(value) or is_item(value)) and not _answer(value):
             begins = begins or line
             chat.append(value)
             if len(chat) > _MAX_MESSAGES:
@@ -116,8 +118,22 @@ def _of_items(row: Mapping[str, Any]) -> list[Any]:
     asked, answered = decoded(row.get("input")), decoded(row.get("output"))
     asked = [{"role": "user", "content": asked}] if isinstance(asked, str) else asked
     system = [{"role": "system", "content": row["instructions"]}] if isinstance(row.get("instructions"), str) else []
-    items = [item for items in (asked, answered) if isinstance(items, list) for item in items]
-    return [*system, *as_messages(items)]
+    return [*system, *as_messages(asked if isinstance(asked, list) else []), *_output(row, answered)]
+
+
+def _output(response: Mapping[str, Any], items: Any) -> list[Any]:
+    """What a response of the Responses API holds, with what it says of itself."""
+    told = list(as_messages(items)) if isinstance(items, list) else []
+    made = [message for message in told if isinstance(message, dict) and message.get("role") == "assistant"]
+    if len(made) == 1:  # of several, nobody knows which one took the tokens
+        made[0] |= _about(response, "created_at")
+    return told
+
+
+def _about(response: Mapping[str, Any], created: str) -> dict[str, Any]:
+    """The model, tokens and time of a response."""
+    known = {key: response[key] for key in ("model", "usage") if response.get(key)}
+    return known | ({"timestamp": response[created]} if moment(response.get(created)) else {})
 
 
 def _answers(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -141,8 +157,10 @@ def _answer(response: Any) -> list[Any]:
     choices = response.get("choices")
     if isinstance(choices, list) and choices and isinstance(choices[0], Mapping):
         message = choices[0].get("message")
-        known = {key: response[key] for key in ("model", "usage") if response.get(key)}
+        known = _about(response, "created")
         return [{"role": "assistant", **message, **known}] if isinstance(message, Mapping) else []
+    if response.get("object") == "response":
+        return _output(response, response.get("output"))
     if response.get("type") == "message" and response.get("role") == "assistant" and "stop_reason" in response:
         return [{key: response.get(key) for key in ("role", "content", "model", "usage")}]
     return []

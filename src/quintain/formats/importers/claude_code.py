@@ -17,7 +17,7 @@ from quintain.formats.importers.claude_graph import Graph, Line
 from quintain.formats.importers.logfile import LogFile
 from quintain.formats.importers.protocol import Probe, Report, Run
 from quintain.formats.importers.runs import COMPACTED, session_run
-from quintain.formats.parts import joined, plain, shown, thoughts
+from quintain.formats.parts import joined, plain, shown, spoken, thoughts
 from quintain.formats.transcript import Transcript, action, moment
 from quintain.formats.usage import usage_of
 from quintain.formats.values import first, label, record, text
@@ -197,10 +197,8 @@ class _Writer:
                 calls[call["call_id"] or f"#{len(calls)}"] = call
             elif kind.endswith("tool_result"):
                 answers.append(block)
-            elif kind == "fallback":
-                self.report.skip("part:fallback")  # another model took over, as the reply itself says
-            else:
-                said.append(shown([block]))
+            else:  # `fallback`, among others: another model took over, as the reply itself says
+                said.append(spoken([block], self.report.skip))
         last = lines[-1].row
         self.script.act(
             joined(*said),

@@ -28,6 +28,10 @@ class Codex:
         """Lines of type and payload, bare items, or the events of `codex exec --json`."""
         if probe.document is not None and isinstance(probe.document.get("session"), dict):
             return 0.9 if any(text(item.get("type")) in ITEMS for item in records(probe.document.get("items"))) else 0.0
+        # An array of items, or messages without a type among them, is what the Responses API takes: no rollout is.
+        is_request = probe.shape == "array" or any(
+            "role" in row and "type" not in row for row in map(record, probe.rows)
+        )
         best = 0.0
         is_first = "type" not in probe.first and {"id", "instructions"} <= set(probe.first)  # of the first generation
         for row in map(record, [*probe.rows, probe.document]):
@@ -39,7 +43,7 @@ class Codex:
             if kind == "thread.started" or (kind in EXEC_EVENTS and isinstance(row.get("item"), dict)):
                 return 0.95
             if kind in ITEMS and ("content" in row or "call_id" in row or "summary" in row) and "message" not in row:
-                best = max(best, 0.95 if is_first else 0.6 if kind == "message" else 0.9)
+                best = max(best, 0.95 if is_first else 0.6 if kind == "message" or is_request else 0.9)
         return best
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:

@@ -15,7 +15,7 @@ from typing import Any
 from quintain.formats.importers.protocol import Report, Run
 from quintain.formats.importers.runs import COMPACTED, session_run
 from quintain.formats.importers.tool_schemas import inferred_tools, tool_schemas
-from quintain.formats.parts import Message, joined, plain, shown, thoughts
+from quintain.formats.parts import Message, joined, plain, shown, spoken, thoughts
 from quintain.formats.responses import call_of_item
 from quintain.formats.transcript import Transcript, action, moment
 from quintain.formats.usage import usage_of
@@ -155,10 +155,12 @@ class Rollout:
             self.report.skip(f"response_item/{kind}")
 
     def _message(self, item: dict[str, Any], time: Any) -> None:
-        role, said = item.get("role"), shown(item.get("content"))
+        role = item.get("role")
         if role == "assistant":
-            self._acting(time).said.append(said)
-        elif role in ("system", "developer"):
+            self._acting(time).said.append(spoken(item.get("content"), self.report.skip))
+            return
+        said = shown(item.get("content"))
+        if role in ("system", "developer"):
             self._tell("system", said, time, {"role": "developer"} if role == "developer" else {})
         else:
             opening = plain(said).lstrip().startswith(_PREAMBLE)

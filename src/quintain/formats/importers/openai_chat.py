@@ -1,7 +1,8 @@
 """OpenAI chat messages in all the ways that people keep them: bare lists, rows with `messages`, requests and responses.
 
 Tool calls that an agent wrote as text (`<function=..>`, `<tool_call>{..}</tool_call>`) stay text, and the observations that
-came back as user messages stay user turns: that protocol is what the model would be trained on.
+came back as user messages stay user turns: that protocol is what the model would be trained on. Only calls between tags that
+turns of a tool answer are calls (`formats.tool_tags`).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from quintain.formats.importers.chats import FIELDS, has_blocks, is_chat, is_mes
 from quintain.formats.importers.logfile import LogFile
 from quintain.formats.importers.protocol import Probe, Report, Run
 from quintain.formats.importers.rows import likeness
-from quintain.formats.responses import is_items
+from quintain.formats.responses import is_item, is_items
 from quintain.formats.values import listed
 
 
@@ -28,6 +29,8 @@ class OpenAIChat:
     def detect(self, probe: Probe) -> float:
         """Rows with messages of role and content; less sure where another format's marks stand beside them."""
         if probe.shape in {"array", "lines"} and probe.rows:
+            if any(map(is_item, probe.rows)) and all(is_item(row) or is_message(row) for row in probe.rows):
+                return 0.8
             if all(is_message(row) for row in probe.rows):
                 return 0.5 if has_blocks(probe.rows) or not all(map(is_plain, probe.rows)) else 0.85
             if all(is_chat(row) for row in probe.rows):

@@ -30,6 +30,7 @@ _ENOUGH_BYTES = 4 * 2**20
 
 _MAX_BAD_ROWS = 100
 _MAX_NAMES = 10_000
+_UNKNOWN = "of no known format"
 
 _KINDS = (
     (b"\x89PNG", "an image"),
@@ -89,22 +90,20 @@ def probed(path: Path, root: Path) -> Probed:
     by_line, opening = is_lines(head), head.lstrip()[:1]
     rows, parsed, damage = _rows((lines if by_line else elements)(chain([head], content)), reading)
     was_cut = reading.unpacked >= MAX_PROBE_BYTES
-    if not rows and was_cut and opening in (b"{", b"["):
+    is_outlined = not rows and was_cut and opening in (b"{", b"[")
+    if is_outlined:
         outlined = outline(head.decode("utf-8", errors="replace"))
         rows = outlined[:MAX_ROWS] if isinstance(outlined, list) else [outlined]
         was_cut, damage = isinstance(outlined, list), None
     if not any(isinstance(row, dict | list) for row in rows):
         return Probed(Probe(parts, "other"), _kind(start, head), damage if opening in (b"{", b"[") else None)
     if opening == b"[" and not by_line:
-        return Probed(
-            Probe(parts, "array", rows=tuple(rows)), f"an array of no known format{_keys(rows)}", None, parsed
-        )
+        return Probed(Probe(parts, "array", rows=tuple(rows)), f"an array {_UNKNOWN}{_keys(rows)}", None, parsed)
     is_object = len(rows) == 1 and isinstance(rows[0], dict) and not was_cut and damage is None
     if is_object and not {".jsonl", ".ndjson"} & set(path.suffixes):
-        return Probed(Probe(parts, "object", document=rows[0]), f"a JSON object of no known format{_keys(rows)}")
-    return Probed(
-        Probe(parts, "lines", rows=tuple(rows)), f"lines of JSON of no known format{_keys(rows)}", None, parsed
-    )
+        what = "too large to be known by its beginning (name its format)" if is_outlined else _UNKNOWN
+        return Probed(Probe(parts, "object", document=rows[0]), f"a JSON object {what}{_keys(rows)}")
+    return Probed(Probe(parts, "lines", rows=tuple(rows)), f"lines of JSON {_UNKNOWN}{_keys(rows)}", None, parsed)
 
 
 def _bounded(content: Iterator[bytes], reading: Reading) -> Iterator[bytes]:

@@ -15,6 +15,7 @@ from quintain.formats.importers.protocol import Probe, Report, Run
 from quintain.formats.importers.runs import run_of
 from quintain.formats.importers.tool_schemas import declared_tools, offered_tools
 from quintain.formats.importers.verdicts import outcome_of
+from quintain.formats.tool_tags import untagged
 from quintain.formats.transcript import Transcript
 from quintain.formats.values import first, label, name, small
 from quintain.records.record import explain
@@ -33,6 +34,9 @@ _ATTEMPTS = (
     "epoch",
 )
 _SESSIONS = ("session_id", "conversation_id", "thread_id")
+_READ: tuple[str, ...] = ("reward", "score", "agent", "model", "model_name", "system", "system_prompt")
+_READ += ("messages", "conversations", "conversation", "trajectory", "tools", "functions")
+"""Columns that have a place in a run; the last six may be written as JSON texts."""
 ReadRow = Callable[[dict[str, Any], int, Report], Iterator[Run]]
 
 
@@ -105,7 +109,7 @@ def chat_run(
     system = row.get("system") or row.get("system_prompt")
     if system and not any(isinstance(m, Mapping) and m.get("role") == "system" for m in messages[:1]):
         messages = [{"role": "system", "content": system}, *messages]
-    read_turns(with_pictures(messages, row, report), transcript, report.refuse)
+    read_turns(with_pictures(list(untagged(messages)), row, report), transcript, report.refuse)
     extra = {**({"row": left} if (left := _left_over(row)) else {}), **fields.pop("extra", {})}
     known: dict[str, Any] = {
         "task": task_of(row),
@@ -141,6 +145,6 @@ def name_of(row: Mapping[str, Any], keys: Sequence[str]) -> str | None:
 
 def _left_over(row: Mapping[str, Any]) -> dict[str, Any]:
     """Columns of small plain values that no field has a place for."""
-    used = {*_TASK_IDS, *_ATTEMPTS, *_SESSIONS, "reward", "score", "agent", "model", "model_name", "system"}
+    used = {*_TASK_IDS, *_ATTEMPTS, *_SESSIONS, *_READ}
     plain = {key: value for key, value in row.items() if isinstance(value, str | int | float)}
     return small(plain, 200, without=used)

@@ -1,7 +1,8 @@
 """Runs of agents in a browser: WebArena-like rows of pages and actions, and Mind2Web's demonstrations.
 
-A page that an action led to is what that action gave back; the page before the first action is told by the user. Actions
-that are text stay text. Addresses and screenshots stand in `extra` of the turn that saw them.
+A page that a call led to is what that call gave back; the page before the first action is told by the user. Actions
+that are text stay text, and the pages after them are turns of the user. Addresses and screenshots stand in `extra` of the
+turn that saw them.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ def _add(script: Transcript, step: dict[str, Any], shown: str | None, report: Re
         {"url": first(step.get("url")), "screenshot": first(step.get("screenshot_path"), step.get("screenshot"))}
     )
     acts = "action" in step or "operation" in step or "action_repr" in step
-    if page is not None and script.has_acted:
+    if page is not None and script.has_acted and script.steps[-1].get("actions"):
         script.observe(page)
         script.steps[-1]["extra"] = {**script.steps[-1].get("extra", {}), **({"led_to": place} if place else {})}
     elif page is not None:

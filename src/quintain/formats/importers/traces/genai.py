@@ -16,9 +16,10 @@ from quintain.formats.importers.traces.conversations import ModelCall, ToolCall
 from quintain.formats.importers.traces.payloads import input_turns, output_turns
 from quintain.formats.importers.traces.spans import Event, Span
 from quintain.formats.parts import Result, shown
+from quintain.formats.parts import kind_of as kind_of_part
 from quintain.formats.transcript import action
 from quintain.formats.usage import usage_of
-from quintain.formats.values import count, decoded, first, items, name, record, records, worth
+from quintain.formats.values import count, decoded, first, items, name, record, records, text, worth
 
 _MODEL_KINDS = {"chat", "text_completion", "generate_content", "completion", "response", "LLM"}
 _TOOL_KINDS = {"execute_tool", "tool", "TOOL"}
@@ -28,6 +29,14 @@ _EVENTS = {
     "gen_ai.assistant.message": "assistant",
     "gen_ai.tool.message": "tool",
 }
+_OF_MODEL_CALLS = {
+    *_EVENTS,
+    "gen_ai.choice",
+    "gen_ai.content.prompt",
+    "gen_ai.content.completion",
+    "gen_ai.client.inference.operation.details",
+}
+"""Events that only a span of a model call has."""
 _ROLE_KEYS = ("role", "content", "parts", "tool_calls", "id", "tool_call_id", "name")
 
 
@@ -38,7 +47,7 @@ def kind_of(span: Span) -> str:
         return "tool"
     if told in _MODEL_KINDS or span.name.endswith((".doGenerate", ".doStream")):
         return "model"
-    if told is None and any(event.name in {*_EVENTS, "gen_ai.choice"} for event in span.events):
+    if told is None and any(event.name in _OF_MODEL_CALLS for event in span.events):
         return "model"
     has_content = any(
         key.startswith(("gen_ai.prompt", "gen_ai.completion", "llm.input_messages", "gen_ai.input.messages"))
@@ -74,6 +83,10 @@ def tool_call(span: Span) -> ToolCall | None:
     )
     result = span.get("gen_ai.tool.call.result", "ai.toolCall.result", "output.value", "traceloop.entity.output")
     told = next((e.fields for e in span.events if e.name == "gen_ai.tool.message"), {})
+    answered = next((e.fields for e in span.events if e.name == "gen_ai.choice"), None)
+    if answered is not None:  # Strands tells the arguments where others tell the result
+        given = told.get("content") if given is None else given
+        told = {"id": told.get("id"), "content": _content(answered.get("message"))}
     result = result if result is not None else told.get("content")
     call_id = span.first("gen_ai.tool.call.id", "ai.toolCall.id", "tool_call.id", "tool.id") or name(told.get("id"))
     written = span.first("gen_ai.tool.call.result", "ai.toolCall.result", "output.value", "traceloop.entity.output")
@@ -122,7 +135,9 @@ def _outputs(span: Span, report: Report) -> list[Turn]:
     turns = output_turns(given, report) if given is not None else []
     choices = [event.fields for event in span.events if event.name == "gen_ai.choice"]
     if not turns and choices:
-        message = {**{key: choices[0].get(key) for key in _ROLE_KEYS}, **record(choices[0].get("message"))}
+        told = choices[0].get("message")  # an object or, as Strands writes it, the content alone
+        message = {**{key: choices[0].get(key) for key in _ROLE_KEYS}, **record(decoded(told))}
+        message |= {} if told is None or isinstance(decoded(told), dict) else {"content": _content(told)}
         turns = output_turns({**message, "role": "assistant", "id": None}, report)
     turns = turns or turns_of([{"role": "assistant", **m} for m in _indexed(span, "gen_ai.completion")], report)
     turns = turns or turns_of([{"role": "assistant", **m} for m in _indexed(span, "llm.output_messages")], report)
@@ -153,9 +168,17 @@ def _event_turn(event: Event, report: Report) -> Turn | None:
     if role is None:
         return None
     message = {key: event.fields[key] for key in _ROLE_KEYS if event.fields.get(key) is not None}
+    message |= {"content": _content(message["content"])} if "content" in message else {}
     if role != "tool":
         message.pop("id", None)
     return turn_of({**message, "role": role}, report)
+
+
+def _content(value: Any) -> Any:
+    """Content of an event: parts that were written as JSON as parts, any other text as it stands."""
+    parts = items(decoded(value))
+    is_parts = parts and all(kind_of_part(part) or text(record(part).get("text")) for part in parts)
+    return parts if is_parts else value
 
 
 def _indexed(span: Span, prefix: str) -> list[dict[str, Any]]:
