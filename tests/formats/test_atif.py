@@ -19,7 +19,7 @@ from quintain.formats.importers.atif import Atif
 from quintain.formats.importers.logfile import LogFile
 from quintain.formats.importers.protocol import Probe, Report, Run
 from quintain.formats.overlay import laid_over, overlay_of
-from quintain.records.dataset import Dataset, DatasetRow, PairRow
+from quintain.records.dataset import Dataset, DatasetRow, LabelledRow, PairRow
 from quintain.records.trajectory import OutcomeStatus, Trajectory, read_trajectory
 
 
@@ -447,3 +447,13 @@ def test_a_dataset_is_written_as_documents_that_read_back_equal(tmp_path: Path) 
     assert documents[1]["extra"]["row"] == {"weight": 2.0}
     with pytest.raises(InvalidInput, match="no runs to write"):
         exporter.write(dataset, lambda split: iter(()), tmp_path)
+
+
+def test_what_a_run_says_of_the_table_that_it_was_read_from_stays_beside_what_its_row_says(tmp_path: Path) -> None:
+    run = read_trajectory({**NATIVE, "extra": {"row": {"subset": "easy"}}})
+    dataset = Dataset(id="ds-1", name="d", kind="kto", path="p", rows=1, splits={"train": 1})
+    AtifExporter().write(dataset, lambda split: iter([LabelledRow(trajectory=run, desirable=True)]), tmp_path)
+    document = json.loads((tmp_path / "train.jsonl").read_text(encoding="utf-8"))
+    told = {"desirable": True, "weight": 1.0}
+    assert document["extra"].pop("row_") == told
+    assert read_atif(document) == run

@@ -341,6 +341,31 @@ def test_openai_drops_what_its_validation_would_refuse(steps: tuple[Step, ...], 
     assert [n for said, n in export.dropped.items() if reason in said] == [1]
 
 
+@pytest.mark.parametrize("format", ["openai", "axolotl", "llamafactory"])
+@pytest.mark.parametrize("words", [{"input_schema": {}}, {"inputSchema": {}}, {"type": "function", "parameters": {}}])
+def test_schemas_in_the_words_of_other_makers_keep_their_parameters(
+    format: str, words: dict[str, Any], tmp_path: Path
+) -> None:
+    """Anthropic's, MCP's and those of Responses, as a run that was recorded in our own form may hold them."""
+    told = TOOLS[0]["function"]["parameters"]
+    tool = {"name": "search", **{key: value or told for key, value in words.items()}}
+    _, folder = exported(
+        format, [DatasetRow(trajectory=trajectory(asks(), says("7."), tools=(tool,)))], "sft", tmp_path
+    )
+    tools = lines_in(folder / "train.jsonl")[0]["tools"]
+    (held,) = json.loads(tools) if isinstance(tools, str) else tools
+    function = held.get("function", held)
+    parameters = function["parameters"]
+    assert (json.loads(parameters) if isinstance(parameters, str) else parameters) == told
+    assert set(function) == {"name", "parameters"}
+
+
+def test_openai_drops_a_run_with_a_tool_that_has_no_name(tmp_path: Path) -> None:
+    nameless = DatasetRow(trajectory=trajectory(asks(), says("7."), tools=({"description": "x"},)))
+    export, _ = exported("openai", [*rows_of("sft", 1), nameless], "sft", tmp_path)
+    assert [n for said, n in export.dropped.items() if "the name of a tool" in said] == [1]
+
+
 @pytest.mark.parametrize("format", ["openai", "llamafactory", "axolotl"])
 def test_pairs_that_differ_before_their_last_turn_do_not_fit_formats_of_one_answer(format: str, tmp_path: Path) -> None:
     text = {"tools": ()}

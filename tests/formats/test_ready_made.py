@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -309,6 +311,37 @@ def test_what_the_datasets_library_saves_is_what_we_read(services: Services) -> 
     made = datasets.Dataset.from_list(CHATS)
     made.save_to_disk(str(services.settings.inbox_dir / "saved"))
     assert _said(_export(services, "sft", "saved")) == [("a", "aa"), ("b", "bb")]
+
+
+def test_a_hub_folder_of_ours_comes_back_as_the_rows_that_went_in(services: Services) -> None:
+    """Its columns are Arrow's JSON, which pyarrow gives as text; inside of structures too, as `datasets.Json` may stand."""
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    _write(services, "pairs.jsonl", [{"prompt": "p", "chosen": "good", "rejected": "bad"}])
+    shutil.copytree(_export(services, "dpo", "pairs.jsonl", format="hub").path, services.settings.inbox_dir / "hub")
+    (row,) = _rows(_export(services, "dpo", "hub"))
+    assert [side.agent_steps[-1].message for side in (row.chosen, row.rejected)] == ["good", "bad"]
+
+    plain = pyarrow.struct([("role", pyarrow.string()), ("content", pyarrow.string())])
+    typed = pyarrow.struct([("role", pyarrow.string()), ("content", pyarrow.json_())])
+    chat = [{"role": "user", "content": '"a"'}, {"role": "assistant", "content": "no JSON"}]
+    column = pyarrow.array([chat, None], pyarrow.list_(plain)).cast(pyarrow.list_(typed))
+    parquet.write_table(pyarrow.table({"messages": column}), services.settings.inbox_dir / "nested.parquet")
+    result = _export(services, "sft", "nested.parquet")
+    assert (_said(result), result.dropped) == ([("a", "no JSON")], {"unreadable_row": 1})
+
+
+def test_packed_files_of_a_folder_are_its_rows_and_its_training_split(services: Services) -> None:
+    folder = services.settings.inbox_dir / "packed"
+    folder.mkdir()
+    (folder / "train.jsonl.gz").write_bytes(gzip.compress(b"".join(json.dumps(row).encode() + b"\n" for row in SUMS)))
+    _write(services, "packed/test.jsonl", [{"prompt": "held out", "response": "x"}])
+    assert _said(_export(services, "sft", "packed")) == [("2+2?", "4"), ("3+3?", "6")]
+    texts = _export(services, "text", "packed/train.jsonl.gz", columns={"text": "prompt"})
+    assert [row.text for row in _rows(texts)] == ["2+2?", "3+3?"]
+    (folder / "train.jsonl.gz").write_bytes(gzip.compress(b'{"text": "once"}\n{"text": "more"}\n'))
+    assert [row.text for row in _rows(_export(services, "text", "packed/train.jsonl.gz"))] == ["once", "more"]
 
 
 def test_numbers_of_rows_are_numbers_of_lines(tmp_path: Path) -> None:

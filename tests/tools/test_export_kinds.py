@@ -542,7 +542,7 @@ def test_a_dataset_is_written_in_another_format_beside_it_with_the_hashes_of_its
     assert (folder / "SHA256SUMS").read_text(
         encoding="utf-8"
     ) == f"{sha256_of(folder / 'deep/train.txt')}  deep/train.txt\n"
-    assert result.warnings == ("numbers: left out 1 rows, too_long", "read it with int()")
+    assert result.warnings == ("numbers: left out 1 row, too_long", "read it with int()")
     assert services.store.datasets.get(result.dataset_id).rows == 3
     assert list(services.settings.exports_dir.iterdir()) == [folder]
 

@@ -14,6 +14,7 @@ DatasetKind = Literal["sft", "dpo", "kto", "grpo", "text", "reward", "prm", "ben
 TaskClass = Literal["tool_selection", "multi_step_planning", "timing_decision", "tool_retrieval"]
 StepLabels = Literal["recorded", "outcome", "scores"]
 Number = Annotated[float, BeforeValidator(require_number)]
+Count = Annotated[int, BeforeValidator(require_number)]
 
 
 class Curation(Record):
@@ -21,13 +22,13 @@ class Curation(Record):
 
     min_reward: Number | None = Field(default=None, description="Outcome reward at least this.")
     max_reward: Number | None = None
-    min_steps: int | None = Field(default=None, ge=1, description="Agent turns at least this.")
-    max_steps: int | None = Field(default=None, ge=1)
-    top_share: float | None = Field(default=None, gt=0, le=1, description="sft, prm: the best share of the runs.")
-    near_duplicates: float | None = Field(
+    min_steps: Count | None = Field(default=None, ge=1, description="Agent turns at least this.")
+    max_steps: Count | None = Field(default=None, ge=1)
+    top_share: Number | None = Field(default=None, gt=0, le=1, description="sft, prm: the best share of the runs.")
+    near_duplicates: Number | None = Field(
         default=None, ge=0.5, le=1, description="Drop runs this similar (Jaccard, try 0.9) to an older one."
     )
-    max_rows: int | None = Field(default=None, ge=1, description="A seeded sample of so many rows.")
+    max_rows: Count | None = Field(default=None, ge=1, description="A seeded sample of so many rows.")
     task_weights: dict[TaskClass, Number] | None = Field(
         default=None, min_length=1, description="Sample rows so that the classes of task have these shares."
     )

@@ -16,7 +16,15 @@ from quintain.formats.datasets.leaks import near_prompts_together
 from quintain.formats.datasets.near_duplicates import distinct
 from quintain.formats.datasets.rows import cut_after
 from quintain.formats.datasets.sampling import Member, distribution, draw
-from quintain.formats.datasets.selection import Tally, Valued, agent_digest, comparison_key, is_trainable, selected
+from quintain.formats.datasets.selection import (
+    Digests,
+    Tally,
+    Valued,
+    agent_digest,
+    comparison_key,
+    is_trainable,
+    selected,
+)
 from quintain.formats.datasets.splits import Line, task_key
 from quintain.formats.datasets.step_labels import (
     StepLabels,
@@ -187,8 +195,9 @@ def _recorded_pairs(making: _Making, runs: Iterator[Valued]) -> Iterator[Line]:
 def _rows_once(making: _Making, items: Iterable[_Item[Pair]]) -> Iterator[Line]:
     """Each pair of contents once; runs that are in no row in the end are counted."""
     contents, used, refused = set[Hashable](), set[str](), dict[str, str]()
+    digests = Digests()
     for pair, (chosen, rejected) in with_runs(making.services, ((item.row, item.runs) for item in items)):
-        made = _row_of(pair, chosen, rejected)
+        made = _row_of(pair, chosen, rejected, digests)
         if isinstance(made, str) or made[1] in contents:
             reason = made if isinstance(made, str) else "duplicate"
             refused |= dict.fromkeys((pair.chosen, pair.rejected), reason)
@@ -200,7 +209,7 @@ def _rows_once(making: _Making, items: Iterable[_Item[Pair]]) -> Iterator[Line]:
     making.tally.dropped.update(reason for run, reason in refused.items() if run not in used)
 
 
-def _row_of(pair: Pair, chosen: Trajectory, rejected: Trajectory) -> tuple[PairRow, Hashable] | str:
+def _row_of(pair: Pair, chosen: Trajectory, rejected: Trajectory, digests: Digests) -> tuple[PairRow, Hashable] | str:
     """The row of a recorded pair and what tells its content, or why there is none."""
     if comparison_key(chosen) != comparison_key(rejected):
         return "not_comparable"
@@ -212,7 +221,7 @@ def _row_of(pair: Pair, chosen: Trajectory, rejected: Trajectory) -> tuple[PairR
         if not (is_trainable(chosen.steps[-1]) and is_trainable(rejected.steps[-1])):
             return "no_trainable_step"
         before = [path_of(side, "", 0.0).digests for side in (chosen, rejected)]
-    better, worse = agent_digest(chosen), agent_digest(rejected)
+    better, worse = digests.of(chosen, pair.step), digests.of(rejected, pair.step)
     if better == worse:
         return "equal_sides"
     row = PairRow(chosen=chosen, rejected=rejected, margin=pair.margin, weight=pair.weight)
@@ -370,14 +379,13 @@ def with_runs(
     Raises:
         Conflict: a run was forgotten meanwhile.
     """
-    batch: list[tuple[T, tuple[str, ...]]] = []
-    n = 0
+    batch, held = list[tuple[T, tuple[str, ...]]](), set[str]()  # a run of several items is fetched once
     for item, ids in wanted:
         batch.append((item, ids))
-        n += len(ids)
-        if n >= _BATCH:
+        held.update(ids)
+        if len(held) >= _BATCH:
             yield from _filled(services, batch)
-            batch, n = [], 0
+            batch, held = [], set()
     if batch:
         yield from _filled(services, batch)
 

@@ -16,7 +16,7 @@ from quintain.formats.datasets.selection import Criteria, Tally
 from quintain.formats.exporters.registry import exporter
 from quintain.records.dataset import Curation, DatasetKind, SplitName
 from quintain.records.filters import TrajectoryFilter
-from quintain.records.record import require_number, shown
+from quintain.records.record import counted, require_number, shown
 from quintain.records.training import DATASET_KINDS
 from quintain.records.trajectory import OutcomeStatus, Trajectory
 from quintain.tools.dataset_folders import freeze, new_options
@@ -332,7 +332,7 @@ def _converted(services: Services, result: ExportResult, written: Written, forma
         return result
     folder = services.settings.exports_dir / f"{written.dataset.id}-{format}"
     export = convert(written.dataset, exporter(format), folder)
-    left_out = [f"{format}: left out {n} rows, {reason}" for reason, n in export.dropped.items()]
+    left_out = [f"{format}: left out {counted(n, 'row')}, {reason}" for reason, n in export.dropped.items()]
     return result.model_copy(
         update={
             "format": format,

@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Any, BinaryIO, NamedTuple
 
 from quintain.errors import Conflict, InvalidInput, QuintainError, Unavailable, disk_remedy
+from quintain.formats.collector import seldom_collected
 from quintain.formats.datasets.leaks import LeakCheck, one_side
 from quintain.formats.datasets.manifest import write_manifest
 from quintain.formats.datasets.rows import members_of, trajectories_of
@@ -127,7 +128,8 @@ def write_dataset(lines: Iterable[Line], folder: Path, options: ExportOptions, t
         folder.parent.mkdir(parents=True, exist_ok=True)
         aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
         try:
-            written = _fill(lines, aside, folder, options, tally)
+            with seldom_collected():
+                written = _fill(lines, aside, folder, options, tally)
             aside.rename(folder)
         finally:
             shutil.rmtree(aside, ignore_errors=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
@@ -26,18 +26,23 @@ HUB_NAME = re.compile(
 
 _JSON = frozenset({".jsonl", ".json", ".ndjson"})
 _COLUMNAR = frozenset({".parquet", ".arrow"})
+_PACKED = frozenset({".gz", ".bz2", ".zst"})
+"""Last suffix of JSON that is packed; how it is packed the first bytes tell."""
 _SIDE = re.compile(r"(?:^|[^a-z])(train|validation|valid|val|dev|test|eval)(?:[^a-z]|$)")
 _ROWS_AT_ONCE = 200
+
+_Reader = Callable[[Any], Any]
 
 
 def is_rows(path: Path) -> bool:
     """Is this, by its name, a file of rows?"""
-    return path.suffix.lower() in _JSON | _COLUMNAR
+    name = Path(path.name.lower())
+    return name.suffix in _JSON | _COLUMNAR or (name.suffix in _PACKED and Path(name.stem).suffix in _JSON)
 
 
 def needs_lines(path: Path, *, text: bool) -> bool:
     """Must the rows of this file be written to JSON lines before they can be read (as runs, or as `text`)?"""
-    return path.suffix.lower() in (_COLUMNAR | {".json", ".ndjson"} if text else _COLUMNAR)
+    return path.suffix.lower() in _COLUMNAR or (text and is_rows(path) and path.suffix != ".jsonl")
 
 
 class RowFiles(NamedTuple):
@@ -68,7 +73,10 @@ def row_files(path: Path) -> RowFiles:
         return RowFiles(_saved_files(path), [])
     files = [file for file in sorted(path.rglob("*")) if _is_row_file(file, path)]
     if not files:
-        raise NotFound(f"{str(path)!r} holds no file of rows; valid: {', '.join(sorted(_JSON | _COLUMNAR))}")
+        valid = ", ".join(sorted(_JSON | _COLUMNAR))
+        raise NotFound(
+            f"{str(path)!r} holds no file of rows; valid: {valid}, JSON also packed ({', '.join(sorted(_PACKED))})"
+        )
     taken = _training_side({file: file.relative_to(path).as_posix().lower() for file in files}, path)
     return RowFiles(taken, [file for file in files if file not in taken])
 
@@ -176,16 +184,49 @@ def _columnar_rows(path: Path) -> Iterator[Any]:
         if path.suffix.lower() == ".parquet":
             with parquet.ParquetFile(path) as file:
                 for batch in file.iter_batches(batch_size=_ROWS_AT_ONCE):
-                    yield from batch.to_pylist()
+                    yield from _rows_in(batch)
         else:
             with pyarrow.memory_map(str(path)) as source, pyarrow.ipc.open_stream(source) as stream:
                 for batch in stream:
                     for start in range(0, batch.num_rows, _ROWS_AT_ONCE):
-                        yield from batch.slice(start, _ROWS_AT_ONCE).to_pylist()
+                        yield from _rows_in(batch.slice(start, _ROWS_AT_ONCE))
     except (pyarrow.ArrowException, OSError) as error:
         raise InvalidInput(
             f"{path.name} cannot be read as {path.suffix[1:]}: {_brief(error)}; write it again"
         ) from None
+
+
+def _rows_in(batch: Any) -> list[dict[str, Any]]:
+    """The rows of a batch of Arrow, JSON columns (`datasets.Json`, our own Hub folders) as what their text says."""
+    rows: list[dict[str, Any]] = batch.to_pylist()
+    readers = _readers(batch.schema)
+    return [_read(row, readers) for row in rows] if readers else rows
+
+
+def _readers(fields: Iterable[Any]) -> dict[str, _Reader]:
+    return {field.name: read for field in fields if (read := _reader_of(field.type)) is not None}
+
+
+def _reader_of(kind: Any) -> _Reader | None:
+    """What makes the value out of the text that Arrow gives for JSON at any depth of this type; None: there is none in it."""
+    if getattr(kind, "extension_name", None) == "arrow.json":
+        return _parsed
+    if fields := getattr(kind, "fields", None):
+        readers = _readers(fields)
+        return (lambda held: held and _read(held, readers)) if readers else None
+    inner = _reader_of(kind.value_type) if hasattr(kind, "value_type") else None
+    return None if inner is None else lambda held: held and [inner(value) for value in held]
+
+
+def _read(row: Mapping[str, Any], readers: Mapping[str, _Reader]) -> dict[str, Any]:
+    return {name: readers[name](value) if name in readers else value for name, value in row.items()}
+
+
+def _parsed(text: str | None) -> Any:
+    try:
+        return text if text is None else json.loads(text)
+    except (ValueError, RecursionError):  # Arrow does not check it: then it is text
+        return text
 
 
 def _saved_files(folder: Path) -> list[Path]:

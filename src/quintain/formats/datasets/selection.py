@@ -172,6 +172,17 @@ def agent_digest(trajectory: Trajectory) -> str:
     return hashlib.sha256(encoded).hexdigest()[:32]
 
 
+class Digests(dict[tuple[str, int | None], str]):
+    """Run, and the step that it was cut after -> its `agent_digest`, made once however many pairs it stands in."""
+
+    def of(self, run: Trajectory, step: int | None) -> str:
+        """The digest of a stored run, or of what is left of it up to a step."""
+        key = (run.id or "", step)
+        if key not in self:
+            self[key] = agent_digest(run)
+        return self[key]
+
+
 def _written(step: Step) -> list[object]:
     calls = [[call.tool, call.raw_args if call.args is None else call.args] for call in step.actions]
     return [text_of(step.message), step.thought or "", calls]

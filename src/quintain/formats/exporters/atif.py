@@ -56,7 +56,10 @@ def _documents(row: Row, number: int) -> Iterator[dict[str, Any]]:
     for place, run in enumerate(trajectories_of(row)):
         document = write_atif(run)
         if beside := _beside(row, number, place):
-            document["extra"] = {**document.get("extra", {}), "row": beside}
+            extra, name = document.get("extra", {}), "row"
+            while name in extra:  # runs that were read from a table keep its other columns there
+                name += "_"
+            document["extra"] = {**extra, name: beside}
         yield document
 
 

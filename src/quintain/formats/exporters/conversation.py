@@ -16,6 +16,8 @@ from quintain.records.trajectory import Action, ImagePart, Step, Trajectory, tex
 Losses = Counter[str]
 """What a format could not hold, in a sentence -> how often."""
 
+_SCHEMAS = ("input_schema", "inputSchema")
+
 PICTURES = "pictures are left out"
 LOOSE = "results that answer no call stand as turns of the user"
 EMPTY = "turns of the agent that hold nothing are left out"
@@ -221,9 +223,13 @@ def require_answers(turns: Sequence[Turn]) -> None:
 
 
 def function_of(tool: dict[str, Any]) -> dict[str, Any]:
-    """The function that a tool's schema describes."""
+    """The function that a tool's schema describes, in OpenAI's words where the run has those of Anthropic, MCP or Responses."""
     function = tool.get("function")
-    return function if isinstance(function, dict) else tool
+    if isinstance(function, dict):
+        return function
+    function = {key: value for key, value in tool.items() if key not in {"type", *_SCHEMAS}}
+    schema = next((tool[key] for key in _SCHEMAS if key in tool), None)
+    return function if schema is None else {**function, "parameters": schema}
 
 
 def masked(turns: Sequence[Turn]) -> int:

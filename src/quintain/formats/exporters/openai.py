@@ -90,8 +90,8 @@ def _tools(tools: Sequence[Mapping[str, Any]], turns: Sequence[Turn]) -> dict[st
     """
     calls = [call.tool for turn in turns for call in turn.calls]
     functions = [function_of(dict(tool)) for tool in tools]
-    for name in [*calls, *(str(function.get("name")) for function in functions)]:
-        if _NAME.fullmatch(name) is None:
+    for name in [*calls, *(function.get("name") for function in functions)]:
+        if not isinstance(name, str) or _NAME.fullmatch(name) is None:
             raise InvalidInput("the name of a tool is not 1 to 64 letters, digits, _ or -")
     if not functions:
         if calls:
