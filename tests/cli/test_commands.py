@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import errno
 import json
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
@@ -14,14 +12,8 @@ from quintain.errors import Unavailable, disk_remedy
 from quintain.settings import Settings
 from quintain.tools.datasets import export_dataset
 from quintain.tools.services import open_services
+from terminal import quintain
 from trajectory_runs import run
-
-
-def quintain(*arguments: str, home: Path | None = None) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "quintain.cli.main", *arguments]
-    if home is not None:
-        command += ["--home", str(home)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
 
 
 def test_doctor_runs_a_real_job_from_start_to_end(home: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 from typing import get_args
 
@@ -17,12 +16,12 @@ from quintain.records.dataset import DatasetKind
 from quintain.records.trajectory import OutcomeStatus
 from quintain.settings import Settings
 from quintain.tools.services import open_services
+from terminal import quintain
 from trajectory_runs import answer, run, user
 
 
-def quintain(*arguments: str, home: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "quintain.cli.main", "export", *arguments, "--home", str(home)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+def export(*arguments: str, home: Path) -> subprocess.CompletedProcess[str]:
+    return quintain("export", *arguments, home=home)
 
 
 @pytest.fixture
@@ -38,7 +37,7 @@ def stored(settings: Settings) -> Path:
 
 def test_runs_become_a_dataset_and_a_folder_where_one_asked_for_it(stored: Path, tmp_path: Path) -> None:
     out = tmp_path / "for" / "openai"
-    done = quintain("sft", "boxes", "--tag", "mine", "--format", "openai", "--out", str(out), home=stored)
+    done = export("sft", "boxes", "--tag", "mine", "--format", "openai", "--out", str(out), home=stored)
     assert done.returncode == 0, done.stderr
     assert "3 rows of kind sft (train 3)" in done.stdout
     assert "left out: outcome_unknown 1" in done.stdout
@@ -49,7 +48,7 @@ def test_runs_become_a_dataset_and_a_folder_where_one_asked_for_it(stored: Path,
 
 
 def test_all_runs_and_unknown_outcomes_come_in_when_asked_for(stored: Path) -> None:
-    done = quintain("sft", "boxes", "--all", "--keep", "success", "--keep", "unknown", "--json", home=stored)
+    done = export("sft", "boxes", "--all", "--keep", "success", "--keep", "unknown", "--json", home=stored)
     result = json.loads(done.stdout)
     assert (result["rows"], result["format"]) == (4, "quintain")
 
@@ -58,7 +57,7 @@ def test_ready_made_rows_become_a_dataset(stored: Path, tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_text('{"q": "2 + 2?", "a": "4"}\n')
     names = ("--column", "prompt=q", "--column", "response=a")
-    done = quintain("sft", "sums", "--rows", str(path), *names, "--format", "trl", "--json", home=stored)
+    done = export("sft", "sums", "--rows", str(path), *names, "--format", "trl", "--json", home=stored)
     assert done.returncode == 0, done.stderr
     row = json.loads((Path(json.loads(done.stdout)["path"]) / "train.jsonl").read_text())
     assert [message["content"] for message in row["messages"]] == ["2 + 2?", "4"]
@@ -76,13 +75,13 @@ def test_ready_made_rows_become_a_dataset(stored: Path, tmp_path: Path) -> None:
     ],
 )
 def test_a_wrong_request_is_refused_with_what_is_valid(arguments: tuple[str, ...], said: str, stored: Path) -> None:
-    done = quintain(*arguments, home=stored)
+    done = export(*arguments, home=stored)
     assert done.returncode == 2
     assert said in done.stderr
 
 
 def test_a_folder_that_is_there_is_never_written_over(stored: Path, tmp_path: Path) -> None:
-    done = quintain("sft", "x", "--all", "--out", str(tmp_path), home=stored)
+    done = export("sft", "x", "--all", "--out", str(tmp_path), home=stored)
     assert done.returncode == 2
     assert "exists and an export never changes" in done.stderr
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,12 +12,8 @@ from quintain.cli.main import app
 from quintain.records.trajectory import OutcomeStatus
 from quintain.settings import Settings
 from quintain.tools.services import open_services
+from terminal import quintain
 from trajectory_runs import answer, run, user
-
-
-def quintain(*arguments: str, home: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "quintain.cli.main", *arguments, "--home", str(home)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
 
 
 @pytest.fixture

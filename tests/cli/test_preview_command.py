@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -17,14 +16,14 @@ from quintain.records.dataset import DatasetRow
 from quintain.records.preview import Histogram, PreviewReport, PreviewRow, Span, SplitCounts, Statistics
 from quintain.settings import Settings
 from quintain.tools.services import open_services
+from terminal import quintain
 from trajectory_runs import answer, call, run, user
 
 EVIL = "<script>alert(1)</script><img src=x onerror=y>\"'& \x1b[2J\x1b]0;title\x07 \u202egnp.exe"
 
 
-def quintain(*arguments: str, home: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "quintain.cli.main", "preview", *arguments, "--home", str(home)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+def preview(*arguments: str, home: Path) -> subprocess.CompletedProcess[str]:
+    return quintain("preview", *arguments, home=home)
 
 
 @pytest.fixture
@@ -70,7 +69,7 @@ def require_harmless(page: str) -> Tags:
 
 def test_a_dataset_is_shown_in_the_terminal_as_a_page_and_as_json(dataset: str, home: Path, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
-    done = quintain("boxes", "--model", "starter", "--html", str(page), "--rows", "2", home=home)
+    done = preview("boxes", "--model", "starter", "--html", str(page), "--rows", "2", home=home)
     assert done.returncode == 0, done.stderr
     assert "\x1b" not in done.stdout
     assert "\u202e" not in done.stdout
@@ -79,22 +78,23 @@ def test_a_dataset_is_shown_in_the_terminal_as_a_page_and_as_json(dataset: str, 
     seen = require_harmless(page.read_text(encoding="utf-8"))
     assert "Ready: 2 rows" in seen.text
 
-    told = quintain(dataset, "--model", "starter", "--rows", "1", "--show", "longest", "--json", home=home)
+    told = preview(dataset, "--model", "starter", "--rows", "2", "--json", home=home)  # remembered: no other job
     report = PreviewReport.model_validate(json.loads(told.stdout))
-    assert ([row.row for row in report.rows], report.statistics.kind) == ([1], "sft")
+    assert ([row.row for row in report.rows], report.statistics.kind) == ([1, 2], "sft")
 
 
 def test_settings_of_the_training_count_and_what_is_wrong_is_told_with_exit_status_2(dataset: str, home: Path) -> None:
-    done = quintain("boxes", "--model", "starter", "--set", "max_length=100", "--show", "truncated", home=home)
+    short = ("boxes", "--model", "starter", "--set", "max_length=100", "--show", "truncated")
+    done = preview(*short, home=home)
     assert "Fix first: " in done.stdout
     assert "set max_length to" in done.stdout
     for arguments, words in (
         (("none", "--model", "starter"), "[not_found]"),
         (("boxes", "--model", "starter", "--method", "dpo"), "[wrong_dataset_kind]"),
         (("boxes", "--model", "starter", "--set", "max_length=1"), "max_length"),
-        (("boxes", "--model", "starter", "--html", str(home / "none" / "x.html")), "cannot be written"),
+        ((*short, "--html", str(home / "none" / "x.html")), "cannot be written"),
     ):
-        done = quintain(*arguments, home=home)
+        done = preview(*arguments, home=home)
         assert (done.returncode, words in done.stderr) == (2, True), done.stderr
 
 

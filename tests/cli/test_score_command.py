@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ import pytest
 from quintain.records.trajectory import Task, Trajectory
 from quintain.settings import Settings
 from quintain.tools.services import open_services
+from terminal import quintain
 from trajectory_runs import NOW, answer, user
 
 
@@ -27,8 +27,7 @@ def runs(settings: Settings) -> None:
 
 
 def score(*arguments: str, home: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "quintain.cli.main", "score", *arguments, "--home", str(home)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    return quintain("score", *arguments, home=home)
 
 
 def test_runs_are_scored_and_those_that_cannot_be_are_told(runs: None, home: Path) -> None:

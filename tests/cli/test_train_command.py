@@ -16,6 +16,7 @@ from quintain.errors import InvalidInput
 from quintain.settings import Settings
 from quintain.tools.jobs import get_job, list_jobs
 from quintain.tools.services import open_services
+from terminal import quintain
 from tiny_models import save_tiny_model
 
 TRAINING = """\
@@ -33,8 +34,13 @@ def command(*arguments: str, home: Path) -> list[str]:
     return [sys.executable, "-m", "quintain.cli.main", "train", *arguments, "--home", str(home)]
 
 
-def quintain(*arguments: str, home: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command(*arguments, home=home), capture_output=True, text=True, timeout=100, check=False)
+def train(*arguments: str, home: Path) -> subprocess.CompletedProcess[str]:
+    return quintain("train", *arguments, home=home)
+
+
+def heed_ctrl_c() -> None:
+    """As at a terminal, also where the tests run behind a script's `&`, which lets their children ignore it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @pytest.fixture
@@ -51,7 +57,7 @@ def config(tmp_path: Path) -> Path:
 
 def test_a_config_file_is_trained_to_the_end_and_options_go_before_it(config: Path, home: Path) -> None:
     """1 epoch of 2 texts, one at a time: 2 steps, in place of the file's 1000."""
-    done = quintain("--config", str(config), "--set", "epochs=1", "--name", "scholar", home=home)
+    done = train("--config", str(config), "--set", "epochs=1", "--name", "scholar", home=home)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "agent: agent:scholar@1" in done.stdout
     assert "is succeeded" in done.stdout
@@ -63,16 +69,23 @@ def test_a_config_file_is_trained_to_the_end_and_options_go_before_it(config: Pa
 
 def test_ctrl_c_leaves_the_job_running_and_says_how_to_go_on(config: Path, home: Path) -> None:
     slow = ("--set", "epochs=1000", "--set", "checkpoint_every_steps=1")
-    watching = subprocess.Popen(
-        command("--config", str(config), *slow, home=home), stdout=subprocess.PIPE, text=True, start_new_session=True
-    )
-    services = open_services(Settings(home=home))
-    deadline = time.monotonic() + 60
-    while not (jobs := list_jobs(services).items) or jobs[0].step < 1:
-        assert time.monotonic() < deadline, jobs
-        time.sleep(0.1)
-    os.killpg(watching.pid, signal.SIGINT)
-    told, _ = watching.communicate(timeout=30)
+    with subprocess.Popen(
+        command("--config", str(config), *slow, home=home),
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=heed_ctrl_c,
+    ) as watching:
+        try:
+            services = open_services(Settings(home=home))
+            deadline = time.monotonic() + 60
+            while not (jobs := list_jobs(services).items) or jobs[0].step < 1:
+                assert time.monotonic() < deadline, jobs
+                time.sleep(0.1)
+            os.killpg(watching.pid, signal.SIGINT)
+            told, _ = watching.communicate(timeout=30)
+        finally:
+            watching.kill()
     job_id = jobs[0].job_id
     assert watching.returncode == 130
     assert f"quintain jobs watch {job_id}" in told
@@ -99,7 +112,7 @@ def test_ctrl_c_leaves_the_job_running_and_says_how_to_go_on(config: Path, home:
 def test_what_cannot_be_started_is_told_with_exit_status_2(
     home: Path, arguments: tuple[str, ...], words: list[str]
 ) -> None:
-    done = quintain(*arguments, home=home)
+    done = train(*arguments, home=home)
     assert done.returncode == 2, done.stdout
     assert [word for word in words if word not in done.stderr] == [], done.stderr
 
@@ -108,7 +121,7 @@ def test_a_config_file_of_wrong_values_is_told_with_exit_status_2(config: Path, 
     whole = config.read_text(encoding="utf-8").replace("name: reader\n", "")
     for line, word in (("name: 5", "got 5"), ("seed: abc", "'abc'"), ("? [a, b]\n: 1", "names are plain text")):
         config.write_text(f"{whole}{line}\n", encoding="utf-8")
-        done = quintain("--config", str(config), home=home)
+        done = train("--config", str(config), home=home)
         assert (done.returncode, word in done.stderr) == (2, True), done.stderr
         assert "Traceback" not in done.stderr
 

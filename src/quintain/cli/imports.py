@@ -13,6 +13,7 @@ from quintain.cli.border import REFUSED, Command
 from quintain.cli.jobs import watch
 from quintain.cli.remedies import in_commands
 from quintain.records.imports import ImportReport
+from quintain.records.job import UNFINISHED
 from quintain.records.record import counted
 from quintain.tools.imports import import_trajectories, result_of
 from quintain.tools.results import ImportResult
@@ -37,7 +38,7 @@ def run_import(
     """Import a file or folder and show what came in, file by file; returns the exit status.
 
     Returns:
-        0: something came in, or is known already; 1: nothing did; 2: the request was refused.
+        0: something came in, or is known already; 1: nothing did; 2: the request was refused; 130: left running by Ctrl-C.
     """
     console = Console(soft_wrap=True)
     if not console.is_terminal:  # nobody's screen bounds it
@@ -47,6 +48,8 @@ def run_import(
         result = import_trajectories(services, str(path.absolute()), format, dry_run, list(tags), again)
         if result.job_id:
             view = watch(services, result.job_id, console)
+            if view.status in UNFINISHED:
+                return 130
             if view.result is None:
                 console.print_json(view.model_dump_json())
                 return 1

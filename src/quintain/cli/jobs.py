@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from quintain.cli.border import REFUSED, Command
+from quintain.cli.interrupts import collected_interrupts
 from quintain.errors import InvalidInput
 from quintain.records.job import UNFINISHED
 from quintain.tools.jobs import cancel_job, get_job, list_jobs, resume_job
@@ -49,15 +51,19 @@ def _table(services: Services) -> Table:
 def watch(services: Services, job_id: str, console: Console) -> JobView:
     """Show a job's progress until it has ended, or until Ctrl-C; the job itself goes on."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    view = get_job(services, job_id)
-    with suppress(KeyboardInterrupt), Progress(*columns, console=console) as progress:
-        bar = progress.add_task(job_id, total=None)
-        while True:
-            about = [job_id, view.phase or view.status, *_figures(view)]
-            progress.update(bar, completed=view.step, total=view.total_steps, description=" ".join(about))
-            if view.status not in UNFINISHED:
-                return view
-            view = get_job(services, job_id, wait_s=1)
+    with collected_interrupts() as left:
+        view = get_job(services, job_id)
+        with suppress(KeyboardInterrupt), Progress(*columns, console=console) as progress:
+            bar = progress.add_task(job_id, total=None)
+            while True:
+                about = [job_id, view.phase or view.status, *_figures(view)]
+                progress.update(bar, completed=view.step, total=view.total_steps, description=" ".join(about))
+                if view.status not in UNFINISHED:
+                    return view
+                if left:
+                    break
+                time.sleep(min(services.settings.poll_s, 1))
+                view = get_job(services, job_id)
     console.print(
         f"{job_id} goes on without you. Watch it again with `quintain jobs watch {job_id}`, stop it with "
         f"`quintain jobs cancel {job_id}`.",

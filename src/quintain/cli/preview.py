@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from quintain.cli.border import REFUSED, Command
+from quintain.cli.interrupts import collected_interrupts
 from quintain.cli.train import read_settings
 from quintain.errors import Unavailable
 from quintain.formats.preview_page import about, counts, preview_page, printable
@@ -72,13 +73,15 @@ def run_preview(asked: Asked, *, html: Path | None, as_json: bool, home: Path | 
 
 
 def _finished(services: Services, spec: PreviewSpec, errors: Console) -> PreviewReport:
-    with errors.status("Opening the tokenizer ...") as status:
+    with collected_interrupts() as left, errors.status("Opening the tokenizer ...") as status:
         while True:
             for state in follow(services, spec, WAIT_S):
                 if not isinstance(state, Job):
                     return state
+                if left:
+                    raise KeyboardInterrupt
                 status.update(_progress(state))
-                time.sleep(services.settings.poll_s)
+                time.sleep(min(services.settings.poll_s, 1))
 
 
 def _progress(job: Job) -> str:
