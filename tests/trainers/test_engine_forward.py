@@ -9,14 +9,20 @@ import torch
 from peft import LoraConfig, get_peft_model
 from torch import nn
 from transformers import (
+    BertConfig,
+    BertLMHeadModel,
     Gemma2Config,
     Gemma2ForCausalLM,
+    Gemma4ForCausalLM,
+    Gemma4TextConfig,
     GPT2Config,
     GPT2LMHeadModel,
     GraniteConfig,
     GraniteForCausalLM,
     LlamaConfig,
     LlamaForCausalLM,
+    MambaConfig,
+    MambaForCausalLM,
     MistralConfig,
     MistralForCausalLM,
     Qwen2Config,
@@ -25,6 +31,7 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
+from quintain.errors import InvalidInput
 from quintain.trainers.engine import attention, forward
 from quintain.trainers.engine import head as output
 from quintain.trainers.engine.forward import Engine
@@ -147,6 +154,32 @@ def test_packed_rows_give_the_models_own_logprobs_and_gradients(family: str, sha
     assert engine.shares is share
     assert model.training
     assert_same(model, engine, mixed_rows())
+
+
+@pytest.mark.parametrize(
+    ("heads", "groups", "threads", "pieces"),
+    [(4, 1, 1, 1), (4, 1, 2, 2), (4, 1, 3, 4), (6, 1, 4, 6), (8, 4, 2, 1), (8, 2, 4, 2)],
+)
+def test_however_the_heads_of_a_group_are_divided_over_threads_the_result_is_the_same(
+    heads: int, groups: int, threads: int, pieces: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One key head for all, and more key heads than threads; blocks of 8 rows, so that long rows are cut as well."""
+    monkeypatch.setattr(attention, "_BLOCK", 8)
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        assert attention._pieces(groups, heads // groups) == pieces
+        shape = {"num_attention_heads": heads, "num_key_value_heads": groups, "head_dim": 8}
+        model, rows = build("qwen3 tied", **shape, num_hidden_layers=2), mixed_rows()
+        engine = Engine.of(model)
+        assert engine.path == "packed"
+        assert_same(model, engine, rows)
+        padded = Engine(model, "padded", pruned=False, shares=False)
+        w = weights(rows)
+        assert torch.allclose(engine.logprobs(rows).logprobs, padded.logprobs(rows).logprobs, rtol=1e-5, atol=1e-5)
+        assert distance(*(gradients(model, lambda e=e: e.nll(rows, w)[0]) for e in (engine, padded))) < 1e-5  # type: ignore[misc]
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_adapters_train_through_the_engine_and_the_frozen_head_gets_no_gradient() -> None:
@@ -434,3 +467,43 @@ def test_cost_counts_useful_operations_and_what_is_really_computed() -> None:
     assert engine.cost(rows).flops == (3133440.0 + 46848) * 2 / 3 + 115200
     padded = Engine(model, "padded", pruned=False, shares=False)
     assert padded.cost([row(common), row(common[:7]), row(common[:3])]).computed_tokens == 8 + 8 + 3
+
+
+@pytest.mark.parametrize(
+    ("config", "model"),
+    [
+        (MambaConfig(vocab_size=VOCABULARY, hidden_size=16, state_size=4, num_hidden_layers=1), MambaForCausalLM),
+        (
+            Gemma4TextConfig(
+                vocab_size=VOCABULARY,
+                hidden_size=16,
+                intermediate_size=16,
+                num_hidden_layers=2,
+                num_attention_heads=2,
+                num_key_value_heads=1,
+                head_dim=8,
+                global_head_dim=16,
+                hidden_size_per_layer_input=4,
+                vocab_size_per_layer_input=VOCABULARY,
+                num_kv_shared_layers=0,
+                layer_types=["sliding_attention", "full_attention"],
+            ),
+            Gemma4ForCausalLM,
+        ),
+    ],
+)
+def test_the_cost_is_known_of_models_without_attention_and_with_layers_of_several_widths(
+    config: Any, model: Any
+) -> None:
+    engine, rows = Engine.of(model(config)), [row(range(20))]
+    whole, part = engine.cost(rows).flops, engine.cost([row(range(10)), row(range(10))]).flops
+    heads = 0 if model is MambaForCausalLM else 2 * 8 + 2 * 16
+    assert whole - part == pytest.approx(6 * heads * (20**2 - 2 * 10**2))
+
+
+def test_a_model_that_reads_ahead_is_refused() -> None:
+    sizes = {"vocab_size": VOCABULARY, "hidden_size": 16, "intermediate_size": 16, "num_attention_heads": 2}
+    with pytest.raises(InvalidInput, match="BertLMHeadModel reads the tokens behind") as refused:
+        Engine.of(BertLMHeadModel(BertConfig(**sizes, num_hidden_layers=1)))
+    assert refused.value.code == "not_causal"
+    assert Engine.of(BertLMHeadModel(BertConfig(**sizes, num_hidden_layers=1, is_decoder=True))).path == "padded"

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,18 @@ from typing import Any
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
-from transformers import MistralConfig, MistralForCausalLM
+from transformers import (
+    GPTNeoConfig,
+    GPTNeoForCausalLM,
+    Mamba2Config,
+    Mamba2ForCausalLM,
+    MambaConfig,
+    MambaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    RwkvConfig,
+    RwkvForCausalLM,
+)
 
 from quintain.errors import InvalidInput
 from quintain.records.agent import Agent, ModelRef, Sampling
@@ -26,6 +37,26 @@ from trainers.templates import QWEN3
 pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")
 
 TOKENIZER = tiny_tokenizer()
+SIZES: dict[str, Any] = {"vocab_size": len(TOKENIZER), "hidden_size": 32, "num_hidden_layers": 2}
+UNUSUAL: dict[str, Callable[[], Any]] = {
+    "mamba": lambda: MambaForCausalLM(MambaConfig(**SIZES, state_size=8)).eval(),
+    "mamba2": lambda: Mamba2ForCausalLM(
+        Mamba2Config(**SIZES, num_heads=8, head_dim=8, state_size=8, n_groups=1, chunk_size=8)
+    ).eval(),
+    "rwkv": lambda: RwkvForCausalLM(RwkvConfig(**SIZES)).eval(),
+    "gpt_neo": lambda: spread(
+        GPTNeoForCausalLM(
+            GPTNeoConfig(
+                vocab_size=len(TOKENIZER),
+                hidden_size=32,
+                num_layers=2,
+                num_heads=4,
+                attention_types=[[["global", "local"], 1]],
+                window_size=16,
+            )
+        )
+    ),
+}
 GREEDY = Sampling(max_new_tokens=12)
 WARM = Sampling(temperature=1.0, top_p=0.9, max_new_tokens=12)
 
@@ -248,6 +279,7 @@ def test_the_model_under_training_acts_by_its_weights_of_the_moment(adapt: Any) 
 def fed() -> Iterator[tuple[Any, list[tuple[int, int]]]]:
     """A model and the shapes [rows, columns] of what is fed to it."""
     model = spread(tiny_model(TOKENIZER))
+    policy(model=model)  # how it can be decoded is found out now, and once
     shapes: list[tuple[int, int]] = []
     hook = model.register_forward_pre_hook(
         lambda _, __, inputs: shapes.append(tuple(inputs["input_ids"].shape)), with_kwargs=True
@@ -361,6 +393,24 @@ def test_a_model_with_sliding_windows_acts_without_padding() -> None:
     played = play(policy(model=model), "abc")
     for name in "abc":
         assert ids_of(played[name]) == reencoded(model, Renderer.of(TOKENIZER), name)
+
+
+@pytest.mark.parametrize("family", ["mamba", "mamba2", "rwkv", "gpt_neo"])
+def test_a_model_whose_cache_is_of_another_kind_records_its_own_logprobs(family: str) -> None:
+    """States that are not kept, or are lost when several tokens come at a time, and windows that count padding."""
+    model = UNUSUAL[family]()
+    actor = policy(Sampling(temperature=1.0, max_new_tokens=8), model=model)
+    played = play(actor, "abc", n_turns=2)
+    for name, replies in played.items():
+        ids, end = actor._episodes[name].ids, len(actor._episodes[name].ids)
+        with torch.no_grad():
+            logs = model(input_ids=torch.tensor([ids]), use_cache=False).logits[0].log_softmax(-1)
+        last = replies[-1].sampled
+        assert last is not None
+        assert last.logprobs is not None
+        start = end - len(last.token_ids)
+        own = [float(logs[t - 1, ids[t]]) for t in range(start, end)]
+        assert last.logprobs == pytest.approx(own, abs=1e-3)
 
 
 def test_one_call_holds_one_turn_of_an_episode() -> None:

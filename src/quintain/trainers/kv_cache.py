@@ -18,7 +18,8 @@ def can_batch(config: Any) -> bool:
 
     Sliding windows and recurrent states count columns, padding included, so rows of different length would go wrong.
     """
-    return all(type(layer) is DynamicLayer for layer in DynamicCache(config=config).layers)
+    local = "local" in (getattr(config, "attention_layers", None) or ())  # GPT-Neo's own name for a window
+    return not local and all(type(layer) is DynamicLayer for layer in DynamicCache(config=config).layers)
 
 
 def new_cache(config: Any) -> DynamicCache:

@@ -20,7 +20,6 @@ does: in states from which runs go well it pulls the model towards pi_T. So trai
 from __future__ import annotations
 
 import hashlib
-import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -33,8 +32,9 @@ from quintain.errors import InvalidInput
 from quintain.records.agent import Agent, Sampling
 from quintain.records.seams import Message, Policy, Reply, Stop, Turn
 from quintain.records.trajectory import SampledTokens
+from quintain.trainers.decoding import Decoder
 from quintain.trainers.engine.machine import default_products
-from quintain.trainers.kv_cache import can_batch, new_cache, part_of, take_back
+from quintain.trainers.kv_cache import new_cache, part_of, take_back
 from quintain.trainers.models import LoadedModel, eval_mode, is_adapter, load_model
 from quintain.trainers.rendering import Renderer, shared_prefix
 
@@ -78,6 +78,8 @@ class _Cohort:
     rows: list[_Episode]
     mask: torch.Tensor
     """bool [B, columns]: True where a column of the cache holds a token of the row."""
+    seen: torch.Tensor | None = None
+    """int64 [1, columns]; the tokens themselves, where the model is decoded without a cache."""
 
     def drop_closed(self) -> None:
         """Free the rows of episodes that were closed or that moved to another cohort."""
@@ -145,10 +147,8 @@ class LocalPolicy:
         also = eos if isinstance(eos, list) else [eos]
         self._ends = renderer.end_ids | {i for i in also if i is not None}
         self._end_ids = torch.tensor(sorted(self._ends), device=self._device)
-        takes = inspect.signature(self._model.forward).parameters
-        self._last_logits = {"logits_to_keep": 1} if "logits_to_keep" in takes else {}
-        self._places = "position_ids" in takes
-        self._batches = self._places and can_batch(self._model.config)
+        self._decoder = Decoder.of(self._model, self._context)
+        self._batches = self._decoder.caching == "batched"
         """False: each episode is a cohort of its own, without padding."""
 
     def act(self, turns: Sequence[Turn]) -> list[Reply]:
@@ -296,17 +296,10 @@ class LocalPolicy:
         Returns:
             float32 [B, V], the logits after the last column; of no meaning in rows that end with padding.
         """
-        positions = (cohort.mask.sum(1, keepdim=True) + real.cumsum(1) - 1).clamp(min=0)
         cohort.mask = torch.cat([cohort.mask, real], 1)
-        out = self._model(
-            input_ids=ids,
-            attention_mask=cohort.mask.long(),
-            past_key_values=cohort.cache,
-            use_cache=True,
-            **({"position_ids": positions} if self._places else {}),
-            **self._last_logits,
-        )
-        return out.logits[:, -1].float()
+        if self._decoder.caching == "none":
+            cohort.seen = ids if cohort.seen is None else torch.cat([cohort.seen, ids], 1)
+        return self._decoder.feed(cohort.cache, ids, cohort.mask, cohort.seen)
 
     def _draws(self, cohort: _Cohort, acting: dict[int, _Episode], width: int) -> _Draws | None:
         """Each row drawn from the stream of its own episode and turn, at its own temperature; None when all are greedy."""

@@ -18,6 +18,7 @@ import torch
 from quintain.errors import InvalidInput
 from quintain.trainers.engine import head as output
 from quintain.trainers.engine.attention import Layout, attention_configs, is_packed, kernel_for, packed_attention_in
+from quintain.trainers.engine.causality import reads_ahead
 from quintain.trainers.engine.head import Scored as Scored
 from quintain.trainers.engine.packing import computed_tokens, pack
 from quintain.trainers.engine.pruning import last_block, pruned, query_runs
@@ -96,6 +97,9 @@ class Engine:
             share_prefixes: Compute the tokens of shared prefixes once.
             gradient_checkpointing: Compute activations again in the backward pass.
             autocast: Type of matrix products under autocast; None: the weights' own.
+
+        Raises:
+            InvalidInput: the model reads the tokens that it should predict.
         """
         whole = model.get_base_model() if is_adapter(model) else model
         checkpointed = gradient_checkpointing or any(
@@ -103,6 +107,13 @@ class Engine:
         )
         wanted = Engine(model, "packed", pruned=not checkpointed, shares=share_prefixes)
         with eval_mode(model), torch.no_grad():
+            if reads_ahead(model):
+                raise InvalidInput(
+                    f"this {type(whole).__name__} reads the tokens behind the one that it predicts, so it is no causal "
+                    "language model and would learn to copy; choose one that writes from left to right (of a BERT-like "
+                    "model, set is_decoder to true in its config.json)",
+                    code="not_causal",
+                )
             engine = replace(_checked(wanted), autocast=autocast)
         if checkpointed:
             _enable_checkpointing(whole, attention_configs(whole))
@@ -160,15 +171,13 @@ class Engine:
 
         A weight of P parameters takes 2 P a token forward, 2 P for the gradient of its input and, where it is trained,
         2 P for its own; causal attention over n tokens 6 n^2 times layers, heads and head width. The head counts at
-        supervised tokens only. Holds for dense models.
+        supervised tokens only. Holds for dense models; a recurrent layer counts as its weights.
         """
         decoder, head = decoder_and_head(self.model)
         embeddings = {id(p) for m in decoder.modules() if isinstance(m, torch.nn.Embedding) for p in m.parameters()}
         body = sum(_flops(p) for p in decoder.parameters() if p.ndim == 2 and id(p) not in embeddings)
         last = sum(_flops(p) for p in (head_of(self.model) or head).parameters() if p.ndim == 2)
-        config = decoder.config
-        width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-        attention = 6.0 * config.num_hidden_layers * config.num_attention_heads * width
+        attention = 6.0 * _attention_width(self.model.config.get_text_config(decoder=True))
         logical, supervised = sum(map(len, rows)), sum(row.n_supervised for row in rows)
         if self.path == "packed":
             computed = computed_tokens(rows, share=self.shares)
@@ -249,6 +258,19 @@ class Engine:
 def _flops(weight: torch.Tensor) -> float:
     """Of a token in forward and backward."""
     return (6.0 if weight.requires_grad else 4.0) * weight.numel()
+
+
+def _attention_width(config: Any) -> int:
+    """Heads times head width, summed over the layers; 0 where the model has no attention."""
+    layers = getattr(config, "num_hidden_layers", 0)
+    try:
+        heads = getattr(config, "num_attention_heads", 0)
+        return int(
+            layers * (heads * (getattr(config, "head_dim", None) or config.hidden_size // heads) if heads else 0)
+        )
+    except RuntimeError:  # the layers differ, and transformers refuses to speak for all of them
+        each = [config.per_layer_config[i] for i in range(layers)]
+        return sum(one.num_attention_heads * one.head_dim for one in each)
 
 
 def _like_lengths(rows: Sequence[TokenRow]) -> list[list[int]]:
