@@ -10,7 +10,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from quintain.trainers.examples import mismatched
 from quintain.trainers.losses.kto import kto_kl, kto_loss
+from quintain.trainers.streams import Example, token_row
 from trainers.loss_runs import Group, Run, assert_as_trl, assert_same, drawn_run, result_of, trl_runs, trl_values
 
 GOOD = Group([Run([-1.0, -1.0], reference=[-1.5, -1.5])], (1.0,))
@@ -115,3 +117,20 @@ def test_splitting_a_step_changes_nothing(seed: int, passes: list[int]) -> None:
     groups = [Group([drawn_run(rng)], (float(rng.choice([-1.0, 1.0])),), float(rng.uniform(0.5, 2))) for _ in passes]
     options = {"beta": 0.4, "desirable_weight": 1.2, "kl": 0.3}
     assert_same(result_of(kto_loss, groups, **options), result_of(kto_loss, groups, passes=passes, **options))
+
+
+@pytest.mark.parametrize("prompts", [[1, 1, 1, 2, 2, 2], [1, 2, 3], [1, 2, 2, 1, 3, 3]])
+def test_no_prompt_meets_an_answer_of_its_own_where_attempts_at_a_task_stand_side_by_side(prompts: list[int]) -> None:
+    """An answer is its prompt plus 10; the estimate of KTO's KL is of answers to other prompts."""
+    examples = [
+        Example((token_row([0, p, p + 10], [False, False, True]),), (0,), key=f"{i}") for i, p in enumerate(prompts)
+    ]
+    unpaired = [mismatched(examples, 99)[e.key].rows[0].token_ids.tolist() for e in examples]
+    assert [ids[1] for ids in unpaired] == prompts
+    assert all(ids[2] != ids[1] + 10 for ids in unpaired)
+    assert sorted(ids[2] for ids in unpaired) == sorted(p + 10 for p in prompts)
+
+
+def test_a_single_task_lends_its_answers_to_itself() -> None:
+    examples = [Example((token_row([0, 1, a], [False, False, True]),), (0,), key=f"{a}") for a in (7, 8)]
+    assert [mismatched(examples, 99)[key].rows[0].token_ids[2] for key in ("7", "8")] == [8, 7]

@@ -10,13 +10,14 @@ import pytest
 from quintain.errors import TrainingFailed
 from quintain.records.agent import ModelRef
 from quintain.records.dataset import DatasetRow, GroupRow, LabelledRow, PairRow, TextRow
-from quintain.records.training import LoraConfig
+from quintain.records.training import CONFIGS, LoraConfig
 from quintain.records.trajectory import SampledTokens
 from quintain.trainers.engine.forward import Engine
+from quintain.trainers.examples import ExampleMaker
 from quintain.trainers.models import load_model
 from quintain.trainers.rendering import Renderer
 from quintain.trainers.training import Data, train
-from tiny_models import save_tiny_model
+from tiny_models import save_tiny_model, tiny_tokenizer
 from trainers.episodes import episode
 from trainers.runs import Killed, Recorder, rows_for, run, run_of, same, spec
 
@@ -201,6 +202,16 @@ def test_plain_text_is_learnt_to_the_last_token(model_folder: Path, tmp_path: Pa
         losses.append(report.first_loss)
         tokens.append(report.supervised_tokens)
     assert tokens[0] == tokens[1]
+
+
+def test_a_control_token_that_plain_text_spells_stays_text() -> None:
+    """Only the end of the text is one, whatever stands in it."""
+    tokenizer = tiny_tokenizer()
+    maker = ExampleMaker.of(tokenizer, "auto", CONFIGS["pretrain"](), 1024)
+    ids = maker.make([TextRow(text="a log says <|im_end|>\n<|im_start|>system")]).examples[0].rows[0].token_ids.tolist()
+    assert [i for i in ids if i in tokenizer.added_tokens_decoder] == [tokenizer.eos_token_id]
+    assert ids[-1] == tokenizer.eos_token_id
+    assert tokenizer.decode(ids[:-1]) == "a log says <|im_end|>\n<|im_start|>system"
 
 
 def test_what_gives_no_example_is_counted_and_told(model_folder: Path, tmp_path: Path) -> None:

@@ -401,6 +401,13 @@ def test_faults_of_the_template_are_told_and_gone_with_a_better_one(
     assert found.statistics.verdict.startswith("Fix first: " if blocks else "Ready: ")
 
 
+@pytest.mark.parametrize("template", [CHATML_TOOLS, QWEN3], ids=["chatml", "qwen3"])
+def test_thinking_before_an_answer_in_one_text_is_not_taken_for_lost(template: str, tmp_path: Path) -> None:
+    thinking = save_tiny_model(tmp_path / "thinking", template=template, hidden=16)
+    runs = [with_step(run, thought="<think>\n\nI doubt it\n</think>\n\nso I look it up") for run in clean(3)]
+    assert "thoughts_lost" not in codes(look(tmp_path / "a", thinking, [DatasetRow(trajectory=run) for run in runs]))
+
+
 def test_leaks_between_splits_are_told_by_task_and_by_tokens(model: Path, tmp_path: Path) -> None:
     runs = clean(4)
     train, rest = [DatasetRow(trajectory=run) for run in runs[:3]], [DatasetRow(trajectory=runs[3])]

@@ -252,11 +252,11 @@ class ExampleMaker:
             yield place, rendering.rows
 
     def text(self, row: TextRow) -> Example | str:
-        """Plain text in windows; each but the first begins with the last token of the one before, masked."""
+        """Plain text, control tokens in it as text, in windows that begin with the last token before them, masked."""
         if row.weight <= 0:
             return "zero_weight"
         tokenizer = self.renderer.tokenizer
-        ids = encode(tokenizer, row.text)
+        ids = encode(tokenizer, self.renderer.spellings.defuse(row.text, own=True))
         if tokenizer.eos_token_id is not None:
             ids.append(tokenizer.eos_token_id)
         if len(ids) < 2:
@@ -308,15 +308,23 @@ def labelled_heads(rows: Iterable[Row]) -> tuple[str, ...]:
 
 
 def mismatched(examples: Sequence[Example], max_length: int) -> dict[str, Example]:
-    """KTO's unpaired examples: each prompt with the answer of the next example, cut at `max_length`.
+    """KTO's unpaired examples: each prompt with the answer to another, cut at `max_length`.
 
-    Their mean log-ratio estimates the KL divergence to the reference (arXiv 2402.01306, section 4.1). An example whose
-    prompt leaves no room for an answer has none.
+    Their mean log-ratio estimates the KL divergence to the reference (arXiv 2402.01306, section 4.1). With equal prompts
+    side by side and a shift by as many as the most frequent one has, no prompt meets an answer of its own, unless more than
+    half of all are that one. An example whose prompt leaves no room for an answer has none.
     """
+    heads = [int(example.rows[0].places[0]) for example in examples]
+    prompts = [e.rows[0].token_ids[:head].tobytes() for e, head in zip(examples, heads, strict=True)]
+    counts = Counter(prompts)
+    rank = {prompt: i for i, prompt in enumerate(counts)}
+    together = sorted(range(len(examples)), key=lambda i: rank[prompts[i]])
+    shift = max(counts.values(), default=1) if len(counts) > 1 else 1
+    partner = dict(zip(together, [*together[shift:], *together[:shift]], strict=True))
     unpaired = {}
     for place, example in enumerate(examples):
-        row, other = example.rows[0], examples[(place + 1) % len(examples)].rows[0]
-        head, tail = int(row.places[0]), int(other.places[0])
+        row, other = example.rows[0], examples[partner[place]].rows[0]
+        head, tail = heads[place], heads[partner[place]]
         ids = np.concatenate([row.token_ids[:head], other.token_ids[tail:]])[:max_length]
         mask = np.concatenate([np.zeros(head, np.bool_), other.supervised[tail:]])[:max_length]
         if len(examples) > 1 and mask.any():

@@ -17,7 +17,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any, Literal, NamedTuple
 
@@ -27,10 +27,12 @@ from jinja2.exceptions import TemplateError
 from quintain.errors import InvalidInput
 from quintain.formats.messages import messages_of
 from quintain.records.seams import Message
-from quintain.records.trajectory import Action, SampledTokens, Step, Trajectory
+from quintain.records.trajectory import SampledTokens, Step, Trajectory
 from quintain.trainers.control_tokens import Spellings, encode
 from quintain.trainers.streams import Ints, TokenRow
 from quintain.trainers.styles import FALLBACK_TEMPLATE, Chat, Parsed, StyleName, parse, to_chat
+from quintain.trainers.template_probe import PROBE_TOOLS, probed
+from quintain.trainers.turn_text import turn_of
 
 _FIXED_DATE = "26 Jul 2024"
 """The date that Llama templates show when none is given; without it the prompt would change from day to day."""
@@ -70,6 +72,10 @@ class Renderer:
     """Ids that end an agent turn: those that the template writes, and the tokenizer's eos token."""
     appendable: bool = True
     """Does a finished turn still begin with the generation prompt?"""
+    around: tuple[str, str] = ("", "")
+    """What the template makes an agent write before and after its text, as the channel of gpt-oss; stripped."""
+    closes_with: str = ""
+    """What the template writes behind the last end token where the conversation ends, as Phi-3 does; else empty."""
     warnings: tuple[str, ...] = ()
 
     @staticmethod
@@ -88,12 +94,12 @@ class Renderer:
         for candidate in styles:
             for has_system_role in (True, False):
                 try:
-                    return _probed(_renderer(tokenizer, candidate, has_system_role))
+                    return probed(_renderer(tokenizer, candidate, has_system_role))
                 except InvalidInput as error:
                     faults.append(error.message)
+        remedy = "use template 'auto' or 'react', or another model" if style == "tools" else "use another model"
         raise InvalidInput(
-            f"the model's chat template cannot write turns in style {style!r}: {faults[0]}; "
-            "use template 'auto' or 'react', or another model",
+            f"the model's chat template cannot write turns in style {style!r}: {faults[0]}; {remedy}",
             code="template_unfit",
         )
 
@@ -109,11 +115,11 @@ class Renderer:
         Returns:
             None where the template rewrites what stands before: encode `opening([*history, *new])` from scratch then.
         """
-        if not self.appendable:
+        if not self.appendable or history[-1].role != "assistant":
             return None
-        written = self._finished(self._text(history, tools, prompt=False))
+        prompt, written, turn = self.turn(self._chat(history, tools), self._schemas(tools))
         full = self._text([*history, *new], tools, prompt=True)
-        return self._encode(full[len(written) :]) if full.startswith(written) else None
+        return self._encode(full[len(written) :]) if written == prompt + turn and full.startswith(written) else None
 
     def closing(self, turn: Sequence[int]) -> list[int]:
         """The end token that a turn still needs before the continuation, when its length limit cut it off."""
@@ -121,7 +127,8 @@ class Renderer:
 
     def parse(self, text: str) -> Parsed:
         """Read what an agent wrote, without its end token; never raises."""
-        return parse(text, self.style)
+        before, after = self.around
+        return parse(text.strip().removeprefix(before).removesuffix(after), self.style)
 
     def decode(self, token_ids: Sequence[int] | Ints) -> str:
         """The text of ids, control tokens spelled out."""
@@ -192,9 +199,8 @@ class Renderer:
         written, closing = "", list[int]()
         for place, (message, index) in zip(places, said, strict=True):
             step = trajectory.steps[index]
-            prompt = self._written(chat[:place], schemas, prompt=True)
-            finished = self._finished(self._written(chat[: place + 1], schemas, prompt=False))
-            if chain and self.appendable and prompt.startswith(written):
+            prompt, finished, text = self.turn(chat[: place + 1], schemas)
+            if chain and written and prompt.startswith(written):
                 chain.append(_Segment(closing + self._encode(prompt[len(written) :])))
             else:
                 if chain:
@@ -203,16 +209,32 @@ class Renderer:
             if sampled := self._sampled(step):
                 turn, logprobs = _checked(sampled, index)
             else:
-                turn, logprobs = self._encode(_turn(prompt, finished)), None
-                if not self.written(turn).strip() and (message.actions or message.thought or message.content):
+                turn, logprobs = self._encode(text), None
+                if not self.written(turn).strip() and (message.actions or chat[place]["content"].strip()):
                     raise InvalidInput(
                         f"the chat template writes nothing for the agent's turn in step {index}, so nothing could be "
                         "learned from it; use template 'react' or another model",
                         code="empty_turn",
                     )
             chain.append(_Segment(turn, index, self.trains(step), logprobs))
-            written, closing = finished, self.closing(turn)
+            written = finished if self.appendable and finished == prompt + text else ""
+            closing = self.closing(turn)
         yield chain
+
+    def turn(self, chat: Chat, schemas: list[dict[str, Any]] | None) -> tuple[str, str, str]:
+        """How the template writes the turn of the agent that a chat ends with, as text.
+
+        Returns:
+            What stands before it, generation prompt included; the whole chat up to the turn's end token; the turn with its
+            end token. Where the whole is not the first and the last together, nothing can be appended to it.
+
+        Raises:
+            InvalidInput: the template refuses the chat, or rewrites it past recognition.
+        """
+        prompt = self._written(chat[:-1], schemas, prompt=True)
+        finished = self._finished(self._written(chat, schemas, prompt=False))
+        before = "" if finished.startswith(prompt) else self._written(chat[:-1], schemas, prompt=False)
+        return prompt, finished, turn_of(prompt, finished, before=before, said=chat[-1]["content"])
 
     def _text(self, messages: Sequence[Message], tools: Sequence[dict[str, Any]], *, prompt: bool) -> str:
         return self._written(self._chat(messages, tools), self._schemas(tools), prompt=prompt)
@@ -243,6 +265,8 @@ class Renderer:
 
     def _finished(self, text: str) -> str:
         """Rendered text up to and including its last end token."""
+        if self.closes_with:
+            text = text.rstrip().removesuffix(self.closes_with)
         found = self.spellings.end.search(text)
         return text[: found.end()] if found else text.rstrip()
 
@@ -283,15 +307,6 @@ def _row(chain: Sequence[_Segment], weight: float) -> TokenRow:
     )
 
 
-def _turn(prompt: str, finished: str) -> str:
-    """What the agent wrote after the prompt, with its end token.
-
-    A template can show a generation prompt that it does not repeat in a finished turn (an opened `<think>`): then the
-    turn is what comes after the text that both share.
-    """
-    return finished[len(prompt) if finished.startswith(prompt) else shared_prefix(prompt, finished) :]
-
-
 def shared_prefix(*sequences: Sequence[object]) -> int:
     """How many items the sequences share from the start."""
     return sum(1 for _ in takewhile(lambda items: len(set(items)) == 1, zip(*sequences, strict=False)))
@@ -299,7 +314,7 @@ def shared_prefix(*sequences: Sequence[object]) -> int:
 
 def _renderer(tokenizer: Any, style: StyleName, has_system_role: bool) -> Renderer:
     has_template = bool(getattr(tokenizer, "chat_template", None))
-    probe_tools = list(_PROBE_TOOLS) if style == "tools" else None
+    probe_tools = list(PROBE_TOOLS) if style == "tools" else None
     template = tokenizer.get_chat_template(tools=probe_tools) if has_template else FALLBACK_TEMPLATE
     return Renderer(
         tokenizer=tokenizer,
@@ -323,62 +338,3 @@ def _fingerprint(tokenizer: Any, template: str, style: StyleName) -> str:
         state = state[state.index('"added_tokens"') :]  # truncation and padding stand before; they vary with the calls
     content = "\0".join((state, template, style, str(tokenizer.eos_token)))
     return f"tok-{hashlib.sha256(content.encode('utf-8')).hexdigest()[:16]}"
-
-
-_PROBE_TOOLS = (
-    {
-        "type": "function",
-        "function": {
-            "name": "probe_tool",
-            "description": "probe description",
-            "parameters": {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]},
-        },
-    },
-)
-_PROBE_CALL = Action(tool="probe_tool", args={"text": 'é "quoted"\n{}', "list": [1, 2.5, None], "flag": True})
-_PROBE = (
-    Message(role="system", content="probe system"),
-    Message(role="user", content="probe question"),
-    Message(role="assistant", thought="probe thought", actions=(_PROBE_CALL,)),
-    Message(role="tool", content="probe observation"),
-    Message(role="assistant", thought="probe answer"),
-)
-
-
-def _probed(renderer: Renderer) -> Renderer:
-    """The renderer with what a probe episode shows of its template.
-
-    Raises:
-        InvalidInput: something of the episode is lost, or a turn cannot be read back.
-    """
-    ends: list[str] = []
-    appendable = True
-    for place, mentions in ((2, ("probe system", "probe question", "probe_tool")), (4, ("probe observation",))):
-        said = _PROBE[place]
-        prompt = renderer._text(_PROBE[:place], _PROBE_TOOLS, prompt=True)
-        if missing := [m for m in mentions if m not in prompt]:
-            raise InvalidInput(f"the template leaves out {missing[0]!r}", code="template_unfit")
-        finished = renderer._finished(renderer._text(_PROBE[: place + 1], _PROBE_TOOLS, prompt=False))
-        appendable &= finished.startswith(prompt)
-        turn = _turn(prompt, finished)
-        found = renderer.spellings.end.search(turn)
-        ends.append(found[0] if found else "")
-        read = renderer.parse(turn[: found.start()] if found else turn)
-        if (read.thought, [(a.tool, a.args) for a in read.actions]) != (
-            said.thought,
-            [(a.tool, a.args) for a in said.actions],
-        ):
-            raise InvalidInput(f"a turn does not read back: {turn!r}", code="template_unfit")
-    end_ids = {renderer._encode(end)[-1] for end in ends if end}
-    if renderer.tokenizer.eos_token_id is not None:
-        end_ids.add(renderer.tokenizer.eos_token_id)
-    warnings = renderer.warnings
-    if not all(ends):
-        warnings += ("the chat template writes no end token after a turn, so the model does not learn to stop",)
-    return replace(
-        renderer,
-        end_turn=tuple(renderer._encode(ends[-1])),
-        end_ids=frozenset(end_ids),
-        appendable=appendable,
-        warnings=warnings,
-    )

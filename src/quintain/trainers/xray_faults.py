@@ -152,10 +152,10 @@ class Faults:
                     self.found["thoughts_stripped"].add(line)
 
     def _holds(self, written: str, text: str) -> bool:
-        core = _THINK.sub("", text).strip()
+        core, written = _plain(text), _plain(written)
         for part in (core[:_ENDS].strip(), core[-_ENDS:].strip()):
             if part not in written:
-                plain = self.renderer.decode(encode(self.renderer.tokenizer, part)).strip()
+                plain = _plain(self.renderer.decode(encode(self.renderer.tokenizer, part)))
                 if plain not in written:  # a tokenizer can fold letters: then both are folded
                     return False
         return True
@@ -251,3 +251,8 @@ def _may_be_null(schema: Any) -> bool:
 
 def _was_sampled(step: Step, renderer: Renderer) -> bool:
     return step.sampled is not None and step.sampled.tokenizer == renderer.fingerprint
+
+
+def _plain(text: str) -> str:
+    """The words of a text: templates set thinking in tags and lines of their own."""
+    return " ".join(_THINK.sub(" ", text).split())

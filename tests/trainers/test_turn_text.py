@@ -1,0 +1,164 @@
+"""What an agent wrote, found again in templates that show it in ways of their own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from quintain.formats.messages import messages_of
+from quintain.records.trajectory import Action, Actor, Observation, Step, Trajectory
+from quintain.trainers.rendering import Renderer
+from quintain.trainers.streams import TokenRow
+from quintain.trainers.turn_text import turn_of
+from tiny_models import CHATML_TOOLS, tiny_tokenizer
+from trainers.episodes import TOOLS, episode
+
+_HEADER = "<|im_start|>assistant\n"
+_OPENED = CHATML_TOOLS.replace(
+    "{%- if add_generation_prompt %}" + _HEADER, "{%- if add_generation_prompt %}" + _HEADER + "<think>\n"
+)
+"""Opens thinking in the generation prompt only, as QwQ does."""
+_CLOSED = _OPENED.replace(_HEADER + "{{ message.content }}", _HEADER + "<think>\n\n</think>\n\n{{ message.content }}")
+"""Shows each turn with the thinking closed that the prompt has opened, as Qwen 3.5 does."""
+_CONTENT = "{% if '</think>' in m.content %}{{ m.content.split('</think>')[-1] }}{% else %}{{ m.content }}{% endif %}"
+_PLAIN = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+_R1 = (
+    _PLAIN.replace("{{ m.content }}", _CONTENT)
+    + "{% if add_generation_prompt %}<|im_start|>assistant\n<think>\n{% endif %}"
+)
+"""Leaves thinking out of every turn and opens it in the prompt, as DeepSeek-R1 does."""
+_LATEST = (
+    "{% set ns = namespace(last=-1) %}{% for m in messages %}{% if m.role == 'assistant' %}"
+    "{% set ns.last = loop.index0 %}{% endif %}{% endfor %}"
+    + _PLAIN.replace(
+        "{{ m.content }}", "{% if loop.index0 == ns.last %}{{ m.content }}{% else %}" + _CONTENT + "{% endif %}"
+    )
+    + "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+"""Keeps the thinking of the newest assistant turn only, as LFM2.5 does: a turn changes what stands before it."""
+_PHI3 = (
+    "{% for m in messages %}<|{{ m.role }}|>\n{{ m.content }}<|end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>\n{% else %}{{ eos_token }}{% endif %}"
+)
+"""Closes the conversation with the eos token behind the last turn's own end token."""
+_HARMONY = (
+    "{% for m in messages %}<|start|>{{ m.role }}{% if m.role == 'assistant' %}<|channel|>final{% endif %}<|message|>"
+    "{{ m.content }}{{ '<|return|>' if loop.last and m.role == 'assistant' else '<|end|>' }}{% endfor %}"
+    "{% if add_generation_prompt %}<|start|>assistant{% endif %}"
+)
+"""Lets the agent write a channel before its text, and ends the last turn by another token, as gpt-oss does."""
+
+
+def renderer_of(template: str, *special: str, eos: str = "<|im_end|>") -> Renderer:
+    return Renderer.of(tiny_tokenizer(template, special=("<|pad|>", "<|im_start|>", "<|im_end|>", *special), eos=eos))
+
+
+def turns(renderer: Renderer, rows: list[TokenRow]) -> list[str]:
+    """What is supervised in each step."""
+    written: dict[int, list[int]] = {}
+    for row in rows:
+        for place in row.places:
+            written.setdefault(int(row.step_index[place]), []).append(int(row.token_ids[place]))
+    return [renderer.decode(ids) for ids in written.values()]
+
+
+def thinking_episode() -> Trajectory:
+    def said(text: str, **rest: Any) -> Step:
+        return Step(actor=Actor.AGENT, thought=f"<think>\nI doubt\n</think>\n\n{text}", **rest)
+
+    call = Action(tool="search", args={"query": "mango"})
+    asked = Step(actor=Actor.USER, message="price?")
+    seen = (Observation(content="SECRET"),)
+    return Trajectory(
+        tools=TOOLS, steps=(asked, said("look", actions=(call,), observations=seen), said("40"), asked, said("41"))
+    )
+
+
+def test_a_call_without_words_keeps_its_whole_tag_where_the_prompt_opens_thinking() -> None:
+    """`<think>` and `<tool_call>` both begin with `<t`."""
+    renderer = renderer_of(_OPENED)
+    mute = episode().steps[2].model_copy(update={"thought": None})
+    rows = renderer.rows(episode().model_copy(update={"steps": (*episode().steps[:2], mute)}), 4096)
+    assert turns(renderer, rows) == [
+        '<tool_call>\n{"name": "search", "arguments": {"query": "mango 0"}}\n</tool_call><|im_end|>'
+    ]
+
+
+def test_a_model_whose_prompt_opens_thinking_is_told_to_close_it_and_can_be_read_back() -> None:
+    renderer = renderer_of(_CLOSED)
+    assert renderer.style == "tools"
+    rows = renderer.rows(episode(2), 4096)
+    assert turns(renderer, rows)[1] == "\n</think>\n\nIt costs 40.<|im_end|>"
+    assert renderer.parse("\n</think>\n\nIt costs 40.").thought == "It costs 40."
+
+
+def test_what_the_environment_said_is_never_supervised_where_a_turn_strips_thinking_before_it() -> None:
+    renderer = renderer_of(_LATEST)
+    rows = renderer.rows(thinking_episode(), 4096)
+    assert turns(renderer, rows) == [
+        'Thought: <think>\nI doubt\n</think>\n\nlook\nAction: search {"query": "mango"}<|im_end|>',
+        "Thought: <think>\nI doubt\n</think>\n\n40<|im_end|>",
+        "Thought: <think>\nI doubt\n</think>\n\n41<|im_end|>",
+    ]
+
+
+def test_a_row_and_a_cache_end_where_a_turn_has_rewritten_what_they_hold() -> None:
+    renderer = renderer_of(_LATEST)
+    messages = [message for message, _ in messages_of(thinking_episode())]
+    first, second = renderer.rows(thinking_episode(), 4096)
+    assert sorted({*first.step_index} - {-1}) == [1, 2]
+    assert renderer.continuation(messages[:2], messages[2:3], TOOLS) is not None
+    assert renderer.continuation(messages[:4], messages[4:5], TOOLS) is None
+    assert second.token_ids[: second.places[0]].tolist() == renderer.opening(messages[:5], TOOLS)
+
+
+def test_thinking_that_the_template_leaves_out_is_learnt_all_the_same() -> None:
+    renderer = renderer_of(_R1)
+    rows = renderer.rows(thinking_episode(), 4096)
+    assert turns(renderer, rows)[1] == "I doubt\n</think>\n\n40<|im_end|>"
+    assert "assistant\n<think>\nI doubt\n</think>\n\n40<|im_end|>" in renderer.decode(rows[1].token_ids)
+    assert "I doubt" not in renderer.decode(rows[1].token_ids[: rows[1].places[0]])
+
+
+def test_a_turn_ends_with_its_own_end_token_and_not_with_that_of_the_conversation() -> None:
+    renderer = renderer_of(_PHI3, "<|end|>", "<|assistant|>", "<|user|>", "<|endoftext|>", eos="<|endoftext|>")
+    rows = renderer.rows(episode(2), 4096)
+    assert len(rows) == 1
+    assert turns(renderer, rows)[1] == "It costs 40.<|end|>"
+    assert "<|endoftext|>" not in renderer.decode(rows[0].token_ids)
+
+
+def test_a_channel_that_the_template_writes_before_the_text_is_learnt_and_read_over() -> None:
+    renderer = renderer_of(
+        _HARMONY, "<|start|>", "<|message|>", "<|channel|>", "<|end|>", "<|return|>", eos="<|return|>"
+    )
+    rows = renderer.rows(episode(2), 4096)
+    assert turns(renderer, rows)[0] == (
+        '<|channel|>final<|message|>Thought: look it up 0\nAction: search {"query": "mango 0"}<|return|>'
+    )
+    read = renderer.parse('<|channel|>final<|message|>Thought: look it up 0\nAction: search {"query": "mango 0"}')
+    assert (read.thought, read.actions[0].args) == ("look it up 0", {"query": "mango 0"})
+
+
+@pytest.mark.parametrize(
+    ("prompt", "finished", "said", "turn"),
+    [
+        ("Q [/INST]", "Q [/INST] yes</s>", "yes", " yes</s>"),
+        ("Q A:<think>\n", "Q A:</think>yes", "yes", "</think>yes"),
+        ("Q A:<think>\n\n</think>\n\n", "Q A:<think>\nhm\n</think>\n\nyes", "<think>\nhm\n</think>\n\nyes", None),
+        ("Q A:<a>", "Q A:<ab>yes", "yes", "<ab>yes"),
+    ],
+)
+def test_a_turn_begins_where_prompt_and_finished_text_part(
+    prompt: str, finished: str, said: str, turn: str | None
+) -> None:
+    assert turn_of(prompt, finished, before="Q ", said=said) == (turn or said)
+
+
+def test_an_agent_that_said_nothing_but_white_space_does_not_stop_the_others() -> None:
+    renderer = renderer_of(CHATML_TOOLS.replace("{{ message.content }}{% for", "{{ message.content | trim }}{% for"))
+    blank = Step(actor=Actor.AGENT, message=" \n")
+    whole = episode(2)
+    rows = renderer.rows(whole.model_copy(update={"steps": (*whole.steps[:2], blank, *whole.steps[2:])}), 4096)
+    assert turns(renderer, rows)[-1] == "It costs 40.<|im_end|>"
