@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "2")
 from hypothesis import settings as generated
 
 from quintain.settings import Settings
+
+# Hundreds of child processes import the same modules: where no bytecode may be kept, each compiles all of them anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # What `make test` tries is the same every time, so that it says something of the change and not of chance; `make soak` tries anew.
 generated.register_profile("repeatable", derandomize=True)
@@ -38,7 +43,7 @@ def home(tmp_path: Path) -> Path:
 @pytest.fixture
 def settings(home: Path) -> Settings:
     """Operator settings of a test: its own home, quick polling, a short grace."""
-    return Settings(home=home, poll_s=0.05, grace_s=2.0)
+    return Settings(home=home, poll_s=0.1, grace_s=2.0)
 
 
 @pytest.fixture

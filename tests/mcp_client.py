@@ -15,7 +15,7 @@ from quintain.settings import Settings
 def server(settings: Settings) -> StdioServerParameters:
     """`quintain serve` on the test's home."""
     arguments = ["-m", "quintain.cli.main", "serve", "--home", str(settings.home)]
-    env = {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "QUINTAIN_POLL_S": "0.1"}
+    env = {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "QUINTAIN_POLL_S": "0.25"}
     return StdioServerParameters(command=sys.executable, args=arguments, env=env)
 
 
@@ -28,10 +28,11 @@ async def call(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
 
 
 async def until(client: Client, job_id: str, reached: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-    """Follow a job with waiting calls until it has come to a point."""
+    """Follow a job with waiting calls until it has come to a point; the tool answers by itself at every phase and at the end."""
+    wait_s = 5 if reached is ended else 0.2
     with anyio.fail_after(100):
         while True:
-            view = await call(client, "get_job", job_id=job_id, wait_s=0.2)
+            view = await call(client, "get_job", job_id=job_id, wait_s=wait_s)
             if reached(view):
                 return view
 

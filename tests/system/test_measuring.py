@@ -14,6 +14,7 @@ from click.testing import Result
 from mcp import Client
 from typer.testing import CliRunner
 
+from expert_runs import store_expert_runs
 from mcp_client import call, ended, server, until
 from quintain.cli.main import app
 from quintain.settings import Settings
@@ -31,62 +32,64 @@ async def content(client: Client, uri: str) -> Any:
     return (await client.read_resource(uri)).contents[0]
 
 
-async def measure(client: Client) -> dict[str, Any]:
-    made: dict[str, Any] = {}
-    acting = {"agent": "starter", "environment": ENVIRONMENT, "n_tasks": 10, "attempts": 2, "seed": 2}
-    rollouts = await done(client, await call(client, "collect_rollouts", **acting))
-    chosen = rollouts["result"]["trajectories"]["filter"]
-    data = await call(client, "export_dataset", kind="sft", name="runs", filter=chosen, validation_share=0.5)
+async def measure(client: Client, where: str) -> dict[str, Any]:
+    data = await call(
+        client, "export_dataset", kind="sft", name="runs", filter={"tags": ["expert"]}, validation_share=0.5
+    )
     await call(client, "register_agent", name="twin", model="starter")
-    jobs = []
-    for agent in ("starter", "twin"):
-        asked: list[dict[str, Any]] = [
-            {"dataset_id": data["dataset_id"]},
-            {"environment": ENVIRONMENT, "n_tasks": 4, "forbidden": ["compare"]},
-        ]
-        jobs += [await call(client, "evaluate_agent", agent=agent, **arguments) for arguments in asked]
-    made["jobs"] = [await done(client, job) for job in jobs]
-    made["data"] = data
-    environments = (f"dataset:{data['dataset_id']}", ENVIRONMENT)
-    for environment in environments:
-        found = await call(client, "compare_agents", agents=["starter", "twin"], environment=environment)
-        page = await content(client, found["resource_uri"])
-        picture = await content(client, f"{found['resource_uri']}/picture")
-        board = await content(client, f"leaderboard://{quote(environment, safe='')}")
-        made[environment] = found, json.loads(page.text), base64.b64decode(picture.blob), json.loads(board.text)
-    made["templates"] = [t.uri_template for t in (await client.list_resource_templates()).resource_templates]
-    made["lineage"] = await call(client, "get_lineage", id=made["jobs"][0]["result"]["evaluation_id"])
+    asked: dict[str, Any] = {"dataset_id": data["dataset_id"]}
+    if where == "environment":
+        asked = {"environment": ENVIRONMENT, "n_tasks": 4, "forbidden": ["compare"]}
+    jobs = [await call(client, "evaluate_agent", agent=agent, **asked) for agent in ("starter", "twin")]
+    views = [await done(client, job) for job in jobs]
+    environment = ENVIRONMENT if where == "environment" else f"dataset:{data['dataset_id']}"
+    found = await call(client, "compare_agents", agents=["starter", "twin"], environment=environment)
+    board = await content(client, f"leaderboard://{quote(environment, safe='')}")
     refused = await client.call_tool("evaluate_agent", {"agent": "starter", "dataset_id": "runs", "repeats": 3})
-    made["refused"] = refused.content[0].text  # type: ignore[union-attr]
-    return made
+    return {
+        "data": data,
+        "measured": views[0],
+        "environment": environment,
+        "found": found,
+        "comparison": json.loads((await content(client, found["resource_uri"])).text),
+        "picture": base64.b64decode((await content(client, f"{found['resource_uri']}/picture")).blob),
+        "board": json.loads(board.text),
+        "templates": [t.uri_template for t in (await client.list_resource_templates()).resource_templates],
+        "lineage": await call(client, "get_lineage", id=views[0]["result"]["evaluation_id"]),
+        "refused": refused.content[0].text,  # type: ignore[union-attr]
+    }
 
 
-def test_an_agent_is_measured_in_an_environment_and_on_a_dataset_and_compared(settings: Settings) -> None:
+@pytest.mark.parametrize("where", ["dataset", pytest.param("environment", marks=pytest.mark.soak)])
+def test_two_agents_are_measured_and_compared(settings: Settings, where: str) -> None:
+    store_expert_runs(settings, 6)
+
     async def talk() -> dict[str, Any]:
         async with Client(server(settings)) as client:
-            return await measure(client)
+            return await measure(client, where)
 
     made = anyio.run(talk)
-    on_data, played = made["jobs"][0], made["jobs"][1]
-    assert on_data["kind"] == "evaluate_dataset"
-    assert on_data["result"]["dataset_id"] == made["data"]["dataset_id"]
-    report = on_data["result"]["report"]
-    assert 0 < report["loss"] < 1 < report["perplexity"]
-    assert 0 <= report["action_match"] <= report["tool_match"] <= 1
-    assert played["result"]["n"] == 4
-    for environment in (f"dataset:{made['data']['dataset_id']}", ENVIRONMENT):
-        found, comparison, picture, board = made[environment]
-        assert found["comparisons"][0]["difference"] == 0.0
-        assert found["comparisons"][0]["only_a"] == found["comparisons"][0]["only_b"] == 0
-        assert comparison["id"] == found["comparison_id"]
-        assert [origin["agent_id"] for origin in comparison["lineage"]] == ["agent:starter@1", "agent:twin@1"]
-        assert picture.startswith(b"\x89PNG")
-        assert [row["rank"] for row in board["rows"]] == [1, 1]
-        assert [row["group"] for row in board["rows"]] == ["a", "a"]
-        assert board["environment"] == environment
-    assert {"leaderboard://{environment}", "comparison://{comparison_id}"} <= set(made["templates"])
+    measured, board = made["measured"], made["board"]
     before = {node["id"] for node in made["lineage"]["ancestors"]}
-    assert {made["data"]["dataset_id"], "agent:starter@1"} <= before
+    assert "agent:starter@1" in before
+    if where == "dataset":
+        assert measured["kind"] == "evaluate_dataset"
+        assert measured["result"]["dataset_id"] == made["data"]["dataset_id"]
+        report = measured["result"]["report"]
+        assert 0 < report["loss"] < 1 < report["perplexity"]
+        assert 0 <= report["action_match"] <= report["tool_match"] <= 1
+        assert made["data"]["dataset_id"] in before
+    else:
+        assert measured["result"]["n"] == 4
+    assert made["found"]["comparisons"][0]["difference"] == 0.0
+    assert made["found"]["comparisons"][0]["only_a"] == made["found"]["comparisons"][0]["only_b"] == 0
+    assert made["comparison"]["id"] == made["found"]["comparison_id"]
+    assert [origin["agent_id"] for origin in made["comparison"]["lineage"]] == ["agent:starter@1", "agent:twin@1"]
+    assert made["picture"].startswith(b"\x89PNG")
+    assert [row["rank"] for row in board["rows"]] == [1, 1]
+    assert [row["group"] for row in board["rows"]] == ["a", "a"]
+    assert board["environment"] == made["environment"]
+    assert {"leaderboard://{environment}", "comparison://{comparison_id}"} <= set(made["templates"])
     assert "on a dataset nothing is played" in made["refused"]
 
 
@@ -94,7 +97,6 @@ def command(home: Path, *arguments: str) -> Result:
     return CliRunner().invoke(app, [*arguments, "--home", str(home)])
 
 
-@pytest.mark.soak
 @pytest.mark.soak
 def test_the_commands_measure_compare_and_write_reports(home: Path, tmp_path: Path) -> None:
     wanted = ("--environment", ENVIRONMENT, "--n-tasks", "4", "--report")

@@ -13,14 +13,10 @@ import psutil
 import pytest
 from mcp import Client
 
+from expert_runs import store_expert_runs
 from mcp_client import call, ended, server, until
-from quintain.environments.inventory import Inventory
-from quintain.environments.inventory.expert import Expert
-from quintain.evaluation.episodes import EpisodePlan, EpisodeSettings, run_episodes
 from quintain.jobs.directory import JobDirectory
-from quintain.records.trajectory import AgentInfo
 from quintain.settings import Settings
-from quintain.tools.services import open_services
 
 STEPS = 30
 TRAINING = {
@@ -33,14 +29,8 @@ TRAINING = {
 
 @pytest.fixture
 def dataset(settings: Settings) -> str:
-    """A dataset of the scripted expert's runs in the test's home."""
-    source = Inventory()
-    plans = [EpisodePlan(task) for task in source.tasks("train", 24, seed=5)]
-    acting = EpisodeSettings(seed=5, max_turns=None, concurrency=24, agent=AgentInfo(name="expert"), tags=("expert",))
-    runs = [episode.trajectory for episode in run_episodes(source, Expert(), plans, acting)]
-    services = open_services(settings)
-    services.store.trajectories.add_many(runs, services.clock())
-    services.close()
+    """The name of a dataset to be, of the scripted expert's runs in the test's home."""
+    store_expert_runs(settings, 24)
     return "expert"
 
 
@@ -57,25 +47,15 @@ def server_process() -> psutil.Process:
     return found
 
 
-def test_a_job_outlives_a_killed_server_and_ends_with_the_same_steps(settings: Settings, dataset: str) -> None:
-    async def scenario() -> dict[str, Any]:
-        async with Client(server(settings)) as client:
-            job_id = await start_and_reach(client, dataset, step=5)
-            os.kill(server_process().pid, signal.SIGKILL)
-        async with Client(server(settings)) as after:
-            return await until(after, job_id, ended)
-
-    view = anyio.run(scenario)
-    assert (view["status"], view["step"], view["total_steps"], view["attempt"]) == ("succeeded", STEPS, STEPS, 1), view
-    assert view["result"]["agent"] == "agent:pupil@1"
-
-
-def test_a_killed_worker_and_shim_resume_from_a_checkpoint_and_every_step_counts_once(
+def test_a_training_outlives_its_server_and_a_killed_worker_and_shim_and_every_step_counts_once(
     settings: Settings, dataset: str
 ) -> None:
-    async def scenario() -> tuple[dict[str, Any], list[int]]:
+    async def scenario() -> tuple[dict[str, Any], dict[str, Any], list[int]]:
         async with Client(server(settings)) as client:
-            job_id = await start_and_reach(client, dataset, step=7)
+            job_id = await start_and_reach(client, dataset, step=3)
+            os.kill(server_process().pid, signal.SIGKILL)
+        async with Client(server(settings)) as client:
+            alone = await until(client, job_id, lambda view: view["step"] >= 10 or ended(view))
             shim = JobDirectory(settings.jobs_dir / job_id).shim()
             assert shim is not None
             for pid in (shim.worker, shim.shim):
@@ -83,12 +63,14 @@ def test_a_killed_worker_and_shim_resume_from_a_checkpoint_and_every_step_counts
                     os.kill(pid, signal.SIGKILL)
             view = await until(client, job_id, ended)
             curves = (await call(client, "get_job", job_id=job_id, detail="metrics"))["curves"]
-            return view, list(curves["loss"]["steps"])
+            return alone, view, list(curves["loss"]["steps"])
 
-    view, steps = anyio.run(scenario)
-    assert (view["status"], view["step"], view["attempt"]) == ("succeeded", STEPS, 2), view
+    alone, view, steps = anyio.run(scenario)
+    assert (alone["status"], alone["attempt"]) == ("running", 1), alone
+    assert (view["status"], view["step"], view["total_steps"], view["attempt"]) == ("succeeded", STEPS, STEPS, 2), view
     assert steps == list(range(1, STEPS + 1))
     assert view["result"]["report"]["resumed_from_step"] >= 5, "it began again from a checkpoint, not from nothing"
+    assert view["result"]["agent"] == "agent:pupil@1"
 
 
 def test_a_cancelled_training_keeps_its_checkpoint_and_resumes_as_a_new_job(settings: Settings, dataset: str) -> None:

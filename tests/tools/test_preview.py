@@ -84,9 +84,16 @@ def test_a_preview_shows_rows_and_counts_and_is_remembered_without_another_job(s
     assert services.store.jobs.progress(first.job_id)
 
 
-def test_changed_files_are_refused_as_in_training_also_after_a_preview(services: Services) -> None:
+def test_the_facade_previews_by_its_short_name_and_changed_files_are_refused_as_in_training(
+    services: Services, home: Path
+) -> None:
     dataset_id = frozen(services, [DatasetRow(trajectory=r) for r in some_runs()])
-    preview_dataset(services, dataset_id, "starter", rows=1)
+    program = RLTrainingTool(home=home)
+    request = {"action": "preview", "dataset_id": dataset_id, "model": "starter", "rows": 1, "wait": True}
+    told = json.loads(program.run(request))
+    program.close()
+    assert (told["status"], told["row_count"]) == ("success", 3)
+    assert told["verdict"].startswith(("Ready:", "Fix first:"))
     path = services.settings.datasets_dir / dataset_id / "train.jsonl"
     path.write_text(path.read_text(encoding="utf-8").replace("Box 1.", "Box 2."), encoding="utf-8")
     with pytest.raises(InvalidInput, match="SHA-256") as raised:
@@ -197,16 +204,6 @@ def test_a_client_gets_the_preview_fenced_cut_and_in_both_channels(settings: Set
                 assert "[not_found]" in missing.content[0].text  # type: ignore[union-attr]
 
     anyio.run(main)
-
-
-def test_the_facade_previews_by_its_short_name(services: Services, home: Path) -> None:
-    dataset_id = frozen(services, [DatasetRow(trajectory=r) for r in some_runs()])
-    program = RLTrainingTool(home=home)
-    request = {"action": "preview", "dataset_id": dataset_id, "model": "starter", "wait": True}
-    told = json.loads(program.run(request))
-    program.close()
-    assert (told["status"], told["row_count"]) == ("success", 3)
-    assert told["verdict"].startswith(("Ready:", "Fix first:"))
 
 
 def test_another_tokenizer_in_the_same_folder_is_counted_anew(services: Services, tmp_path: Path) -> None:
