@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from pydantic import Field
 
@@ -75,11 +76,32 @@ def without_validation(config: TrainingConfig, *, online: bool) -> list[str]:
     return [f"there are no validation examples, so {' and '.join(asked)} have no effect; {remedy}"]
 
 
-def nothing_supervised(dropped: Mapping[str, int], what: str, max_length: int) -> TrainingFailed:
+def changing_positions(config: Any, max_length: int) -> list[str]:
+    """What to know of a model whose rotary embeddings change, for all tokens, where the longest row passes a length."""
+    config = config.get_text_config(decoder=True)
+    rope = getattr(config, "rope_parameters", None) or {}
+    if rope.get("rope_type") not in ("longrope", "dynamic"):
+        return []
+    whole = getattr(config, "max_position_embeddings", max_length)
+    border = rope.get("original_max_position_embeddings") or getattr(config, "original_max_position_embeddings", whole)
+    if max_length <= border:
+        return []
+    return [
+        f"the positions of this model ({rope['rope_type']}) are counted otherwise in passes with a row above {border} tokens, "
+        f"also for the shorter rows beside it and unlike while it acts; set max_length to {border} or less"
+    ]
+
+
+def nothing_supervised(dropped: Mapping[str, int], what: str, max_length: int, context: int) -> TrainingFailed:
     """The error of a run that has nothing to learn from; `what` are the rows or groups that it had."""
+    length = (
+        f"raise max_length above {max_length}"
+        if max_length < context
+        else f"choose runs that fit into the {context} tokens that the model can read"
+    )
     return TrainingFailed(
         f"none of the {what} gives anything to learn from ({_reasons(dropped) or 'there is none'}); mark steps with "
-        f"train=true, raise max_length above {max_length}, or choose runs that differ in what they earned",
+        f"train=true, {length}, or choose runs that differ in what they earned",
         code="nothing_supervised",
     )
 

@@ -41,6 +41,7 @@ from quintain.trainers.reference import References
 from quintain.trainers.rendering import Renderer
 from quintain.trainers.report import (
     TrainingReport,
+    changing_positions,
     left_out,
     nothing_supervised,
     report_of,
@@ -105,7 +106,7 @@ def train(
         made, held_out = start.made(data.train), start.made(data.validation)
         length = start.maker.max_length
         if collect is None and not made.examples:
-            raise nothing_supervised(made.dropped, f"{len(data.train)} rows", length)
+            raise nothing_supervised(made.dropped, f"{len(data.train)} rows", length, start.loaded.context_tokens)
         selection = select(made, spec, start.maker, start.engine, directory)
         warnings = [*start.warnings(), *left_out(made, len(data.train), length), *selection.notes]
         warnings += left_out(held_out, len(data.validation), length, "validation")
@@ -130,7 +131,9 @@ def _conclude(run: Run, made: Made, start: _Start, selection: Selection) -> None
     """Save the model of a run that has taken its steps, and say what there is to say of it."""
     reporter = run.reporter
     if not run.tally.get("supervised_tokens"):
-        raise nothing_supervised(made.dropped, "groups of the rollouts", start.maker.max_length)
+        raise nothing_supervised(
+            made.dropped, "groups of the rollouts", start.maker.max_length, start.loaded.context_tokens
+        )
     if run.ended_early:
         reporter.warn("ended_early", f"the run ended after step {run.step} of {run.total}: {run.ended_early}")
     if warning := rising_loss(run):
@@ -213,6 +216,7 @@ class _Start:
         context = self.loaded.context_tokens
         if (asked := self.spec.config.max_length or 0) > context:
             warnings.append(f"max_length {asked} is more than the model's context; rows are cut at {context} tokens")
+        warnings += changing_positions(self.loaded.model.config, self.maker.max_length)
         if self.engine.reason:
             warnings.append(f"training takes the {self.engine.path} path, not the fastest: {self.engine.reason}")
         if self.format.note:
