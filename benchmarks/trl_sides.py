@@ -204,12 +204,15 @@ def trl_sft(
     from trl import SFTConfig, SFTTrainer
 
     messages = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
-    settings = _settings(rows_per_pass) | {"gradient_checkpointing": checkpointing}
-    config = SFTConfig(**settings, assistant_only_loss=True, max_length=None, learning_rate=RATE, weight_decay=0.0)
+    config = SFTConfig(
+        **_settings(rows_per_pass), assistant_only_loss=True, max_length=None, learning_rate=RATE, weight_decay=0.0
+    )
     with told_to_stderr():
         trainer = SFTTrainer(
             model, args=config, train_dataset=Dataset.from_list([{"messages": messages}]), processing_class=tokenizer
         )
+    if checkpointing:  # as `train()` does at its start
+        trainer.model.activation_checkpointing_enable(activation_checkpointing_kwargs={"use_reentrant": False})
 
     def backward(trainer: Any, examples: Sequence[Example]) -> float:
         rows = rows_of(examples)

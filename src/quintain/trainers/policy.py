@@ -34,6 +34,7 @@ from quintain.records.seams import Message, Policy, Reply, Stop, Turn
 from quintain.records.trajectory import SampledTokens
 from quintain.trainers.decoding import Decoder
 from quintain.trainers.engine.machine import default_products
+from quintain.trainers.few_rows import quick_few_rows
 from quintain.trainers.kv_cache import new_cache, part_of, take_back
 from quintain.trainers.models import LoadedModel, eval_mode, is_adapter, load_model
 from quintain.trainers.rendering import Renderer, shared_prefix
@@ -161,7 +162,7 @@ class LocalPolicy:
         episodes = [self._take(turn) for turn in turns]
         ready = [e for e in episodes if len(e.ids) + 1 <= self._context]
         written: dict[int, Reply] = {}
-        with eval_mode(self._model), torch.no_grad(), default_products():
+        with eval_mode(self._model), torch.no_grad(), default_products(), quick_few_rows(self._model):
             for cohort in self._cohorts(ready):
                 acting = [e for e in ready if e.cohort is cohort]
                 written |= {id(e): reply for e, reply in zip(acting, self._decode(cohort, acting), strict=True)}
