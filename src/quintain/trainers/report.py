@@ -82,8 +82,10 @@ def changing_positions(config: Any, max_length: int) -> list[str]:
     rope = getattr(config, "rope_parameters", None) or {}
     if rope.get("rope_type") not in ("longrope", "dynamic"):
         return []
-    whole = getattr(config, "max_position_embeddings", max_length)
-    border = rope.get("original_max_position_embeddings") or getattr(config, "original_max_position_embeddings", whole)
+    border = rope.get("original_max_position_embeddings")
+    for name in ("original_max_position_embeddings", "max_position_embeddings"):
+        border = border or getattr(config, name, None)
+    border = border or max_length
     if max_length <= border:
         return []
     return [
