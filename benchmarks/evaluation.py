@@ -221,7 +221,7 @@ def built_in(studies: int) -> None:
 
 def concurrency(studies: int) -> None:
     """Episodes a second of the embedded model in its environment: 32 at the same time against one after the other."""
-    from quintain.trainers.policy import open_policy
+    from quintain.trainers.acting.policy import open_policy
 
     source, agent = task_source("quintain/inventory"), AgentInfo(name="starter")
     policy = open_policy(STARTER, Sampling(), seed=0)

@@ -18,10 +18,10 @@ from quintain.records.dataset import GroupRow
 from quintain.records.seams import Message, Reply, Turn
 from quintain.records.training import GRPOConfig
 from quintain.records.trajectory import Actor, Step, Task, Trajectory
+from quintain.trainers.acting.policy import live_policy
 from quintain.trainers.examples import ExampleMaker, Made
 from quintain.trainers.models import LoadedModel
-from quintain.trainers.policy import live_policy
-from quintain.trainers.rendering import Renderer
+from quintain.trainers.rendering.renderer import Renderer
 
 GROUP = 4
 

@@ -24,9 +24,10 @@ from quintain.records.training import TrainingConfig
 from quintain.trainers.checkpoints import trainable
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.engine.machine import Machine
-from quintain.trainers.loop import Run, train
+from quintain.trainers.loop import train
 from quintain.trainers.objectives import objective_of
 from quintain.trainers.precision import LossScale
+from quintain.trainers.run import Run
 from quintain.trainers.sinks import open_sinks
 from quintain.trainers.streams import Example, TokenRow
 

@@ -21,7 +21,7 @@ from quintain.records.training import LoraConfig, TrainingConfig
 from quintain.records.trajectory import Trajectory
 from quintain.trainers.examples import ExampleMaker, Made
 from quintain.trainers.models import LoadedModel, load_model
-from quintain.trainers.rendering import Renderer
+from quintain.trainers.rendering.renderer import Renderer
 from quintain.trainers.streams import Example, TokenRow
 
 VOCABULARY = 8000

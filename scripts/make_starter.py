@@ -38,7 +38,7 @@ from quintain.environments.inventory.world import FIELDS
 from quintain.evaluation.episodes import EpisodePlan, EpisodeSettings, run_episodes
 from quintain.records.seams import Policy, Reply, Turn
 from quintain.records.trajectory import Action, AgentInfo, Trajectory, text_of
-from quintain.trainers.rendering import Renderer
+from quintain.trainers.rendering.renderer import Renderer
 
 HEAD = 32
 """Width of an attention head, a quarter of the hidden size."""

@@ -13,9 +13,9 @@ from quintain.evaluation.episodes import Episode, EpisodePlan, EpisodeSettings, 
 from quintain.records.agent import Agent, ModelRef, Sampling
 from quintain.records.seams import Policy
 from quintain.records.trajectory import AgentInfo
+from quintain.trainers.acting.policy import open_policy
 from quintain.trainers.models import LoadedModel, load_model
-from quintain.trainers.policy import open_policy
-from quintain.trainers.rendering import Renderer
+from quintain.trainers.rendering.renderer import Renderer
 
 FOLDER = Path(quintain.__file__).parent / "starter"
 STARTER = ModelRef(source="starter", path="starter")

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from quintain.trainers.few_rows import quick_few_rows
+from quintain.trainers.acting.few_rows import quick_few_rows
 
 
 @pytest.mark.parametrize("bias", [True, False])

@@ -18,12 +18,20 @@ from pydantic import ValidationError
 
 from quintain.errors import InvalidInput, NotFound, TrainingFailed, Unavailable
 from quintain.records.training import SFTConfig
-from quintain.trainers import rendezvous
-from quintain.trainers.rendezvous import Address, Door, address, key_file, knock
+from quintain.trainers.parallel import rendezvous
+from quintain.trainers.parallel.rendezvous import Address, Door, address, key_file, knock
 from tiny_models import save_tiny_model
 from trainers.runs import Recorder, rows_for, run, spec, weights
 
-LAUNCH = ["-m", "accelerate.commands.launch", "--cpu", "--num_processes", "1", "-m", "quintain.trainers.rendezvous"]
+LAUNCH = [
+    "-m",
+    "accelerate.commands.launch",
+    "--cpu",
+    "--num_processes",
+    "1",
+    "-m",
+    "quintain.trainers.parallel",
+]
 
 
 @pytest.fixture

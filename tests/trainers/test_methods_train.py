@@ -15,7 +15,7 @@ from quintain.records.trajectory import SampledTokens
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.examples import ExampleMaker
 from quintain.trainers.models import load_model
-from quintain.trainers.rendering import Renderer
+from quintain.trainers.rendering.renderer import Renderer
 from quintain.trainers.training import Data, train
 from tiny_models import save_tiny_model, tiny_tokenizer
 from trainers.episodes import episode

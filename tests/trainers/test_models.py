@@ -199,5 +199,5 @@ def test_an_adapter_of_another_folder_of_the_same_shape_is_loaded_with_a_warning
 
 
 def test_nothing_of_the_room_imports_peft_before_it_is_needed() -> None:
-    code = "import quintain.trainers.training, quintain.trainers.policy, sys; assert 'peft' not in sys.modules"
+    code = "import quintain.trainers.training, quintain.trainers.acting.policy, sys; assert 'peft' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=100)

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from quintain.errors import InvalidInput, NotFound, TrainingFailed
 from quintain.records.training import LoraConfig, SFTConfig
-from quintain.trainers import parallel
+from quintain.trainers.parallel import ranks
 from quintain.trainers.report import TrainingReport
 from quintain.trainers.streams import Example, token_row
 from tiny_models import save_tiny_model
@@ -138,7 +138,7 @@ def test_what_fails_in_another_process_is_told_as_it_happened(model_folder: Path
 
 def test_a_rank_ends_when_rank_0_is_gone(tmp_path: Path) -> None:
     """Its stdin ends with the last process that holds the other side; the pipe of its orders is still open here."""
-    process, pipe = parallel._start(tmp_path)
+    process, pipe = ranks._start(tmp_path)
     assert process.stdin is not None
     process.stdin.close()
     assert process.wait(60) == 1
@@ -154,7 +154,7 @@ def test_a_number_of_processes_out_of_range_is_refused(value: float) -> None:
 def test_more_processes_than_gpus_are_refused_before_any_starts(
     model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parallel, "pick_device", lambda: torch.device("cuda"))
+    monkeypatch.setattr(ranks, "pick_device", lambda: torch.device("cuda"))
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     with pytest.raises(
         InvalidInput, match=r"\[too_many_processes\] processes is 3, .* has 2 of cuda; set processes to 2"
@@ -171,9 +171,9 @@ def example(length: int, first: int) -> Example:
 def test_a_step_is_dealt_out_by_size_and_nothing_is_lost() -> None:
     """Sizes 8, 5, 4, 3 by two: a budget of 10 makes passes 8, 5+4, 3; 9 goes first, then 8, and 3 to the lighter one."""
     examples = [example(n, 100 * n) for n in (3, 8, 4, 5)]
-    dealt = parallel.deal(examples, 8192, 2, share=True)
+    dealt = ranks.deal(examples, 8192, 2, share=True)
     assert [[[e.key for e in batch] for batch in mine] for mine in dealt] == [[["400", "500"]], [["300"], ["800"]]]
 
 
 def test_a_step_of_one_example_leaves_the_other_ranks_idle() -> None:
-    assert [len(mine) for mine in parallel.deal([example(8, 1)], 8192, 3, share=True)] == [1, 0, 0]
+    assert [len(mine) for mine in ranks.deal([example(8, 1)], 8192, 3, share=True)] == [1, 0, 0]

@@ -26,9 +26,9 @@ from quintain.errors import InvalidInput
 from quintain.records.agent import Agent, ModelRef, Sampling
 from quintain.records.seams import Message, Reply, Stop, Turn
 from quintain.records.trajectory import Actor, Step, Trajectory
+from quintain.trainers.acting.policy import LocalPolicy, live_policy, open_policy, pick
 from quintain.trainers.models import LoadedModel
-from quintain.trainers.policy import LocalPolicy, live_policy, open_policy, pick
-from quintain.trainers.rendering import Renderer
+from quintain.trainers.rendering.renderer import Renderer
 from tiny_models import save_tiny_model, tiny_model, tiny_tokenizer
 from trainers.episodes import TOOLS
 from trainers.templates import QWEN3

@@ -22,11 +22,11 @@ from quintain.records.training import CONFIGS, DATASET_KINDS
 from quintain.records.trajectory import Action, Actor, Observation, Step, Task, Trajectory
 from quintain.trainers.examples import ExampleMaker, Made
 from quintain.trainers.models import load_model, open_tokenizer
-from quintain.trainers.preview import histogram, preview
-from quintain.trainers.rendering import Renderer
+from quintain.trainers.rendering.renderer import Renderer
 from quintain.trainers.training import Data, train
-from quintain.trainers.xray import digest
-from quintain.trainers.xray_spans import spans_of
+from quintain.trainers.xray.examination import digest
+from quintain.trainers.xray.preview import histogram, preview
+from quintain.trainers.xray.spans import spans_of
 from tiny_models import CHATML_TOOLS, save_tiny_model, tiny_tokenizer
 from trainers import runs
 from trainers.episodes import TOOLS, episode

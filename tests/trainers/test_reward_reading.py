@@ -16,7 +16,7 @@ from quintain.trainers.losses.reward import reward_loss
 from quintain.trainers.losses.share import totals_of
 from quintain.trainers.models import LoadedModel, load_model, save_model, stored_heads
 from quintain.trainers.reading import read_run, read_steps, with_labels
-from quintain.trainers.rendering import Renderer
+from quintain.trainers.rendering.renderer import Renderer
 from quintain.trainers.streams import Example, TokenRow, streams_of
 from quintain.trainers.value_head import ValueHead, attach, head_of
 from tiny_models import tiny_model, tiny_tokenizer

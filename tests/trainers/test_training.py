@@ -16,9 +16,9 @@ from quintain.records.dataset import DatasetRow
 from quintain.records.seams import Message, Turn
 from quintain.records.training import LoraConfig
 from quintain.trainers import checkpoints
+from quintain.trainers.acting.policy import open_policy
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.models import load_model
-from quintain.trainers.policy import open_policy
 from quintain.trainers.report import changing_positions
 from quintain.trainers.training import Data, train
 from tiny_models import save_tiny_model

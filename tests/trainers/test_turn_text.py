@@ -8,9 +8,9 @@ import pytest
 
 from quintain.formats.messages import messages_of
 from quintain.records.trajectory import Action, Actor, Observation, Step, Trajectory
-from quintain.trainers.rendering import Renderer
+from quintain.trainers.rendering.renderer import Renderer
+from quintain.trainers.rendering.turn_text import turn_of
 from quintain.trainers.streams import TokenRow
-from quintain.trainers.turn_text import turn_of
 from tiny_models import CHATML_TOOLS, tiny_tokenizer
 from trainers.episodes import TOOLS, episode
 

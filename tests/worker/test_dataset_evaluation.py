@@ -24,7 +24,7 @@ from quintain.records.evaluation import Evaluation
 from quintain.records.job import Envelope, EvaluateDatasetSpec, JobResult
 from quintain.records.trajectory import Action, AgentInfo, Task, Trajectory
 from quintain.trainers.models import load_model
-from quintain.trainers.rendering import Renderer
+from quintain.trainers.rendering.renderer import Renderer
 from quintain.worker import dataset_evaluation
 from quintain.worker.reporter import FileReporter
 from tiny_models import save_tiny_model

@@ -25,7 +25,7 @@ from quintain.records.trajectory import Action, Actor, AgentInfo, Outcome, Outco
 from quintain.store.store import open_store
 from quintain.trainers.examples import ExampleMaker, Made
 from quintain.trainers.models import LoadedModel, load_model
-from quintain.trainers.rendering import Renderer
+from quintain.trainers.rendering.renderer import Renderer
 from quintain.worker import online, training
 from quintain.worker.online import collector, reward_of
 from quintain.worker.reporter import FileReporter

@@ -24,7 +24,7 @@ from safetensors.torch import load_file, save_file
 
 from quintain.errors import Conflict
 from quintain.trainers.models import publish
-from quintain.trainers.sharding import part, whole
+from quintain.trainers.parallel.sharding import part, whole
 
 _MANIFEST = "manifest.json"
 _WEIGHTS = "weights.safetensors"

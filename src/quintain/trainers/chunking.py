@@ -15,7 +15,7 @@ import numpy as np
 
 from quintain.errors import InvalidInput
 from quintain.records.trajectory import Actor, Trajectory
-from quintain.trainers.rendering import Renderer, Rendering
+from quintain.trainers.rendering.renderer import Renderer, Rendering
 from quintain.trainers.streams import TokenRow
 
 _FIRST_GUESS = 8

@@ -19,10 +19,10 @@ from quintain.records.training import BCConfig, DPOConfig, GRPOConfig, RewardCon
 from quintain.records.trajectory import Actor, OutcomeStatus, Trajectory
 from quintain.rewards.preferences import Candidate, mine_pairs
 from quintain.trainers.chunking import chunk
-from quintain.trainers.control_tokens import encode
 from quintain.trainers.credit import cloning_weights, group_advantages, step_advantages, step_factors
 from quintain.trainers.reading import read_run, read_steps, with_labels
-from quintain.trainers.rendering import Renderer, Rendering
+from quintain.trainers.rendering.control_tokens import encode
+from quintain.trainers.rendering.renderer import Renderer, Rendering
 from quintain.trainers.streams import Example, TokenRow, token_row
 from quintain.trainers.value_head import heads_of
 

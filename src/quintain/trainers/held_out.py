@@ -19,11 +19,11 @@ from quintain.records.dataset import BenchmarkRow, DatasetRow, LabelledRow, Pair
 from quintain.records.seams import Message, Reply, Stop, Turn
 from quintain.records.training import SFTConfig
 from quintain.records.trajectory import Action, Step, Trajectory
+from quintain.trainers.acting.policy import LocalPolicy
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.engine.packing import micro_batches
 from quintain.trainers.examples import ExampleMaker, Made
 from quintain.trainers.models import eval_mode, load_model
-from quintain.trainers.policy import LocalPolicy
 from quintain.trainers.streams import Example
 
 _BATCH_TOKENS = 8192

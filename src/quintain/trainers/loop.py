@@ -8,17 +8,9 @@ interrupted and resumed ends bit-equal to one that was not.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-import torch
+from collections.abc import Sequence
 
 from quintain.errors import TrainingFailed
-from quintain.records.seams import Reporter
-from quintain.records.training import TrainingConfig
 from quintain.trainers.checkpoints import (
     Progress,
     load_best,
@@ -27,60 +19,15 @@ from quintain.trainers.checkpoints import (
     save_best,
     save_checkpoint,
 )
-from quintain.trainers.engine.forward import Engine
-from quintain.trainers.engine.machine import Machine
 from quintain.trainers.engine.packing import micro_batches
-from quintain.trainers.losses.share import Totals, totals_of
-from quintain.trainers.meter import Meter, kl_to_reference
+from quintain.trainers.losses.share import totals_of
+from quintain.trainers.meter import Meter
 from quintain.trainers.models import eval_mode
-from quintain.trainers.objectives import Objective
 from quintain.trainers.optimizer import clip, update
-from quintain.trainers.precision import LossScale
-from quintain.trainers.schedule import ExampleSource, learning_rate
-from quintain.trainers.sinks import Sinks
-from quintain.trainers.streams import Example, streams_of
-
-if TYPE_CHECKING:
-    from quintain.trainers.parallel import Ranks
-
-PARTS = ("held_out_sum", "held_out_count")
-"""How the tally names the two numbers of a figure on the validation split, of the weights that the run ends with."""
-
-Sampler = Callable[[int], dict[str, float | None]]
-"""Lets the model write on its probes after a step and returns figures of what it wrote."""
-
-
-@dataclass
-class Run:
-    """A training run between its steps."""
-
-    config: TrainingConfig
-    engine: Engine
-    machine: Machine
-    optimizer: torch.optim.Optimizer
-    scale: LossScale
-    source: ExampleSource
-    objective: Objective
-    validation: list[Example]
-    checkpoints: Path
-    identity: str
-    """Hash of all that a checkpoint must share with the run that loads it."""
-    reporter: Reporter
-    sinks: Sinks
-    sample: Sampler | None = None
-    ranks: Ranks | None = None
-    """Other processes that share the passes; None: there are none."""
-    step: int = 0
-    tally: dict[str, float] = field(default_factory=dict)
-    saved_at: int = -1
-    resumed_from: int | None = None
-    ended_early: str | None = None
-    """Why the run ended before its last step, other than by a stop."""
-
-    @property
-    def total(self) -> int:
-        """Optimizer steps of the whole run."""
-        return self.source.total_steps
+from quintain.trainers.passes import backward, held_out
+from quintain.trainers.run import PARTS, Run
+from quintain.trainers.schedule import learning_rate
+from quintain.trainers.streams import Example
 
 
 def resume(run: Run) -> None:
@@ -93,7 +40,7 @@ def resume(run: Run) -> None:
     for fault in newest.skipped:
         run.reporter.warn("checkpoint_skipped", f"a checkpoint is damaged and was passed over: {fault}")
     if newest.path:
-        with beside(run, "load", newest.path, run.identity):
+        with run.beside("load", newest.path, run.identity):
             progress = load_checkpoint(newest.path, run.engine.model, run.optimizer, identity=run.identity)
         run.step = run.saved_at = run.resumed_from = progress.step
         run.tally, run.ended_early = dict(progress.tally), progress.ended_early
@@ -129,14 +76,9 @@ def train(run: Run) -> bool:
         if (run.step % run.config.checkpoint_every_steps == 0 and not last) or run.ended_early:
             _checkpoint(run)
     if run.validation and run.config.keep_best and run.tally.get("best_step", run.step) != run.step:
-        with beside(run, "load_best", run.checkpoints, run.identity):
+        with run.beside("load_best", run.checkpoints, run.identity):
             load_best(run.checkpoints, run.engine.model, identity=run.identity)
     return False
-
-
-def beside(run: Run, name: str, *arguments: Any) -> AbstractContextManager[None]:
-    """What is done inside to a sharded model, the other ranks do to their parts of it: `parallel.Member.name`."""
-    return run.ranks.beside(name, *arguments) if run.ranks else nullcontext()
 
 
 def _take_step(run: Run) -> dict[str, float | None] | None:
@@ -151,11 +93,11 @@ def _take_step(run: Run) -> dict[str, float | None] | None:
         run.tally["empty_steps"] = run.tally.get("empty_steps", 0) + 1
         return {"loss": None, "learning_rate": rate, **run.source.metrics()}
     loss = _backward(run, examples, meter)
-    with beside(run, "clip"):
+    with run.beside("clip"):
         norm = clip(run.engine.model, run.optimizer, run.scale, run.config.grad_clip)
     if not math.isfinite(loss) or not (math.isfinite(norm) or run.scale.enabled):
         raise _diverged(run, loss, norm)
-    with beside(run, "update", rate):
+    with run.beside("update", rate):
         update(run.optimizer, run.scale, rate)
     meter.end()
 
@@ -186,94 +128,8 @@ def _backward(run: Run, examples: Sequence[Example], meter: Meter) -> float:
 
 def _prepare(run: Run, examples: Sequence[Example]) -> None:
     if mismatched := run.objective.mismatched(examples):
-        with beside(run, "prepare", mismatched):
+        with run.beside("prepare", mismatched):
             run.objective.before_step(run.engine, mismatched)
-
-
-def backward(
-    engine: Engine,
-    objective: Objective,
-    scale: LossScale,
-    batches: Sequence[Sequence[Example]],
-    totals: Totals,
-    meter: Meter,
-) -> float:
-    """Gradients of what some forward passes add to a step's loss, one pass after the other; returns what they add.
-
-    Args:
-        engine: Computes the log-probs; its parameters receive the gradients.
-        objective: The loss, made ready for the step.
-        scale: Of the loss.
-        batches: Examples of each pass; none: an idle pass, made because other ranks make one.
-        totals: Of the whole step.
-        meter: Counts what the passes took.
-    """
-    loss = 0.0
-    for batch in batches:
-        if not batch:
-            scale.backward(engine.idle())
-            continue
-        rows = [row for example in batch for row in example.rows]
-        streams = streams_of(batch, engine.model.device)
-        if objective.linear:
-            part, logprobs = engine.nll(rows, streams.weight / (totals.weight or 1.0))
-            share = objective.loss(logprobs, streams, totals)
-        else:
-            scored = objective.scored(engine, rows)
-            logprobs = scored.logprobs.detach()
-            share = objective.loss(scored.logprobs, streams, totals)
-            part = share.loss
-            if scored.entropy is not None:
-                meter.sums.add("entropy", float(scored.entropy.sum()), len(logprobs))
-        scale.backward(part)
-        loss += float(part.detach())
-        meter.count(rows)
-        for name, (total, count) in share.metrics.items():
-            meter.sums.add(name, total, count)
-        if streams.ref_logprob is not None and "kl" not in share.metrics:
-            meter.sums.add("kl", *kl_to_reference(logprobs, streams.ref_logprob))
-    return loss
-
-
-class HeldOut(NamedTuple):
-    """What some forward passes add to the figures of a validation."""
-
-    loss: float
-    entropy: float
-    """Nats, summed over the tokens."""
-    tokens: int
-    """Those whose entropy is known."""
-    figures: dict[str, tuple[float, float]]
-    """How well held-out labels are met, by the objective's metrics for it: sum and count."""
-
-    def plus(self, other: HeldOut) -> HeldOut:
-        """With what other passes add."""
-        nothing = (0.0, 0.0)
-        both = {
-            name: (self.figures.get(name, nothing), other.figures.get(name, nothing))
-            for name in (self.figures | other.figures)
-        }
-        figures = {name: (a[0] + b[0], a[1] + b[1]) for name, (a, b) in both.items()}
-        return HeldOut(self.loss + other.loss, self.entropy + other.entropy, self.tokens + other.tokens, figures)
-
-
-@torch.no_grad()
-def held_out(engine: Engine, objective: Objective, batches: Sequence[Sequence[Example]], totals: Totals) -> HeldOut:
-    """Loss of examples that are not learnt from, without dropout; `totals` are those of all of them."""
-    seen = HeldOut(0.0, 0.0, 0, {})
-    with eval_mode(engine.model):
-        for batch in batches:
-            if not batch:
-                engine.idle()
-                continue
-            scored = objective.scored(engine, [row for example in batch for row in example.rows])
-            share = objective.loss(scored.logprobs, streams_of(batch, engine.model.device), totals)
-            entropy, tokens = 0.0, 0
-            if scored.entropy is not None:
-                entropy, tokens = float(scored.entropy.sum()), len(scored.entropy)
-            figures = {name: share.metrics[name] for name in objective.agreement if name in share.metrics}
-            seen = seen.plus(HeldOut(float(share.loss), entropy, tokens, figures))
-    return seen
 
 
 def _validates(run: Run) -> bool:
@@ -302,7 +158,7 @@ def _validate(run: Run) -> dict[str, float | None]:
     if loss < tally.get("best_loss", math.inf):
         tally |= {"best_loss": loss, "best_step": run.step, "validations_without_gain": 0, **agreement}
         if config.keep_best and run.step < run.total:
-            with beside(run, "gather_weights"):
+            with run.beside("gather_weights"):
                 save_best(run.checkpoints, engine.model, run.step, identity=run.identity)
     else:
         tally["validations_without_gain"] = tally.get("validations_without_gain", 0) + 1
@@ -329,7 +185,7 @@ def _checkpoint(run: Run) -> None:
     if run.saved_at == run.step:
         return
     progress = Progress(run.step, run.tally, run.source.state(), run.scale.state(), run.ended_early)
-    with beside(run, "gather_state"):
+    with run.beside("gather_state"):
         path = save_checkpoint(
             run.checkpoints,
             run.engine.model,

@@ -17,9 +17,9 @@ from quintain.jobs.directory import open_appending
 from quintain.records.agent import Sampling
 from quintain.records.dataset import Row, TextRow
 from quintain.records.seams import Message, Stop, Turn
+from quintain.trainers.acting.policy import LocalPolicy
 from quintain.trainers.models import LoadedModel, eval_mode
-from quintain.trainers.policy import LocalPolicy
-from quintain.trainers.rendering import Renderer
+from quintain.trainers.rendering.renderer import Renderer
 
 _COUNT = 4
 _SAMPLING = Sampling(temperature=0.0, max_new_tokens=64)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quintain.records.trajectory import Actor, Step, Trajectory
-from quintain.trainers.rendering import Renderer
+from quintain.trainers.rendering.renderer import Renderer
 from quintain.trainers.streams import TokenRow
 
 _FILLER = 0

@@ -11,8 +11,8 @@ from quintain.errors import TrainingFailed
 from quintain.records.record import Record
 from quintain.records.training import GRPOConfig, TrainingConfig
 from quintain.trainers.examples import Made
-from quintain.trainers.loop import PARTS, Run
 from quintain.trainers.precision import Format
+from quintain.trainers.run import PARTS, Run
 from quintain.trainers.selection import Selection
 
 

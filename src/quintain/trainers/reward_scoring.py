@@ -17,7 +17,7 @@ from quintain.trainers.engine.forward import Engine
 from quintain.trainers.engine.packing import micro_batches
 from quintain.trainers.models import eval_mode, load_model, stored_heads
 from quintain.trainers.reading import Reading, read_run, read_steps
-from quintain.trainers.rendering import Renderer
+from quintain.trainers.rendering.renderer import Renderer
 from quintain.trainers.streams import Example, TokenRow
 from quintain.trainers.value_head import ValueHead, head_of
 

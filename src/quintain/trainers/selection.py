@@ -18,7 +18,7 @@ from quintain.trainers.engine.forward import Engine
 from quintain.trainers.engine.packing import micro_batches
 from quintain.trainers.examples import ExampleMaker, Made
 from quintain.trainers.models import eval_mode
-from quintain.trainers.rendering import Renderer
+from quintain.trainers.rendering.renderer import Renderer
 from quintain.trainers.replay import ReplayBuffer, read_examples, write_examples
 from quintain.trainers.streams import Example
 

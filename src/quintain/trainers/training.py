@@ -30,15 +30,16 @@ from quintain.records.training import (
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.engine.machine import Machine, prepare, tune_allocator
 from quintain.trainers.examples import ExampleMaker, Made, labelled_heads, mismatched
-from quintain.trainers.loop import Run, Sampler, beside, resume
+from quintain.trainers.loop import resume
 from quintain.trainers.loop import train as run_loop
 from quintain.trainers.models import LoadedModel, load_model, save_model, stored_heads
 from quintain.trainers.objectives import Objective, objective_of
 from quintain.trainers.optimizer import adamw
+from quintain.trainers.parallel.sharding import put_together
 from quintain.trainers.precision import Format, LossScale, choose
 from quintain.trainers.probes import Probes, append_samples
 from quintain.trainers.reference import References
-from quintain.trainers.rendering import Renderer
+from quintain.trainers.rendering.renderer import Renderer
 from quintain.trainers.report import (
     TrainingReport,
     changing_positions,
@@ -50,15 +51,15 @@ from quintain.trainers.report import (
 )
 from quintain.trainers.reward_mix import RewardMix
 from quintain.trainers.rollout_source import RolloutSource
+from quintain.trainers.run import Run, Sampler
 from quintain.trainers.schedule import EpochSource, ExampleSource
 from quintain.trainers.selection import Selection, select
-from quintain.trainers.sharding import put_together
 from quintain.trainers.sinks import open_sinks
 from quintain.trainers.streams import Example
 from quintain.trainers.value_head import heads_of
 
 if TYPE_CHECKING:
-    from quintain.trainers.parallel import Ranks
+    from quintain.trainers.parallel.ranks import Ranks
 
 Collect = Callable[[LoadedModel, Renderer, int], list[GroupRow]]
 """Lets the live model act and returns the groups of an iteration; none where it was asked to stop."""
@@ -139,7 +140,7 @@ def _conclude(run: Run, made: Made, start: _Start, selection: Selection) -> None
     if warning := rising_loss(run):
         reporter.warn("diverged", warning)
     reporter.phase("saving")
-    with beside(run, "put_together"):
+    with run.beside("put_together"):
         put_together(start.loaded.model)
     save_model(start.loaded.model, start.loaded.tokenizer, Path(start.spec.output_dir))
     try:
@@ -170,7 +171,7 @@ def _ranks(spec: TrainSpec, directory: Path) -> AbstractContextManager[Ranks | N
     """The other processes of the run, where it has any."""
     if spec.config.processes == 1:
         return nullcontext()
-    from quintain.trainers.parallel import Ranks
+    from quintain.trainers.parallel.ranks import Ranks
 
     return Ranks(spec, directory)
 

@@ -29,7 +29,7 @@ from quintain.rewards.outcome import OutcomeScorer
 
 if TYPE_CHECKING:
     from quintain.trainers.models import LoadedModel
-    from quintain.trainers.rendering import Renderer
+    from quintain.trainers.rendering.renderer import Renderer
 
 _EPISODES_AT_ONCE = 64
 """Episodes that act in one batch, in whole groups: what a group shares is then encoded once."""
@@ -106,7 +106,7 @@ class _Collector:
         self, plans: Sequence[EpisodePlan], loaded: LoadedModel, renderer: Renderer, iteration: int
     ) -> dict[str, Trajectory]:
         """Run the episodes and hand them over; fewer than planned where the job was asked to stop."""
-        from quintain.trainers.policy import live_policy
+        from quintain.trainers.acting.policy import live_policy
 
         config, name = self.config, run_name(self.directory)
         sampling = Sampling(temperature=config.temperature, max_new_tokens=config.max_new_tokens)

@@ -43,6 +43,6 @@ def open_policy(
                 code="no_weights",
             )
         return RemotePolicy(agent, endpoint, sampling, seed=seed, folder=folder, should_stop=should_stop)
-    from quintain.trainers.policy import open_policy as open_local_policy
+    from quintain.trainers.acting.policy import open_policy as open_local_policy
 
     return open_local_policy(agent, sampling, seed=seed)

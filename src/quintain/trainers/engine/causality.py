@@ -1,10 +1,12 @@
-"""Whether a model predicts tokens from those before them only: one that reads ahead finds every answer and learns nothing."""
+"""Which tokens a model sees: one that reads ahead finds every answer and learns nothing; one with windows cannot be padded."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import torch
+from transformers import DynamicCache
+from transformers.cache_utils import DynamicLayer
 
 _LENGTH = 24
 _FAINT = 1e-6
@@ -35,3 +37,12 @@ def reads_ahead(model: Any) -> bool:
         hook.remove()
     sizes = gradient[0].float().norm(dim=-1)
     return bool(sizes[_LENGTH // 2 :].max() > _FAINT * sizes[: _LENGTH // 2].max())
+
+
+def can_batch(config: Any) -> bool:
+    """Does every layer of the model attend to all columns?
+
+    Sliding windows and recurrent states count columns, padding included, so rows of different length would go wrong.
+    """
+    local = "local" in (getattr(config, "attention_layers", None) or ())  # GPT-Neo's own name for a window
+    return not local and all(type(layer) is DynamicLayer for layer in DynamicCache(config=config).layers)

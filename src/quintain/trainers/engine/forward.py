@@ -18,11 +18,10 @@ import torch
 from quintain.errors import InvalidInput
 from quintain.trainers.engine import head as output
 from quintain.trainers.engine.attention import Layout, attention_configs, is_packed, kernel_for, packed_attention_in
-from quintain.trainers.engine.causality import reads_ahead
+from quintain.trainers.engine.causality import can_batch, reads_ahead
 from quintain.trainers.engine.head import Scored as Scored
 from quintain.trainers.engine.packing import computed_tokens, pack
 from quintain.trainers.engine.pruning import last_block, pruned, query_runs
-from quintain.trainers.kv_cache import can_batch
 from quintain.trainers.models import decoder_and_head, eval_mode, is_adapter
 from quintain.trainers.streams import TokenRow, token_row
 from quintain.trainers.value_head import head_of

@@ -32,12 +32,12 @@ from quintain.errors import InvalidInput
 from quintain.records.agent import Agent, Sampling
 from quintain.records.seams import Message, Policy, Reply, Stop, Turn
 from quintain.records.trajectory import SampledTokens
-from quintain.trainers.decoding import Decoder
+from quintain.trainers.acting.decoding import Decoder
+from quintain.trainers.acting.few_rows import quick_few_rows
+from quintain.trainers.acting.kv_cache import new_cache, part_of, take_back
 from quintain.trainers.engine.machine import default_products
-from quintain.trainers.few_rows import quick_few_rows
-from quintain.trainers.kv_cache import new_cache, part_of, take_back
 from quintain.trainers.models import LoadedModel, eval_mode, is_adapter, load_model
-from quintain.trainers.rendering import Renderer, shared_prefix
+from quintain.trainers.rendering.renderer import Renderer, shared_prefix
 
 _SHARED_PREFIX = 16
 """Tokens that openings must share before encoding them once is worth a pass of its own."""

@@ -28,11 +28,11 @@ from quintain.errors import InvalidInput
 from quintain.formats.messages import messages_of
 from quintain.records.seams import Message
 from quintain.records.trajectory import SampledTokens, Step, Trajectory
-from quintain.trainers.control_tokens import Spellings, encode
+from quintain.trainers.rendering.control_tokens import Spellings, encode
+from quintain.trainers.rendering.styles import FALLBACK_TEMPLATE, Chat, Parsed, StyleName, parse, to_chat
+from quintain.trainers.rendering.template_probe import PROBE_TOOLS, probed
+from quintain.trainers.rendering.turn_text import turn_of
 from quintain.trainers.streams import Ints, TokenRow
-from quintain.trainers.styles import FALLBACK_TEMPLATE, Chat, Parsed, StyleName, parse, to_chat
-from quintain.trainers.template_probe import PROBE_TOOLS, probed
-from quintain.trainers.turn_text import turn_of
 
 _FIXED_DATE = "26 Jul 2024"
 """The date that Llama templates show when none is given; without it the prompt would change from day to day."""

@@ -13,9 +13,9 @@ import numpy as np
 from quintain.formats.messages import messages_of
 from quintain.records.preview import Author, PreviewRow, Span
 from quintain.records.trajectory import Trajectory, text_of
-from quintain.trainers.rendering import Renderer
+from quintain.trainers.rendering.renderer import Renderer
 from quintain.trainers.streams import Ints, TokenRow
-from quintain.trainers.xray import Examined, Member, digest, stops
+from quintain.trainers.xray.examination import Examined, Member, digest, stops
 
 _MAX_SPAN_CHARS = 20_000
 _MAX_SPANS = 2_000

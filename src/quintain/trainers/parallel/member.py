@@ -1,4 +1,4 @@
-"""A rank beside rank 0: it holds the model, or a part of it, and carries out what rank 0 orders (trainers/parallel.py)."""
+"""A rank beside rank 0: it holds the model, or a part of it, and carries out what rank 0 orders (trainers/parallel/ranks.py)."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from quintain.errors import QuintainError, TrainingFailed
 from quintain.records.job import TrainSpec
 from quintain.records.training import TrainingConfig
 from quintain.trainers.checkpoints import load_best, load_checkpoint, optimizer_state, trainable, weights_of
-from quintain.trainers.collectives import Place, join, leave, open_store, share_weights, sum_gradients
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.engine.machine import Machine, tune_allocator
-from quintain.trainers.loop import HeldOut, backward, held_out
 from quintain.trainers.losses.share import Totals
 from quintain.trainers.meter import Meter, Sums
 from quintain.trainers.models import load_model
 from quintain.trainers.objectives import objective_of
 from quintain.trainers.optimizer import adamw, clip, update
+from quintain.trainers.parallel.collectives import Place, join, leave, open_store, share_weights, sum_gradients
+from quintain.trainers.parallel.sharding import put_together, shard
+from quintain.trainers.passes import HeldOut, backward, held_out
 from quintain.trainers.precision import LossScale, choose
-from quintain.trainers.sharding import put_together, shard
 from quintain.trainers.streams import Example
 from quintain.trainers.value_head import heads_of
 

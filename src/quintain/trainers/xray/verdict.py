@@ -12,8 +12,8 @@ from quintain.formats.datasets.near_duplicates import KINDS
 from quintain.records.preview import SplitCounts
 from quintain.records.record import counted, shown
 from quintain.records.training import BCConfig, KTOConfig, SFTConfig, TrainingConfig
-from quintain.trainers.xray import Alone
-from quintain.trainers.xray_faults import Faults, Finding
+from quintain.trainers.xray.examination import Alone
+from quintain.trainers.xray.faults import Faults, Finding
 
 _MUCH = 0.05
 """From this share on, what is cut, dropped or repeated is to be mended before training."""

@@ -15,7 +15,7 @@ from quintain.errors import InvalidInput
 from quintain.records.dataset import BenchmarkRow, DatasetRow, GroupRow, PairRow, Row, StepLabelRow, TextRow
 from quintain.records.trajectory import Actor, Trajectory
 from quintain.trainers.examples import ExampleMaker, Made
-from quintain.trainers.rendering import Renderer
+from quintain.trainers.rendering.renderer import Renderer
 from quintain.trainers.streams import Example, TokenRow
 
 _UNCUT = 2**31

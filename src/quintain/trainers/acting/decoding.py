@@ -15,7 +15,8 @@ from weakref import WeakKeyDictionary
 import torch
 from transformers import DynamicCache
 
-from quintain.trainers.kv_cache import can_batch, new_cache
+from quintain.trainers.acting.kv_cache import new_cache
+from quintain.trainers.engine.causality import can_batch
 from quintain.trainers.models import eval_mode
 
 Caching = Literal["batched", "single", "none"]

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from quintain.errors import InvalidInput
 from quintain.records.seams import Message
 from quintain.records.trajectory import Action
-from quintain.trainers.turn_text import common
+from quintain.trainers.rendering.turn_text import common
 
 if TYPE_CHECKING:
-    from quintain.trainers.rendering import Renderer
+    from quintain.trainers.rendering.renderer import Renderer
 
 PROBE_TOOLS = (
     {

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 from quintain.records.record import shown
 from quintain.records.trajectory import Action, Step, Trajectory, text_of
-from quintain.trainers.control_tokens import encode
-from quintain.trainers.rendering import Renderer
-from quintain.trainers.xray import Member, turns_of
+from quintain.trainers.rendering.control_tokens import encode
+from quintain.trainers.rendering.renderer import Renderer
+from quintain.trainers.xray.examination import Member, turns_of
 
 _EXAMPLES = 3
 """Rows that a finding names."""

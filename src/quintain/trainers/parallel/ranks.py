@@ -4,7 +4,7 @@ Rank 0 is the worker itself and the only one that has the run: it draws the exam
 optimizer steps and writes. The other ranks hold the model and serve: for each order they take over rank 0's weights, pass
 through the micro-batches dealt to them and add their gradients to rank 0's. So ranks cannot disagree, and one without an
 order waits as long as it takes. Orders and answers are Python objects in pipes; weights and gradients go through
-torch.distributed (trainers/collectives.py). A pipe is closed by the end of either side.
+torch.distributed (trainers/parallel/collectives.py). A pipe is closed by the end of either side.
 """
 
 from __future__ import annotations
@@ -27,17 +27,18 @@ from quintain.records.job import TrainSpec
 from quintain.records.seeds import stable_seed
 from quintain.records.training import TrainingConfig
 from quintain.trainers.checkpoints import trainable
-from quintain.trainers.collectives import Place, join, leave, open_store, share_weights, sum_gradients
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.engine.machine import Machine
 from quintain.trainers.engine.packing import computed_tokens, micro_batches
-from quintain.trainers.loop import HeldOut, Run, backward, held_out
 from quintain.trainers.losses.share import Totals
-from quintain.trainers.member import Order, Seat, Share
 from quintain.trainers.meter import Meter
 from quintain.trainers.models import pick_device
-from quintain.trainers.rendezvous import Door, address, key_file
-from quintain.trainers.sharding import shard
+from quintain.trainers.parallel.collectives import Place, join, leave, open_store, share_weights, sum_gradients
+from quintain.trainers.parallel.member import Order, Seat, Share
+from quintain.trainers.parallel.rendezvous import Door, address, key_file
+from quintain.trainers.parallel.sharding import shard
+from quintain.trainers.passes import HeldOut, backward, held_out
+from quintain.trainers.run import Run
 from quintain.trainers.streams import Example
 
 _GRACE_S = 5.0
@@ -47,7 +48,7 @@ _PROGRAM = """
 import signal, sys
 for number in (signal.SIGTERM, signal.SIGINT):
     signal.signal(number, signal.SIG_IGN)
-from quintain.trainers.member import serve_beside
+from quintain.trainers.parallel.member import serve_beside
 serve_beside(int(sys.argv[1]))
 """
 """Of a rank. Rank 0 says when to stop: a signal to the whole group must not end a step half way."""

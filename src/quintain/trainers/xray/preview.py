@@ -35,10 +35,10 @@ from quintain.records.record import clip
 from quintain.records.seams import Reporter
 from quintain.trainers.examples import ExampleMaker
 from quintain.trainers.models import open_tokenizer
-from quintain.trainers.xray import Examined, examine, stops
-from quintain.trainers.xray_faults import Faults
-from quintain.trainers.xray_spans import shown
-from quintain.trainers.xray_verdict import Evidence, Room, conclude
+from quintain.trainers.xray.examination import Examined, examine, stops
+from quintain.trainers.xray.faults import Faults
+from quintain.trainers.xray.spans import shown
+from quintain.trainers.xray.verdict import Evidence, Room, conclude
 
 _REPORT_EVERY = 250
 """Rows from one sign of life to the next."""

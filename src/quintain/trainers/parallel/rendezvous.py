@@ -11,7 +11,6 @@ import os
 import secrets
 import socket
 import struct
-import sys
 import time
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client, Connection, answer_challenge, deliver_challenge
@@ -92,7 +91,7 @@ class Door:
             except TimeoutError:
                 raise TrainingFailed(
                     f"{len(came)} of {count} processes of other machines came to {self._at.host}:{self._at.port} within "
-                    f"{_COMING_S:.0f} s; start there `accelerate launch -m quintain.trainers.rendezvous HOST:PORT KEY_FILE`, "
+                    f"{_COMING_S:.0f} s; start there `accelerate launch -m quintain.trainers.parallel HOST:PORT KEY_FILE`, "
                     "then resume_job",
                     code="machines_missing",
                 ) from None
@@ -140,16 +139,3 @@ def knock(at: Address, local_rank: int) -> Connection:
             time.sleep(0.5)
     connection.send((f"{socket.gethostname()} {os.getppid()}", local_rank))  # the launcher stands for the machine
     return connection
-
-
-def main() -> None:
-    """A process of another machine: `accelerate launch -m quintain.trainers.rendezvous HOST:PORT KEY_FILE`, or `torchrun`."""
-    from accelerate.utils import get_int_from_env
-
-    from quintain.trainers.member import serve
-
-    serve(knock(address(sys.argv[1], Path(sys.argv[2])), get_int_from_env(["LOCAL_RANK"], 0)))
-
-
-if __name__ == "__main__":
-    main()

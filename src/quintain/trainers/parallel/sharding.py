@@ -7,7 +7,7 @@ of a pass to the end of its backward pass, because the engine multiplies by the 
 
 accelerate's own preparation (1.15, `fsdp2_prepare_model`) does not carry here: it hangs norm and head into a group that is
 put together when the head is called, and the engine never calls it. The connections are accelerate's all the same
-(trainers/collectives.py). A sharded tensor is a `DTensor`; passes, and what is said here to be done together, are for all
+(trainers/parallel/collectives.py). A sharded tensor is a `DTensor`; passes, and what is said here to be done together, are for all
 ranks at once and in the same order.
 """
 

@@ -9,17 +9,10 @@ import torch
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
+from quintain.trainers.engine.causality import can_batch
+
 _ROOM = 256
 """Columns that are added whenever a cache is full."""
-
-
-def can_batch(config: Any) -> bool:
-    """Does every layer of the model attend to all columns?
-
-    Sliding windows and recurrent states count columns, padding included, so rows of different length would go wrong.
-    """
-    local = "local" in (getattr(config, "attention_layers", None) or ())  # GPT-Neo's own name for a window
-    return not local and all(type(layer) is DynamicLayer for layer in DynamicCache(config=config).layers)
 
 
 def new_cache(config: Any) -> DynamicCache:

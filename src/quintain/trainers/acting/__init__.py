@@ -1,0 +1,1 @@
+"""Local models that act: batched episodes behind KV caches."""
