@@ -36,13 +36,12 @@ from quintain.trainers.engine import attention, forward
 from quintain.trainers.engine import head as output
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.engine.packing import Segment
-from quintain.trainers.streams import TokenRow, token_row
+from quintain.trainers.streams import TokenRow
+from trainers.own_forward import EOS, VOCABULARY, distance, gradients, make, own_logprobs, row, weights
 
 # peft asks for an attribute that transformers has renamed.
 pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
 
-VOCABULARY = 61
-EOS = 1
 
 FAMILIES: dict[str, tuple[type[Any], type[Any], dict[str, Any]]] = {
     "qwen2": (Qwen2Config, Qwen2ForCausalLM, {}),
@@ -57,30 +56,6 @@ FAMILIES: dict[str, tuple[type[Any], type[Any], dict[str, Any]]] = {
 def build(family: str, **changes: Any) -> Any:
     config, model, settings = FAMILIES[family]
     return make(config, model, **{**settings, **changes})
-
-
-def make(config: type[Any], model: type[Any], **settings: Any) -> Any:
-    """A model of three layers whose weights are large enough that its predictions depend on all that it sees."""
-    sizes = {
-        "vocab_size": VOCABULARY,
-        "hidden_size": 32,
-        "intermediate_size": 48,
-        "num_hidden_layers": 3,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "max_position_embeddings": 128,
-        "initializer_range": 0.15,
-        "pad_token_id": EOS,
-        "eos_token_id": EOS,
-        "bos_token_id": None,
-    }
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        return model(config(**{**sizes, **settings}))
-
-
-def row(ids: Sequence[int], supervised: Callable[[int], bool] = lambda t: (t // 5) % 2 == 1) -> TokenRow:
-    return token_row(ids, [t > 0 and supervised(t) for t in range(len(ids))])
 
 
 def mixed_rows() -> list[TokenRow]:
@@ -100,33 +75,6 @@ def mixed_rows() -> list[TokenRow]:
         row([*prompt, *deeper]),
         row([EOS, *prompt, EOS, EOS], lambda t: True),
     ]
-
-
-def own_logprobs(model: Any, rows: Sequence[TokenRow]) -> torch.Tensor:
-    """The model's own forward pass, a row at a time with all logits."""
-    scored = []
-    for r in rows:
-        ids = torch.from_numpy(r.token_ids).long()
-        logs = model(input_ids=ids.unsqueeze(0), use_cache=False).logits[0].log_softmax(-1)
-        scored.append(logs[r.places - 1, ids[r.places]])
-    return torch.cat(scored)
-
-
-def weights(rows: Sequence[TokenRow]) -> torch.Tensor:
-    generator = torch.Generator().manual_seed(1)
-    return torch.randn(sum(r.n_supervised for r in rows), generator=generator)
-
-
-def gradients(model: Any, loss: Callable[[], torch.Tensor]) -> dict[str, torch.Tensor]:
-    model.zero_grad()
-    loss().backward()
-    return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
-
-
-def distance(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> float:
-    """Largest relative difference of two sets of gradients."""
-    assert a.keys() == b.keys()
-    return max(float((a[name] - b[name]).norm() / a[name].norm().clamp_min(1e-6)) for name in a)
 
 
 def assert_same(model: Any, engine: Engine, rows: Sequence[TokenRow], bound: float = 1e-5) -> None:

@@ -26,17 +26,18 @@ from quintain.errors import InvalidInput
 from quintain.records.agent import Agent, ModelRef, Sampling
 from quintain.records.seams import Message, Reply, Stop, Turn
 from quintain.records.trajectory import Actor, Step, Trajectory
-from quintain.trainers.acting.policy import LocalPolicy, live_policy, open_policy, pick
+from quintain.trainers.acting.policy import LocalPolicy, live_policy, open_policy
+from quintain.trainers.acting.sampling import pick
 from quintain.trainers.models import LoadedModel
 from quintain.trainers.rendering.renderer import Renderer
 from tiny_models import save_tiny_model, tiny_model, tiny_tokenizer
 from trainers.episodes import TOOLS
+from trainers.playing import GREEDY, TOKENIZER, WARM, first, ids_of, later, play, policy, spread
 from trainers.templates import QWEN3
 
 # peft 0.21 asks transformers 5.23 by the name that it had before.
 pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")
 
-TOKENIZER = tiny_tokenizer()
 SIZES: dict[str, Any] = {"vocab_size": len(TOKENIZER), "hidden_size": 32, "num_hidden_layers": 2}
 UNUSUAL: dict[str, Callable[[], Any]] = {
     "mamba": lambda: MambaForCausalLM(MambaConfig(**SIZES, state_size=8)).eval(),
@@ -57,46 +58,6 @@ UNUSUAL: dict[str, Callable[[], Any]] = {
         )
     ),
 }
-GREEDY = Sampling(max_new_tokens=12)
-WARM = Sampling(temperature=1.0, top_p=0.9, max_new_tokens=12)
-
-
-def spread(model: Any) -> Any:
-    """Larger weights, so that the most likely token wins by more than rounding."""
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.mul_(3.0)
-    return model.eval()
-
-
-def policy(
-    sampling: Sampling = GREEDY, *, model: Any = None, tokenizer: Any = TOKENIZER, context: int = 1024
-) -> LocalPolicy:
-    model = model or spread(tiny_model(tokenizer))
-    return LocalPolicy(LoadedModel(model, tokenizer, context), Renderer.of(tokenizer), sampling, seed=7)
-
-
-def first(name: str, words: int) -> Turn:
-    messages = (Message(role="system", content="You are an agent."), Message(role="user", content="mango " * words))
-    return Turn(episode_id=name, messages=messages, tools=TOOLS, seed=words)
-
-
-def later(name: str, words: int) -> Turn:
-    return Turn(episode_id=name, messages=(Message(role="user", content=f"{name}: " + "lamp " * words),))
-
-
-def play(actor: LocalPolicy, names: str, n_turns: int = 3) -> dict[str, list[Reply]]:
-    """Every episode through its turns, all together; lengths differ from episode to episode and turn to turn."""
-    replies: dict[str, list[Reply]] = {name: [] for name in names}
-    for turn in range(n_turns):
-        turns = [(first if turn == 0 else later)(n, 1 + (ord(n) * (turn + 3)) % 11) for n in names]
-        for name, reply in zip(names, actor.act(turns), strict=True):
-            replies[name].append(reply)
-    return replies
-
-
-def ids_of(replies: list[Reply]) -> list[tuple[int, ...]]:
-    return [reply.sampled.token_ids for reply in replies if reply.sampled]
 
 
 def reencoded(model: Any, renderer: Renderer, name: str, n_turns: int = 3) -> list[tuple[int, ...]]:

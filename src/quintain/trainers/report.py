@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +11,7 @@ from pydantic import Field
 from quintain.errors import TrainingFailed
 from quintain.records.record import Record
 from quintain.records.training import GRPOConfig, TrainingConfig
+from quintain.trainers.engine.rotary import Rotary
 from quintain.trainers.examples import Made
 from quintain.trainers.precision import Format
 from quintain.trainers.run import PARTS, Run
@@ -76,22 +78,26 @@ def without_validation(config: TrainingConfig, *, online: bool) -> list[str]:
     return [f"there are no validation examples, so {' and '.join(asked)} have no effect; {remedy}"]
 
 
-def changing_positions(config: Any, max_length: int) -> list[str]:
-    """What to know of a model whose rotary embeddings change, for all tokens, where the longest row passes a length."""
-    config = config.get_text_config(decoder=True)
-    rope = getattr(config, "rope_parameters", None) or {}
-    if rope.get("rope_type") not in ("longrope", "dynamic"):
-        return []
-    border = rope.get("original_max_position_embeddings")
-    for name in ("original_max_position_embeddings", "max_position_embeddings"):
-        border = border or getattr(config, name, None)
-    border = border or max_length
-    if max_length <= border:
-        return []
-    return [
-        f"the positions of this model ({rope['rope_type']}) are counted otherwise in passes with a row above {border} tokens, "
-        f"also for the shorter rows beside it and unlike while it acts; set max_length to {border} or less"
-    ]
+def changing_positions(model: Any, config: TrainingConfig, max_length: int) -> list[str]:
+    """What is left to know of a model whose rotary factors follow the length of a row: see docs/training.md, Long rows."""
+    remedy, told = "set max_length to {0} or less where it must be exact", []
+    for grows, tokens in Rotary.of(model).borders:
+        if max_length <= tokens:
+            continue
+        if grows:
+            told.append(
+                "this model's rotary factors (dynamic) change with every token above {0}, and cached keys keep those that "
+                "they were made with, so longer runs are trained a little otherwise than they are acted; "
+            )
+        elif isinstance(config, GRPOConfig):
+            told.append(
+                "this model's rotary factors (longrope) are others in rows above {0} tokens: of a longer run, what was written "
+                "up to there was sampled by the short ones and is trained by the long ones, so its ratio does not begin at 1; "
+            )
+        else:
+            continue
+        told[-1] = (told[-1] + remedy).format(tokens)
+    return told
 
 
 def nothing_supervised(dropped: Mapping[str, int], what: str, max_length: int, context: int) -> TrainingFailed:
@@ -111,8 +117,14 @@ def nothing_supervised(dropped: Mapping[str, int], what: str, max_length: int, c
 def rising_loss(run: Run) -> str | None:
     """Tells a run whose loss ends far above where it began: it has not learnt, it has come apart."""
     first, final = run.tally.get("first_loss"), run.tally.get("final_loss")
-    if isinstance(run.config, GRPOConfig) or first is None or final is None or final <= 2 * abs(first) + 1:
+    if isinstance(run.config, GRPOConfig) or first is None or final is None:
         return None  # the loss of GRPO is no measure of progress
+    bound = 2 * abs(first) + 1
+    if run.objective.linear:  # nats a token: worse than guessing among all tokens is worse than any start
+        guessing = math.log(run.engine.model.config.get_text_config(decoder=True).vocab_size)
+        bound = min(bound, max(first + 1, guessing))
+    if final <= bound:
+        return None
     return (
         f"the loss rose from {first:.4g} to {final:.4g}: the run has diverged, and the agent is likely worse than before; "
         f"train again with a learning_rate below {run.config.learning_rate:g}, or with grad_clip on"

@@ -111,6 +111,8 @@ class _Collector:
         config, name = self.config, run_name(self.directory)
         sampling = Sampling(temperature=config.temperature, max_new_tokens=config.max_new_tokens)
         policy = live_policy(loaded, renderer, sampling, seed=self.spec.seed)
+        for told in policy.warnings[len(loaded.warnings) :] if iteration == 0 else ():  # the run has told the others
+            self.reporter.warn("acting", told)
         settings = EpisodeSettings(
             seed=stable_seed(self.spec.seed, "rollout", iteration),
             max_turns=config.max_turns,

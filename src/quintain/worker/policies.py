@@ -19,6 +19,7 @@ def open_policy(
     endpoint: Endpoint | None = None,
     folder: Path | None = None,
     should_stop: Callable[[], bool] = lambda: False,
+    warn: Callable[[str, str], None] = lambda code, message: None,
 ) -> Policy:
     """The policy of an agent, ready to act.
 
@@ -29,6 +30,7 @@ def open_policy(
         endpoint: Of an agent that acts through one, as the job's spec has it.
         folder: Of the job; needed with `endpoint`.
         should_stop: Looked at while an endpoint is waited for.
+        warn: Hears, with a code, what the user should know of a model that acts here.
 
     Raises:
         InvalidInput: the agent acts through an endpoint, and the job's spec has none; or the key's variable is not set.
@@ -45,4 +47,7 @@ def open_policy(
         return RemotePolicy(agent, endpoint, sampling, seed=seed, folder=folder, should_stop=should_stop)
     from quintain.trainers.acting.policy import open_policy as open_local_policy
 
-    return open_local_policy(agent, sampling, seed=seed)
+    policy = open_local_policy(agent, sampling, seed=seed)
+    for told in policy.warnings:
+        warn("acting", told)
+    return policy

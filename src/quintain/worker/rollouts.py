@@ -71,6 +71,7 @@ def _play(
         endpoint=spec.endpoint,
         folder=directory,
         should_stop=reporter.should_stop,
+        warn=reporter.warn,
     )
     reporter.phase("acting")
     settings = episode_settings(spec, source, directory)

@@ -17,6 +17,7 @@ from transformers import DynamicCache
 
 from quintain.trainers.acting.kv_cache import new_cache
 from quintain.trainers.engine.causality import can_batch
+from quintain.trainers.engine.rotary import Rotary
 from quintain.trainers.models import eval_mode
 
 Caching = Literal["batched", "single", "none"]
@@ -40,6 +41,7 @@ class Decoder:
     caching: Caching
     takes: frozenset[str]
     """Arguments that its forward pass knows."""
+    rotary: Rotary
 
     @staticmethod
     def of(model: Any, context_tokens: int) -> Decoder:
@@ -47,12 +49,15 @@ class Decoder:
 
         Args:
             model: A causal language model, without peft's wrapper.
-            context_tokens: What it can read; below the length of the check nothing is checked.
+            context_tokens: What it can read. Where that, or a border of its rotary factors, is below the length of the
+                check, nothing is checked.
         """
         takes = frozenset(inspect.signature(model.forward).parameters)
         padded = "position_ids" in takes and can_batch(model.config)
-        decoder = Decoder(model, "batched" if padded else "single", takes)
-        if context_tokens < sum(lengths[0] for lengths in _FEEDS):
+        decoder = Decoder(model, "batched" if padded else "single", takes, Rotary.of(model))
+        if min([context_tokens, *(border.tokens for border in decoder.rotary.borders)]) < sum(
+            lengths[0] for lengths in _FEEDS
+        ):
             return decoder
         if model not in _known:
             with eval_mode(model), torch.no_grad():
@@ -60,7 +65,7 @@ class Decoder:
         return replace(decoder, caching=_known[model])
 
     def feed(
-        self, cache: DynamicCache, ids: torch.Tensor, mask: torch.Tensor, seen: torch.Tensor | None
+        self, cache: DynamicCache, ids: torch.Tensor, mask: torch.Tensor, seen: torch.Tensor | None, factors: int = 0
     ) -> torch.Tensor:
         """Run tokens through the model.
 
@@ -69,6 +74,7 @@ class Decoder:
             ids: int64 [B, T], padded on the left.
             mask: bool [B, columns]; True where a column holds a token, the new ones included.
             seen: int64 [1, columns]; all tokens, where there is no cache.
+            factors: Rotary factors of rows that are not longer yet; see `Rotary.factors_of`.
 
         Returns:
             float32 [B, V], the logits after the last column; of no meaning in rows that end with padding.
@@ -82,7 +88,11 @@ class Decoder:
             given["attention_mask"] = mask.long()
         if self.caching != "none" and "position_ids" in self.takes:
             given["position_ids"] = (mask.cumsum(1) - 1).clamp(min=0)[:, -ids.shape[1] :]
-        logits: torch.Tensor = self.model(**given, **last).logits
+        own = (
+            [[max(factors, self.rotary.factors_of(n))] for n in mask.sum(1).tolist()] if self.rotary.modules else [[0]]
+        )
+        with self.rotary.as_alone(torch.tensor(own, device=ids.device)):
+            logits: torch.Tensor = self.model(**given, **last).logits
         return logits[:, -1].float()
 
 

@@ -4,7 +4,9 @@ Episodes that begin together form a cohort with one cache. What their openings s
 encoded once however many attempts at its task there are; after that only new tokens are fed. Rows of different length
 are padded on the left, masked, and placed by explicit position ids, so that an episode's tokens do not depend on its
 neighbours. An episode may have a temperature of its own; a greedy one stays exactly greedy beside hotter ones. The ids that
-were sampled are what is fed back and recorded: text is never decoded and tokenised again.
+were sampled are what is fed back and recorded: text is never decoded and tokenised again. Where a model's rotary factors
+follow the length of a row (`engine/rotary.py`), an episode that passes a border is read again from its start, as
+transformers does it: what is written there has the log-prob that the model gives it behind the row up to there.
 
 Recorded log-probs are those of the model itself, at temperature 1. Policy-gradient methods form the ratio
 r = pi(a|s) / pi_old(a|s) from two such log-probs (PPO, Schulman et al. 2017, arXiv 1707.06347, eq. 6), so it is 1 before
@@ -21,20 +23,20 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
-from transformers import DynamicCache
 
 from quintain.errors import InvalidInput
 from quintain.records.agent import Agent, Sampling
-from quintain.records.seams import Message, Policy, Reply, Stop, Turn
+from quintain.records.seams import Message, Reply, Stop, Turn
 from quintain.records.trajectory import SampledTokens
+from quintain.trainers.acting.cohort import Cohort, Episode
 from quintain.trainers.acting.decoding import Decoder
 from quintain.trainers.acting.few_rows import quick_few_rows
-from quintain.trainers.acting.kv_cache import new_cache, part_of, take_back
+from quintain.trainers.acting.kv_cache import new_cache
+from quintain.trainers.acting.sampling import Draws, pick, wide_of
 from quintain.trainers.engine.machine import default_products
 from quintain.trainers.models import LoadedModel, eval_mode, is_adapter, load_model
 from quintain.trainers.rendering.renderer import Renderer, shared_prefix
@@ -43,7 +45,7 @@ _SHARED_PREFIX = 16
 """Tokens that openings must share before encoding them once is worth a pass of its own."""
 
 
-def open_policy(agent: Agent, sampling: Sampling, *, seed: int = 0) -> Policy:
+def open_policy(agent: Agent, sampling: Sampling, *, seed: int = 0) -> LocalPolicy:
     """Load an agent's model as a policy.
 
     Args:
@@ -71,66 +73,6 @@ def live_policy(loaded: LoadedModel, renderer: Renderer, sampling: Sampling, *, 
     return LocalPolicy(loaded, renderer, sampling, seed=seed)
 
 
-@dataclass(eq=False)
-class _Cohort:
-    """Episodes that share one cache; row i of every tensor belongs to `rows[i]`."""
-
-    cache: DynamicCache
-    rows: list[_Episode]
-    mask: torch.Tensor
-    """bool [B, columns]: True where a column of the cache holds a token of the row."""
-    seen: torch.Tensor | None = None
-    """int64 [1, columns]; the tokens themselves, where the model is decoded without a cache."""
-
-    def drop_closed(self) -> None:
-        """Free the rows of episodes that were closed or that moved to another cohort."""
-        keep = [i for i, episode in enumerate(self.rows) if episode.cohort is self]
-        if len(keep) < len(self.rows):
-            self.select(keep)
-            self.rows = [self.rows[i] for i in keep]
-
-    def select(self, rows: Sequence[int]) -> None:
-        """Keep these rows of cache and mask, which may repeat."""
-        if list(rows) == list(range(len(self.mask))):
-            return
-        index = torch.tensor(rows, device=self.mask.device)
-        self.cache.batch_select_indices(index)
-        self.mask = self.mask[index]
-
-    def take_back(self, part: _Cohort, rows: torch.Tensor) -> None:
-        """Append what a part of these rows has written by itself."""
-        written = part.mask[:, self.mask.shape[1] :]
-        take_back(self.cache, part.cache, rows)
-        grown = torch.zeros(len(self.mask), written.shape[1], dtype=torch.bool, device=self.mask.device)
-        grown[rows] = written
-        self.mask = torch.cat([self.mask, grown], 1)
-
-
-@dataclass(eq=False)
-class _Episode:
-    """What the policy knows of one episode."""
-
-    tools: tuple[dict[str, Any], ...]
-    seed: int
-    temperature: float
-    messages: list[Message] = field(default_factory=list)
-    ids: list[int] = field(default_factory=list)
-    """All tokens so far; the first `cached` of them stand in the cohort's cache."""
-    cached: int = 0
-    n_turns: int = 0
-    closing: list[int] = field(default_factory=list)
-    cohort: _Cohort | None = None
-
-
-class _Draws(NamedTuple):
-    """What a turn's tokens are drawn with."""
-
-    uniform: torch.Tensor
-    """float [B, W], in 0..1."""
-    temperature: torch.Tensor
-    """float [B]; 0 is greedy."""
-
-
 class LocalPolicy:
     """`records.seams.Policy` for a model in this process."""
 
@@ -142,7 +84,7 @@ class LocalPolicy:
         self._sampling = sampling
         self._seed = seed
         self._device = loaded.model.device
-        self._episodes: dict[str, _Episode] = {}
+        self._episodes: dict[str, Episode] = {}
         generation = getattr(self._model, "generation_config", None)
         eos = getattr(generation, "eos_token_id", None)
         also = eos if isinstance(eos, list) else [eos]
@@ -151,6 +93,14 @@ class LocalPolicy:
         self._decoder = Decoder.of(self._model, self._context)
         self._batches = self._decoder.caching == "batched"
         """False: each episode is a cohort of its own, without padding."""
+        self.warnings = loaded.warnings
+        """What the user should know of how it acts."""
+        if self._decoder.caching == "none":
+            self.warnings += (
+                f"this model ({self._model.config.model_type}) keeps no cache that gives its own predictions, so for each "
+                "token that it writes it reads the whole run again: what it writes is right, and takes time that grows with "
+                "the square of a run's length; choose a model with attention, or fewer episodes, turns and max_new_tokens",
+            )
 
     def act(self, turns: Sequence[Turn]) -> list[Reply]:
         """Answer each turn; batched, replies in the order of the turns.
@@ -160,27 +110,24 @@ class LocalPolicy:
         if len({turn.episode_id for turn in turns}) < len(turns):
             raise InvalidInput("one call may hold one turn of an episode; send its turns one after another")
         episodes = [self._take(turn) for turn in turns]
-        ready = [e for e in episodes if len(e.ids) + 1 <= self._context]
-        written: dict[int, Reply] = {}
         with eval_mode(self._model), torch.no_grad(), default_products(), quick_few_rows(self._model):
-            for cohort in self._cohorts(ready):
-                acting = [e for e in ready if e.cohort is cohort]
-                written |= {id(e): reply for e, reply in zip(acting, self._decode(cohort, acting), strict=True)}
-        full = Reply(text="", stop=Stop.CONTEXT)
-        return [written.get(id(episode), full) for episode in episodes]
+            while going := [e for e in episodes if e.left]:  # once; again where cached keys no longer fit amid a turn
+                for cohort in self._cohorts(going):
+                    self._decode(cohort, [e for e in going if e.cohort is cohort])
+        return [self._reply(e) if e.turn else Reply(text="", stop=Stop.CONTEXT) for e in episodes]
 
     def close(self, episode_id: str) -> None:
         """Forget an episode and free what it held; unknown ids are ignored."""
         if episode := self._episodes.pop(episode_id, None):
             episode.cohort = None
 
-    def _take(self, turn: Turn) -> _Episode:
+    def _take(self, turn: Turn) -> Episode:
         """The turn's episode with the new messages in its ids."""
         episode = self._episodes.get(turn.episode_id)
         new = list(turn.messages)
         if episode is None:
             temperature = self._sampling.temperature if turn.temperature is None else turn.temperature
-            episode = self._episodes[turn.episode_id] = _Episode(turn.tools, turn.seed, temperature)
+            episode = self._episodes[turn.episode_id] = Episode(turn.tools, turn.seed, temperature)
             episode.ids = self._renderer.opening(new, turn.tools)
         else:
             following = self._renderer.continuation(episode.messages, new, episode.tools)
@@ -191,20 +138,27 @@ class LocalPolicy:
                 episode.ids += episode.closing + following
             episode.closing = []
         episode.messages += new
+        episode.turn, episode.logprobs = [], []
+        episode.left = max(0, min(self._sampling.max_new_tokens, self._context - len(episode.ids)))
         return episode
 
-    def _cohorts(self, ready: Sequence[_Episode]) -> list[_Cohort]:
-        """The cohorts of these episodes; those that have none found a new one."""
-        new = [episode for episode in ready if episode.cohort is None]
-        for group in [new] if self._batches and new else [[episode] for episode in new]:
+    def _cohorts(self, acting: Sequence[Episode]) -> list[Cohort]:
+        """The cohorts of these episodes; those that have none, or keys of other rotary factors, found new ones."""
+        groups: dict[Any, list[Episode]] = {}
+        for episode in acting:
+            factors = self._decoder.rotary.factors_of(len(episode.ids))
+            if episode.cohort is None or episode.cohort.factors != factors:
+                groups.setdefault(factors if self._batches else id(episode), []).append(episode)
+        for group in groups.values():
             self._found(group)
-        return list({id(e.cohort): e.cohort for e in ready if e.cohort}.values())
+        return list({id(e.cohort): e.cohort for e in acting if e.cohort}.values())
 
-    def _found(self, episodes: list[_Episode]) -> None:
+    def _found(self, episodes: list[Episode]) -> None:
         """Begin a cohort: first what all its episodes share is encoded, then each distinct opening, once."""
         openings = list(dict.fromkeys(tuple(e.ids) for e in episodes))
         nothing = torch.zeros(1, 0, dtype=torch.bool, device=self._device)
-        cohort = _Cohort(new_cache(self._model.config), episodes, nothing)
+        factors = self._decoder.rotary.factors_of(len(episodes[0].ids))
+        cohort = Cohort(new_cache(self._model.config), episodes, nothing, factors)
         shared = min(shared_prefix(*openings), *(len(opening) - 1 for opening in openings))
         if len(openings) == 1 or shared < _SHARED_PREFIX:
             shared = 0
@@ -219,8 +173,8 @@ class LocalPolicy:
         for episode, cached in zip(episodes, cohort.mask.sum(1).tolist(), strict=True):
             episode.cohort, episode.cached = cohort, cached
 
-    def _decode(self, cohort: _Cohort, acting: Sequence[_Episode]) -> list[Reply]:
-        """Feed what is new to the acting episodes and let each write its turn."""
+    def _decode(self, cohort: Cohort, acting: Sequence[Episode]) -> None:
+        """Feed what is new to the acting episodes and let each write its turn, as far as their keys reach."""
         cohort.drop_closed()
         row_of = {id(episode): i for i, episode in enumerate(cohort.rows)}
         rows = [row_of[id(episode)] for episode in acting]
@@ -228,15 +182,14 @@ class LocalPolicy:
         limits = torch.zeros(len(cohort.rows), dtype=torch.long)
         for row, episode in zip(rows, acting, strict=True):
             chunks[row] = episode.ids[episode.cached :]
-            limits[row] = min(self._sampling.max_new_tokens, self._context - len(episode.ids))
+            limits[row] = self._decoder.rotary.room(len(episode.ids), episode.left)
         draws = self._draws(cohort, dict(zip(rows, acting, strict=True)), int(limits.max()))
         tokens, logprobs = self._write(cohort, self._feed_ids(cohort, chunks), limits.to(self._device), draws)
-        return [
-            self._reply(e, tokens[row][: int(limits[row])], logprobs[row]) for row, e in zip(rows, acting, strict=True)
-        ]
+        for row, episode in zip(rows, acting, strict=True):
+            self._took(episode, tokens[row][: int(limits[row])], logprobs[row])
 
     def _write(
-        self, cohort: _Cohort, logits: torch.Tensor, limits: torch.Tensor, draws: _Draws | None
+        self, cohort: Cohort, logits: torch.Tensor, limits: torch.Tensor, draws: Draws | None
     ) -> tuple[list[list[int]], list[list[float]]]:
         """Pick and feed tokens until every row has reached its end token or its limit.
 
@@ -257,7 +210,7 @@ class LocalPolicy:
         logprobs = torch.zeros(shape, device=self._device)
         rows = torch.arange(len(limits), device=self._device)
         done = limits == 0
-        parts: list[tuple[_Cohort, torch.Tensor]] = [(cohort, rows)]
+        parts: list[tuple[Cohort, torch.Tensor]] = [(cohort, rows)]
         for step in range(shape[1]):
             if draws is None:
                 token, logprob = pick(logits, self._sampling, None)
@@ -271,22 +224,21 @@ class LocalPolicy:
             if n_writing <= len(done) // 2:
                 writing = (~done).nonzero()[:, 0]
                 whole = parts[-1][0]
-                part = _Cohort(part_of(whole.cache, writing), [], whole.mask[writing])
-                parts.append((part, writing))
+                parts.append((whole.part(writing), writing))
                 rows, token, done = rows[writing], token[writing], done[writing]
             logits = self._feed(parts[-1][0], token[:, None], ~done[:, None])
         for (whole, _), (part, writing) in reversed(list(pairwise(parts))):
             whole.take_back(part, writing)
         return tokens.tolist(), logprobs.tolist()
 
-    def _feed_ids(self, cohort: _Cohort, chunks: Sequence[Sequence[int]]) -> torch.Tensor:
+    def _feed_ids(self, cohort: Cohort, chunks: Sequence[Sequence[int]]) -> torch.Tensor:
         """Feed a list of ids to each row, padded on the left; see `_feed`."""
         width = max(map(len, chunks))
         ids = torch.tensor([[0] * (width - len(c)) + [*c] for c in chunks], device=self._device)
         real = torch.tensor([[False] * (width - len(c)) + [True] * len(c) for c in chunks], device=self._device)
         return self._feed(cohort, ids, real)
 
-    def _feed(self, cohort: _Cohort, ids: torch.Tensor, real: torch.Tensor) -> torch.Tensor:
+    def _feed(self, cohort: Cohort, ids: torch.Tensor, real: torch.Tensor) -> torch.Tensor:
         """Run tokens through the model behind the cohort's cache.
 
         Args:
@@ -300,9 +252,9 @@ class LocalPolicy:
         cohort.mask = torch.cat([cohort.mask, real], 1)
         if self._decoder.caching == "none":
             cohort.seen = ids if cohort.seen is None else torch.cat([cohort.seen, ids], 1)
-        return self._decoder.feed(cohort.cache, ids, cohort.mask, cohort.seen)
+        return self._decoder.feed(cohort.cache, ids, cohort.mask, cohort.seen, cohort.factors)
 
-    def _draws(self, cohort: _Cohort, acting: dict[int, _Episode], width: int) -> _Draws | None:
+    def _draws(self, cohort: Cohort, acting: dict[int, Episode], width: int) -> Draws | None:
         """Each row drawn from the stream of its own episode and turn, at its own temperature; None when all are greedy."""
         if not any(episode.temperature for episode in acting.values()):
             return None
@@ -311,22 +263,30 @@ class LocalPolicy:
         for row, episode in acting.items():
             name = f"{self._seed}/{episode.seed}/{episode.n_turns}"
             stream = torch.Generator().manual_seed(int.from_bytes(hashlib.sha256(name.encode()).digest()[:8]) >> 1)
-            drawn[row] = torch.rand(width, generator=stream, dtype=torch.float64)
+            done = len(episode.turn)
+            drawn[row] = torch.rand(done + width, generator=stream, dtype=torch.float64)[done:]
             temperature[row] = episode.temperature
-        wide = _wide(self._device)
-        return _Draws(drawn.to(self._device, wide), temperature.to(self._device, wide))
+        wide = wide_of(self._device)
+        return Draws(drawn.to(self._device, wide), temperature.to(self._device, wide))
 
-    def _reply(self, episode: _Episode, tokens: list[int], logprobs: list[float]) -> Reply:
-        """Cut the sampled row at its end token, remember it and read it."""
+    def _took(self, episode: Episode, tokens: list[int], logprobs: list[float]) -> None:
+        """Cut a sampled row at its end token and add it to its episode."""
         length = next((i + 1 for i, token in enumerate(tokens) if token in self._ends), len(tokens))
-        turn = tokens[:length]
+        written = tokens[:length]
+        episode.cached = len(episode.ids) + length - 1  # the last sampled token was never fed
+        episode.ids += written
+        episode.turn += written
+        episode.logprobs += logprobs[:length]
+        episode.left = 0 if written[-1] in self._ends else episode.left - length
+
+    def _reply(self, episode: Episode) -> Reply:
+        """Read the turn that an episode has written, and remember it."""
+        turn = episode.turn
         ended = turn[-1] in self._ends
         text = self._renderer.decode(turn[:-1] if ended else turn)
-        parsed = self._renderer.parse(text)
+        parsed = self._renderer.parse(text, episode.tools)
         said = Message(role="assistant", thought=parsed.thought, actions=parsed.actions)
         episode.messages.append(Message(role="assistant", content=text) if parsed.error else said)
-        episode.cached = len(episode.ids) + length - 1  # the last sampled token was never fed
-        episode.ids += turn
         episode.closing = self._renderer.closing(turn)
         episode.n_turns += 1
         return Reply(
@@ -335,45 +295,7 @@ class LocalPolicy:
             actions=parsed.actions,
             stop=Stop.END if ended else Stop.LENGTH,
             sampled=SampledTokens(
-                token_ids=tuple(turn), logprobs=tuple(logprobs[:length]), tokenizer=self._renderer.fingerprint
+                token_ids=tuple(turn), logprobs=tuple(episode.logprobs), tokenizer=self._renderer.fingerprint
             ),
             error=parsed.error,
         )
-
-
-def pick(
-    logits: torch.Tensor, sampling: Sampling, uniform: torch.Tensor | None, temperature: torch.Tensor | None = None
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Pick one token a row by inverting the cumulative distribution at a uniform number.
-
-    Args:
-        logits: float32 [B, V].
-        sampling: Temperature and top_p (nucleus sampling, Holtzman et al. 2020, arXiv 1904.09751, section 3.1).
-        uniform: float [B] in 0..1; None picks the most likely token.
-        temperature: float [B], of each row in place of `sampling`'s; a row at 0 picks the most likely token.
-
-    Returns:
-        The tokens, int64 [B], and their log-probabilities under the model itself, float32 [B]: at temperature 1
-        and without top_p, as a trainer computes them.
-    """
-    token = logits.argmax(-1)
-    if uniform is not None:
-        wide = _wide(logits.device)
-        if temperature is None:
-            temperature = torch.full(logits.shape[:1], sampling.temperature, dtype=wide, device=logits.device)
-        is_warm = temperature > 0
-        chances = (logits.to(wide) / temperature.where(is_warm, 1.0)[:, None]).softmax(-1)
-        if sampling.top_p < 1:
-            ranked, order = chances.sort(dim=-1, descending=True, stable=True)
-            tail = ranked.cumsum(-1) - ranked >= sampling.top_p  # the first token always stays
-            chances = chances.masked_fill(torch.zeros_like(tail).scatter(1, order, tail), 0.0)
-        reached = chances.cumsum(-1)
-        whole = reached[:, -1:].contiguous()
-        place = torch.searchsorted(reached, uniform[:, None] * whole, right=True)
-        last = torch.searchsorted(reached, whole)  # rounding must not lead past the last possible token
-        token = torch.minimum(place, last)[:, 0].where(is_warm, token)
-    return token, logits.log_softmax(-1).gather(1, token[:, None])[:, 0]
-
-
-def _wide(device: torch.device) -> torch.dtype:
-    return torch.float32 if device.type == "mps" else torch.float64  # MPS has no float64

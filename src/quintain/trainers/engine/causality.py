@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -46,3 +47,12 @@ def can_batch(config: Any) -> bool:
     """
     local = "local" in (getattr(config, "attention_layers", None) or ())  # GPT-Neo's own name for a window
     return not local and all(type(layer) is DynamicLayer for layer in DynamicCache(config=config).layers)
+
+
+def picked_keys(config: Any) -> float:
+    """How many keys each query picks by a score of its own (DeepSeek-V3.2 and its relatives); infinite where it sees all.
+
+    The score is a sum of ReLUs, so many keys score exactly 0, and `topk` chooses among equals by where they stand in the whole
+    width of the pass: in rows longer than this, padding moves the choice.
+    """
+    return getattr(config.get_text_config(decoder=True), "index_topk", None) or math.inf

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -18,19 +19,18 @@ import torch
 from quintain.errors import InvalidInput
 from quintain.trainers.engine import head as output
 from quintain.trainers.engine.attention import Layout, attention_configs, is_packed, kernel_for, packed_attention_in
-from quintain.trainers.engine.causality import can_batch, reads_ahead
+from quintain.trainers.engine.causality import can_batch, picked_keys, reads_ahead
 from quintain.trainers.engine.head import Scored as Scored
 from quintain.trainers.engine.packing import computed_tokens, pack
 from quintain.trainers.engine.pruning import last_block, pruned, query_runs
+from quintain.trainers.engine.rotary import PADDING, Rotary
+from quintain.trainers.engine.self_check import distance, line_of, own_states, padded_inputs, probes
 from quintain.trainers.models import decoder_and_head, eval_mode, is_adapter
 from quintain.trainers.streams import TokenRow, token_row
 from quintain.trainers.value_head import head_of
 
 _MISFITS = (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError)
 """What a model raises whose forward pass is not built as the engine takes it to be."""
-
-_LOUD = 100.0
-"""Size of the logits in the check of the head: caps on logits show only where logits are large."""
 
 
 class Cost(NamedTuple):
@@ -179,7 +179,7 @@ class Engine:
         attention = 6.0 * _attention_width(self.model.config.get_text_config(decoder=True))
         logical, supervised = sum(map(len, rows)), sum(row.n_supervised for row in rows)
         if self.path == "packed":
-            computed = computed_tokens(rows, share=self.shares)
+            computed = computed_tokens(self._rotary.marked(rows), share=self.shares)
         else:
             computed = sum(len(group) * max(len(rows[i]) for i in group) for group in self._together(rows))
         flops = body * logical + last * supervised + attention * sum(len(row) ** 2 for row in rows)
@@ -188,6 +188,10 @@ class Engine:
     @property
     def _device(self) -> torch.device:
         return next(self.model.parameters()).device
+
+    @cached_property
+    def _rotary(self) -> Rotary:
+        return Rotary.of(self.model)
 
     def precision(self) -> AbstractContextManager[object]:
         """The number format of its forward passes, for others that must compute alike."""
@@ -207,7 +211,7 @@ class Engine:
             decoder_and_head(self.model)
         except AttributeError as error:
             raise InvalidInput(
-                f"the hidden states of a {type(self.model).__name__} cannot be read ({_line(error)}), and a value head needs "
+                f"the hidden states of a {type(self.model).__name__} cannot be read ({line_of(error)}), and a value head needs "
                 "them; use a model whose class has get_decoder",
                 code="no_hidden_states",
             ) from None
@@ -216,7 +220,7 @@ class Engine:
 
     def _packed(self, rows: Sequence[TokenRow]) -> _Hidden:
         decoder, head = decoder_and_head(self.model)
-        plan = pack(rows, share=self.shares)
+        plan, factors = self._rotary.unmarked(pack(self._rotary.marked(rows), share=self.shares))
         if not len(plan.token_ids):  # nothing supervised: no rows of hidden states, and a loss of zero
             nothing = torch.zeros(0, decoder.config.hidden_size, device=self._device, requires_grad=True)
             return _Hidden(head, nothing, plan.source.to(self._device), plan.target.to(self._device))
@@ -225,6 +229,7 @@ class Engine:
         layout = Layout(plan.segments, kernel_for(self._device))
         with ExitStack() as stack:
             stack.enter_context(packed_attention_in(attention_configs(decoder)))
+            stack.enter_context(self._rotary.as_alone(factors.to(self._device)))
             if self.pruned:
                 stack.enter_context(pruned(last_block(decoder), plan.select, runs))
             ids, positions = plan.token_ids.unsqueeze(0), plan.positions.unsqueeze(0)
@@ -239,8 +244,10 @@ class Engine:
         ends = np.cumsum([row.n_supervised for row in rows])
         states, which = [], []
         for group in self._together(rows):
-            batch = _padded_inputs([rows[i] for i in group], self._device)
-            made = self.model(**batch).logits if decoder is None else decoder(**batch).last_hidden_state
+            batch = padded_inputs([rows[i] for i in group], self._device)
+            factors = torch.tensor([[self._rotary.factors_of(len(rows[i]))] for i in group], device=self._device)
+            with self._rotary.as_alone(factors.where(batch["attention_mask"].bool(), PADDING)):
+                made = self.model(**batch).logits if decoder is None else decoder(**batch).last_hidden_state
             width = made.shape[1]
             places = np.concatenate([at * width + rows[i].places - 1 for at, i in enumerate(group)])
             states.append(made.flatten(0, 1).index_select(0, torch.from_numpy(places).to(self._device)))
@@ -251,7 +258,7 @@ class Engine:
 
     def _together(self, rows: Sequence[TokenRow]) -> list[list[int]]:
         """The rows that are padded to one length."""
-        return [list(range(len(rows)))] if self.gathered else _like_lengths(rows)
+        return [list(range(len(rows)))] if self.gathered else _like_lengths(rows, picked_keys(self.model.config))
 
 
 def _flops(weight: torch.Tensor) -> float:
@@ -272,28 +279,15 @@ def _attention_width(config: Any) -> int:
         return sum(one.num_attention_heads * one.head_dim for one in each)
 
 
-def _like_lengths(rows: Sequence[TokenRow]) -> list[list[int]]:
-    """Groups of rows, each at least three quarters as long as the longest of its group."""
+def _like_lengths(rows: Sequence[TokenRow], limit: float) -> list[list[int]]:
+    """Groups of rows, each at least three quarters as long as the longest of its group; rows above a limit are alone."""
     groups: list[list[int]] = []
     for i in sorted(range(len(rows)), key=lambda i: -len(rows[i])):
-        if groups and len(rows[i]) >= 0.75 * len(rows[groups[-1][0]]):
+        if groups and 0.75 * len(rows[groups[-1][0]]) <= len(rows[i]) and len(rows[groups[-1][0]]) <= limit:
             groups[-1].append(i)
         else:
             groups.append([i])
     return groups
-
-
-def _padded_inputs(rows: Sequence[TokenRow], device: torch.device) -> dict[str, Any]:
-    """Rows padded on the right; the mask marks the padding, which any token id may fill."""
-    shape = len(rows), max(map(len, rows))
-    ids, mask = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
-    for i, row in enumerate(rows):
-        ids[i, : len(row)], mask[i, : len(row)] = row.token_ids, 1
-    return {
-        "input_ids": torch.from_numpy(ids).to(device),
-        "attention_mask": torch.from_numpy(mask).to(device),
-        "use_cache": False,
-    }
 
 
 def _enable_checkpointing(whole: Any, configs: Sequence[Any]) -> None:
@@ -311,12 +305,12 @@ def _enable_checkpointing(whole: Any, configs: Sequence[Any]) -> None:
 
 def _checked(wanted: Engine) -> Engine:
     """The fastest path that agrees with the model."""
-    rows = _probes(wanted.model)
+    rows = probes(wanted.model)
     padded = replace(wanted, path="padded", pruned=False, shares=False)
     try:
-        own = _own_states(wanted.model, rows)
+        own = own_states(wanted.model, rows)
     except _MISFITS as error:
-        return replace(padded, whole_logits=True, reason=f"its decoder and head cannot be told apart: {_line(error)}")
+        return replace(padded, whole_logits=True, reason=f"its decoder and head cannot be told apart: {line_of(error)}")
     if own is None:
         return replace(padded, whole_logits=True, reason="its logits are not head(hidden states)")
     decoder, _ = decoder_and_head(wanted.model)
@@ -332,62 +326,14 @@ def _checked(wanted: Engine) -> Engine:
     return replace(padded, reason=problem) if problem else replace(wanted, reason=reason)
 
 
-def _probes(model: Any) -> list[TokenRow]:
-    """Short rows that branch from each other twice and once not at all, supervised in runs."""
-    vocabulary = model.get_input_embeddings().weight.shape[0]
-    draw = np.random.default_rng(0).integers(0, vocabulary, (4, 48)).tolist()
-    ids = [draw[0], draw[0][:20] + draw[1][:20], draw[2][:17], draw[0][:20] + draw[1][:12] + draw[3][:9]]
-    context = getattr(model.config.get_text_config(), "max_position_embeddings", None) or 48
-    runs = {*range(5, 9), *range(28, 36), *range(44, 48), 16}
-    return [token_row(row[:context], [t in runs for t in range(len(row[:context]))]) for row in ids]
-
-
-def _own_states(model: Any, rows: Sequence[TokenRow]) -> torch.Tensor | None:
-    """The hidden states [N, h] by which the model itself predicts; None where its logits are not head(hidden states).
-
-    The decoder's output is made louder on its way to the model's head, so that a cap on logits shows even in a model whose
-    logits are still small.
-    """
-    decoder, head = decoder_and_head(model)
-    seen: dict[str, torch.Tensor] = {}
-
-    def louder(module: Any, inputs: Any, made: Any) -> Any:
-        states = made.last_hidden_state
-        made.last_hidden_state = states * (_LOUD / head(states).abs().max().clamp_min(1e-6))
-        seen["quiet"], seen["loud"] = states, made.last_hidden_state
-        return made
-
-    hook = decoder.register_forward_hook(louder)
-    try:
-        batch = _padded_inputs(rows, next(model.parameters()).device)
-        logits = model(**batch).logits
-    finally:
-        hook.remove()
-    kept = batch["attention_mask"].bool()
-    if _distance(head(seen["loud"])[kept], logits[kept]) > 1e-2:
-        return None
-    places = [torch.from_numpy(row.places - 1).to(logits.device) for row in rows]
-    return torch.cat([seen["quiet"][i][at] for i, at in enumerate(places)])
-
-
 def _disagreement(engine: Engine, rows: Sequence[TokenRow], own: torch.Tensor) -> str | None:
     """What keeps the engine from giving the model's own hidden states; None where it does."""
     try:
         made = engine._hidden(rows)
     except _MISFITS as error:
-        return _line(error)
+        return line_of(error)
     states = made.states[made.source]
     exact = own.dtype in (torch.float32, torch.float64)
     bound = (1e-4 if own.device.type == "cpu" else 5e-3) if exact else 0.1  # float32 may be TF32 on CUDA
-    distance = _distance(states, own) if states.shape == own.shape else float("inf")
-    return None if distance <= bound else f"hidden states differ from the model's own by {distance:.1e} relative"
-
-
-def _distance(a: torch.Tensor, b: torch.Tensor) -> float:
-    """|a - b| / |b| in the Frobenius norm; not a number counts as far."""
-    ratio = float((a.float() - b.float()).norm() / b.float().norm().clamp_min(1e-30))
-    return ratio if ratio == ratio else float("inf")
-
-
-def _line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+    apart = distance(states, own) if states.shape == own.shape else float("inf")
+    return None if apart <= bound else f"hidden states differ from the model's own by {apart:.1e} relative"

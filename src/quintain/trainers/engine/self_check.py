@@ -1,0 +1,79 @@
+"""What the engine is measured by when a run starts: the model's own hidden states on a few short rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from quintain.trainers.engine.rotary import Rotary
+from quintain.trainers.models import decoder_and_head
+from quintain.trainers.streams import TokenRow, token_row
+
+_LOUD = 100.0
+"""Size of the logits in the check of the head: caps on logits show only where logits are large."""
+
+
+def padded_inputs(rows: Sequence[TokenRow], device: torch.device) -> dict[str, Any]:
+    """Rows padded on the right; the mask marks the padding, which any token id may fill."""
+    shape = len(rows), max(map(len, rows))
+    ids, mask = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+    for i, row in enumerate(rows):
+        ids[i, : len(row)], mask[i, : len(row)] = row.token_ids, 1
+    return {
+        "input_ids": torch.from_numpy(ids).to(device),
+        "attention_mask": torch.from_numpy(mask).to(device),
+        "use_cache": False,
+    }
+
+
+def probes(model: Any) -> list[TokenRow]:
+    """Short rows that branch from each other twice and once not at all, supervised in runs."""
+    vocabulary = model.get_input_embeddings().weight.shape[0]
+    draw = np.random.default_rng(0).integers(0, vocabulary, (4, 48)).tolist()
+    ids = [draw[0], draw[0][:20] + draw[1][:20], draw[2][:17], draw[0][:20] + draw[1][:12] + draw[3][:9]]
+    stated = getattr(model.config.get_text_config(), "max_position_embeddings", None) or 48
+    context = min([stated, *(border.tokens for border in Rotary.of(model).borders)])
+    runs = {*range(5, 9), *range(28, 36), *range(44, 48), 16}
+    return [token_row(row[:context], [t in runs for t in range(len(row[:context]))]) for row in ids]
+
+
+def own_states(model: Any, rows: Sequence[TokenRow]) -> torch.Tensor | None:
+    """The hidden states [N, h] by which the model itself predicts; None where its logits are not head(hidden states).
+
+    The decoder's output is made louder on its way to the model's head, so that a cap on logits shows even in a model whose
+    logits are still small.
+    """
+    decoder, head = decoder_and_head(model)
+    seen: dict[str, torch.Tensor] = {}
+
+    def louder(module: Any, inputs: Any, made: Any) -> Any:
+        states = made.last_hidden_state
+        made.last_hidden_state = states * (_LOUD / head(states).abs().max().clamp_min(1e-6))
+        seen["quiet"], seen["loud"] = states, made.last_hidden_state
+        return made
+
+    hook = decoder.register_forward_hook(louder)
+    try:
+        batch = padded_inputs(rows, next(model.parameters()).device)
+        logits = model(**batch).logits
+    finally:
+        hook.remove()
+    kept = batch["attention_mask"].bool()
+    if distance(head(seen["loud"])[kept], logits[kept]) > 1e-2:
+        return None
+    places = [torch.from_numpy(row.places - 1).to(logits.device) for row in rows]
+    return torch.cat([seen["quiet"][i][at] for i, at in enumerate(places)])
+
+
+def distance(a: torch.Tensor, b: torch.Tensor) -> float:
+    """|a - b| / |b| in the Frobenius norm; not a number counts as far."""
+    ratio = float((a.float() - b.float()).norm() / b.float().norm().clamp_min(1e-30))
+    return ratio if ratio == ratio else float("inf")
+
+
+def line_of(error: Exception) -> str:
+    """The first line of what a library says."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:200]
