@@ -19,6 +19,7 @@ from quintain.records.dataset import Row, TextRow
 from quintain.records.seams import Message, Stop, Turn
 from quintain.trainers.acting.policy import LocalPolicy
 from quintain.trainers.models import LoadedModel, eval_mode
+from quintain.trainers.rendering.calls import TurnReader
 from quintain.trainers.rendering.renderer import Renderer
 
 _COUNT = 4
@@ -111,7 +112,8 @@ class Probes:
         """
         plain = bool(rows) and isinstance(rows[0], TextRow)
         if plain:
-            renderer = replace(renderer, template=_AS_WRITTEN, style="react", has_system_role=True)
+            writer = replace(renderer.writer, source=_AS_WRITTEN, style="react", has_system_role=True)
+            renderer = replace(renderer, writer=writer, reader=TurnReader("react"))
         order = list(range(len(rows)))
         random.Random(seed).shuffle(order)
         chosen: dict[tuple[int, ...], Turn] = {}

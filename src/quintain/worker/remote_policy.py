@@ -33,7 +33,8 @@ from quintain.records.seams import Message, Reply, Stop, Turn
 from quintain.records.text import require_clean
 from quintain.records.trajectory import Action
 from quintain.settings import secret
-from quintain.trainers.rendering.styles import parse, to_chat
+from quintain.trainers.rendering.calls import parse
+from quintain.trainers.rendering.styles import to_chat
 from quintain.worker.answers import AnswerCache
 from quintain.worker.spending import Ledger
 

@@ -26,6 +26,9 @@ class Spellings:
     end: re.Pattern[str]
     """A special token after which nothing but white space comes."""
 
+    first: re.Pattern[str]
+    """A special token."""
+
     @staticmethod
     def of(tokenizer: Any, template: str) -> Spellings:
         """Read them from the tokenizer's added tokens."""
@@ -36,7 +39,17 @@ class Spellings:
             own=_first_character_of(special),
             foreign=_first_character_of(special | used),
             end=re.compile(rf"(?:{_any_of(special)})(?=\s*\Z)"),
+            first=re.compile(_any_of(special)),
         )
+
+    def opens_with_control_token(self, text: str) -> bool:
+        """Does a text begin with a special token, white space aside?"""
+        return self.first.match(text.lstrip()) is not None
+
+    def without_first(self, text: str) -> str:
+        """What stands behind the special token that a text begins with; empty where it begins with none."""
+        found = self.first.match(text)
+        return text[found.end() :] if found else ""
 
     def defuse(self, value: Any, *, own: bool) -> Any:
         """The value with a `CUT` in every control token that its strings spell.

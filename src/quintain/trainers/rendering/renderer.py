@@ -22,20 +22,17 @@ from itertools import takewhile
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from jinja2.exceptions import TemplateError
 
 from quintain.errors import InvalidInput
 from quintain.formats.messages import messages_of
 from quintain.records.seams import Message
 from quintain.records.trajectory import SampledTokens, Step, Trajectory
-from quintain.trainers.rendering.control_tokens import Spellings, encode
-from quintain.trainers.rendering.styles import FALLBACK_TEMPLATE, Chat, Parsed, StyleName, parse, to_chat
-from quintain.trainers.rendering.template_probe import PROBE_TOOLS, probed
-from quintain.trainers.rendering.turn_text import turn_of
+from quintain.trainers.rendering.calls import Parsed, TurnReader
+from quintain.trainers.rendering.chat_template import ChatTemplate
+from quintain.trainers.rendering.control_tokens import Spellings
+from quintain.trainers.rendering.styles import FALLBACK_TEMPLATE, StyleName, one_call_each
+from quintain.trainers.rendering.template_probe import PROBE_TOOLS, probe
 from quintain.trainers.streams import Ints, TokenRow
-
-_FIXED_DATE = "26 Jul 2024"
-"""The date that Llama templates show when none is given; without it the prompt would change from day to day."""
 
 
 class Rendering(NamedTuple):
@@ -59,23 +56,18 @@ class _Segment(NamedTuple):
 class Renderer:
     """How one tokenizer writes episodes; make it by `Renderer.of`."""
 
-    tokenizer: Any
-    style: StyleName
-    template: str
+    writer: ChatTemplate
+    """Makes text of messages."""
+    reader: TurnReader
+    """Makes thought and actions of text: the inverse of the writer, as the probe has shown."""
     fingerprint: str
     """Hash of tokenizer, template and style: sampled ids are valid under an equal fingerprint only."""
-    has_system_role: bool
-    spellings: Spellings
-    end_turn: tuple[int, ...] = ()
+    end_turn: tuple[int, ...]
     """What the template writes at the end of a turn; empty where it writes nothing of the kind."""
-    end_ids: frozenset[int] = frozenset()
+    end_ids: frozenset[int]
     """Ids that end an agent turn: those that the template writes, and the tokenizer's eos token."""
-    appendable: bool = True
+    appendable: bool
     """Does a finished turn still begin with the generation prompt?"""
-    around: tuple[str, str] = ("", "")
-    """What the template makes an agent write before and after its text, as the channel of gpt-oss; stripped."""
-    closes_with: str = ""
-    """What the template writes behind the last end token where the conversation ends, as Phi-3 does; else empty."""
     warnings: tuple[str, ...] = ()
 
     @staticmethod
@@ -94,7 +86,7 @@ class Renderer:
         for candidate in styles:
             for has_system_role in (True, False):
                 try:
-                    return probed(_renderer(tokenizer, candidate, has_system_role))
+                    return _renderer(tokenizer, candidate, has_system_role)
                 except InvalidInput as error:
                     faults.append(error.message)
         remedy = "use template 'auto' or 'react', or another model" if style == "tools" else "use another model"
@@ -103,9 +95,34 @@ class Renderer:
             code="template_unfit",
         )
 
+    @property
+    def tokenizer(self) -> Any:
+        """The tokenizer whose template this is."""
+        return self.writer.tokenizer
+
+    @property
+    def template(self) -> str:
+        """The chat template's source."""
+        return self.writer.source
+
+    @property
+    def style(self) -> StyleName:
+        """Native tool calls, or ReAct text."""
+        return self.writer.style
+
+    @property
+    def has_system_role(self) -> bool:
+        """Does the template know a system role?"""
+        return self.writer.has_system_role
+
+    @property
+    def spellings(self) -> Spellings:
+        """The control tokens as they are spelled in text."""
+        return self.writer.spellings
+
     def opening(self, messages: Sequence[Message], tools: Sequence[dict[str, Any]] = ()) -> list[int]:
         """Ids of everything up to and including the generation prompt."""
-        return self._encode(self._text(messages, tools, prompt=True))
+        return self.writer.encode(self.writer.text(messages, tools, prompt=True))
 
     def continuation(
         self, history: Sequence[Message], new: Sequence[Message], tools: Sequence[dict[str, Any]] = ()
@@ -117,18 +134,24 @@ class Renderer:
         """
         if not self.appendable or history[-1].role != "assistant":
             return None
-        prompt, written, turn = self.turn(self._chat(history, tools), self._schemas(tools))
-        full = self._text([*history, *new], tools, prompt=True)
-        return self._encode(full[len(written) :]) if written == prompt + turn and full.startswith(written) else None
+        turn = self.writer.turn(self.writer.chat(history, tools), self.writer.schemas(tools))
+        full = self.writer.text([*history, *new], tools, prompt=True)
+        if not (turn.can_be_appended_to and full.startswith(turn.finished)):
+            return None
+        return self.writer.encode(full[len(turn.finished) :])
 
     def closing(self, turn: Sequence[int]) -> list[int]:
         """The end token that a turn still needs before the continuation, when its length limit cut it off."""
         return [] if turn and turn[-1] in self.end_ids else list(self.end_turn)
 
-    def parse(self, text: str) -> Parsed:
-        """Read what an agent wrote, without its end token; never raises."""
-        before, after = self.around
-        return parse(text.strip().removeprefix(before).removesuffix(after), self.style)
+    def parse(self, text: str, tools: Sequence[dict[str, Any]] = ()) -> Parsed:
+        """Read what an agent wrote, without its end token, as the template would have written it; never raises.
+
+        Args:
+            text: The turn.
+            tools: Their schemas tell the types of values that some templates write without.
+        """
+        return self.reader.read(text, tools)
 
     def decode(self, token_ids: Sequence[int] | Ints) -> str:
         """The text of ids, control tokens spelled out."""
@@ -169,10 +192,12 @@ class Renderer:
         n_turns = n_kept = 0
         for chain in chains:
             ends, length = [0], 0
+            last = {segment.step: place for place, segment in enumerate(chain)}  # a step can be several turns
             for place, segment in enumerate(chain):
                 length += len(segment.ids)
-                n_turns += segment.trained
-                if segment.trained and length <= max_length:
+                is_whole = segment.trained and last[segment.step] == place
+                n_turns += is_whole
+                if is_whole and length <= max_length:
                     ends.append(place + 1)
                     n_kept += 1
             if ends[-1]:
@@ -187,29 +212,34 @@ class Renderer:
         return step.train is not False and not step.copied_context and (sampled is None or bool(sampled.token_ids))
 
     def _sampled(self, step: Step) -> SampledTokens | None:
-        return step.sampled if step.sampled and step.sampled.tokenizer == self.fingerprint else None
+        """The step's own ids, if they are this template's; of a turn that becomes several they cannot be."""
+        is_own = step.sampled is not None and step.sampled.tokenizer == self.fingerprint
+        return step.sampled if is_own and not (self.writer.one_call and len(step.actions) > 1) else None
 
     def _chains(self, trajectory: Trajectory) -> Iterator[list[_Segment]]:
         """Segments of the episode; a new list wherever the template breaks with the text before."""
-        messages = messages_of(trajectory)
-        chat, schemas = self._chat([m for m, _ in messages], trajectory.tools), self._schemas(trajectory.tools)
+        writer, messages = self.writer, messages_of(trajectory)
+        if writer.one_call:
+            messages = one_call_each(messages)
+        chat = writer.chat([m for m, _ in messages], trajectory.tools)
+        schemas = writer.schemas(trajectory.tools)
         places = [place for place, entry in enumerate(chat) if entry["role"] == "assistant"]
         said = [(message, index) for message, index in messages if message.role == "assistant"]
         chain: list[_Segment] = []
         written, closing = "", list[int]()
         for place, (message, index) in zip(places, said, strict=True):
             step = trajectory.steps[index]
-            prompt, finished, text = self.turn(chat[: place + 1], schemas)
-            if chain and written and prompt.startswith(written):
-                chain.append(_Segment(closing + self._encode(prompt[len(written) :])))
+            shown = writer.turn(chat[: place + 1], schemas)
+            if chain and written and shown.prompt.startswith(written):
+                chain.append(_Segment(closing + writer.encode(shown.prompt[len(written) :])))
             else:
                 if chain:
                     yield chain
-                chain = [_Segment(self._encode(prompt))]
+                chain = [_Segment(writer.encode(shown.prompt))]
             if sampled := self._sampled(step):
                 turn, logprobs = _checked(sampled, index)
             else:
-                turn, logprobs = self._encode(text), None
+                turn, logprobs = writer.encode(shown.text), None
                 if not self.written(turn).strip() and (message.actions or chat[place]["content"].strip()):
                     raise InvalidInput(
                         f"the chat template writes nothing for the agent's turn in step {index}, so nothing could be "
@@ -217,61 +247,9 @@ class Renderer:
                         code="empty_turn",
                     )
             chain.append(_Segment(turn, index, self.trains(step), logprobs))
-            written = finished if self.appendable and finished == prompt + text else ""
+            written = shown.finished if self.appendable and shown.can_be_appended_to else ""
             closing = self.closing(turn)
         yield chain
-
-    def turn(self, chat: Chat, schemas: list[dict[str, Any]] | None) -> tuple[str, str, str]:
-        """How the template writes the turn of the agent that a chat ends with, as text.
-
-        Returns:
-            What stands before it, generation prompt included; the whole chat up to the turn's end token; the turn with its
-            end token. Where the whole is not the first and the last together, nothing can be appended to it.
-
-        Raises:
-            InvalidInput: the template refuses the chat, or rewrites it past recognition.
-        """
-        prompt = self._written(chat[:-1], schemas, prompt=True)
-        finished = self._finished(self._written(chat, schemas, prompt=False))
-        before = "" if finished.startswith(prompt) else self._written(chat[:-1], schemas, prompt=False)
-        return prompt, finished, turn_of(prompt, finished, before=before, said=chat[-1]["content"])
-
-    def _text(self, messages: Sequence[Message], tools: Sequence[dict[str, Any]], *, prompt: bool) -> str:
-        return self._written(self._chat(messages, tools), self._schemas(tools), prompt=prompt)
-
-    def _chat(self, messages: Sequence[Message], tools: Sequence[dict[str, Any]]) -> Chat:
-        """Messages for the template, with every control token defused that somebody spelled in one."""
-        chat = to_chat(messages, tools, style=self.style, has_system_role=self.has_system_role)
-        return [self.spellings.defuse(entry, own=entry["role"] == "assistant") for entry in chat]
-
-    def _schemas(self, tools: Sequence[dict[str, Any]]) -> list[dict[str, Any]] | None:
-        return self.spellings.defuse(list(tools), own=False) if tools and self.style == "tools" else None
-
-    def _written(self, chat: Chat, schemas: list[dict[str, Any]] | None, *, prompt: bool) -> str:
-        try:
-            return self.tokenizer.apply_chat_template(
-                chat,
-                tools=schemas,
-                chat_template=self.template,
-                add_generation_prompt=prompt,
-                tokenize=False,
-                date_string=_FIXED_DATE,
-            )
-        except (TemplateError, TypeError, ValueError) as error:
-            raise InvalidInput(
-                f"the model's chat template refused the messages: {error}; their roles may not alternate as it wants",
-                code="template_refused",
-            ) from None
-
-    def _finished(self, text: str) -> str:
-        """Rendered text up to and including its last end token."""
-        if self.closes_with:
-            text = text.rstrip().removesuffix(self.closes_with)
-        found = self.spellings.end.search(text)
-        return text[: found.end()] if found else text.rstrip()
-
-    def _encode(self, text: str) -> list[int]:
-        return encode(self.tokenizer, text)
 
 
 def _checked(sampled: SampledTokens, index: int) -> tuple[Sequence[int], Sequence[float] | None]:
@@ -314,18 +292,21 @@ def shared_prefix(*sequences: Sequence[object]) -> int:
 
 def _renderer(tokenizer: Any, style: StyleName, has_system_role: bool) -> Renderer:
     has_template = bool(getattr(tokenizer, "chat_template", None))
-    probe_tools = list(PROBE_TOOLS) if style == "tools" else None
-    template = tokenizer.get_chat_template(tools=probe_tools) if has_template else FALLBACK_TEMPLATE
+    source = FALLBACK_TEMPLATE
+    warnings: tuple[str, ...] = (
+        "the tokenizer has no chat template; turns are written with the template 'quintain-fallback'",
+    )
+    if has_template:
+        source, warnings = tokenizer.get_chat_template(tools=list(PROBE_TOOLS) if style == "tools" else None), ()
+    shown = probe(ChatTemplate(tokenizer, style, source, has_system_role, Spellings.of(tokenizer, source)))
     return Renderer(
-        tokenizer=tokenizer,
-        style=style,
-        template=template,
-        fingerprint=_fingerprint(tokenizer, template, style),
-        has_system_role=has_system_role,
-        spellings=Spellings.of(tokenizer, template),
-        warnings=()
-        if has_template
-        else ("the tokenizer has no chat template; turns are written with the template 'quintain-fallback'",),
+        writer=shown.template,
+        reader=shown.reader,
+        fingerprint=_fingerprint(tokenizer, source, style),
+        end_turn=shown.end_turn,
+        end_ids=shown.end_ids,
+        appendable=shown.appendable,
+        warnings=warnings + shown.warnings,
     )
 
 

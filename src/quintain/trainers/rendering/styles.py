@@ -1,18 +1,15 @@
-"""How an agent's turn is written and read: native tool calls (`tools`) or ReAct text (`react`).
+"""How messages are put to a chat template: with native tool calls (`tools`), or as ReAct text (`react`).
 
-Both are pairs of pure text functions: messages to the dicts that a chat template takes, and the agent's text back to
-thought and actions. Reading never raises; text that cannot be read gives no actions and a sentence that says why.
+How the agent's text is read back to thought and actions: `calls`.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from quintain.records.seams import Message
-from quintain.records.text import require_clean
 from quintain.records.trajectory import Action, text_of
 
 StyleName = Literal["tools", "react"]
@@ -24,94 +21,26 @@ FALLBACK_TEMPLATE = (
 )
 """The chat template `quintain-fallback` for tokenizers that have none; a turn ends with the tokenizer's eos token."""
 
-_EMPTY_THINKING = re.compile(r"\A\s*<think>\s*</think>")
-_OPEN = re.compile(r"\s*<tool_call>\s*")
-_CLOSE = re.compile(r"\s*</tool_call>")
-_ACTION = re.compile(r"^Action:[ \t]*(\S+)[ \t]*", re.MULTILINE)
-
-
-class Parsed(NamedTuple):
-    """What a turn's text says; `error` tells why it could not be read, and then there are no actions."""
-
-    thought: str | None
-    actions: tuple[Action, ...]
-    error: str | None = None
-
-
-def parse(text: str, style: StyleName) -> Parsed:
-    """Read what an agent wrote, without its end token; the inverse of rendering it."""
-    text = _EMPTY_THINKING.sub("", text).strip()
-    try:
-        return _parse_tools(text) if style == "tools" else _parse_react(text)
-    except (ValueError, RecursionError) as error:
-        return Parsed(text or None, (), f"the tool call could not be read: {error}")
-
-
-def _parse_tools(text: str) -> Parsed:
-    """Hermes and Qwen: thought, then `<tool_call>{"name": ..., "arguments": {...}}</tool_call>` blocks."""
-    thought, opened, _ = text.partition("<tool_call>")
-    if not opened:
-        return Parsed(text or None, ())
-    actions, position = [], len(thought)
-    while found := _OPEN.match(text, position):
-        call, end = _decoder.raw_decode(text, found.end())
-        if (closed := _CLOSE.match(text, end)) is None:
-            raise ValueError("a <tool_call> block is not closed; end it with </tool_call>")
-        actions.append(_read_call(call))
-        position = closed.end()
-    return Parsed(thought.strip() or None, tuple(actions))
-
-
-def _read_call(call: Any) -> Action:
-    if not isinstance(call, dict) or not isinstance(call.get("name"), str) or not call["name"]:
-        raise ValueError('a call must be an object {"name": tool, "arguments": {...}}')
-    arguments = call.get("arguments", {})
-    return _action(call["name"], _decoder.decode(arguments) if isinstance(arguments, str) else arguments)
-
-
-def _parse_react(text: str) -> Parsed:
-    """`Thought: ...`, then lines `Action: tool {json}`; what follows the last action is not read."""
-    found = _ACTION.search(text)
-    if found is None:
-        if re.search(r"^Action:", text, re.MULTILINE):
-            raise ValueError('an action must be written as `Action: tool {"argument": value}`')
-        return Parsed(text.removeprefix("Thought:").strip() or None, ())
-    thought = text[: found.start()].strip().removeprefix("Thought:").strip()
-    actions = []
-    while found is not None:
-        end = found.end()
-        arguments: Any = {}
-        if text[end : end + 1] not in {"", "\n"}:
-            arguments, end = _decoder.raw_decode(text, end)
-        actions.append(_action(found[1], arguments))
-        found = _ACTION.match(text, end + len(text[end:]) - len(text[end:].lstrip()))
-    return Parsed(thought or None, tuple(actions))
-
-
-def _action(tool: str, arguments: Any) -> Action:
-    if not isinstance(arguments, dict):
-        raise ValueError(f"the arguments of {tool!r} must be a JSON object, not {type(arguments).__name__}")
-    require_clean(arguments, "arguments")
-    require_clean(tool, "tool")
-    return Action(tool=tool, args=arguments)
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is not JSON; write a finite number, a string or null")
-
-
-_decoder = json.JSONDecoder(parse_constant=_refuse_constant)
-
 
 def to_chat(
-    messages: Iterable[Message], tools: Sequence[dict[str, Any]], *, style: StyleName, has_system_role: bool
+    messages: Iterable[Message],
+    tools: Sequence[dict[str, Any]],
+    *,
+    style: StyleName,
+    has_system_role: bool,
+    guide: Sequence[str] | None = None,
 ) -> Chat:
     """Messages as the dicts that a chat template takes.
 
     Neighbouring user messages are joined, since many templates insist that user and assistant alternate; a template
-    without a system role gets the system text at the head of the user's.
+    without a system role gets the system text at the head of the user's. Where a `guide` is given, the
+    tools are listed in the system text, and it follows; ReAct has one of its own.
     """
-    chat = _native_chat(messages) if style == "tools" else _react_chat(messages, tools)
+    chat = _native_chat(messages) if style == "tools" else _react_chat(messages)
+    if style == "react":
+        guide = _REACT_GUIDE
+    if tools and guide is not None:
+        chat = _with_system_text(chat, "\n".join([*_list(tools), *guide]))
     joined: Chat = []
     for entry in chat:
         if entry["role"] == "system" and not has_system_role:
@@ -121,6 +50,33 @@ def to_chat(
         else:
             joined.append(entry)
     return joined
+
+
+def one_call_each(messages: Iterable[tuple[Message, int]]) -> list[tuple[Message, int]]:
+    """The messages, those with several calls as several with one call each, every one followed by its result.
+
+    For templates that bear one call a turn. The thought stays with the first call; a result that names no call belongs to
+    the first that has none.
+    """
+    split: list[tuple[Message, int]] = []
+    waiting: list[tuple[Message, int]] = []
+    for message, index in messages:
+        if message.role == "tool" and waiting:
+            found = (i for i, (asked, _) in enumerate(waiting) if message.call_id == asked.actions[0].call_id)
+            place = next(found, 0) if message.call_id else 0
+            split += [waiting.pop(place), (message, index)]
+            continue
+        split += waiting
+        waiting = []
+        if len(message.actions) < 2:
+            split.append((message, index))
+            continue
+        bare = message.model_copy(update={"thought": None, "content": ""})
+        waiting = [
+            ((bare if i else message).model_copy(update={"actions": (action,)}), index)
+            for i, action in enumerate(message.actions)
+        ]
+    return split + waiting
 
 
 def _said(message: Message) -> str:
@@ -159,7 +115,7 @@ def _native_call(call_id: str, action: Action) -> dict[str, Any]:
     return {"id": call_id, "type": "function", "function": {"name": action.tool, "arguments": arguments}}
 
 
-def _react_chat(messages: Iterable[Message], tools: Sequence[dict[str, Any]]) -> Chat:
+def _react_chat(messages: Iterable[Message]) -> Chat:
     chat: Chat = []
     for message in messages:
         text = text_of(message.content)
@@ -169,13 +125,14 @@ def _react_chat(messages: Iterable[Message], tools: Sequence[dict[str, Any]]) ->
             chat.append({"role": "user", "content": f"Observation: {text}"})
         else:
             chat.append({"role": message.role, "content": text})
-    if tools:
-        guide = _describe(tools)
-        if chat and chat[0]["role"] == "system":
-            chat[0] = {"role": "system", "content": f"{chat[0]['content']}\n\n{guide}".strip()}
-        else:
-            chat.insert(0, {"role": "system", "content": guide})
     return chat
+
+
+def _with_system_text(chat: Chat, text: str) -> Chat:
+    """The chat with a text at the end of its first system message."""
+    if chat and chat[0]["role"] == "system":
+        return [{**chat[0], "content": f"{chat[0]['content']}\n\n{text}".strip()}, *chat[1:]]
+    return [{"role": "system", "content": text}, *chat]
 
 
 def _react_turn(message: Message) -> str:
@@ -189,8 +146,16 @@ def _react_turn(message: Message) -> str:
     return "\n".join(lines)
 
 
-def _describe(tools: Sequence[dict[str, Any]]) -> str:
-    """Tool schemas as the part of a ReAct system prompt that lists them."""
+_REACT_GUIDE = (
+    "Write each turn as:",
+    "Thought: what you think",
+    'Action: tool {"argument": "value"}',
+    "The tool answers with `Observation: ...`.",
+)
+
+
+def _list(tools: Sequence[dict[str, Any]]) -> list[str]:
+    """Tool schemas as lines of a system prompt."""
     lines = ["You can use these tools:"]
     for tool in tools:
         function = tool.get("function", tool)
@@ -198,5 +163,4 @@ def _describe(tools: Sequence[dict[str, Any]]) -> str:
         parameters = function.get("parameters") or {}
         if properties := parameters.get("properties"):
             lines.append(f"  arguments: {json.dumps(properties, ensure_ascii=False)}")
-    lines += ["Write each turn as:", "Thought: what you think", 'Action: tool {"argument": "value"}']
-    return "\n".join([*lines, "The tool answers with `Observation: ...`."])
+    return lines

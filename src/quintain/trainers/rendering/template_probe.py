@@ -1,88 +1,235 @@
-"""What a probe episode shows of a chat template: how its turns end, and whether they can be read back."""
+"""What a probe episode shows of a chat template: how its turns end, and in which form its calls can be read back."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from itertools import chain, product
+from typing import Any, NamedTuple, get_args
 
 from quintain.errors import InvalidInput
 from quintain.records.seams import Message
 from quintain.records.trajectory import Action
+from quintain.trainers.rendering.call_forms import FORMS
+from quintain.trainers.rendering.calls import TurnReader
+from quintain.trainers.rendering.chat_template import ChatTemplate, ThoughtPlace, Turn
 from quintain.trainers.rendering.turn_text import common
 
-if TYPE_CHECKING:
-    from quintain.trainers.rendering.renderer import Renderer
-
-PROBE_TOOLS = (
+_ARGUMENTS: dict[str, Any] = {
+    "text": "\n é \"quoted\" 'so' \\n\n{}\n",
+    "list": [1, 2.5, None, "é"],
+    "flag": True,
+    "number": -7,
+    "nested": {"a": ["b", {"c": False}]},
+    "digits": "42",
+}
+_TYPES = {"text": "string", "list": "array", "flag": "boolean", "number": "integer", "nested": "object"}
+_PROPERTIES = {name: {"type": _TYPES.get(name, "string"), "description": name} for name in _ARGUMENTS}
+PROBE_TOOLS: tuple[dict[str, Any], ...] = tuple(
     {
         "type": "function",
         "function": {
-            "name": "probe_tool",
+            "name": name,
             "description": "probe description",
-            "parameters": {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]},
+            "parameters": {"type": "object", "properties": _PROPERTIES, "required": ["text"]},
         },
-    },
+    }
+    for name in ("probe_tool", "second_tool")
 )
-_PROBE_CALL = Action(tool="probe_tool", args={"text": 'é "quoted"\n{}', "list": [1, 2.5, None], "flag": True})
-_PROBE = (
-    Message(role="system", content="probe system"),
-    Message(role="user", content="probe question"),
-    Message(role="assistant", thought="probe thought", actions=(_PROBE_CALL,)),
-    Message(role="tool", content="probe observation"),
-    Message(role="assistant", thought="probe answer"),
-)
+_CALLS = (Action(tool="probe_tool", args=_ARGUMENTS), Action(tool="second_tool", args={}))
+_ASKED = (Message(role="system", content="probe system"), Message(role="user", content="probe question"))
+_CALLED = Message(role="assistant", thought="probe thought", actions=_CALLS[:1])
+_AGAIN = Message(role="assistant", thought="another thought", actions=_CALLS[1:])
+_ANSWERED = Message(role="assistant", thought="probe answer")
+_CALL_TURN = (*_ASKED, _CALLED)
+_SECOND_TURN = (*_CALL_TURN, Message(role="tool", content="probe observation"), _AGAIN)
+_LAST_TURN = (*_SECOND_TURN, Message(role="tool", content="second observation"), _ANSWERED)
+_ALSO_END = ("<|eom_id|>", "<|call|>", "<|return|>")
+"""Tokens that end a turn only in some cases, so that the probe need not show them: Llama 3.1 and gpt-oss."""
 
 
-def probed(renderer: Renderer) -> Renderer:
-    """The renderer with what a probe episode shows of its template.
+class Probe(NamedTuple):
+    """What the probe episode has shown."""
+
+    template: ChatTemplate
+    reader: TurnReader
+    end_turn: tuple[int, ...]
+    end_ids: frozenset[int]
+    appendable: bool
+    warnings: tuple[str, ...]
+
+
+def probe(template: ChatTemplate) -> Probe:
+    """Write the probe episode and read it back.
 
     Raises:
         InvalidInput: something of the episode is lost, or a turn cannot be read back.
     """
-    ends: list[str] = []
-    appendable = True
-    renderer = _with_surroundings(renderer)
-    for place, mentions in ((2, ("probe system", "probe question", "probe_tool")), (4, ("probe observation",))):
-        said = _PROBE[place]
-        prompt, finished, turn = renderer.turn(
-            renderer._chat(_PROBE[: place + 1], PROBE_TOOLS), renderer._schemas(PROBE_TOOLS)
-        )
-        if missing := [m for m in mentions if m not in prompt]:
-            raise InvalidInput(f"the template leaves out {missing[0]!r}", code="template_unfit")
-        appendable &= finished.startswith(prompt)
-        found = renderer.spellings.end.search(turn)
-        ends.append(found[0] if found else "")
-        read = renderer.parse(turn[: found.start()] if found else turn)
-        if (read.thought, [(a.tool, a.args) for a in read.actions]) != (
-            said.thought,
-            [(a.tool, a.args) for a in said.actions],
-        ):
-            raise InvalidInput(f"a turn does not read back: {turn!r}", code="template_unfit")
-    end_ids = {renderer._encode(end)[-1] for end in ends if end}
-    if renderer.tokenizer.eos_token_id is not None:
-        end_ids.add(renderer.tokenizer.eos_token_id)
-    warnings = renderer.warnings
-    if not all(ends):
-        warnings += ("the chat template writes no end token after a turn, so the model does not learn to stop",)
-    return replace(
-        renderer,
-        end_turn=tuple(renderer._encode(ends[-1])),
-        end_ids=frozenset(end_ids),
-        appendable=appendable,
-        warnings=warnings,
+    template, around = _surroundings(template)
+    prompt = template.text(_ASKED, PROBE_TOOLS, prompt=True)
+    if template.style == "tools" and "probe_tool" not in prompt:
+        template = replace(template, lists_tools=True)
+        prompt = template.text(_ASKED, PROBE_TOOLS, prompt=True)
+    _require_mentions(prompt, ("probe system", "probe question", "probe_tool"))
+    if template.style == "react":
+        reader = TurnReader("react", around)
+        called = _turn(template, _CALL_TURN)
+        _require_read(template, reader, called, _CALLED)
+    else:
+        template, reader, called = _native(template, around)
+    again, answered = _turn(template, _SECOND_TURN), _turn(template, _LAST_TURN)
+    _require_read(template, reader, again, _AGAIN)
+    _require_mentions(answered.prompt, ("probe observation", "second observation"))
+    _require_read(template, reader, answered, _ANSWERED)
+    turns = (called, again, answered)
+    ends = [_end(template, turn) for turn in turns]
+    return Probe(
+        template,
+        reader,
+        end_turn=tuple(template.encode(ends[-1])),
+        end_ids=frozenset(_end_ids(template, ends)),
+        appendable=all(turn.finished.startswith(turn.prompt) for turn in turns),
+        warnings=tuple(_warnings(template, ends)),
     )
 
 
-def _with_surroundings(renderer: Renderer) -> Renderer:
-    """The renderer with what its template writes around an agent's text and behind the last turn."""
-    finished = renderer._text(_PROBE[:3], PROBE_TOOLS, prompt=False)
-    kept = common(finished, renderer._text(_PROBE[:4], PROBE_TOOLS, prompt=True))
-    end = renderer.spellings.end
+def _native(template: ChatTemplate, around: tuple[str, str]) -> tuple[ChatTemplate, TurnReader, Turn]:
+    """How the template takes calls and how they are read: the first way in which a turn reads back.
+
+    Raises:
+        InvalidInput: there is none.
+    """
+    fault: InvalidInput | None = None
+    for candidate, forms in chain(_ways(template), _written_ways(template)):
+        try:
+            called = _turn(candidate, _CALL_TURN)
+        except InvalidInput as error:
+            fault = fault or error
+            continue
+        for form in forms if "probe_tool" in called.text else ():
+            reader = _with_thought(TurnReader(form, around), candidate, called)
+            if not _reads(candidate, reader, called, _CALLED):
+                continue
+            if not _bears(candidate, reader, _CALLED.model_copy(update={"thought": None})):
+                continue
+            one_call = not _bears(candidate, reader, _CALLED.model_copy(update={"actions": _CALLS}))
+            return replace(candidate, one_call=one_call), replace(reader, one_call=one_call), called
+        fault = fault or _unread(called)
+    raise fault or _unread(_turn(template, _CALL_TURN))
+
+
+def _ways(template: ChatTemplate) -> Iterator[tuple[ChatTemplate, Sequence[str]]]:
+    """Ways to let a template write calls, each with the forms that they may have."""
+    forms = [form for form in FORMS if form != "react"]
+    for place, as_text in product(get_args(ThoughtPlace), (False, True)):
+        yield replace(template, thought_place=place, arguments_as_text=as_text), forms
+
+
+def _written_ways(template: ChatTemplate) -> Iterator[tuple[ChatTemplate, Sequence[str]]]:
+    """Ways to put calls into the content, for a template that leaves them out.
+
+    Its model can have been trained on a form all the same: then the template or the vocabulary has what opens and closes one.
+    """
+    try:
+        if "probe_tool" in _turn(template, _CALL_TURN).text:
+            return
+    except InvalidInput:
+        return
+    vocabulary = template.tokenizer.get_added_vocab()
+    for name, form in FORMS.items():
+        marks = [mark.strip() for mark in form.written.split("%s") if mark.strip()]
+        if marks and all(mark in template.source or mark in vocabulary for mark in marks):
+            yield replace(template, writes_calls=name), [name]
+
+
+def _surroundings(template: ChatTemplate) -> tuple[ChatTemplate, tuple[str, str]]:
+    """The template with what it writes behind the last turn, and what it writes around an agent's text."""
+    told = (*_ASKED, _ANSWERED)
+    asked, finished = (template.text(messages, PROBE_TOOLS, prompt=False) for messages in (_ASKED, told))
+    if asked == template.text(_ASKED, PROBE_TOOLS, prompt=True):
+        ending = asked[len(asked) - common(asked[::-1], finished[::-1], tags=False) :]
+        template = replace(template, always_prompts=template.spellings.without_first(ending))
+    finished = template.text(told, PROBE_TOOLS, prompt=False)
+    kept = common(finished, template.text((*told, _ASKED[1]), PROBE_TOOLS, prompt=True))
+    end = template.spellings.end
     if end.search(finished[:kept]) and end.fullmatch(finished[kept:].strip()):
-        renderer = replace(renderer, closes_with=finished[kept:].strip())
-    chat = renderer._chat(_PROBE, PROBE_TOOLS)
-    turn = renderer.turn(chat, renderer._schemas(PROBE_TOOLS))[2]
-    text = chat[-1]["content"].strip()
-    found = end.search(turn)
-    before, here, after = (turn[: found.start()] if found else turn).partition(text)
-    return replace(renderer, around=(before.strip(), after.strip())) if here else renderer
+        template = replace(template, closes_with=finished[kept:].strip())
+    content = template.chat(told, PROBE_TOOLS)[-1]["content"].strip()
+    before, here, after = _without_end(template, _turn(template, told)).partition(content)
+    return template, (before.strip(), after.strip()) if here else ("", "")
+
+
+def _with_thought(reader: TurnReader, template: ChatTemplate, called: Turn) -> TurnReader:
+    """The reader with what the template writes around the thought before a call."""
+    read = reader.read(_without_end(template, called), PROBE_TOOLS)
+    before, here, after = (read.thought or "").partition(str(_CALLED.thought))
+    return replace(reader, around_thought=(before.strip(), after.strip())) if here else reader
+
+
+def _turn(template: ChatTemplate, messages: Sequence[Message]) -> Turn:
+    return template.turn(template.chat(messages, PROBE_TOOLS), template.schemas(PROBE_TOOLS))
+
+
+def _end(template: ChatTemplate, turn: Turn) -> str:
+    found = template.spellings.end.search(turn.text)
+    return found[0] if found else ""
+
+
+def _without_end(template: ChatTemplate, turn: Turn) -> str:
+    return turn.text.rstrip().removesuffix(_end(template, turn))
+
+
+def _reads(template: ChatTemplate, reader: TurnReader, turn: Turn, said: Message) -> bool:
+    """Does the turn read back as what was said, and could it be sampled: does nothing stand behind its first end token?"""
+    text, end = _without_end(template, turn), _end(template, turn)
+    if end and text.partition(end)[2].replace(end, "").strip():
+        return False
+    read = reader.read(text, PROBE_TOOLS)
+    return (read.thought, [*map(_plain, read.actions)]) == (said.thought, [*map(_plain, said.actions)])
+
+
+def _plain(action: Action) -> tuple[str, str]:
+    return action.tool, json.dumps(action.args, sort_keys=True)  # Python holds 1, 1.0 and True for equal
+
+
+def _bears(template: ChatTemplate, reader: TurnReader, said: Message) -> bool:
+    """Does this turn too read back?"""
+    try:
+        return _reads(template, reader, _turn(template, (*_ASKED, said)), said)
+    except InvalidInput:
+        return False
+
+
+def _require_mentions(prompt: str, mentions: Sequence[str]) -> None:
+    if missing := [mention for mention in mentions if mention not in prompt]:
+        raise InvalidInput(f"the template leaves out {missing[0]!r}", code="template_unfit")
+
+
+def _require_read(template: ChatTemplate, reader: TurnReader, turn: Turn, said: Message) -> None:
+    if not _reads(template, reader, turn, said):
+        raise _unread(turn)
+
+
+def _unread(turn: Turn) -> InvalidInput:
+    return InvalidInput(f"a turn does not read back: {turn.text!r}", code="template_unfit")
+
+
+def _end_ids(template: ChatTemplate, ends: Sequence[str]) -> Iterator[int]:
+    """The last id of each end token, and those that the tokenizer and the template name besides."""
+    yield from (template.encode(end)[-1] for end in ends if end)
+    if template.tokenizer.eos_token_id is not None:
+        yield template.tokenizer.eos_token_id
+    for spelling in _ALSO_END:
+        if spelling in template.source and len(ids := template.encode(spelling)) == 1:
+            yield ids[0]
+
+
+def _warnings(template: ChatTemplate, ends: Sequence[str]) -> Iterator[str]:
+    if not all(ends):
+        yield "the chat template writes no end token after a turn, so the model does not learn to stop"
+    if template.one_call:
+        yield (
+            "the chat template bears one call a turn, so a turn with several calls becomes several turns, "
+            "each with its result"
+        )

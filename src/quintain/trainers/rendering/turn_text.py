@@ -45,16 +45,30 @@ def turn_of(prompt: str, finished: str, *, before: str, said: str) -> str:
     if "</think>" not in said or "</think>" in turn or not prompt.rstrip().endswith("<think>"):
         return turn
     thinking = said[max(said.find("<think>"), 0) : said.rindex("</think>") + len("</think>")]
-    return _OPENING_TAG.sub("", thinking) + turn
+    return put_back(thinking, turn, prompt)
 
 
-def common(left: str, right: str) -> int:
+def put_back(said: str, turn: str, prompt: str, *, apart: bool = False) -> str:
+    """The turn with words before it that the template has left out; thinking is not opened again where the prompt opens it.
+
+    Args:
+        said: The words.
+        turn: What the template writes without them.
+        prompt: What stands before.
+        apart: Do the words stand on lines of their own? A control token needs no line break before it.
+    """
+    if prompt.rstrip().endswith("<think>"):
+        said = _OPENING_TAG.sub("", said)
+    return f"{said}\n{turn}" if said and apart else said + turn
+
+
+def common(left: str, right: str, *, tags: bool = True) -> int:
     """How many characters the texts share from the start, without a tag that parts within.
 
-    `<think>` and `<tool_call>` share two characters, which belong to neither prompt nor turn alone.
+    `<think>` and `<tool_call>` share two characters, which belong to neither prompt nor turn alone. Without `tags` they count.
     """
     shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(left, right, strict=False)))
-    cut = re.search(r"<[^<>]*\Z", left[:shared])
+    cut = re.search(r"<[^<>]*\Z", left[:shared]) if tags else None
     return cut.start() if cut else shared
 
 

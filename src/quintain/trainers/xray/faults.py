@@ -139,7 +139,7 @@ class Faults:
                 step = run.steps[turn.step]
                 if not row.supervised[turn.start : turn.end].any() or _was_sampled(step, self.renderer):
                     continue
-                written = self.renderer.decode(row.token_ids[turn.start : turn.end])
+                written = self.renderer.decode(row.token_ids[row.step_index == turn.step])  # it can be several turns
                 if any(not self._holds(written, text) for text in (step.thought, text_of(step.message)) if text):
                     self.found["thoughts_lost"].add(line)
         for before, after in zip(member.uncut, member.uncut[1:], strict=False):

@@ -1,0 +1,200 @@
+"""Reading what an agent wrote: its thought, and its calls in the form that its model writes them in.
+
+Models write calls in many forms; `call_forms` has a table of them, and `TurnReader` reads them all. Which one a model has is
+found out by reading its template's own turn back (`template_probe`), so that reading is the inverse of writing.
+
+What a model wrote is hostile: every pattern here is anchored at a literal or bounded, so that work grows linearly with
+the text, nesting is bounded by `require_clean`, and reading never raises.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from quintain.records.text import require_clean
+from quintain.records.trajectory import Action
+from quintain.trainers.rendering.call_forms import FORMS
+from quintain.trainers.rendering.values import decode, decode_at, decode_quoted, python_calls, typed
+
+MAX_CALLS = 200
+"""Calls that one turn may hold."""
+
+_EMPTY_THINKING = re.compile(r"\A\s*<think>\s*</think>")
+_BETWEEN = re.compile(r"[\s;]*")
+
+
+class Parsed(NamedTuple):
+    """What a turn's text says; `error` tells why it could not be read, and then there are no actions."""
+
+    thought: str | None
+    actions: tuple[Action, ...]
+    error: str | None = None
+
+
+_PATTERNS = {
+    name: (
+        re.compile(f"(?:{form.section})|(?:{form.mark})", re.MULTILINE),
+        re.compile(rf"\s*(?:{form.section})"),
+        re.compile(form.mark, re.MULTILINE),
+        re.compile(form.head),
+        re.compile(form.tail),
+        re.compile(rf"\s*{form.key}"),
+    )
+    for name, form in FORMS.items()
+}
+
+
+@dataclass(frozen=True)
+class TurnReader:
+    """Reads the turns of one template."""
+
+    form: str
+    """A name in `FORMS`."""
+    around: tuple[str, str] = ("", "")
+    """What the template makes an agent write before and after its text, as the channel of gpt-oss; stripped."""
+    around_thought: tuple[str, str] = ("", "")
+    """What it makes it write around the thought before a call, besides."""
+    one_call: bool = False
+    """Can a turn hold one call only?"""
+
+    def read(self, text: str, tools: Sequence[dict[str, Any]] = ()) -> Parsed:
+        """Read what an agent wrote, without its end token; never raises.
+
+        Args:
+            text: The turn.
+            tools: Schemas, by which values are read that a form writes without their type.
+        """
+        text = _within(text, self.around)
+        form, (begin, *_) = FORMS[self.form], _PATTERNS[self.form]
+        found = begin.search(text)
+        thought = text if found is None else _within(text[: found.start()], self.around_thought)
+        thought = _EMPTY_THINKING.sub("", thought).strip().removeprefix(form.label).strip()
+        if found is None:
+            return Parsed(thought or None, ())
+        try:
+            actions = tuple(_calls(text, found.start(), self.form, tools))
+            if self.one_call and len(actions) > 1:
+                raise ValueError(f"a turn holds one call, and this one has {len(actions)}; wait for its result")
+        except (ValueError, RecursionError, MemoryError) as error:
+            return Parsed(text or None, (), f"the tool call could not be read: {error}")
+        return Parsed(thought or None, actions)
+
+
+def _within(text: str, around: tuple[str, str]) -> str:
+    return text.strip().removeprefix(around[0]).removesuffix(around[1]).strip()
+
+
+def _calls(text: str, place: int, name: str, tools: Sequence[dict[str, Any]]) -> list[Action]:
+    """The calls of a turn that begin at a place; what follows the last one is not read.
+
+    Raises:
+        ValueError: a call is not whole, or there are too many.
+    """
+    form = FORMS[name]
+    _, section, mark, head, tail, _ = _PATTERNS[name]
+    if opened := section.match(text, place):
+        place = opened.end()
+    actions: list[Action] = []
+    while found := mark.match(text, _after(_BETWEEN, text, place)):
+        if form.python:
+            body, _, _ = text[found.end() :].partition(form.close)
+            return [_action(tool, arguments) for tool, arguments in python_calls(body, MAX_CALLS)]
+        if (opened := head.match(text, found.end())) is None:
+            raise ValueError(f"a call must be written as `{form.shape}`")
+        new, place = _call(text, opened, name, tools)
+        actions += new
+        if (closed := tail.match(text, place)) is None:
+            raise ValueError(f"a call is not closed; it must be written as `{form.shape}`")
+        place = closed.end()
+        if len(actions) > MAX_CALLS:
+            raise ValueError(f"a turn may hold {MAX_CALLS} calls; make fewer at a time")
+    if not actions:
+        raise ValueError(f"a call must be written as `{form.shape}`")
+    return actions
+
+
+def _call(text: str, opened: re.Match[str], form: str, tools: Sequence[dict[str, Any]]) -> tuple[list[Action], int]:
+    """What stands behind the head of a call: one call, or a list of them where names stand in the JSON."""
+    name, place = opened.groupdict().get("name"), opened.end()
+    if name is None:
+        value, place = decode_at(text, place)
+        calls = value if isinstance(value, list) else [value]
+        return [_read_call(call) for call in calls[: MAX_CALLS + 1]], place
+    if FORMS[form].key:
+        arguments, place = _tagged(text, place, name, form, tools)
+        return [_action(name, arguments)], place
+    if FORMS[form].quote:
+        arguments, place = decode_quoted(text, place, FORMS[form].quote, FORMS[form].close)
+        return [_action(name, arguments)], place
+    if FORMS[form].may_be_bare and text[place : place + 1] in {"", "\n"}:
+        return [_action(name, {})], place
+    arguments, place = decode_at(text, place)
+    return [_action(name, arguments)], place
+
+
+def _tagged(text: str, place: int, tool: str, name: str, tools: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], int]:
+    """Arguments as tagged text, their values read by the tool's schema."""
+    form, key = FORMS[name], _PATTERNS[name][-1]
+    properties = _properties(tools, tool)
+    arguments: dict[str, Any] = {}
+    while found := key.match(text, place):
+        end = text.find(form.close, found.end())
+        if end < 0:
+            raise ValueError(f"the argument {found['key']!r} is not closed; end it with {form.close}")
+        value = text[found.end() : end]
+        if form.own_lines:
+            value = value.removesuffix("\n")
+        kind = found.groupdict().get("kind")
+        schema = properties.get(found["key"]) if kind is None else {"type": "string"} if kind == "true" else {}
+        arguments[found["key"]] = typed(value, schema)
+        place = end + len(form.close)
+    return arguments, place
+
+
+def _properties(tools: Iterable[dict[str, Any]], name: str) -> dict[str, Any]:
+    """The schemas of a tool's arguments, empty where they are not known."""
+    for tool in tools:
+        function = tool.get("function", tool)
+        if isinstance(function, dict) and function.get("name") == name:
+            parameters = function.get("parameters")
+            properties = parameters.get("properties") if isinstance(parameters, dict) else None
+            return properties if isinstance(properties, dict) else {}
+    return {}
+
+
+_NAMES, _VALUES = ("name", "tool_name"), ("arguments", "parameters")
+
+
+def _read_call(call: Any) -> Action:
+    """A call of which the JSON holds the name."""
+    if isinstance(call, dict) and isinstance(call.get("function"), dict):
+        call = call["function"]
+    if isinstance(call, dict):
+        name = next((call[key] for key in _NAMES if key in call), None)
+        arguments: Any = next((call[key] for key in _VALUES if key in call), {})
+        if name is None and len(call) == 1 and not {*call} & {*_NAMES, *_VALUES}:
+            ((name, arguments),) = call.items()  # Apertus: {tool: {...}}
+        if isinstance(name, str) and name:
+            return _action(name, decode(arguments) if isinstance(arguments, str) else arguments)
+    raise ValueError('a call must be an object {"name": tool, "arguments": {...}}')
+
+
+def _action(tool: str, arguments: Any) -> Action:
+    if not isinstance(arguments, dict):
+        raise ValueError(f"the arguments of {tool!r} must be a JSON object, not {type(arguments).__name__}")
+    require_clean(arguments, "arguments")
+    require_clean(tool, "tool")
+    return Action(tool=tool, args=arguments)
+
+
+def _after(pattern: re.Pattern[str], text: str, place: int) -> int:
+    found = pattern.match(text, place)
+    return found.end() if found else place
+
+
+def parse(text: str, form: str) -> Parsed:
+    """Read what an agent wrote in a form of `FORMS`; never raises."""
+    return TurnReader(form).read(text)
