@@ -179,6 +179,11 @@ def test_two_names_of_one_setting_may_agree() -> None:
     )
 
 
+@pytest.mark.parametrize(("given", "sinks"), [("tensorboard", ("tensorboard",)), ("none", ()), (["wandb"], ("wandb",))])
+def test_one_sink_may_stand_without_a_list_and_none_is_none(given: Any, sinks: tuple[str, ...]) -> None:
+    assert SFTConfig(report_to=given).report_to == sinks
+
+
 def test_what_is_switched_off_stays_off_whatever_its_settings_say() -> None:
     """So it is where these names come from: their settings stand in every file, also of runs without them."""
     off = {"use_lora": False, "lora_r": 8, "curriculum": False, "curriculum_start_ratio": 0.2}

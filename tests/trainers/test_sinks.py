@@ -171,6 +171,27 @@ def test_a_package_that_is_not_installed_is_one_warning_with_the_extra_to_instal
     )
 
 
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        ("import threading\nthreading.Event().wait(20)", "TimeoutError: it took more than"),
+        ("import sys\nsys.exit(3)", "SystemExit: 3"),
+    ],
+    ids=["hangs", "exits"],
+)
+def test_a_package_that_hangs_or_ends_the_program_when_it_is_imported_is_left_out(
+    monkeypatch: pytest.MonkeyPatch, warn: Warnings, tmp_path: Path, content: str, why: str
+) -> None:
+    name = f"quintain_test_{len(content)}"
+    (tmp_path / f"{name}.py").write_text(content)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sinks, "_IMPORT_S", 0.3)
+    monkeypatch.setitem(LIBRARIES, "wandb", LIBRARIES["wandb"]._replace(module=name))
+    open_sinks(["wandb"], run_name="run", folder=tmp_path, warn=warn).close()
+    assert warn.codes == ["sink_missing"]
+    assert f"wandb cannot be imported ({why}" in warn.told[0][1]
+
+
 def test_every_sink_that_a_config_can_name_has_a_library_and_an_extra_of_its_name() -> None:
     import tomllib
     from typing import get_args

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import Phi3Config
 
 from quintain.errors import Conflict, TrainingFailed
 from quintain.records.agent import Agent, ModelRef, Sampling
@@ -19,7 +18,6 @@ from quintain.trainers import checkpoints
 from quintain.trainers.acting.policy import open_policy
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.models import load_model
-from quintain.trainers.report import changing_positions
 from quintain.trainers.training import Data, train
 from tiny_models import save_tiny_model
 from trainers.episodes import TOOLS, episode
@@ -29,12 +27,6 @@ from trainers.runs import Killed, Recorder, dataset, run, same, spec, weights
 pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")
 
 LORA = LoraConfig(rank=4, alpha=8.0, dropout=0.1)
-LONG_ROPE = {
-    "rope_type": "longrope",
-    "rope_theta": 1e4,
-    "short_factor": [1.0] * 48,
-    "long_factor": [3.0] * 48,
-}
 
 
 @pytest.fixture(scope="module")
@@ -227,22 +219,6 @@ def test_runs_that_no_max_length_can_hold_are_told_so(model_folder: Path, tmp_pa
         run(spec(model_folder, tmp_path / "out"), tmp_path / "job", long)
     with pytest.raises(TrainingFailed, match=r"too_long 1.*raise max_length above 200"):
         run(spec(model_folder, tmp_path / "other", max_length=200), tmp_path / "job2", long)
-
-
-@pytest.mark.parametrize(
-    ("config", "max_length", "said"),
-    [
-        (Phi3Config(rope_parameters=LONG_ROPE, original_max_position_embeddings=30), 40, "set max_length to 30"),
-        (Phi3Config(rope_parameters=LONG_ROPE, original_max_position_embeddings=30), 30, None),
-        (Phi3Config(max_position_embeddings=1000), 40, None),
-    ],
-)
-def test_positions_that_change_with_the_longest_row_are_told(
-    config: Phi3Config, max_length: int, said: str | None
-) -> None:
-    told = changing_positions(config, max_length)
-    assert len(told) == (said is not None)
-    assert all(said and said in line for line in told)
 
 
 def test_drops_and_truncations_are_counted_and_told(model_folder: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import signal
@@ -113,6 +114,7 @@ def test_failures_are_told_without_traceback() -> None:
     )
     assert failure_of(MemoryError()).code == "out_of_memory"
     assert failure_of(OutOfMemoryError("CUDA")).code == "out_of_memory"
+    assert failure_of(OSError(errno.ENOSPC, "No space left on device")).code == "disk_refused"
     crash = failure_of(KeyError("weights"))
     assert (crash.code, crash.message) == ("crashed", "KeyError: 'weights'")
 
@@ -141,3 +143,13 @@ time.sleep(60)
         assert worker.wait(20) == -signal.SIGKILL
         assert worker.stdout.read() == b""  # the child held this pipe: it is closed when the child is gone
     assert not os.path.exists(f"/proc/{worker.pid}")
+
+
+def test_what_a_library_does_at_exit_does_not_hold_a_job_that_is_done(tmp_path: Path) -> None:
+    folder = tmp_path / "jobs" / "job-1"
+    folder.mkdir(parents=True)
+    JobDirectory(folder).spec.write_text(SelftestSpec(steps=1).model_dump_json())
+    code = "import atexit, runpy, time; atexit.register(time.sleep, 600); runpy.run_module('quintain.worker', run_name='__main__')"
+    ended = subprocess.run([sys.executable, "-c", code, str(folder), "1"], timeout=60, check=False)
+    assert ended.returncode == 0
+    assert events_of(folder)[-1].type == "result"

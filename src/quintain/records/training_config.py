@@ -160,6 +160,12 @@ class TrainingConfig(Settings):
     )
     report_to: tuple[Sink, ...] = Field(default=(), description="Where metrics go besides the job; extras to install.")
 
+    @field_validator("report_to", mode="before")
+    @classmethod
+    def _one_sink(cls, value: Any) -> Any:
+        """One name, or `none`, as Hugging Face's trainer takes it."""
+        return ([] if value == "none" else [value]) if isinstance(value, str) else value
+
     @model_validator(mode="after")
     def _machines_fit(self) -> Self:
         if self.processes % self.machines:

@@ -13,16 +13,18 @@ import json
 import os
 import random
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from quintain.errors import Conflict
+from quintain.errors import Conflict, Unavailable
 from quintain.trainers.models import publish
 from quintain.trainers.parallel.sharding import part, whole
 
@@ -71,16 +73,18 @@ def save_checkpoint(
 
     Returns:
         The checkpoint's folder.
+
+    Raises:
+        Unavailable: the disk does not take it; those before it stay.
     """
     weights, state = weights_of(model), optimizer_state(optimizer)
     path = folder / f"step-{progress.step:08d}"
-    aside = folder / f".{path.name}.partial"
-    shutil.rmtree(aside, ignore_errors=True)
-    aside.mkdir(parents=True)
-    save_file(weights, aside / _WEIGHTS)
-    torch.save({"optimizer": state, "rng": _rng_state(), "progress": vars(progress)}, aside / _STATE)
-    _publish(aside, path, progress.step, identity)
-    for old in _checkpoints(folder)[keep:]:
+    with _aside(path) as aside:
+        save_file(weights, aside / _WEIGHTS)
+        _save({"optimizer": state, "rng": _rng_state(), "progress": vars(progress)}, aside / _STATE)
+        _publish(aside, path, progress.step, identity)
+    # One with a later step was passed over as damaged: it must not take the place of a good one.
+    for old in [found for found in _checkpoints(folder) if found.name <= path.name][keep:]:
         doomed = folder / f".{old.name}.old"
         os.replace(old, doomed)  # first out of sight, so that nobody meets it half deleted
         shutil.rmtree(doomed, ignore_errors=True)
@@ -88,13 +92,15 @@ def save_checkpoint(
 
 
 def save_best(folder: Path, model: Any, step: int, *, identity: str) -> Path:
-    """Write the trainable weights as `best`, in place of what was best before."""
+    """Write the trainable weights as `best`, in place of what was best before.
+
+    Raises:
+        Unavailable: the disk does not take them.
+    """
     weights = weights_of(model)
-    aside = folder / ".best.partial"
-    shutil.rmtree(aside, ignore_errors=True)
-    aside.mkdir(parents=True)
-    save_file(weights, aside / _WEIGHTS)
-    _publish(aside, folder / _BEST, step, identity)
+    with _aside(folder / _BEST) as aside:
+        save_file(weights, aside / _WEIGHTS)
+        _publish(aside, folder / _BEST, step, identity)
     return folder / _BEST
 
 
@@ -176,6 +182,50 @@ def _read_weights(path: Path, model: Any) -> None:
             parameters[name].copy_(part(tensor, parameters[name]))
 
 
+@contextmanager
+def taken_by_disk(path: Path, checkpoints: Path) -> Iterator[None]:
+    """Tell in the user's words that the disk did not take what is written inside.
+
+    Args:
+        path: What is written.
+        checkpoints: The job's `checkpoints` folder, whose newest one is named.
+
+    Raises:
+        Unavailable: the disk is full, or something else keeps files from being written.
+    """
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        newest = newest_complete(checkpoints).path
+        free = shutil.disk_usage(next(folder for folder in path.absolute().parents if folder.exists())).free
+        raise Unavailable(
+            f"{path} could not be written ({error}; {free / 1e6:.1f} MB are free there); free disk space, or mend what "
+            f"keeps this user from writing, and resume the job: it goes on from {newest.name if newest else 'its start'}",
+            code="disk_refused",
+        ) from error
+
+
+@contextmanager
+def _aside(path: Path) -> Iterator[Path]:
+    """A new folder in which `path` is made; where the disk does not take it, nothing of it stays there."""
+    aside = path.with_name(f".{path.name}.partial")
+    with taken_by_disk(path, path.parent):
+        try:
+            shutil.rmtree(aside, ignore_errors=True)
+            aside.mkdir(parents=True)
+            yield aside
+        except (OSError, SafetensorError):
+            shutil.rmtree(aside, ignore_errors=True)
+            raise
+
+
+def _save(state: dict[str, Any], path: Path) -> None:
+    try:
+        torch.save(state, path)
+    except RuntimeError as error:  # torch's own word for a write that failed
+        raise OSError(f"torch: {error}") from error
+
+
 def _publish(aside: Path, path: Path, step: int, identity: str) -> None:
     """Write the manifest over the files that stand in `aside`, and give the folder its name."""
     files = {file.name: {"size": file.stat().st_size, "sha256": _sha256(file)} for file in sorted(aside.iterdir())}
@@ -214,6 +264,8 @@ def _fault(path: Path) -> str | None:
                 return f"{name} is not what its manifest says (SHA-256 differs)"
     except FileNotFoundError as error:
         return f"{Path(error.filename).name} is missing"
+    except OSError as error:
+        return f"it cannot be read ({error.strerror})"
     except (ValueError, KeyError, TypeError):
         return f"{_MANIFEST} cannot be read"
     return None

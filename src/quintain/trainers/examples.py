@@ -350,7 +350,7 @@ def _cloning_factors(rows: Iterable[Row], config: BCConfig) -> list[float | str]
         cloning_weights(kept, config.temperature) if config.temperature and kept else [1.0] * len(kept)
     )
     following = iter(weights)
-    return [reason or float(next(following)) for reason in reasons]
+    return [reason or float(np.float32(next(following))) for reason in reasons]  # as rows hold it: too small is 0
 
 
 def _from_the_branch_on(chosen: list[TokenRow], rejected: list[TokenRow]) -> list[list[TokenRow]]:

@@ -96,7 +96,7 @@ def _take_step(run: Run) -> dict[str, float | None] | None:
     with run.beside("clip"):
         norm = clip(run.engine.model, run.optimizer, run.scale, run.config.grad_clip)
     if not math.isfinite(loss) or not (math.isfinite(norm) or run.scale.enabled):
-        raise _diverged(run, loss, norm)
+        raise _diverged(run, f"step {run.step + 1} of {run.total} gave loss {loss} and gradient norm {norm}")
     with run.beside("update", rate):
         update(run.optimizer, run.scale, rate)
     meter.end()
@@ -149,6 +149,8 @@ def _validate(run: Run) -> dict[str, float | None]:
         batches = micro_batches(run.validation, config.batch_tokens, share=engine.shares)
         seen = held_out(engine, run.objective, batches, totals)
     loss = seen.loss
+    if not math.isfinite(loss):
+        raise _diverged(run, f"the validation after step {run.step} of {run.total} gave loss {loss}")
     tally["validation_loss"] = loss
     agreement = {
         f"{name}_{part}": x for name, both in seen.figures.items() for part, x in zip(PARTS, both, strict=True)
@@ -198,17 +200,16 @@ def _checkpoint(run: Run) -> None:
     run.reporter.checkpoint(run.step, path)
 
 
-def _diverged(run: Run, loss: float, norm: float) -> TrainingFailed:
+def _diverged(run: Run, what: str) -> TrainingFailed:
     newest = newest_complete(run.checkpoints).path
     if run.step == 0:
         return TrainingFailed(
-            f"the start model itself gives loss {loss} and gradient norm {norm} on the first examples, which are not "
-            "finite: its weights are damaged, or its precision is too narrow; try precision 'fp32', or another model",
+            f"{what}, which is not finite, with the start model itself: its weights are damaged, or its precision is too "
+            "narrow; try precision 'fp32', or another model",
             code="diverged",
         )
     return TrainingFailed(
-        f"step {run.step + 1} of {run.total} gave loss {loss} and gradient norm {norm}, which are not finite; the last "
-        f"good checkpoint is {newest.name if newest else 'none'}; start again with a learning_rate below "
-        f"{run.config.learning_rate:g}, or with grad_clip on",
+        f"{what}, which is not finite; the last good checkpoint is {newest.name if newest else 'none'}; start again with "
+        f"a learning_rate below {run.config.learning_rate:g}, or with grad_clip on",
         code="diverged",
     )

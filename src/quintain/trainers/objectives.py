@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -76,7 +77,8 @@ class Objective:
                 seen.append((logprobs, streams.ref_logprob, streams.sequence + n))
                 n += streams.n_sequences
         policy, reference, sequence = (torch.cat(parts) for parts in zip(*seen, strict=True))
-        self.settings["kl"] = kto_kl(policy, reference, sequence, n)
+        finite = bool(torch.isfinite(policy).all())  # else the step's loss is NaN, of which the loop tells
+        self.settings["kl"] = kto_kl(policy, reference, sequence, n) if finite else math.nan
 
 
 def objective_of(config: TrainingConfig, unpaired: Mapping[str, Example] | None = None) -> Objective:

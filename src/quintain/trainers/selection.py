@@ -12,6 +12,7 @@ import torch
 from quintain.errors import InvalidInput
 from quintain.records.job import TrainSpec
 from quintain.records.training import CoresetConfig, CurriculumConfig, ReplayConfig, SFTConfig
+from quintain.trainers.checkpoints import taken_by_disk
 from quintain.trainers.coreset import coreset, text_features
 from quintain.trainers.curriculum import difficulty
 from quintain.trainers.engine.forward import Engine
@@ -104,8 +105,9 @@ def _with_replay(
     else:
         own = {example.key for example in chosen.examples}
         replayed = buffer.sample(round(config.ratio * len(chosen.examples)), exclude=own, seed=spec.seed)
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        write_examples(kept, replayed, maker.renderer.fingerprint)
+        with taken_by_disk(kept, kept.parent):
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            write_examples(kept, replayed, maker.renderer.fingerprint)
     fitting = [e for e in replayed if all(len(row) <= maker.max_length for row in e.rows)]
     notes = [f"{len(fitting)} examples are replayed from the buffer {config.buffer!r}"]
     if len(fitting) < len(replayed):

@@ -25,6 +25,7 @@ _PROJECT = "quintain"
 _WAITING = 1000
 """Points that may wait for a sink; beyond that the oldest go."""
 _CLOSE_S = 10.0
+_IMPORT_S = 60.0
 
 
 class Writer(NamedTuple):
@@ -201,12 +202,10 @@ def open_sinks(names: Sequence[str], *, run_name: str, folder: Path, warn: Warn)
     channels = []
     for name in dict.fromkeys(names):
         library = LIBRARIES[name]
-        try:
-            # here and not on the thread: two threads that import at a time can meet half-made modules
-            module = importlib.import_module(library.module)
-        except Exception as error:  # a foreign package may raise anything when it is imported
-            missing = isinstance(error, ModuleNotFoundError)
-            why = "is not installed" if missing else f"cannot be imported ({type(error).__name__}: {error})"
+        module = _imported(library.module)
+        if isinstance(module, BaseException):
+            missing = isinstance(module, ModuleNotFoundError)
+            why = "is not installed" if missing else f"cannot be imported ({type(module).__name__}: {module})"
             warn(
                 "sink_missing",
                 f"{name} {why}, so no metrics go there; install it with: pip install 'quintain[{name}]'",
@@ -214,3 +213,22 @@ def open_sinks(names: Sequence[str], *, run_name: str, folder: Path, warn: Warn)
             continue
         channels.append(_Channel(name, partial(library.open, module, run_name, folder)))
     return Sinks(channels, warn)
+
+
+def _imported(name: str) -> Any:
+    """The module of that name, or why there is none: a foreign package may raise anything, or hang, when it is imported.
+
+    It is waited for: two threads that import at a time can meet half-made modules.
+    """
+    found: list[Any] = []
+
+    def work() -> None:
+        try:
+            found.append(importlib.import_module(name))
+        except BaseException as error:
+            found.append(error)
+
+    thread = Thread(target=work, name=f"import-{name}", daemon=True)
+    thread.start()
+    thread.join(_IMPORT_S)
+    return found[0] if found else TimeoutError(f"it took more than {_IMPORT_S:.0f} s")

@@ -27,6 +27,7 @@ from quintain.records.training import (
     PRMConfig,
     TrainingConfig,
 )
+from quintain.trainers.checkpoints import taken_by_disk
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.engine.machine import Machine, prepare, tune_allocator
 from quintain.trainers.examples import ExampleMaker, Made, labelled_heads, mismatched
@@ -60,6 +61,9 @@ from quintain.trainers.value_head import heads_of
 
 if TYPE_CHECKING:
     from quintain.trainers.parallel.ranks import Ranks
+
+_SAMPLED = 64
+"""Values of each parameter, and up to twice as many, by which a start model is told from another of its shape."""
 
 Collect = Callable[[LoadedModel, Renderer, int], list[GroupRow]]
 """Lets the live model act and returns the groups of an iteration; none where it was asked to stop."""
@@ -142,7 +146,9 @@ def _conclude(run: Run, made: Made, start: _Start, selection: Selection) -> None
     reporter.phase("saving")
     with run.beside("put_together"):
         put_together(start.loaded.model)
-    save_model(start.loaded.model, start.loaded.tokenizer, Path(start.spec.output_dir))
+    output = Path(start.spec.output_dir)
+    with taken_by_disk(output, run.checkpoints):
+        save_model(start.loaded.model, start.loaded.tokenizer, output)
     try:
         selection.remember()
     except (
@@ -217,7 +223,7 @@ class _Start:
         context = self.loaded.context_tokens
         if (asked := self.spec.config.max_length or 0) > context:
             warnings.append(f"max_length {asked} is more than the model's context; rows are cut at {context} tokens")
-        warnings += changing_positions(self.loaded.model.config, self.maker.max_length)
+        warnings += changing_positions(self.loaded.model, self.spec.config, self.maker.max_length)
         if self.engine.reason:
             warnings.append(f"training takes the {self.engine.path} path, not the fastest: {self.engine.reason}")
         if self.format.note:
@@ -311,7 +317,9 @@ def _sampler(start: _Start) -> Sampler | None:
 
     def sample(step: int) -> dict[str, float | None]:
         written = probes.write(start.loaded, step)
-        append_samples(start.directory / "samples.jsonl", written.samples)
+        file = start.directory / "samples.jsonl"
+        with taken_by_disk(file, start.directory / "checkpoints"):
+            append_samples(file, written.samples)
         return written.diversity.metrics()
 
     return sample
@@ -343,7 +351,7 @@ def _rollout_source(start: _Start, objective: Objective, references: References,
 
 
 def _identity(spec: TrainSpec, model: Any, examples: Sequence[Example]) -> str:
-    """Hash of all that a checkpoint must share with the run that loads it: settings, model and token rows."""
+    """Hash of all that a checkpoint must share with the run that loads it: settings, start model and token rows."""
     digest = hashlib.sha256()
     # How often and how many checkpoints are kept, and who hears of it, changes nothing in the result; over how many
     # processes work and model are spread, only its rounding and where dropout falls.
@@ -360,8 +368,10 @@ def _identity(spec: TrainSpec, model: Any, examples: Sequence[Example]) -> str:
     if isinstance(spec.config, DPOConfig) and spec.environment is None:
         silent |= ACTING_ONLY  # and checkpoints from before DPO could act still fit
     config = spec.config.model_dump(mode="json", exclude=silent)
-    shapes = {name: list(p.shape) for name, p in model.named_parameters()}
-    about = [config, spec.seed, spec.agent.model.model_dump(mode="json"), spec.environment, shapes, len(examples)]
+    agent = spec.agent.model
+    has_values = spec.config.lora is None or agent.adapter is not None  # else adapters begin at random
+    start = {name: [*p.shape, *_sample(p, has_values)] for name, p in model.named_parameters()}
+    about = [config, spec.seed, agent.model_dump(mode="json"), spec.environment, start, len(examples)]
     digest.update(json.dumps(about, sort_keys=True).encode())
     if spec.reward_agent is not None:
         digest.update(spec.reward_agent.model.model_dump_json().encode())
@@ -371,6 +381,15 @@ def _identity(spec: TrainSpec, model: Any, examples: Sequence[Example]) -> str:
             for stream in (row.token_ids, row.weight, row.advantage, row.label):
                 digest.update(b"" if stream is None else stream.tobytes())
     return digest.hexdigest()
+
+
+def _sample(parameter: torch.nn.Parameter, has_values: bool) -> list[float]:
+    """Some values of the start model: another one may lie under its path by now. As bf16, in which GPUs may hold it."""
+    if parameter.requires_grad and not has_values:
+        return []
+    flat = parameter.detach().reshape(-1)
+    few: list[float] = flat[:: max(len(flat) // _SAMPLED, 1)].bfloat16().tolist()
+    return few
 
 
 def _seed_everything(seed: int) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 import signal
 import sys
 from datetime import UTC, datetime
@@ -17,6 +19,8 @@ from quintain.worker import kinds, lifeline
 from quintain.worker.reporter import FileReporter
 
 logger = logging.getLogger(__name__)
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 def main(arguments: list[str]) -> int:
@@ -35,7 +39,7 @@ def main(arguments: list[str]) -> int:
         logger.exception("the job failed")
         reporter.failed(failure_of(error))
         return 1
-    if reporter.told_to_stop and kinds.is_partial(result):
+    if reporter.told_to_stop and result.is_partial:
         reporter.cancelled()
         return 1
     reporter.result(result)
@@ -53,6 +57,12 @@ def failure_of(error: Exception) -> JobError:
             message=f"there was not enough memory: {error}",
             hint="Use a smaller batch (batch_tokens), a shorter max_length, LoRA, or a smaller model.",
         )
+    if isinstance(error, OSError) and error.errno in _NO_ROOM:
+        return JobError(
+            code="disk_refused",
+            message=f"the disk is full: {error}",
+            hint="Free disk space, and resume the job: it goes on from its newest checkpoint.",
+        )
     return JobError(
         code="crashed",
         message=f"{type(error).__name__}: {error}",
@@ -61,4 +71,7 @@ def failure_of(error: Exception) -> JobError:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    code = main(sys.argv[1:])
+    logging.shutdown()
+    sys.stdout.flush()
+    os._exit(code)  # all is written: what libraries do when a program ends, or cannot end, does not hold the job
