@@ -28,7 +28,7 @@ class Settings(BaseSettings):
     )
     roots: Annotated[tuple[Path, ...], NoDecode] = Field(
         default=(),
-        description="Extra folders that tools may read models and files from, separated by the path separator.",
+        description="Extra folders that tools may read models and files from, and export agents into; separated by the path separator.",
     )
     allow_hub: bool = Field(default=False, description="May models be named by a Hub name and downloaded?")
     slots: int = Field(default=1, ge=1, le=64, description="How many jobs that need a device may run at once.")

@@ -41,6 +41,17 @@ def try_lock(path: Path) -> int | None:
     return descriptor
 
 
+def try_lock_folder(path: Path) -> int | None:
+    """The same lock on a folder that is there: the descriptor, or None where another process holds it."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
 def unlock(descriptor: int) -> None:
     """Give the lock back, also where a process that is just being forked has a copy of the descriptor."""
     fcntl.flock(descriptor, fcntl.LOCK_UN)

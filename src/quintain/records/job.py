@@ -14,6 +14,7 @@ from pydantic import Field, model_validator
 from quintain.records.agent import MAX_TEMPERATURE, Agent, Sampling
 from quintain.records.dataset import DatasetKind, SplitName
 from quintain.records.evolve import EvolveConfig
+from quintain.records.handover import ExportAgentSpec
 from quintain.records.imports import FileStamp
 from quintain.records.judging import Endpoint, JudgingMode, Rubric
 from quintain.records.preview import Sample
@@ -300,6 +301,7 @@ JobSpec = Annotated[
     | ScoreSpec
     | StepLabelSpec
     | ReplaySpec
+    | ExportAgentSpec
     | SelftestSpec,
     Field(discriminator="kind"),
 ]
@@ -337,6 +339,11 @@ class JobResult(Record):
     report: dict[str, Any] = Field(
         default_factory=dict, description="Counts and notes of the run: drops, truncations, ..."
     )
+
+    @property
+    def is_partial(self) -> bool:
+        """Is this what a run hands over that stopped early: nothing but a report?"""
+        return self == JobResult(report=self.report)
 
 
 class Job(Record):

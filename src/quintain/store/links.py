@@ -12,6 +12,7 @@ from sqlalchemy import Connection, select
 
 from quintain.records.agent import Agent
 from quintain.records.evaluation import Comparison, Evaluation
+from quintain.records.handover import ExportAgentSpec
 from quintain.records.job import (
     EvaluateDatasetSpec,
     EvaluateSpec,
@@ -70,6 +71,7 @@ _WITH_AGENT = (
     EvolveSpec,
     ScoreSpec,
     StepLabelSpec,
+    ExportAgentSpec,
 )
 
 

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
@@ -23,6 +22,14 @@ import quintain
 from quintain.errors import InvalidInput, NotFound, Unavailable
 from quintain.records.agent import ModelRef
 from quintain.records.training import LoraConfig
+from quintain.trainers.adapters import (
+    first_line,
+    merged,
+    require_adapter,
+    require_same_lora,
+    with_adapter,
+    with_new_adapter,
+)
 from quintain.trainers.value_head import attach, detached, read_head, save_head
 
 _HUB_FILES = ("*.safetensors", "*.json", "*.jinja", "*.model", "*.txt")
@@ -50,7 +57,13 @@ _SMALL_MODEL = 10_000_000
 
 
 def load_model(
-    ref: ModelRef, *, lora: LoraConfig | None = None, train: bool = False, heads: Sequence[str] = ()
+    ref: ModelRef,
+    *,
+    lora: LoraConfig | None = None,
+    train: bool = False,
+    heads: Sequence[str] = (),
+    dtype: torch.dtype | Literal["auto"] | None = None,
+    merge: bool = True,
 ) -> LoadedModel:
     """Load a model and its tokenizer.
 
@@ -61,15 +74,18 @@ def load_model(
         lora: Put adapters on the linear layers and freeze the rest; an adapter that `ref` names is trained on.
         train: Prepare for training. Without it an adapter is merged into the weights, which makes decoding faster.
         heads: What the model values runs by; it gets a value head of these names, the stored one where there is one.
+        dtype: Of the weights, in place of the above; `auto`: as the files hold them.
+        merge: False leaves an adapter beside the weights, also where nothing is trained.
 
     Raises:
         NotFound: there is no such folder or Hub model.
         InvalidInput: the files are damaged, incomplete or do not belong together.
     """
-    folder = _folder(ref)
-    warnings = _require_adapter(Path(ref.adapter), folder) if ref.adapter else ()
+    folder = model_folder(ref)
+    warnings = require_adapter(Path(ref.adapter), folder) if ref.adapter else ()
     device = pick_device()
-    dtype = torch.bfloat16 if device.type == "cuda" and not (train and lora is None) else torch.float32
+    if dtype is None:
+        dtype = torch.bfloat16 if device.type == "cuda" and not (train and lora is None) else torch.float32
     tokenizer = _load_tokenizer(folder)
     model = _load_weights(folder, dtype)
     if len(tokenizer) > (rows := model.get_input_embeddings().weight.shape[0]):
@@ -79,9 +95,13 @@ def load_model(
             code="model_mismatch",
         )
     if ref.adapter:
-        model = _with_adapter(model, Path(ref.adapter), lora, train=train)
+        model = with_adapter(model, Path(ref.adapter), trainable=train and lora is not None)
+        if train and lora is not None:
+            require_same_lora(model, lora)
+        elif merge:
+            model = merged(model).requires_grad_(train)
     elif lora is not None and train:
-        model = _with_new_adapter(model, lora)
+        model = with_new_adapter(model, lora)
     if heads:
         attach(model, heads, read_head(_head_folder(ref, folder)))
     model.to(device)
@@ -97,7 +117,7 @@ def stored_heads(ref: ModelRef) -> tuple[str, ...]:
         NotFound: there is no such folder or Hub model.
         InvalidInput: the head's file is damaged.
     """
-    stored = read_head(_head_folder(ref, _folder(ref)))
+    stored = read_head(_head_folder(ref, model_folder(ref)))
     return stored.names if stored else ()
 
 
@@ -119,7 +139,7 @@ def open_tokenizer(ref: ModelRef) -> OpenedTokenizer:
         NotFound: there is no such folder or Hub model.
         InvalidInput: the files are damaged or incomplete.
     """
-    folder = _folder(ref)
+    folder = model_folder(ref)
     tokenizer = _load_tokenizer(folder)
     config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
     return OpenedTokenizer(tokenizer, _context_tokens(config, tokenizer))
@@ -140,29 +160,37 @@ def save_model(model: Any, tokenizer: Any, destination: Path) -> None:
     aside = destination.with_name(f".{destination.name}.partial")
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir(parents=True)
-    with detached(model) as head:
-        if is_adapter(model):
-            model.save_pretrained(aside, save_embedding_layers=False)
-        else:
-            model.save_pretrained(aside)
-    if head is not None:
-        save_head(head, aside)
-    tokenizer.save_pretrained(aside)
-    publish(aside, destination)
+    try:
+        with detached(model) as head:
+            if is_adapter(model):
+                model.save_pretrained(aside, save_embedding_layers=False)
+            else:
+                model.save_pretrained(aside)
+        if head is not None:
+            save_head(head, aside)
+        tokenizer.save_pretrained(aside)
+        publish(aside, destination)
+    except BaseException:  # half a model must not keep a full disk full
+        shutil.rmtree(aside, ignore_errors=True)
+        raise
 
 
 def publish(aside: Path, destination: Path) -> None:
     """Make a finished folder durable and give it its name; a folder of that name from an earlier attempt gives way."""
-    for path in (p for p in aside.rglob("*") if p.is_file()):
-        _sync(path)
-    _sync(aside)
+    make_durable(aside)
     old = destination.with_name(f".{destination.name}.old")
     shutil.rmtree(old, ignore_errors=True)
     if destination.exists():
         os.replace(destination, old)
     os.replace(aside, destination)
-    _sync(destination.parent)
+    sync(destination.parent)
     shutil.rmtree(old, ignore_errors=True)
+
+
+def make_durable(folder: Path) -> None:
+    """Force all files of a folder to the disk, and the folders with their names."""
+    for path in (folder, *folder.rglob("*")):
+        sync(path)
 
 
 def is_adapter(model: Any) -> bool:
@@ -199,7 +227,13 @@ def pick_device() -> torch.device:
     return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
 
 
-def _folder(ref: ModelRef) -> Path:
+def model_folder(ref: ModelRef) -> Path:
+    """Where a model's files are on this machine, below its adapter; of a Hub model that is not here yet, they are fetched.
+
+    Raises:
+        NotFound: there is no such folder or Hub model.
+        InvalidInput: the folder holds no model, or none whose weights are safetensors.
+    """
     if ref.source == "hub":
         return _hub_folder(ref)
     # `/` keeps an absolute path as it is: only the starter's is relative to the package.
@@ -248,7 +282,7 @@ def _load_tokenizer(folder: Path) -> Any:
         AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
     except Exception as error:  # each kind of model checks its configuration in its own way
         raise InvalidInput(
-            f"config.json in {folder} cannot be read ({_first_line(error)}); copy it again from the original, and use a "
+            f"config.json in {folder} cannot be read ({first_line(error)}); copy it again from the original, and use a "
             "causal language model that transformers knows without remote code",
             code="model_damaged",
         ) from None
@@ -256,12 +290,12 @@ def _load_tokenizer(folder: Path) -> Any:
         return AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
     except Exception as error:  # the tokenizers library raises bare Exception for a damaged file
         raise InvalidInput(
-            f"the tokenizer in {folder} cannot be read ({_first_line(error)}); copy its files again from the original",
+            f"the tokenizer in {folder} cannot be read ({first_line(error)}); copy its files again from the original",
             code="model_damaged",
         ) from None
 
 
-def _load_weights(folder: Path, dtype: torch.dtype) -> Any:
+def _load_weights(folder: Path, dtype: torch.dtype | Literal["auto"]) -> Any:
     transformers_logging.disable_progress_bar()
     try:
         loaded: Any = AutoModelForCausalLM.from_pretrained(
@@ -275,7 +309,7 @@ def _load_weights(folder: Path, dtype: torch.dtype) -> Any:
         )
     except (OSError, ValueError, RuntimeError, KeyError, TypeError, SafetensorError) as error:
         raise InvalidInput(
-            f"the model in {folder} cannot be read ({_first_line(error)}); copy its files again from the original, "
+            f"the model in {folder} cannot be read ({first_line(error)}); copy its files again from the original, "
             "and use a causal language model that transformers knows without remote code",
             code="model_damaged",
         ) from None
@@ -291,97 +325,13 @@ def _load_weights(folder: Path, dtype: torch.dtype) -> Any:
     return model
 
 
-def _require_adapter(folder: Path, base: Path) -> tuple[str, ...]:
-    """Refuse an adapter whose files are damaged; a warning where it says that it was trained on another folder's model."""
-    if not (folder / "adapter_config.json").is_file():
-        raise NotFound(f"no adapter at {folder}; give the folder that holds adapter_config.json")
-    try:
-        config = json.loads((folder / "adapter_config.json").read_bytes())
-        str(config["peft_type"])  # without it peft cannot tell what kind of adapter this is
-        origin = str(config.get("base_model_name_or_path") or "")
-        with safe_open(folder / "adapter_model.safetensors", "pt"):
-            pass  # opening it checks its table of contents against its length
-    except (OSError, ValueError, LookupError, TypeError, RecursionError, SafetensorError) as error:
-        raise InvalidInput(
-            f"the adapter in {folder} is damaged ({type(error).__name__}: {_first_line(error)}); copy its files again from "
-            "the original, or name another agent",
-            code="model_damaged",
-        ) from None
-    known = Path(origin) / "config.json"
-    if not Path(origin).is_absolute() or not known.is_file() or known.samefile(base / "config.json"):
-        return ()
-    return (
-        f"the adapter in {folder} was trained on the model in {origin}, and the agent's model is {base}; unless they are the "
-        "same model, the agent makes no sense",
-    )
-
-
-def _with_adapter(model: Any, folder: Path, lora: LoraConfig | None, *, train: bool) -> Any:
-    from peft import PeftModel  # takes seconds to import, and most runs have no adapter
-
-    try:
-        adapted = PeftModel.from_pretrained(model, str(folder), is_trainable=train and lora is not None)
-    except (OSError, ValueError, RuntimeError, KeyError, TypeError, SafetensorError) as error:
-        raise InvalidInput(
-            f"the adapter in {folder} does not fit its model ({_first_line(error)}); name the base model that it was "
-            "trained on",
-            code="model_mismatch",
-        ) from None
-    if not train or lora is None:
-        return adapted.merge_and_unload().requires_grad_(train)
-    config: Any = adapted.peft_config["default"]
-    own = {
-        "rank": config.r,
-        "alpha": config.lora_alpha,
-        "dropout": config.lora_dropout,
-        "rslora": config.use_rslora,
-        "dora": config.use_dora,
-    }
-    differing = [f"{name} {value}" for name, value in own.items() if getattr(lora, name) != value]
-    targets = sorted(config.target_modules)
-    if lora.targets != "all-linear" and sorted(lora.targets) != targets:  # peft has spelt "all-linear" out
-        differing.append(f"targets {targets}")
-    if differing:
-        raise InvalidInput(
-            f"the agent's adapter has {', '.join(differing)} and the config asks for something else; give the adapter's "
-            "own values, or lora=null to train all weights"
-        )
-    return adapted
-
-
-def _with_new_adapter(model: Any, lora: LoraConfig) -> Any:
-    from peft import LoraConfig as PeftLora
-    from peft import get_peft_model
-
-    targets = lora.targets if isinstance(lora.targets, str) else list(lora.targets)
-    alpha: Any = lora.alpha  # peft says int and takes any number
-    settings = PeftLora(
-        r=lora.rank,
-        lora_alpha=alpha,
-        lora_dropout=lora.dropout,
-        use_rslora=lora.rslora,
-        use_dora=lora.dora,
-        target_modules=targets,
-        task_type="CAUSAL_LM",
-    )
-    try:
-        return get_peft_model(model, settings)
-    except ValueError as error:
-        raise InvalidInput(f"lora.targets {lora.targets!r} does not fit the model: {_first_line(error)}") from None
-
-
 def _context_tokens(config: Any, tokenizer: Any) -> int:
     stated = getattr(config.get_text_config(), "max_position_embeddings", None)
     return int(stated or min(tokenizer.model_max_length, _UNKNOWN_CONTEXT))
 
 
-def _first_line(error: Exception) -> str:
-    """What a library says at first, with the line after it where that only announces what is wrong."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
-    return " ".join(lines[: 2 if lines[0].endswith(":") else 1])[:300]
-
-
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
+    """Force a file, or a folder's names, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

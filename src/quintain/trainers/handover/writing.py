@@ -1,0 +1,216 @@
+"""Write an agent's files, read them back and compare them with the agent."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from transformers import AutoTokenizer, GenerationConfig
+
+from quintain.errors import Unavailable
+from quintain.formats.datasets.manifest import sha256_of
+from quintain.records.agent import Agent, ModelRef, Sampling
+from quintain.records.handover import ExportFormat, Parity
+from quintain.records.seams import Reporter
+from quintain.trainers.adapters import first_line
+from quintain.trainers.handover.parity import Probes, compare, count_equal, measure
+from quintain.trainers.models import LoadedModel, load_model, model_folder, open_tokenizer, pick_device, stored_heads
+from quintain.trainers.rendering.renderer import Renderer
+from quintain.trainers.rendering.styles import FALLBACK_TEMPLATE
+from quintain.trainers.value_head import FILE_NAME, detached, save_head
+
+_SHARD = "5GB"
+"""Of a weights file; what is larger is split, with an index."""
+
+_ADAPTER_FILES = ("adapter_model.safetensors", "adapter_config.json")
+
+_ROOM_BYTES = 64 * 2**20
+"""For tokenizer, configuration and card, on top of the weights."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """What stands in the folder now, and what is to be told of it."""
+
+    parity: Parity
+    base: dict[str, Any]
+    template: dict[str, Any]
+    architecture: str
+    versions: dict[str, str]
+    notes: tuple[str, ...]
+
+
+def write_agent(agent: Agent, format: ExportFormat, folder: Path, reporter: Reporter) -> Written | None:
+    """Write an agent's weights, tokenizer and chat template into a folder, and compare what was written with the agent.
+
+    Args:
+        agent: Whom to hand over.
+        format: `adapter` only where it has one.
+        folder: An empty folder.
+        reporter: Hears of phases, and says when to stop.
+
+    Returns:
+        None where it was asked to stop.
+
+    Raises:
+        Conflict: what was written is not the agent (`parity_failed`).
+        Unavailable: the disk has no room for it, or did not take it.
+        InvalidInput: the agent's own files are damaged or incomplete.
+    """
+    reporter.phase("measuring")
+    heads = stored_heads(agent.model) if agent.role != "policy" else ()
+    compute = _compute_in(agent.model)
+    own = load_model(agent.model, heads=heads, dtype=compute, merge=False)
+    for warning in own.warnings:
+        reporter.warn("export", warning)
+    renderer = Renderer.of(own.tokenizer, agent.template)
+    probes = Probes.of(agent, own, renderer)
+    measured = measure(own, probes)
+    compared_in = _format_of(own.model)
+    del own  # its memory goes back before the files are read
+    if reporter.should_stop():
+        return None
+    reporter.phase("writing")
+    try:
+        if format == "adapter":
+            stored_in, architecture = _write_adapter(agent.model, folder), ""
+        else:
+            stored_in, architecture = _write_merged(agent, heads, renderer, folder)
+        _write_tokenizer(agent.model, folder)
+    except (OSError, SafetensorError) as error:
+        raise Unavailable(
+            f"{folder.parent} did not take the files ({first_line(error)}); free disk space, or name another folder"
+        ) from None
+    if reporter.should_stop():
+        return None
+    reporter.phase("checking")
+    written = agent.model if format == "adapter" else ModelRef(source="folder", path=str(folder))
+    written = written.model_copy(update={"adapter": str(folder) if format == "adapter" else None})
+    read = load_model(written, heads=heads, dtype=compute, merge=False)
+    parity = compare(measured, measure(read, probes), compared_in=compared_in, stored_in=stored_in)
+    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+    parity = parity.model_copy(update=count_equal(tokenizer, renderer, agent, probes))
+    return Written(
+        parity=parity,
+        base=_base(agent.model, hashed=format == "adapter"),
+        template=_template(renderer, agent),
+        architecture=architecture,
+        versions={name: version(name) for name in ("torch", "transformers", "peft", "safetensors")},
+        notes=renderer.warnings,
+    )
+
+
+def _compute_in(ref: ModelRef) -> torch.dtype | None:
+    """float32 wherever it fits, since it tells faults from rounding; else as agents act there (None)."""
+    if pick_device().type != "cuda":
+        return torch.float32
+    numbers = 0
+    for path in model_folder(ref).glob("*.safetensors"):
+        with safe_open(path, "pt") as file:
+            numbers += sum(torch.Size(file.get_slice(name).get_shape()).numel() for name in file.keys())  # noqa: SIM118
+    free, _ = torch.cuda.mem_get_info()
+    return torch.float32 if 1.25 * 4 * numbers < free else None
+
+
+def _format_of(model: Any) -> torch.dtype:
+    """The number format of most of a model's weights."""
+    sizes: Counter[torch.dtype] = Counter()
+    for parameter in model.parameters():
+        sizes[parameter.dtype] += parameter.numel()
+    return sizes.most_common(1)[0][0]
+
+
+def _write_adapter(ref: ModelRef, folder: Path) -> torch.dtype:
+    """The adapter as it is, byte for byte, but for the name of its base; gives the format of its weights."""
+    source = Path(ref.adapter or "")
+    files = [source / name for name in (*_ADAPTER_FILES, FILE_NAME) if (source / name).is_file()]
+    _require_room(folder, sum(path.stat().st_size for path in files))
+    for path in files:
+        shutil.copyfile(path, folder / path.name)
+    config = json.loads((source / "adapter_config.json").read_bytes())
+    config |= {"base_model_name_or_path": _base(ref)["name"], "revision": ref.revision, "inference_mode": True}
+    (folder / "adapter_config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    with safe_open(folder / _ADAPTER_FILES[0], "pt") as file:
+        return file.get_tensor(next(iter(file.keys()))).dtype
+
+
+def _write_merged(agent: Agent, heads: tuple[str, ...], renderer: Renderer, folder: Path) -> tuple[torch.dtype, str]:
+    """All weights in the number format of the base's files; gives the format, and the name of the model's class."""
+    loaded = load_model(agent.model, heads=heads, dtype="auto")
+    model = loaded.model
+    tensors = {id(t): t for t in (*model.parameters(), *model.buffers())}.values()
+    _require_room(folder, sum(t.numel() * t.element_size() for t in tensors))
+    if model.can_generate():
+        model.generation_config = _generation(model.generation_config, loaded, renderer, agent.sampling)
+    with detached(model) as head:
+        model.save_pretrained(folder, max_shard_size=_SHARD)
+    if head is not None:
+        save_head(head, folder)
+    return _format_of(model), type(model).__name__
+
+
+def _generation(before: Any, loaded: LoadedModel, renderer: Renderer, sampling: Sampling) -> GenerationConfig:
+    """How the agent picks its tokens and where it stops, in the names of transformers; nothing of the base's settings stays."""
+    eos = getattr(before, "eos_token_id", None)
+    ends = renderer.end_ids | {i for i in (eos if isinstance(eos, list) else [eos]) if i is not None}
+    warm = {"temperature": sampling.temperature, "top_p": sampling.top_p, "top_k": 0}
+    pad = getattr(before, "pad_token_id", None)
+    return GenerationConfig(
+        bos_token_id=loaded.tokenizer.bos_token_id,
+        eos_token_id=sorted(ends) or None,
+        pad_token_id=loaded.tokenizer.pad_token_id if pad is None else pad,
+        max_new_tokens=sampling.max_new_tokens,
+        do_sample=sampling.temperature > 0,
+        **(warm if sampling.temperature > 0 else {}),
+    )
+
+
+def _write_tokenizer(ref: ModelRef, folder: Path) -> None:
+    """The tokenizer as nobody has used it yet: truncation and padding of calls would be written too."""
+    tokenizer = open_tokenizer(ref).tokenizer
+    if not getattr(tokenizer, "chat_template", None):
+        tokenizer.chat_template = FALLBACK_TEMPLATE
+    tokenizer.save_pretrained(folder)
+
+
+def _require_room(folder: Path, weights: int) -> None:
+    needed, free = weights + _ROOM_BYTES, shutil.disk_usage(folder).free
+    if needed > free:
+        raise Unavailable(
+            f"the export takes {needed / 2**20:,.0f} MiB and {folder.parent} has {free / 2**20:,.0f} MiB free; free disk space, or "
+            "name a folder on another disk",
+            code="disk_full",
+        )
+
+
+def _base(ref: ModelRef, *, hashed: bool = False) -> dict[str, Any]:
+    """The model that the agent's adapter, if any, stands on, by the name under which it is loaded; with its files' hashes."""
+    folder = model_folder(ref)
+    base: dict[str, Any] = {"source": ref.source, "name": ref.path if ref.source == "hub" else str(folder)}
+    if ref.source == "hub":
+        base["revision"] = ref.revision
+    if hashed:
+        files = sorted([*folder.glob("*.safetensors"), *folder.glob("*.json"), *folder.glob("*.jinja")])
+        base["files"] = {path.name: sha256_of(path) for path in files}
+    return base
+
+
+def _template(renderer: Renderer, agent: Agent) -> dict[str, Any]:
+    """How the agent's turns are written, for those who build prompts themselves."""
+    ends = sorted(renderer.end_ids)
+    return {
+        "asked": agent.template,
+        "style": renderer.style,
+        "system_role": renderer.has_system_role,
+        "end_token_ids": ends,
+        "end_tokens": [renderer.decode([i]) for i in ends],
+        "fingerprint": renderer.fingerprint,
+        "is_fallback": renderer.template == FALLBACK_TEMPLATE,
+    }
