@@ -50,11 +50,16 @@ CONTRACT: dict[str, tuple[set[str], set[str]]] = {
         {"batch_id", "scores"},
         {"accepted", "rejected", "remaining", "replaced", "corrections", "warnings", "agreement", "next_step"},
     ),
+    "plan_training": (
+        set(),
+        {"method", "hyperparameters", "estimate", "blockers", "why", "notes", "fields", "resource_uri", "next_step"},
+    ),
     "start_training": ({"method", "model"}, {"job_id", "status", "resource_uri", "deduplicated"}),
     "collect_rollouts": ({"agent", "environment"}, {"job_id", "status", "resource_uri"}),
     "evaluate_agent": ({"agent"}, {"job_id", "status", "resource_uri"}),
     "compare_agents": ({"agents"}, {"comparisons", "leaderboard", "flips", "notes", "resource_uri"}),
     "register_agent": ({"name", "model"}, {"agent"}),
+    "export_agent": ({"agent", "format"}, {"job_id", "status", "resource_uri", "deduplicated"}),
     "get_job": (
         {"job_id"},
         {

@@ -1,15 +1,35 @@
-"""`quintain train` and `quintain evolve`: their options."""
+"""`quintain plan`, `quintain train`, `quintain evolve` and `quintain export-agent`: their options."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from quintain.cli.options import HomeOption
 
 DetachOption = Annotated[bool, typer.Option("--detach", help="Start the job and return at once.")]
+
+
+def plan(
+    goal: Annotated[str | None, typer.Argument(help="In plain words, such as: imitate the good runs.")] = None,
+    dataset: Annotated[str | None, typer.Option(help="Dataset id or name; default: what the library has.")] = None,
+    model: Annotated[str | None, typer.Option(help="Agent, `starter` or model folder to start from.")] = None,
+    environment: Annotated[str | None, typer.Option(help="Where the agent may act.")] = None,
+    method: Annotated[str | None, typer.Option(help="Default: chosen.")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="Hyperparameter KEY=VALUE that stays as it is; repeat.")
+    ] = None,
+    json_out: Annotated[bool, typer.Option("--json", help="Print the whole plan as JSON.")] = False,
+    home: HomeOption = None,
+) -> None:
+    """Plan a training: method, settings, memory, duration, and what stands in the way; exit status 1 where something does."""
+    from quintain.cli.plan import run_plan
+
+    asked = {"goal": goal, "dataset_id": dataset, "model": model, "environment": environment, "method": method}
+    given = {key: value for key, value in asked.items() if value is not None}
+    raise typer.Exit(run_plan(given, settings or [], json_out=json_out, home=home))
 
 
 def train(
@@ -71,3 +91,18 @@ def evolve(
     given = {key: value for key, value in asked.items() if value is not None}
     chosen = {key: value for key, value in (("iterations", iterations), ("train", train)) if value is not None}
     raise typer.Exit(run_evolve(config, given, chosen, settings or [], detach=detach, home=home))
+
+
+def export_agent(
+    agent: Annotated[str, typer.Argument(help="Agent id or name.")],
+    format: Annotated[
+        Literal["adapter", "merged"], typer.Option(help="adapter: the LoRA weights alone; merged: all weights.")
+    ] = "merged",
+    path: Annotated[Path | None, typer.Option(help="New folder; default: NAME-VERSION-FORMAT in the exports.")] = None,
+    json_out: Annotated[bool, typer.Option("--json", help="Print the job's report as JSON.")] = False,
+    home: HomeOption = None,
+) -> None:
+    """Write an agent's files for other programs, read them back, and compare them with the agent."""
+    from quintain.cli.export_agent import run_export_agent
+
+    raise typer.Exit(run_export_agent(agent, format, path=path, json_out=json_out, home=home))

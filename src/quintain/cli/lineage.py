@@ -16,7 +16,8 @@ from quintain.errors import InvalidInput
 from quintain.formats.preview_page import printable
 from quintain.records.lineage import LineageEdge, LineageNode
 from quintain.records.record import counted
-from quintain.tools.lineage import get_lineage, lineage_picture, node_text
+from quintain.tools.lineage import get_lineage, node_text
+from quintain.tools.pictures import lineage_picture
 from quintain.tools.results import ForgetReport, LineageResult
 
 _STYLES = {"forgotten": "red", "blocked": "red", "tainted": "yellow"}

@@ -59,8 +59,10 @@ def serve(
     raise typer.Exit(run_server(transport=transport, port=port, toolsets=toolsets, read_only=read_only, home=home))
 
 
+app.command()(learning.plan)
 app.command()(learning.train)
 app.command()(learning.evolve)
+app.command("export-agent")(learning.export_agent)
 
 
 @app.command()

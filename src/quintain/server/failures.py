@@ -59,26 +59,23 @@ def invalid_arguments(tool: str, error: ValidationError, schema: Mapping[str, An
     """
     location = error.errors(include_url=False, include_context=False)[0]["loc"]
     name = str(location[0]) if location else ""
-    bounds = _bounds(schema.get("properties", {}).get(name, {}), schema.get("$defs", {}))
+    bounds = _bounds(schema.get("properties", {}).get(name, {}))
     valid = f"; valid `{name}`: {bounds}" if bounds else ""
     return InvalidInput(f"{explain(error, 'arguments')}{valid}; correct it and call {tool} again")
 
 
-def _bounds(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
-    """What an argument may be (of an object: its fields), in a few words; empty where the schema sets no bound."""
-    branches = [branch for branch in schema.get("anyOf", [schema]) if branch.get("type") != "null"]
-    if len(branches) != 1:
+def _bounds(schema: Mapping[str, Any]) -> str:
+    """What an argument may be (of an object: its fields), in a few words; empty where it sets no bound, or has several types."""
+    if "anyOf" in schema or isinstance(schema.get("type"), list):
         return ""
-    (branch,) = branches
-    branch = definitions.get(branch.get("$ref", "").removeprefix("#/$defs/"), branch)
     for names in ("enum", "properties"):
-        if names in branch:
-            return ", ".join(map(str, branch[names]))
-    if "const" in branch:
-        return str(branch["const"])
-    low, high = branch.get("minimum"), branch.get("maximum")
+        if names in schema:
+            return ", ".join(map(str, schema[names]))
+    if "const" in schema:
+        return str(schema["const"])
+    low, high = schema.get("minimum"), schema.get("maximum")
     if low is not None and high is not None:
         return f"{low}..{high}"
-    limits = [("at least", low), ("above", branch.get("exclusiveMinimum"))]
-    limits += [("at most", high), ("below", branch.get("exclusiveMaximum")), ("matching", branch.get("pattern"))]
+    limits = [("at least", low), ("above", schema.get("exclusiveMinimum"))]
+    limits += [("at most", high), ("below", schema.get("exclusiveMaximum")), ("matching", schema.get("pattern"))]
     return ", ".join(f"{word} {bound}" for word, bound in limits if bound is not None)

@@ -13,7 +13,8 @@ Quintain trains agents. The pipeline, one tool a step:
 2. search_trajectories and get_trajectory look at them; score_trajectories scores them. You can be the judge: \
 get_judging_batch, then submit_scores; judge='person' asks the person.
 3. export_dataset freezes the good ones into a dataset, split by task.
-4. start_training trains a model on it and names the new agent; method='evolve' goes through 1 to 5 by itself, round after round.
+4. plan_training says which method and settings, what they take and what is missing; start_training trains with them and names \
+the new agent; method='evolve' goes through 1 to 5 by itself, round after round.
 5. evaluate_agent measures an agent on held-out tasks; compare_agents says whether the difference is real.
 Start tools answer at once with a job_id: follow it with get_job(job_id, wait_s=30) until status is succeeded or failed. Jobs \
 outlive this conversation and the server; list_jobs finds them again, cancel_job stops one, resume_job continues one.

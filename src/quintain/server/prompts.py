@@ -24,7 +24,8 @@ def _train(given: dict[str, str]) -> str:
         f"1. evaluate_agent(agent={model!r}, environment={environment!r}): the baseline on held-out tasks.\n"
         f"2. Collect runs to learn from with collect_rollouts in {environment!r}, or take the recorded ones, and look at a few.\n"
         "3. score_trajectories, then export_dataset with the successful ones; tell me what was dropped and why.\n"
-        f"4. start_training(method='sft', model={model!r}, dataset_id=...); follow the job, show me its curve with plot_job.\n"
+        f"4. plan_training(dataset_id=..., model={model!r}): tell me what it takes, and mend what blocks it. start_training with its "
+        "method and hyperparameters; follow the job, show me its curve with plot_job.\n"
         f"5. evaluate_agent for the new agent with the same settings, then compare_agents on both.\n"
         "Report the difference with its interval and corrected p. If it is not significant, say so and what to try next."
     )

@@ -21,8 +21,8 @@ from quintain.server.texts import facts, scrub
 from quintain.tools.calibration import calibration_of, calibration_picture, calibration_table
 from quintain.tools.comparison import comparison_of, comparison_picture, environment_leaderboard
 from quintain.tools.jobs import job_log
-from quintain.tools.lineage import lineage_picture
 from quintain.tools.methods import METHODS, describe_method
+from quintain.tools.pictures import lineage_picture
 from quintain.tools.spec import ToolSpec
 
 if TYPE_CHECKING:

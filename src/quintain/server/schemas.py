@@ -10,6 +10,8 @@ from typing import Any, get_type_hints
 
 from pydantic import BaseModel, TypeAdapter
 
+from quintain.tools.methods import inlined
+
 Schema = dict[str, Any]
 
 _NAMED = frozenset({"properties", "$defs"})
@@ -17,13 +19,21 @@ _NAMED = frozenset({"properties", "$defs"})
 
 _LITERAL = frozenset({"default", "enum", "const", "required"})
 
+_COMMON = "next_step"
+
+_OPEN = ("additionalProperties", True)
+
+_OF_ANY_TYPE = frozenset({"enum", "const", "anyOf"})
+"""Keywords that say the same of values of every type; of the others each speaks of one."""
+
 
 def input_schema(arguments: type[BaseModel]) -> Schema:
     """The schema of the arguments: descriptions and bounds stay, generated titles go.
 
-    An optional argument is shown without its null branch, which some hosts cannot read; null is accepted all the same.
+    An optional argument is shown without its null branch, and what is defined apart in its place: some hosts cannot read the
+    one or follow the other. Null is accepted all the same.
     """
-    schema: Schema = _rewritten(arguments.model_json_schema(), _shorter_argument)
+    schema: Schema = _rewritten(inlined(arguments.model_json_schema()), _shorter_argument)
     return schema
 
 
@@ -31,8 +41,9 @@ def output_schema(function: Callable[..., Any], *, brief: bool = False) -> Schem
     """The schema of the result: the names and types of its fields, and where choices are few, the choices.
 
     What is inside of lists and objects, titles, descriptions and bounds are left out: in full, results would take half of the
-    list of tools. Objects stay open, so that a client with a cached list of tools accepts the fields of a newer server. A
-    result that another tool spells out is told by the names that it always has.
+    list of tools. So is `next_step`, of which the instructions say that every answer has it. Objects stay open, so that a
+    client with a cached list of tools accepts the fields of a newer server. A result that another tool spells out is told by
+    the names that it always has.
     """
     annotation = get_type_hints(function, include_extras=True)["return"]
     full = TypeAdapter(annotation).json_schema(mode="serialization")
@@ -41,7 +52,7 @@ def output_schema(function: Callable[..., Any], *, brief: bool = False) -> Schem
     records = full.get("$defs", {})
     return {
         "type": "object",
-        "properties": {name: _outline(field, records) for name, field in full["properties"].items()},
+        "properties": {name: _outline(field, records) for name, field in full["properties"].items() if name != _COMMON},
     }
 
 
@@ -71,9 +82,23 @@ def _rewritten(schema: Any, shorten: Callable[[Schema], Schema]) -> Any:
 
 
 def _shorter_argument(schema: Schema) -> Schema:
-    rest = {key: value for key, value in schema.items() if key != "title"}
+    # Objects are open unless they say otherwise.
+    rest = {key: value for key, value in schema.items() if key != "title" and (key, value) != _OPEN}
+    branches = rest.pop("anyOf", [])
     if "default" in rest and rest["default"] is None:
         del rest["default"]
-        others = [branch for branch in rest.pop("anyOf", []) if branch.get("type") != "null"]
-        rest = {**others[0], **rest} if len(others) == 1 else {"anyOf": others, **rest} if others else rest
-    return rest
+        branches = [branch for branch in branches if branch.get("type") != "null"]
+    if not branches:
+        return rest
+    return {**(branches[0] if len(branches) == 1 else _together(branches)), **rest}
+
+
+def _together(branches: list[Schema]) -> Schema:
+    """The branches as one schema with several types, where that says the same, else under `anyOf`."""
+    keys = [key for branch in branches for key in branch if key != "type"]
+    apart = len(keys) == len(set(keys)) and _OF_ANY_TYPE.isdisjoint(keys)
+    if not apart or not all(isinstance(branch.get("type"), str) for branch in branches):
+        return {"anyOf": branches}
+    return {key: value for branch in branches for key, value in branch.items()} | {
+        "type": [branch["type"] for branch in branches]
+    }

@@ -31,16 +31,14 @@ _HUB_NAME = re.compile(r"^[A-Za-z0-9][\w.-]{0,95}/[\w.-]{1,96}$")
 
 def register_agent(
     services: Services,
-    name: Annotated[
-        str, Field(description="Name of the agent: letters, digits, `.`, `_`, `-`; a new version if it exists.")
-    ],
+    name: Annotated[str, Field(description="Letters, digits, `.`, `_`, `-`; a new version if it exists.")],
     model: Annotated[
         str,
         Field(description="Agent id or name, `starter`, a model folder under the roots, a Hub name or endpoint:NAME."),
     ],
     system_prompt: Annotated[
         str | None,
-        Field(max_length=20_000, description="Replaces the environment's system prompt; null: use the environment's."),
+        Field(max_length=20_000, description="In place of the environment's system prompt; null: that."),
     ] = None,
     sampling: Annotated[
         Sampling | None, Field(description="How the agent picks its tokens; left out: as the model's agent does.")
@@ -51,11 +49,10 @@ def register_agent(
     ] = "auto",
     description: Annotated[str, Field(max_length=2000, description="A note for people.")] = "",
 ) -> AgentResult:
-    """Name a model together with its system prompt and sampling settings, so that it can act, be trained and be compared.
+    """Name a model with its system prompt and sampling settings, so that it can act, be trained and be compared.
 
-    Use it when the same model should be tried with another prompt or other settings, or to give a folder a name. A base
-    model that is used directly is registered by itself, and trained agents are registered by their job. The same name
-    with other content makes the next version; nothing is ever overwritten.
+    For the same model with another prompt or other settings, or to give a folder a name. Base models are registered when
+    first used, trained agents by their job. The same name with other content makes the next version; nothing is overwritten.
     """
     require_free_name(name)
     if services.settings.redact:

@@ -7,12 +7,14 @@ from quintain.tools.calibration import fit_calibration
 from quintain.tools.comparison import compare_agents
 from quintain.tools.datasets import export_dataset
 from quintain.tools.evaluation import collect_rollouts, evaluate_agent
+from quintain.tools.export_agent import export_agent
 from quintain.tools.imports import import_trajectories
 from quintain.tools.jobs import cancel_job, get_job, list_jobs, resume_job, watch_job
 from quintain.tools.judging.tools import ask_person, get_judging_batch, submit_scores
 from quintain.tools.library import list_library
 from quintain.tools.lineage import get_lineage
 from quintain.tools.pictures import plot_job
+from quintain.tools.planning.plan import plan_training
 from quintain.tools.preferences import record_preferences
 from quintain.tools.preview import preview_dataset, watch_preview
 from quintain.tools.scoring import score_trajectories
@@ -60,8 +62,10 @@ CATALOG: tuple[ToolSpec, ...] = (
         asks=ask_person,
     ),
     _write("submit_scores", submit_scores, "Store verdicts", "label", short="submit"),
+    _write("plan_training", plan_training, "Plan a training", "train", short="plan"),
     _write("start_training", start_training, "Start training", "train"),
     _write("register_agent", register_agent, "Name an agent", "train", short="register"),
+    _write("export_agent", export_agent, "Hand over an agent", "train", answers_as="start_training"),
     _read("get_job", get_job, "Follow a job", "jobs", short="status", watch=watch_job),
     _read("list_jobs", list_jobs, "List jobs", "jobs", short="jobs"),
     _write("cancel_job", cancel_job, "Stop a job", "jobs", short="cancel", destructive=True, answers_as="get_job"),

@@ -43,8 +43,8 @@ def compare_agents(
     """Say which agent is better, honestly: paired on the same tasks, with 95 % intervals and corrected p-values.
 
     `difference` is b - a in success rate; `p` is exact McNemar for one binary outcome a task, corrected over all pairs;
-    `significant` means p_corrected < 0.05. Episodes without a verdict are left out and counted. Evaluate the agents
-    first, with the same arguments.
+    `significant` means p_corrected < 0.05. Episodes without a verdict are counted apart. Evaluate the agents first, with the
+    same arguments.
     """
     chosen = _evaluations(services, agents, None if environment is None else plain_reference(environment))
     comparison = compare(chosen, agents, f"cmp-{uuid.uuid4().hex[:10]}", services.clock(), correction)

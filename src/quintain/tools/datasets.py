@@ -83,7 +83,9 @@ Outcomes = Annotated[
     list[Literal["success", "failure", "error", "truncated", "unknown"]] | None,
     Field(min_length=1, description="Keep these outcomes; default: any, for sft without `scorer` success."),
 ]
-_CURATION = f"Filters, sampling, step labels, see guide://curation: {', '.join(Curation.model_fields)}."
+_CURATION = (
+    "Filters, sampling, step labels: min_reward, max_steps, near_duplicates, max_rows, ...; see guide://curation."
+)
 CurationSettings = Annotated[
     Curation | None, Field(description=_CURATION), WithJsonSchema({"type": "object", "description": _CURATION})
 ]
@@ -113,7 +115,7 @@ def export_dataset(
     """Freeze chosen runs into a dataset that start_training can use; every run left out is counted with its reason.
 
     Runs on held-out (evaluation) tasks are never taken. dpo and grpo compare several attempts of one task. A run without a
-    verdict is left out, not taken as bad. The dataset is immutable and remembers which runs it was made of.
+    verdict is left out, not taken as bad. The dataset is immutable and knows its runs.
     """
     curation = curation or Curation()
     require_curation(kind, curation)

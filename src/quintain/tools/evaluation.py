@@ -33,7 +33,7 @@ MaxTurns = Annotated[
     int | None, Field(ge=1, le=1000, description="Turns of an episode; null: the environment's limit.")
 ]
 RequestKey = Annotated[
-    str | None, Field(max_length=200, description="Repeat-safe key: an unfinished job with it is returned instead.")
+    str | None, Field(max_length=200, description="An unfinished job with this key is returned instead.")
 ]
 
 
@@ -65,8 +65,8 @@ def collect_rollouts(
 ) -> JobStarted:
     """Let an agent act in an environment, as a background job; every episode becomes a stored trajectory.
 
-    Its result names the filter that finds the trajectories: pass it to score_trajectories and export_dataset. To measure
-    an agent use evaluate_agent instead.
+    Its result names the filter that finds them, for score_trajectories and export_dataset. To measure an agent use
+    evaluate_agent.
     """
     temperatures = _schedule(temperature, diversity, attempts)
     reference = usable_reference(services, environment)
@@ -116,9 +116,7 @@ def evaluate_agent(
         str | None, Field(description="Dataset id or name: measure loss and next actions on its rows instead.")
     ] = None,
     n_tasks: Annotated[int, Field(ge=1, le=100_000, description="Tasks of the suite, or rows.")] = 100,
-    repeats: Annotated[
-        int, Field(ge=1, le=256, description="Episodes for each task; more than 1 only makes sense when sampling.")
-    ] = 1,
+    repeats: Annotated[int, Field(ge=1, le=256, description="Episodes for each task; above 1 when sampling.")] = 1,
     split: Annotated[
         Literal["held_out", "train"], Field(description="held_out tasks never occur in training.")
     ] = "held_out",
@@ -134,8 +132,8 @@ def evaluate_agent(
 ) -> JobStarted:
     """Measure an agent on a fixed suite of held-out tasks, or on the held-out rows of a dataset, as a background job.
 
-    Evaluations with the same environment, split, n_tasks, repeats and seed run the same tasks, so compare_agents can
-    pair them. Evaluate the baseline and the trained agent with the same arguments.
+    The same environment, split, n_tasks, repeats and seed are the same tasks, which compare_agents pairs: measure baseline
+    and trained agent with the same arguments.
     """
     if (environment is None) == (dataset_id is None):
         raise InvalidInput(

@@ -43,15 +43,15 @@ def import_trajectories(
     format: Annotated[
         str, Field(max_length=60, description="A log format by name; auto: detected file by file.")
     ] = "auto",
-    dry_run: Annotated[bool, Field(description="Only tell what would come in; nothing is stored.")] = False,
+    dry_run: Annotated[bool, Field(description="Only tell what would come in.")] = False,
     tags: Annotated[list[str] | None, Field(max_length=50, description="Labels to find these runs by.")] = None,
-    again: Annotated[bool, Field(description="Also read files that have not changed since their last import.")] = False,
+    again: Annotated[bool, Field(description="Also read files unchanged since their last import.")] = False,
 ) -> ImportResult:
-    """Read agent logs (Claude Code, Codex, OpenHands, SWE-agent, ATIF, chat messages, and many more) into runs.
+    """Read agent logs (Claude Code, Codex, OpenHands, SWE-agent, ATIF, chat messages, many more) into runs.
 
-    Secrets are redacted before anything is stored. Nothing is invented: a log that states no outcome gives runs of outcome
-    unknown. What cannot be read is listed in `rejected` with its line and reason, and the rest comes in. Large folders are
-    read by a job. The same log imported again adds nothing; a session that has grown replaces its beginning.
+    Secrets are redacted first. Nothing is invented: without a stated outcome it is unknown. What cannot be read is listed in
+    `rejected` with line and reason, and the rest comes in. Large folders become a job. The same log again adds nothing; a session
+    that has grown replaces its beginning.
     """
     require_clean(tags or [], "tags")
     labels = require_tags(tags or ())

@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, Field
 
 from quintain.errors import Conflict
 from quintain.records.evolve import round_dataset_id
+from quintain.records.handover import ExportAgentSpec
 from quintain.records.job import (
     TERMINAL,
     UNFINISHED,
@@ -28,24 +29,22 @@ from quintain.records.job import (
 )
 from quintain.records.record import clip, require_number
 from quintain.records.training import ROLES
-from quintain.tools.lineage import require_remembered, taint_note
+from quintain.tools.lineage import require_remembered, require_untainted, taint_note
 from quintain.tools.results import Curve, JobList, JobStarted, JobSummary, JobView
 from quintain.tools.services import Services
 
-JobId = Annotated[str, Field(description="Id that a start tool gave, or from list_jobs.")]
+JobId = Annotated[str, Field(description="From a start tool, or list_jobs.")]
 Detail = Annotated[
     Literal["metrics", "log"] | None, Field(description="Also return the curves of all metrics, or the end of the log.")
 ]
-WaitS = Annotated[
-    float, Field(ge=0, le=50, description="Wait up to so many seconds for the next change; 0: answer at once.")
-]
+WaitS = Annotated[float, Field(ge=0, le=50, description="Wait so many seconds at most for the next change.")]
 
 
 def get_job(services: Services, job_id: JobId, wait_s: WaitS = 0, detail: Detail = None) -> JobView:
-    """Show a job: status, phase, step of total, newest metrics, time left, and its result or its error.
+    """Show a job: status, phase, step of total, newest metrics, time left, result or error.
 
-    With `wait_s` it waits for the next change (a new phase or status) and answers no later than that; call it again to keep waiting.
-    Jobs outlive this conversation: list_jobs finds them later.
+    `wait_s` waits for the next change of phase or status; call it again to keep waiting. Jobs outlive this conversation:
+    list_jobs finds them.
     """
     view: JobView | None = None
     for view in watch_job(services, job_id, wait_s, detail):
@@ -121,6 +120,7 @@ def list_jobs(
             "score",
             "step_labels",
             "replay",
+            "export_agent",
             "selftest",
         ]
         | None,
@@ -129,7 +129,7 @@ def list_jobs(
     limit: Annotated[int, Field(ge=1, le=200, description="Entries on a page."), BeforeValidator(require_number)] = 20,
     cursor: Annotated[str | None, Field(description="`next_cursor` of the page before.")] = None,
 ) -> JobList:
-    """List jobs, newest first; use it to find running or finished work after a restart or in a new conversation."""
+    """List jobs, newest first, by state or kind; those of earlier conversations too."""
     services.jobs.reconcile()
     page = services.store.jobs.page(status=status, kind=kind, limit=limit, cursor=cursor)
     items = tuple(
@@ -153,7 +153,7 @@ def list_jobs(
 
 
 def cancel_job(services: Services, job_id: JobId) -> JobView:
-    """Ask a job to stop. It stops at its next step, keeps its newest checkpoint, and can be continued with resume_job.
+    """Ask a job to stop: at its next step, with its newest checkpoint kept for resume_job.
 
     A queued job ends at once; a job that has ended stays as it is.
     """
@@ -167,6 +167,8 @@ def resume_job(services: Services, job_id: JobId) -> JobView:
     """
     job = services.store.jobs.get(job_id)
     require_remembered(services, job.spec)
+    if isinstance(job.spec, ExportAgentSpec):
+        require_untainted(services, job.spec.agent)
     _require_remembered_rounds(services, job)
     return view_of(services.jobs.resume(job_id))
 
@@ -245,6 +247,8 @@ def _next_step(job: Job) -> str:
         return _after_scoring(job.spec, result)
     if job.kind == "evolve":
         return _after_evolution(result)
+    if job.kind == "export_agent":
+        return f"The files lie in {result.report.get('path')}; README.md there says how to load and serve them."
     if job.kind == "preview":
         return "Read it: call preview_dataset again with the same arguments."
     if result.evaluation_id:

@@ -13,9 +13,11 @@ from urllib.request import url2pathname
 from pydantic import Field, StrictBool
 
 from quintain.errors import Conflict, InvalidInput
+from quintain.records.agent import Agent
 from quintain.records.evolve import round_dataset_id
+from quintain.records.handover import ExportAgentSpec
 from quintain.records.job import UNFINISHED, EvolveSpec, Job, JobSpec, JobStatus, PreviewSpec
-from quintain.records.lineage import Forgotten, LineageEdge, LineageNode, Touched
+from quintain.records.lineage import Forgotten, LineageNode, Touched
 from quintain.tools.results import ForgetReport, LearnedFrom, LineageResult, TouchedThing
 from quintain.tools.run_files import forget_runs
 from quintain.tools.services import Services
@@ -42,15 +44,15 @@ def get_lineage(
     depth: Annotated[int, Field(ge=1, le=50, description="Steps to follow in each direction.")] = _DEPTH,
     forget: Annotated[
         StrictBool,
-        Field(description="Forget this run or session: its content is removed for good and what holds it blocked."),
+        Field(description="Forget this run or session, for good."),
     ] = False,
     trajectory_ids: Annotated[list[str] | None, Field(max_length=10_000, description="More runs, as `id`.")] = None,
 ) -> LineageResult:
     """Show what made a thing and what it made: runs, scores, datasets, jobs, checkpoints, agents, evaluations, comparisons.
 
-    For an agent `learned_from` counts every run that it learned from, with the filters that page through them; for runs
-    `shaped` names every agent that learned from them. forget=true cannot be undone: it removes the content of the runs,
-    keeps them from coming in again, stops new training on datasets that hold them, and lists all that they touched.
+    For an agent `learned_from` counts the runs that it learned from, with filters that page through them; for runs `shaped`
+    names the agents that learned from them. forget=true cannot be undone: the runs' content is removed and kept from coming
+    in again, datasets that hold them are blocked, and all that they touched is listed.
     """
     refs = services.store.lineage.resolve(id)
     more = [ref for one in dict.fromkeys(trajectory_ids or ()) for ref in services.store.lineage.resolve(one)]
@@ -150,7 +152,10 @@ def _things(services: Services, done: Forgotten) -> Iterable[TouchedThing]:
 
 
 def _still_learning(services: Services, done: Forgotten) -> list[str]:
-    """Unfinished jobs that learn from the runs: from a dataset with them, or from what they or the jobs they continue played."""
+    """Unfinished jobs that learn from the runs, or hand over who did.
+
+    From a dataset with them, or from what they or the jobs that they continue played.
+    """
     datasets, touched = set(done.touched.datasets), {*done.touched.jobs, *done.made_by}
 
     def learns(job: Job) -> bool:
@@ -160,14 +165,19 @@ def _still_learning(services: Services, done: Forgotten) -> list[str]:
         return job.resumed_from is not None and learns(services.store.jobs.get(job.resumed_from))
 
     unfinished = services.store.jobs.unfinished()
-    return [job.id for job in unfinished if job.kind in {"train", "recipe", "evolve"} and learns(job)]
+    return [job.id for job in unfinished if job.kind in {"train", "recipe", "evolve", "export_agent"} and learns(job)]
 
 
 def _stopped(services: Services, job_id: str) -> TouchedThing:
     """A job that learns from a forgotten run, asked to stop."""
     with suppress(OSError):  # its folder is gone or cannot be written: the request is stored, and is passed on later
         services.jobs.cancel(job_id)
-    if services.store.jobs.get(job_id).status is JobStatus.CANCELLED:
+    job = services.store.jobs.get(job_id)
+    if isinstance(job.spec, ExportAgentSpec):
+        state = "cancelled" if job.status is JobStatus.CANCELLED else "stopping"
+        remedy = "It hands over an agent that learned from them; it was asked to stop, and leaves no files then."
+        return TouchedThing(kind="job", id=job_id, state=state, remedy=remedy)
+    if job.status is JobStatus.CANCELLED:
         remedy = "It had not begun; start it again on a new export."
         return TouchedThing(kind="job", id=job_id, state="cancelled", remedy=remedy)
     remedy = (
@@ -181,6 +191,9 @@ def _job(services: Services, job_id: str) -> TouchedThing:
     job = services.store.jobs.get(job_id)
     if job.status in UNFINISHED:
         remedy = f"It works with what it has read already. Stop it with cancel_job(job_id={job_id!r})."
+        return TouchedThing(kind="job", id=job_id, state=job.status, remedy=remedy)
+    if isinstance(job.spec, ExportAgentSpec) and Path(job.spec.destination).is_dir():
+        remedy = f"It handed over an agent that learned from them: delete {job.spec.destination}, and its copies."
         return TouchedThing(kind="job", id=job_id, state=job.status, remedy=remedy)
     return TouchedThing(kind="job", id=job_id, state=job.status, remedy="It does not go on; its results stay readable.")
 
@@ -253,6 +266,20 @@ def require_remembered(services: Services, spec_or_dataset: JobSpec | str) -> No
         )
 
 
+def require_untainted(services: Services, agent: Agent) -> None:
+    """Refuse to hand over an agent that learned from runs that were forgotten since.
+
+    Raises:
+        Conflict: says of how many, and the way out.
+    """
+    if note := taint_note(services, agent.id):
+        raise Conflict(
+            f"{note.removeprefix('Note: ').strip()} So it is not handed over: train anew without them (export_dataset leaves "
+            "forgotten runs out), from a base that did not learn from them",
+            code="forgotten",
+        )
+
+
 def taint_note(services: Services, agent_id: str | None) -> str:
     """A plain sentence where an agent has learned from forgotten runs, else nothing."""
     n = services.store.lineage.taint(agent_id) if agent_id else 0
@@ -263,61 +290,6 @@ def taint_note(services: Services, agent_id: str | None) -> str:
         f"Note: {agent_id} has learned from {runs} forgotten since, itself or through its base; what it learned is still in "
         "its weights. "
     )
-
-
-def lineage_figure(services: Services, id: str, depth: int = _DEPTH) -> dict[str, Any]:
-    """The lineage of a thing as a figure for `quintain.tools.pictures.draw`."""
-    found = get_lineage(services, id, depth)
-    nodes = (*found.things, *found.ancestors, *found.descendants)
-    shown = {node.id: node for node in nodes[:_PICTURED]}
-    edges = [edge for edge in found.edges if edge.source in shown and edge.target in shown]
-    columns = _columns(list(shown), edges)
-    left_out = len({node.id for node in nodes}) - len(shown)
-    title = f"Lineage of {id}" + (f" ({left_out} more not shown)" if left_out else "")
-    roots = {node.id for node in found.things}
-    boxes = [
-        {
-            "id": node.id,
-            "kind": node.kind,
-            "label": node.label,
-            "column": columns[node.id],
-            "mark": node.mark,
-            "root": node.id in roots,
-        }
-        for node in shown.values()
-    ]
-    graph = {"nodes": boxes, "edges": [[edge.source, edge.target] for edge in edges]}
-    return {"title": title, "panels": [{"graph": graph}]}
-
-
-_PICTURED = 60
-"""Nodes of a picture; more cannot be read."""
-
-
-def _columns(ids: Sequence[str], edges: Sequence[LineageEdge]) -> dict[str, int]:
-    """Each node's column: one to the right of the last of what it was made from."""
-    columns = dict.fromkeys(ids, 0)
-    for _ in ids:  # as many rounds as the longest chain can have
-        moved = False
-        for edge in edges:
-            if columns[edge.target] <= columns[edge.source] < len(ids):
-                columns[edge.target], moved = columns[edge.source] + 1, True
-        if not moved:
-            break
-    # What has no source of its own stands right before the first thing that was made from it.
-    targets = {edge.target for edge in edges}
-    for node in ids:
-        after = [columns[edge.target] for edge in edges if edge.source == node]
-        if node not in targets and after:
-            columns[node] = min(after) - 1
-    return columns
-
-
-def lineage_picture(services: Services, id: str) -> bytes:
-    """The lineage of a thing as a PNG, what it was made from to its left."""
-    from quintain.tools.pictures import draw
-
-    return draw(lineage_figure(services, id))
 
 
 def node_text(node: LineageNode) -> str:

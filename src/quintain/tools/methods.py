@@ -92,6 +92,17 @@ def merged_settings(method: str, values: Mapping[str, Any], changes: Mapping[str
     return merged
 
 
+def require_method(method: str) -> str:
+    """The method, where there is one of the name.
+
+    Raises:
+        InvalidInput: names the valid ones.
+    """
+    if method != EVOLVE:
+        _config_of(method)
+    return method
+
+
 def _config_of(method: str) -> type[TrainingConfig]:
     if method not in CONFIGS:
         raise InvalidInput(
@@ -128,8 +139,8 @@ def outline_methods() -> list[dict[str, Any]]:
 
 
 def describe_settings(model: type[BaseModel]) -> dict[str, str]:
-    """Setting -> its default, its bounds and what it does, in a line; those of a group stand with a dot."""
-    return dict(_lines(_inlined(model.model_json_schema())))
+    """Setting -> its type, default, bounds and what it does, in a line; those of a group stand with a dot."""
+    return dict(_lines(inlined(model.model_json_schema())))
 
 
 def _lines(schema: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
@@ -143,9 +154,14 @@ def _lines(schema: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, s
 
 
 def _domain(field: Mapping[str, Any]) -> str:
-    """`default 0.1, 0..1`, or what else says which values a setting takes."""
+    """`default 0.1, 0 to 1`, or what else says which values a setting takes.
+
+    Its type is named where the default does not show it; that of a group shows in its members.
+    """
     parts = (field, *field.get("anyOf", ()))
-    said = [f"default {json.dumps(field['default'])}"] if "default" in field else ["required"]
+    types = [part["type"] for part in parts if part.get("type") not in (None, "null", "object") and "enum" not in part]
+    said = [" or ".join(dict.fromkeys(types))] if types and field.get("default") is None else []
+    said.append(f"default {json.dumps(field['default'])}" if "default" in field else "required")
     for part in parts:
         low = part.get("minimum", part.get("exclusiveMinimum"))
         high = part.get("maximum", part.get("exclusiveMaximum"))
@@ -157,14 +173,18 @@ def _domain(field: Mapping[str, Any]) -> str:
     return ", ".join(said)
 
 
-def _inlined(schema: dict[str, Any]) -> dict[str, Any]:
-    """A JSON schema with its references to `$defs` put in place, so that each field can be read alone."""
+def inlined(schema: dict[str, Any]) -> dict[str, Any]:
+    """A JSON schema with its references to `$defs` put in place, so that each field can be read alone.
+
+    What stands beside a reference, such as a description of its own, goes before what the definition says.
+    """
     definitions = schema.get("$defs", {})
 
     def resolve(value: Any) -> Any:
         if isinstance(value, dict):
             if "$ref" in value:
-                return resolve(definitions[re.sub(r".*/", "", value["$ref"])])
+                beside = {key: inner for key, inner in value.items() if key != "$ref"}
+                return {**resolve(definitions[re.sub(r".*/", "", value["$ref"])]), **resolve(beside)}
             return {key: resolve(inner) for key, inner in value.items() if key != "$defs"}
         if isinstance(value, list):
             return [resolve(inner) for inner in value]

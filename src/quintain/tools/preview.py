@@ -24,7 +24,8 @@ from quintain.tools.agents import require_weights, resolve_agent
 from quintain.tools.methods import read_hyperparameters
 from quintain.tools.results import PreviewResult
 from quintain.tools.services import Services
-from quintain.tools.training import AgentReference, training_source
+from quintain.tools.training import training_source
+from quintain.tools.training_requests import AgentReference
 
 WAIT_S = 40.0
 """Hosts cut calls at 60 s; a preview that takes longer is asked for again."""
@@ -65,8 +66,8 @@ def preview_dataset(
 ) -> PreviewResult:
     """X-ray a dataset before training: rows exactly as the model will see them, what is trained, what falls off.
 
-    Rows come as spans of trained and masked text. Over the whole dataset it counts tokens, what max_length cuts, stop tokens,
-    tool schemas, null keys, duplicates, leaks between splits. `verdict` is one line; each of `warnings` says what to do.
+    Rows come as spans of trained and masked text; counted over all rows are tokens, what max_length cuts, stop tokens, tool
+    schemas, null keys, duplicates, leaks between splits. `verdict` is one line; `warnings` say what to do.
     While `status` is running, call it again with the same arguments.
     """
     result: PreviewResult | None = None

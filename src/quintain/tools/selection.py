@@ -12,7 +12,7 @@ from quintain.records.filters import TrajectoryFilter
 from quintain.records.trajectory import Trajectory
 from quintain.tools.services import Services
 
-_WHICH = "Which runs, at least one condition: the `filter` of search_trajectories."
+_WHICH = "Which runs: a `filter` as of search_trajectories, not empty."
 
 RunFilter = Annotated[
     TrajectoryFilter | None,

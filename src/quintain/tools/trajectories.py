@@ -69,7 +69,7 @@ def record_trajectory(
     tags: Annotated[list[str] | None, Field(max_length=50, description="Labels to find it by.")] = None,
     live: Annotated[
         Literal["open", "append", "close"] | None,
-        Field(description="Record a run while it happens: open it, append `messages`, close it with an `outcome`."),
+        Field(description="Record a run while it happens."),
     ] = None,
     trajectory_id: Annotated[
         str | None, Field(description="The live recording; or, with `outcome`, a stored run of unknown outcome.")
@@ -77,10 +77,9 @@ def record_trajectory(
 ) -> Recorded:
     """Store one run of an agent so that it can be scored, exported and learned from.
 
-    Give either `trajectory` (canonical form, or an ATIF document) or `messages` with `task`. The same run stored twice is one row
-    (`created` is false). The outcome stays `unknown` unless you state it: never guess it; state it later with
-    `trajectory_id` and `outcome`. For a run that is still going on use `live="open"` with its first messages,
-    `live="append"` with the new ones, and `live="close"` with the outcome.
+    Give `trajectory` (canonical form, or an ATIF document) or `messages` with `task`. The same run twice is one row (`created` is
+    false). The outcome stays `unknown` until you state it, now or later with `trajectory_id`: never guess it. For a run that is
+    still going on: `live="open"` with its first messages, `"append"` with new ones, `"close"` with the outcome.
     """
     parts = {"task": task, "tools": tools, "agent": agent, "outcome": outcome, "tags": tags, "messages": messages}
     require_clean(parts, "arguments")
@@ -116,7 +115,7 @@ def search_trajectories(
 ) -> SearchResult:
     """Find stored runs, newest first, by job, agent, environment, outcome, tags, reward, time or text.
 
-    Use get_trajectory to read one of them, score_trajectories or export_dataset with the same filter to work on all.
+    Read one with get_trajectory; score_trajectories and export_dataset take the same filter.
     """
     page = services.store.trajectories.search(filter or TrajectoryFilter(), limit=limit, cursor=cursor)
     if not page.items:

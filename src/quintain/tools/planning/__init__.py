@@ -1,0 +1,1 @@
+"""Planning: which method, which settings, will it fit, how long."""

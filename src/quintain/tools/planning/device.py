@@ -1,0 +1,119 @@
+"""What this machine has left for a job, as far as the parent can tell: it never loads torch."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import statistics
+import subprocess
+import time
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+_MB = 2**20
+
+_SHAPE = (2048, 512, 1408)
+"""Rows, inner and outer width of the measured product, as a job measures it (trainers/engine/machine.py)."""
+
+_ROUNDS = 5
+_ASK_GPU = ("--query-gpu=memory.free", "--format=csv,noheader,nounits")
+
+
+class Device(NamedTuple):
+    """What a job would run on."""
+
+    kind: Literal["cpu", "cuda", "mps"]
+    memory_mb: float | None
+    """What is free of its memory now; None where the system does not tell."""
+    threads: int
+    """Processors that a job may use."""
+
+
+def look_at_device() -> Device:
+    """The device that a job would pick: CUDA where the driver and torch have it, else Apple's, else the CPU.
+
+    A GPU that is hidden from jobs (CUDA_VISIBLE_DEVICES) is seen all the same.
+    """
+    threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if (free := _cuda_free_mb()) is not None:
+        return Device("cuda", free, threads)
+    if platform.system() == "Darwin" and platform.machine() == "arm64":
+        return Device("mps", _physical_mb(), threads)
+    return Device("cpu", _free_mb(), threads)
+
+
+def slowdown(device: Device) -> float:
+    """How many times as long as alone a process takes beside those that wait for a processor now; 1 where nobody can tell."""
+    if not hasattr(os, "getloadavg"):
+        return 1.0
+    return max(1.0, (os.getloadavg()[0] + 1.0) / device.threads)
+
+
+def free_disk_mb(folder: Path) -> float | None:
+    """Free space where a folder lies; None where the system does not tell."""
+    try:
+        return shutil.disk_usage(folder).free / _MB
+    except OSError:
+        return None
+
+
+@cache
+def matmul_flops() -> float:
+    """Median rate of a few float32 matrix products of a model's shape on all threads, in FLOP/s; measured once."""
+    import numpy as np  # the server does without it until it plans
+
+    m, k, n = _SHAPE
+    a, b = np.ones((m, k), np.float32), np.ones((k, n), np.float32)
+    times = []
+    for _ in range(1 + _ROUNDS):
+        start = time.perf_counter()
+        a @ b
+        times.append(time.perf_counter() - start)
+    return 2.0 * m * k * n / statistics.median(times[1:])
+
+
+def _cuda_free_mb() -> float | None:
+    """Free memory of the emptiest NVIDIA GPU; None where there is none, or torch is built without CUDA."""
+    program = shutil.which("nvidia-smi")
+    try:
+        if program is None or version("torch").endswith("+cpu"):
+            return None
+        told = subprocess.run([program, *_ASK_GPU], capture_output=True, text=True, timeout=10, check=True).stdout
+        return max(float(line) for line in told.split())
+    except (OSError, ValueError, subprocess.SubprocessError, PackageNotFoundError):
+        return None
+
+
+def _free_mb() -> float | None:
+    """What the kernel can give without swapping, within the limit of the control group where there is one."""
+    found = [mb for mb in (_available_mb(), _group_left_mb()) if mb is not None]
+    return min(found) if found else _physical_mb()
+
+
+def _available_mb() -> float | None:
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii", errors="replace").splitlines()
+        return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, ValueError, LookupError, StopIteration):
+        return None
+
+
+def _group_left_mb() -> float | None:
+    """Limit of the control group (v2) less what is in use; files that are only cached do not count."""
+    group = Path("/sys/fs/cgroup")
+    try:
+        limit, used = (int((group / f"memory.{name}").read_text(encoding="ascii")) for name in ("max", "current"))
+        told = dict(line.split() for line in (group / "memory.stat").read_text(encoding="ascii").splitlines())
+        return max(0.0, (limit - used + int(told["inactive_file"])) / _MB)
+    except (OSError, ValueError, LookupError):  # `max`: no limit
+        return None
+
+
+def _physical_mb() -> float | None:
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / _MB
+    except (AttributeError, OSError, ValueError):
+        return None

@@ -1,0 +1,358 @@
+"""`plan_training`: the choice of a method, settings that start as they are, honest estimates, exact blockers."""
+
+from __future__ import annotations
+
+import json
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from mcp import Client
+
+from quintain.cli.plan import run_plan
+from quintain.errors import InvalidInput, NotFound
+from quintain.formats.datasets.export import Line
+from quintain.formats.datasets.selection import Tally
+from quintain.records.agent import ModelRef
+from quintain.records.dataset import BenchmarkRow, DatasetRow, LabelledRow, PairRow, Row
+from quintain.records.plan import Estimate, TrainingPlan
+from quintain.records.preview import Histogram, Sample, SplitCounts, Statistics
+from quintain.records.training import CONFIGS, DATASET_KINDS, ONLINE_METHODS, LoraConfig, SFTConfig
+from quintain.records.trajectory import Outcome, OutcomeStatus, Task, Trajectory
+from quintain.server.app import create_server
+from quintain.settings import Settings
+from quintain.tools import RLTrainingTool
+from quintain.tools.dataset_folders import freeze, new_options
+from quintain.tools.jobs import get_job
+from quintain.tools.methods import METHODS, describe_method, read_evolution, read_hyperparameters
+from quintain.tools.planning.choice import environment_in, wish_of
+from quintain.tools.planning.cost import Work, disk_mb, memory_parts, operations
+from quintain.tools.planning.device import Device
+from quintain.tools.planning.estimate import shortages
+from quintain.tools.planning.model_files import Matrix, ModelFacts, read_model
+from quintain.tools.planning.plan import plan_training
+from quintain.tools.planning.settings import settle
+from quintain.tools.preview import preview_spec
+from quintain.tools.services import Services, open_services
+from quintain.tools.training import start_training
+from trajectory_runs import answer, call, run, user
+
+INVENTORY = "quintain/inventory"
+CPU = Device("cpu", 16_000.0, 2)
+FACTS = ModelFacts(
+    parameters=1000 * 64 + 2 * 64 * 64 + 64,
+    matrices=(Matrix("q_proj", 64, 64), Matrix("up_proj", 64, 64)),
+    active_share=1.0,
+    head=64_000,
+    hidden=64,
+    intermediate=128,
+    layers=2,
+    attention_width=128,
+    vocabulary=1000,
+    context_tokens=4096,
+)
+"""64,000 embeddings, two matrices of 4,096, and 64 numbers of a norm."""
+
+
+@pytest.fixture
+def services(settings: Settings) -> Iterator[Services]:
+    opened = open_services(settings, trusted=True)
+    yield opened
+    opened.close()
+
+
+def made(i: int, status: OutcomeStatus = OutcomeStatus.SUCCESS) -> Trajectory:
+    steps = (user(f"Find box {i}."), call("look", f"box {i}"), answer(f"Box {i}."))
+    return run(f"t{i}", *steps).model_copy(update={"outcome": Outcome(status=status)})
+
+
+def frozen(services: Services, kind: str, rows: list[Row], runs: list[Trajectory], name: str = "") -> str:
+    """A dataset of these rows, whose members are these runs; its id."""
+    services.store.trajectories.add_many(runs, services.clock())
+    options = new_options(services, name or f"some-{kind}", kind)  # type: ignore[arg-type]
+    return freeze(services, [Line("", row) for row in rows], options, Tally()).dataset.id
+
+
+def good_runs(services: Services, n: int = 12, status: OutcomeStatus = OutcomeStatus.SUCCESS) -> str:
+    runs = [made(i, status) for i in range(n)]
+    return frozen(services, "sft", [DatasetRow(trajectory=one) for one in runs], runs)
+
+
+def codes(plan: TrainingPlan) -> list[str]:
+    return [blocker.code for blocker in plan.blockers]
+
+
+@pytest.mark.parametrize(
+    ("goal", "method"),
+    [
+        ("make my agent solve inventory tasks more often", None),
+        ("imitate the successful runs", "sft"),
+        ("learn from my preferences", "dpo"),
+        ("train online in quintain/inventory", "grpo"),
+        ("use KTO on the thumbs", "kto"),
+        ("people gave thumbs up and down", "kto"),
+        ("let it improve itself, round after round", "evolve"),
+        ("a reward model that scores runs", "reward"),
+        ("a process reward model for steps", "prm"),
+        ("teach it the words of these documents", "pretrain"),
+    ],
+)
+def test_a_goal_in_plain_words_asks_for_a_method(goal: str, method: str | None) -> None:
+    wish = wish_of(goal)
+    assert wish.method == method
+    assert wish.said in goal
+    assert environment_in("make my agent solve inventory tasks more often") == INVENTORY
+    assert environment_in("anything") is None
+
+
+def test_without_data_the_goal_decides_and_what_is_missing_blocks_with_its_remedy(services: Services) -> None:
+    better = plan_training(services, goal="make my agent solve inventory tasks more often")
+    assert (better.method, better.environment, better.blockers) == ("evolve", INVENTORY, ())
+    assert better.estimate.duration_s is None
+    assert "iterations=1" in better.estimate.unknown["duration_s"]
+    nowhere = plan_training(services, goal="let it learn online")
+    assert (nowhere.method, codes(nowhere)) == ("grpo", ["no_environment"])
+    assert "list_library(kind='environments')" in nowhere.blockers[0].remedy
+    nothing = plan_training(services, goal="imitate the successful runs")
+    assert (nothing.method, codes(nothing)) == ("sft", ["no_dataset"])
+    assert "collect_rollouts" in nothing.blockers[0].remedy
+    services.store.trajectories.add_many([made(i) for i in range(12)], services.clock())
+    stored = plan_training(services, goal="imitate the successful runs")
+    assert "filter={'outcome': 'success'}) takes 12 runs" in stored.blockers[0].remedy
+    gone = plan_training(services, goal="imitate the successful runs", model="/no/such/folder")
+    assert codes(gone)[0] == "model_not_found"
+    assert gone.estimate.memory_mb is None
+    with pytest.raises(InvalidInput, match="nothing says what to plan"):
+        plan_training(services)
+    with pytest.raises(NotFound):
+        plan_training(services, dataset_id="none")
+
+
+def test_a_dataset_decides_by_its_kind_and_its_outcomes(services: Services) -> None:
+    good, bad = [made(i) for i in range(6)], [made(i + 6, OutcomeStatus.FAILURE) for i in range(6)]
+    mixed = [DatasetRow(trajectory=one) for one in (*good, *bad)]
+    frozen(services, "sft", list(mixed), [*good, *bad], "mixed")
+    failed = [made(i + 20, OutcomeStatus.FAILURE) for i in range(3)]
+    frozen(services, "sft", [DatasetRow(trajectory=one) for one in failed], failed, "failed")
+    frozen(services, "dpo", [PairRow(chosen=a, rejected=b) for a, b in zip(good, bad, strict=True)], [], "pairs")
+    frozen(services, "kto", [LabelledRow(trajectory=one, desirable=True) for one in good], [], "thumbs")
+    frozen(services, "benchmark", [BenchmarkRow(task=Task(prompt="x"))], [], "suite")
+    assert plan_training(services, dataset_id="mixed").method == "bc"
+    hopeless = plan_training(services, dataset_id="failed")
+    assert codes(hopeless) == ["too_few_rows", "no_successes"]
+    assert "3 training rows" in hopeless.blockers[0].message
+    assert plan_training(services, dataset_id="pairs").method == "dpo"
+    assert plan_training(services, dataset_id="pairs", goal="by simpo").method == "simpo"
+    assert (
+        plan_training(services, goal="learn from my preferences").dataset_id
+        == plan_training(services, dataset_id="pairs").dataset_id
+    )
+    wrong = plan_training(services, dataset_id="thumbs", method="dpo")
+    assert codes(wrong) == ["wrong_dataset_kind"]
+    assert "kind 'kto' and dpo learns from kind 'dpo'" in wrong.blockers[0].message
+    suite = plan_training(services, dataset_id="suite")
+    assert (suite.method, codes(suite)) == (None, ["wrong_dataset_kind"])
+
+
+def test_uncounted_tokens_are_null_with_a_range_and_the_call_that_counts_them(services: Services) -> None:
+    dataset_id = good_runs(services)
+    plan = plan_training(services, dataset_id=dataset_id)
+    told = plan.estimate
+    assert (told.tokens, told.duration_s) == (None, None)
+    assert told.tokens_range is not None
+    assert told.tokens_range[0] * 6 == pytest.approx(told.tokens_range[1], abs=6)
+    assert told.duration_range_s is not None
+    assert told.duration_range_s[0] <= told.duration_range_s[1]
+    assert f"preview_dataset(dataset_id={dataset_id!r}" in told.unknown["tokens"]
+    assert "held-out" not in plan.why
+    assert any("validation_share" in note for note in plan.notes)
+    assert plan.fields == describe_method("sft")["hyperparameters"]
+    assert plan.fields["learning_rate"].startswith("default 0.0005, above 0 to 1: ")
+    assert plan.fields["max_steps"].startswith("integer, default null, 1 to 1000000: ")
+
+
+def test_tokens_that_a_preview_counted_are_taken_and_rows_that_are_cut_are_chunked(services: Services) -> None:
+    dataset_id = good_runs(services)
+    spec = preview_spec(services, dataset_id, "starter", "sft", {}, Sample())
+    counts = SplitCounts(rows=12, token_rows=12, total_tokens=1200, trained_tokens=300, truncated_rows=2)
+    counted = Statistics(
+        fingerprint="f",
+        style="tools",
+        kind="sft",
+        method="sft",
+        max_length=4096,
+        context_tokens=4096,
+        splits={"train": counts},
+        lengths=Histogram(n=12, longest=5000),
+        checks={},
+        warnings=(),
+        verdict="Ready",
+        places={},
+    )
+    folder = Path(spec.cache_dir)
+    folder.mkdir(parents=True)
+    (folder / f"{spec.key}.json").write_text(counted.model_dump_json(), encoding="utf-8")
+    plan = plan_training(services, dataset_id=dataset_id)
+    assert plan.estimate.tokens == 1200
+    assert plan.estimate.duration_s is not None
+    assert plan.estimate.unknown == {}
+    assert plan.hyperparameters["chunk"] is True
+
+
+def test_the_planned_settings_start_a_job_that_ends_and_the_next_plan_goes_by_it(services: Services) -> None:
+    dataset_id = good_runs(services)
+    plan = plan_training(services, dataset_id=dataset_id, hyperparameters={"max_steps": 2})
+    assert plan.blockers == ()
+    # 12 rows make 3 steps of 16 in three epochs: with 1 row a step there are 36.
+    assert plan.hyperparameters == {
+        **{"epochs": 3.0, "batch_size": 1, "batch_tokens": 4096, "learning_rate": 0.0005, "lora": None},
+        "max_steps": 2,
+    }
+    started = start_training(services, "sft", "starter", dataset_id, hyperparameters=plan.hyperparameters)
+    while (view := get_job(services, started.job_id, 20)).status in {"queued", "running"}:
+        pass
+    assert view.status == "succeeded", view.error
+    assert view.result is not None
+    assert view.result.report["steps"] == plan.estimate.steps == 2
+    peak = view.metrics["peak_memory_mb"]
+    assert peak is not None
+    assert plan.estimate.memory_mb is not None
+    assert 0.5 <= plan.estimate.memory_mb / peak <= 2
+    again = plan_training(services, dataset_id=dataset_id, hyperparameters={"max_steps": 2})
+    assert again.estimate.measured_by == (started.job_id,)
+    assert again.estimate.memory_mb == pytest.approx(peak, rel=0.2)
+    assert f"Earlier trainings of this model ({started.job_id})" in again.why
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_settings_of_every_method_are_taken_as_they_are(method: str) -> None:
+    acts = method == "evolve"
+    settled = settle(method, {}, model=FACTS, data=None, device=CPU, acts=acts)
+    if acts:
+        assert read_evolution(settled.hyperparameters)[1] == settled.config
+    else:
+        assert read_hyperparameters(method, settled.hyperparameters) == CONFIGS[method]()
+        large = FACTS._replace(parameters=200_000_000)
+        assert settle(method, {}, model=large, data=None, device=CPU).config.lora == LoraConfig()
+        kept = settle(method, {"lora": None, "epochs": 1}, model=large, data=None, device=CPU)
+        assert (kept.config.lora, kept.hyperparameters["epochs"]) == (None, 1.0)
+    assert set(settled.hyperparameters) <= set(describe_method(method)["hyperparameters"])
+    assert method == "evolve" or method in ONLINE_METHODS or method in DATASET_KINDS
+
+
+def test_memory_disk_and_operations_are_those_of_the_formula() -> None:
+    parts = memory_parts(FACTS, SFTConfig(), CPU, pass_tokens=1024)
+    mb = 2**20
+    assert parts["weights"] == parts["gradients"] == FACTS.parameters * 4 / mb
+    assert parts["optimizer"] == FACTS.parameters * 8 / mb
+    assert parts["activations"] == 4 * 2 * (16 * 64 + 8 * 128) * 1024 / mb
+    lora = SFTConfig(lora=LoraConfig(rank=8))
+    trained = 2 * 8 * (64 + 64)
+    assert FACTS.adapter_parameters(LoraConfig(rank=8)) == trained
+    assert FACTS.adapter_parameters(LoraConfig(rank=8, targets=("q_proj",))) == trained / 2
+    assert memory_parts(FACTS, lora, CPU, 1024)["optimizer"] == 8 * trained / mb
+    assert disk_mb(FACTS, lora) == (12 * trained * 3 + 4 * trained + 4 * trained) / mb
+    work = Work(10, 1000.0, 100.0, 0.5, 0.25, 1000.0, 0.0)
+    token = 6 * 8192 + 6 * 128 * 100 / 0.5 + 20_000 * 2 * 64
+    assert operations(FACTS, SFTConfig(), work) == pytest.approx(
+        500 * token + 6 * 64_000 * 250 + 200 * FACTS.parameters * 10
+    )
+
+
+def test_what_does_not_fit_is_made_smaller_and_what_cannot_fit_blocks() -> None:
+    wide = FACTS._replace(hidden=2048, intermediate=8192, layers=16)
+    settled = settle("sft", {}, model=wide, data=None, device=CPU._replace(memory_mb=3000.0))
+    assert settled.config.lora == LoraConfig()
+    assert settled.config.batch_tokens < SFTConfig().batch_tokens
+    assert any("To fit into memory" in reason for reason in settled.reasons)
+    short = Estimate(device="cpu", memory_mb=900.0, available_memory_mb=500.0, disk_mb=70.0, available_disk_mb=60.0)
+    assert [blocker.code for blocker in shortages(short)] == ["out_of_memory", "no_disk"]
+    assert "900 MiB" in shortages(short)[0].message
+    assert shortages(Estimate(device="cpu", memory_mb=900.0)) == []  # nobody knows what is free
+
+
+def weights(folder: Path, header: dict[str, Any] | bytes, length: int | None = None) -> ModelRef:
+    folder.mkdir(exist_ok=True)
+    config = {"vocab_size": 100, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    body = header if isinstance(header, bytes) else json.dumps(header).encode()
+    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(body) if length is None else length) + body)
+    return ModelRef(source="folder", path=str(folder))
+
+
+def test_sizes_are_read_from_headers_and_hostile_headers_are_told(tmp_path: Path) -> None:
+    tensors = {
+        "model.embed_tokens.weight": [100, 8],
+        "model.layers.0.self_attn.q_proj.weight": [8, 8],
+        "norm.weight": [8],
+    }
+    header = {name: {"dtype": "F32", "shape": shape, "data_offsets": [0, 0]} for name, shape in tensors.items()}
+    facts = read_model(weights(tmp_path / "m", {"__metadata__": {"format": "pt"}, **header}))
+    assert isinstance(facts, ModelFacts)
+    assert (facts.parameters, facts.body, facts.head, facts.attention_width) == (872, 64, 800, 8)
+    assert facts.matrices == (Matrix("q_proj", 8, 8),)
+    bad: list[tuple[dict[str, Any] | bytes, int | None]] = [
+        (b"{", None),
+        (b"[]", None),
+        (b"{}", 2**62),
+        ({"w": {"shape": [-1, 2]}}, None),
+        ({"w": {"shape": [2**40, 2**40]}}, None),
+        ({"w": {"shape": "ab"}}, None),
+        ({"w": 5}, None),
+        (b"[" * 100_000, None),
+    ]
+    for content, length in bad:
+        told = read_model(weights(tmp_path / "m", content, length))
+        assert isinstance(told, str), content
+        assert "cannot be read" in told
+    assert isinstance(read_model(ModelRef(source="hub", path="a/b")), str)
+
+
+def test_the_plan_is_the_same_over_mcp_and_by_dict_call(services: Services, home: Path) -> None:
+    dataset_id = good_runs(services)
+
+    async def main() -> dict[str, Any]:
+        async with Client(create_server(Settings(home=home))) as client:
+            result = await client.call_tool("plan_training", {"dataset_id": dataset_id})
+            assert not result.is_error, result.content
+            return dict(result.structured_content or {})
+
+    planned = anyio.run(main)
+    assert planned.keys() >= {"method", "hyperparameters", "estimate", "blockers", "why", "fields", "next_step"}
+    assert planned["next_step"].endswith("hyperparameters=those of this plan).")
+    program = RLTrainingTool(home=home)
+    told = json.loads(program.run({"action": "plan", "dataset_id": dataset_id}))
+    refused = json.loads(program.run({"action": "plan", "dataset_id": dataset_id, "hyperparameters": {"epoch": 1}}))
+    program.close()
+    assert (told["status"], told["hyperparameters"]) == ("success", planned["hyperparameters"])
+    assert refused["status"] == "error"
+    assert "did you mean 'epochs'" in refused["message"]
+
+
+def test_the_command_shows_the_plan_and_ends_with_1_where_something_blocks(
+    services: Services, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dataset_id = good_runs(services)
+    assert run_plan({"dataset_id": dataset_id}, ["epochs=2"], json_out=False, home=home) == 0
+    lines = capsys.readouterr().out.splitlines()
+    start = f"Start it: quintain train --method sft --model agent:starter@1 --dataset {dataset_id} --set epochs=2.0"
+    assert any(line.startswith(start) for line in lines), lines
+    assert run_plan({"goal": "online"}, [], json_out=False, home=home) == 1
+    assert "[no_environment] grpo learns by acting" in capsys.readouterr().out
+
+
+@pytest.mark.soak
+def test_planning_loads_no_torch(services: Services, home: Path) -> None:
+    good_runs(services)
+    program = (
+        "import sys; from quintain.cli.plan import run_plan; from pathlib import Path; "
+        f"run_plan({{'dataset_id': 'some-sft'}}, [], json_out=True, home=Path({str(home)!r})); "
+        "print([name for name in ('torch', 'transformers') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
