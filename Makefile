@@ -4,18 +4,24 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DEMO_FLAGS ?=
 
-.PHONY: install demo test lint format soak clean
+.PHONY: install demo test lint style format soak clean
 
 demo: install
 	@$(BIN)/quintain demo $(DEMO_FLAGS)
 
-test: lint
-	@HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m "not soak"
+# Types are checked beside the tests, for mypy keeps one core busy and no more; what it says comes last.
+test: style
+	@told=$$(mktemp); $(BIN)/mypy >$$told 2>&1 & types=$$!; \
+	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m "not soak"; tests=$$?; \
+	wait $$types; typed=$$?; cat $$told; rm $$told; \
+	test $$typed -eq 0 && exit $$tests
 
-lint: install
+lint: style
+	@$(BIN)/mypy
+
+style: install
 	@$(BIN)/ruff check src tests benchmarks scripts
 	@$(BIN)/ruff format --check src tests benchmarks scripts
-	@$(BIN)/mypy
 
 format: install
 	@$(BIN)/ruff check --fix src tests benchmarks scripts

@@ -6,6 +6,8 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -42,11 +44,13 @@ MAX_FUNCTION_LINES = 60
 FORBIDDEN_NAMES = {"utils", "util", "base", "manager", "helpers", "common", "misc"}
 
 
-def modules() -> Iterator[tuple[Path, str, ast.Module]]:
-    for path in sorted(SOURCE.rglob("*.py")):
-        relative = path.relative_to(SOURCE)
-        room = relative.parts[0].removesuffix(".py")
-        yield path, room, ast.parse(path.read_text(encoding="utf-8"))
+@cache
+def modules() -> list[tuple[Path, str, ast.Module]]:
+    """Every module of the project: its path, its room, its tree."""
+    return [
+        (path, path.relative_to(SOURCE).parts[0].removesuffix(".py"), ast.parse(path.read_text(encoding="utf-8")))
+        for path in sorted(SOURCE.rglob("*.py"))
+    ]
 
 
 def imported(tree: ast.Module) -> Iterator[tuple[int, str]]:
@@ -71,6 +75,26 @@ def test_rooms_import_only_what_lies_below_them() -> None:
             if target not in ALLOWED[room] | {room}:
                 faults.append(f"{path.relative_to(SOURCE)}:{line} {room} imports {target}")
     assert not faults, "\n".join(faults)
+
+
+def test_no_imports_run_in_a_circle_not_even_inside_functions_or_for_types() -> None:
+    trees = {
+        ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts).removesuffix(".__init__"): tree
+        for path, _, tree in modules()
+    }
+
+    def targets(tree: ast.Module) -> Iterator[str]:
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import):
+                yield from (alias.name for alias in node.names)
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                names = (f"{node.module}.{alias.name}" for alias in node.names)
+                yield from (name if name in trees else node.module for name in names)
+
+    try:
+        TopologicalSorter({name: set(targets(tree)) for name, tree in trees.items()}).prepare()
+    except CycleError as error:
+        pytest.fail(" is imported by ".join(error.args[1]))
 
 
 def test_settings_are_read_by_the_composition_roots_only_and_secrets_by_the_worker() -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from quintain.environments import registry
 from quintain.environments.isolated import isolated
 from quintain.environments.mcp_server.expert import expert
 from quintain.environments.mcp_server.source import ServerSource
@@ -206,14 +205,10 @@ def test_a_server_can_be_played_in_an_isolated_process_too(home: Path) -> None:
     path.write_text(
         f'[mcp.notes]\ncommand = "{sys.executable}"\nargs = ["{SERVER}"]\ntasks = "tasks.jsonl"\n', encoding="utf-8"
     )
-    registry.configure(path)
-    try:
-        apart = isolated("mcp:notes")
-        environment = apart.make()
-        environment.reset(apart.tasks("held_out", 1, 0)[0])
-        assert act(environment, "add", a=2, b=3).observations[0].content == "5"
-        assert act(environment, "submit", answer=5).reward == 1.0
-        environment.close()
-        apart.close()
-    finally:
-        registry.configure(None)
+    apart = isolated("mcp:notes", servers=path)
+    environment = apart.make()
+    environment.reset(apart.tasks("held_out", 1, 0)[0])
+    assert act(environment, "add", a=2, b=3).observations[0].content == "5"
+    assert act(environment, "submit", answer=5).reward == 1.0
+    environment.close()
+    apart.close()

@@ -16,8 +16,8 @@ from hostile import CALM, JSON, imported, log
 from quintain.errors import InvalidInput
 from quintain.formats.importers.logfile import LogFile
 from quintain.formats.importers.probing import probe
-from quintain.formats.importers.protocol import Importer, Probe, Report
-from quintain.formats.importers.registry import IMPORTERS, detect, importer
+from quintain.formats.importers.protocol import Probe, Report
+from quintain.formats.importers.registry import IMPORTERS, Importer, detect, importer
 from quintain.records.text import require_clean
 from small_logs import SMALL_LOGS, content, eval_archive
 

@@ -26,7 +26,8 @@ from quintain.tools.datasets import export_dataset
 from quintain.tools.imports import import_trajectories
 from quintain.tools.jobs import resume_job
 from quintain.tools.library import list_library
-from quintain.tools.lineage import _columns, get_lineage, lineage_figure, lineage_picture
+from quintain.tools.lineage import get_lineage
+from quintain.tools.pictures import _columns, lineage_figure, lineage_picture
 from quintain.tools.services import Services, open_services
 from quintain.tools.training import start_training
 from quintain.tools.trajectories import get_trajectory, search_trajectories

@@ -299,7 +299,7 @@ def test_jobs_can_be_followed_where_they_can_be_started(settings: Settings) -> N
 
 def test_a_reward_that_would_be_ignored_is_refused(services: Services) -> None:
     from quintain.tools.methods import read_hyperparameters
-    from quintain.tools.training import reward_agent
+    from quintain.tools.training_requests import reward_agent
 
     whole, of_steps = reward_model(services), reward_model(services, "pm", "step_model")
 

@@ -21,7 +21,7 @@ from quintain.records.evolve import EvolveConfig
 from quintain.records.job import Envelope, EvolveSpec, JobEvent, JobResult
 from quintain.records.training import CONFIGS
 from quintain.records.trajectory import Trajectory
-from quintain.worker import evolve, kinds
+from quintain.worker import evolve
 from quintain.worker.reporter import FileReporter
 from tiny_models import save_tiny_model
 from trainers.runs import Killed, same
@@ -183,7 +183,7 @@ def test_an_evolution_that_is_told_to_stop_is_continued_by_another_job_that_keep
     tmp_path /= "one"
     given = spec(tmp_path, threshold=None, start_from="last")
     stopped = play(tmp_path, given, stop_at=16)
-    assert kinds.is_partial(stopped)
+    assert stopped.is_partial
     assert [report["round"] for report in stopped.report["rounds"]] == [1]
     first, second = (JobDirectory(tmp_path / name) for name in ("job-1", "job-2"))
     shutil.rmtree(first.stages / "02-select")

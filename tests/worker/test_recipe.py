@@ -26,7 +26,7 @@ from quintain.tools.dataset_folders import freeze, new_options
 from quintain.tools.jobs import cancel_job, get_job, metric_curves, resume_job
 from quintain.tools.results import JobView
 from quintain.tools.services import Services, open_services
-from quintain.worker import kinds, recipe
+from quintain.worker import recipe
 from quintain.worker.reporter import FileReporter
 from tiny_models import save_tiny_model
 from trainers.runs import Killed, dataset, same
@@ -153,7 +153,7 @@ def test_a_recipe_that_is_told_to_stop_hands_over_a_report_of_the_stages_that_ar
 ) -> None:
     folder = tmp_path / "job-b"
     result = recipe.run(spec, folder, Reporter(folder, stop_at=3))
-    assert kinds.is_partial(result)
+    assert result.is_partial
     assert [stage["stage"] for stage in result.report["stages"]] == ["corpus"]
     assert not (folder / "outputs" / "agent.jsonl").exists()
 

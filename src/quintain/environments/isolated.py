@@ -16,12 +16,12 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
 from pydantic_core import from_json, to_json
 
-from quintain.environments.registry import configured
 from quintain.errors import InvalidInput, Unavailable
 from quintain.records.record import Record, explain
 from quintain.records.seams import Environment, TaskSource, TimeStep
@@ -39,26 +39,33 @@ TIMEOUT_S = 60.0
 """Seconds that a child has for one answer."""
 
 
-def isolated(reference: str, *, timeout_s: float = TIMEOUT_S, answer_bytes: int = ANSWER_BYTES) -> TaskSource:
+def isolated(
+    reference: str,
+    *,
+    servers: Path | None = None,
+    timeout_s: float = TIMEOUT_S,
+    answer_bytes: int = ANSWER_BYTES,
+) -> TaskSource:
     """An environment's task source, all of it carried out in child processes.
 
     Args:
         reference: As `registry.task_source` takes it; the child must know it, so it must be built in or an entry point.
+        servers: The operator's `environments.toml`, where `reference` may name an MCP server.
         timeout_s: Seconds for one answer, such as a step.
         answer_bytes: The longest answer.
 
     Raises:
         Unavailable: the child does not start, does not answer, or says that the environment cannot be used.
     """
-    return _IsolatedSource(reference, timeout_s, answer_bytes)
+    return _IsolatedSource(reference, servers, timeout_s, answer_bytes)
 
 
 class _IsolatedSource:
     at_once = AT_ONCE
     waits = True
 
-    def __init__(self, reference: str, timeout_s: float, answer_bytes: int) -> None:
-        self._reference, self._timeout_s, self._answer_bytes = reference, timeout_s, answer_bytes
+    def __init__(self, reference: str, servers: Path | None, timeout_s: float, answer_bytes: int) -> None:
+        self._started_with = reference, servers, timeout_s, answer_bytes
         self._idle: list[_Child] = []
         self._lock = threading.Lock()
         about = self._once({"op": "describe"})
@@ -86,7 +93,7 @@ class _IsolatedSource:
         with self._lock:
             if self._idle:
                 return self._idle.pop()
-        return _Child(self._reference, self._timeout_s, self._answer_bytes)
+        return _Child(*self._started_with)
 
     def take_back(self, child: _Child) -> None:
         if child.alive:
@@ -142,12 +149,12 @@ def _read(kind: type[R], value: Any, what: str) -> R:
 class _Child:
     """One process; it answers one request at a time."""
 
-    def __init__(self, reference: str, timeout_s: float, answer_bytes: int) -> None:
+    def __init__(self, reference: str, servers: Path | None, timeout_s: float, answer_bytes: int) -> None:
         self._reference, self._timeout_s, self._answer_bytes = reference, timeout_s, answer_bytes
         end, self._lifeline = os.pipe()  # closed when this process ends, however it ends
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "quintain.environments.child", reference, str(end), str(configured() or "")],
+                [sys.executable, "-m", "quintain.environments.child", reference, str(end), str(servers or "")],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 pass_fds=(end,),

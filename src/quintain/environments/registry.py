@@ -95,11 +95,6 @@ def configure(
     _operator = _Operator(servers, variable, endpoints)
 
 
-def configured() -> Path | None:
-    """The operator's `environments.toml`, as this process was told."""
-    return _operator.servers
-
-
 def operator_endpoint(name: str) -> Endpoint:
     """An endpoint of the operator's, for environments in which a model plays a part.
 
@@ -213,7 +208,7 @@ def open_source(reference: str | Mapping[str, float]) -> TaskSource:
     if getattr(_factory(name), "may_hang", not built_in):
         from quintain.environments.isolated import isolated
 
-        return isolated(reference)
+        return isolated(reference, servers=_operator.servers)
     return task_source(reference)
 
 

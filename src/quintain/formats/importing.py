@@ -19,8 +19,8 @@ from quintain.formats.collector import seldom_collected
 from quintain.formats.import_tally import FileTally, ImportTally, Links
 from quintain.formats.importers.logfile import LogFile
 from quintain.formats.importers.probing import probed
-from quintain.formats.importers.protocol import Importer, Probe, Report, Run
-from quintain.formats.importers.registry import Detection, confidence_of, detect, importer
+from quintain.formats.importers.protocol import Probe, Report, Run
+from quintain.formats.importers.registry import Detection, Importer, confidence_of, detect, importer
 from quintain.formats.importers.streams import Reading, open_regular
 from quintain.formats.log_folder import FoundFile, LogFolder, log_folder, printable
 from quintain.formats.splitting import linked_parts

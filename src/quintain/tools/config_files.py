@@ -28,17 +28,14 @@ from quintain.tools.jobs import start
 from quintain.tools.methods import EVOLVE, merged_settings, read_hyperparameters
 from quintain.tools.results import JobStarted
 from quintain.tools.services import Services
-from quintain.tools.training import (
+from quintain.tools.training import require_no_dataset, require_startable, start_training, training_source
+from quintain.tools.training_requests import (
     Request,
     new_output_dir,
     read_request,
     require_effect,
-    require_no_dataset,
-    require_startable,
     reward_agent,
     spec_key,
-    start_training,
-    training_source,
 )
 
 _SOURCES = ("dataset", "text", "environment")

@@ -16,7 +16,14 @@ from quintain.tools.jobs import start
 from quintain.tools.methods import EVOLVE, read_evolution
 from quintain.tools.results import JobStarted
 from quintain.tools.services import Services
-from quintain.tools.training import Request, new_output_dir, require_effect, reward_agent, spec_key, start_agent
+from quintain.tools.training_requests import (
+    Request,
+    new_output_dir,
+    require_effect,
+    reward_agent,
+    spec_key,
+    start_agent,
+)
 
 
 def start_evolution(

@@ -1,4 +1,4 @@
-"""Pictures of a job's curves, drawn by a short subprocess so that the server never loads matplotlib."""
+"""Pictures of a job's curves and of a lineage, drawn by a short subprocess so that the server never loads matplotlib."""
 
 from __future__ import annotations
 
@@ -12,13 +12,18 @@ from pydantic import Field
 
 from quintain.errors import InvalidInput, Unavailable
 from quintain.records.job import Job
+from quintain.records.lineage import LineageEdge
 from quintain.tools.jobs import metric_curves
+from quintain.tools.lineage import get_lineage
 from quintain.tools.results import Curve
 from quintain.tools.services import Services
 from quintain.tools.spec import Picture
 
 _CURVES = ("loss", "validation_loss", "success_rate", "learning_rate", "grad_norm")
 _BARS = "▁▂▃▄▅▆▇█"
+
+_PICTURED = 60
+"""Nodes of a picture; more cannot be read."""
 
 
 def plot_job(
@@ -29,7 +34,7 @@ def plot_job(
         Field(max_length=6, description="Which metrics; null: loss, or the success rate of an evaluation."),
     ] = None,
 ) -> Picture:
-    """Draw the curves of a job (loss, success rate, ...) as a picture, with a text version for clients without pictures."""
+    """Draw the curves of a job (loss, success rate, ...) as a picture and as text."""
     job = services.store.jobs.get(job_id)
     curves = metric_curves(services, job_id)
     bounds = {f"{name}_{side}" for name in curves for side in ("low", "high")}
@@ -52,6 +57,55 @@ def _line(curves: Mapping[str, Curve], name: str) -> dict[str, Any]:
     if low is None or high is None or not low.steps == curve.steps == high.steps:
         return line
     return {**line, "low": low.values, "high": high.values}
+
+
+def lineage_picture(services: Services, id: str) -> bytes:
+    """The lineage of a thing as a PNG, what it was made from to its left."""
+    return draw(lineage_figure(services, id))
+
+
+def lineage_figure(services: Services, id: str) -> dict[str, Any]:
+    """The lineage of a thing as a figure for `draw`."""
+    found = get_lineage(services, id)
+    nodes = (*found.things, *found.ancestors, *found.descendants)
+    shown = {node.id: node for node in nodes[:_PICTURED]}
+    edges = [edge for edge in found.edges if edge.source in shown and edge.target in shown]
+    columns = _columns(list(shown), edges)
+    left_out = len({node.id for node in nodes}) - len(shown)
+    title = f"Lineage of {id}" + (f" ({left_out} more not shown)" if left_out else "")
+    roots = {node.id for node in found.things}
+    boxes = [
+        {
+            "id": node.id,
+            "kind": node.kind,
+            "label": node.label,
+            "column": columns[node.id],
+            "mark": node.mark,
+            "root": node.id in roots,
+        }
+        for node in shown.values()
+    ]
+    graph = {"nodes": boxes, "edges": [[edge.source, edge.target] for edge in edges]}
+    return {"title": title, "panels": [{"graph": graph}]}
+
+
+def _columns(ids: Sequence[str], edges: Sequence[LineageEdge]) -> dict[str, int]:
+    """Each node's column: one to the right of the last of what it was made from."""
+    columns = dict.fromkeys(ids, 0)
+    for _ in ids:  # as many rounds as the longest chain can have
+        moved = False
+        for edge in edges:
+            if columns[edge.target] <= columns[edge.source] < len(ids):
+                columns[edge.target], moved = columns[edge.source] + 1, True
+        if not moved:
+            break
+    # What has no source of its own stands right before the first thing that was made from it.
+    targets = {edge.target for edge in edges}
+    for node in ids:
+        after = [columns[edge.target] for edge in edges if edge.source == node]
+        if node not in targets and after:
+            columns[node] = min(after) - 1
+    return columns
 
 
 def draw(figure: dict[str, Any]) -> bytes:

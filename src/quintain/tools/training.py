@@ -2,44 +2,38 @@
 
 from __future__ import annotations
 
-import hashlib
-import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from quintain.errors import InvalidInput
 from quintain.formats.datasets.manifest import FILE_NAME, sha256_of
-from quintain.records.agent import Agent
 from quintain.records.dataset import Dataset
-from quintain.records.job import EvolveSpec, RecipeSpec, TrainSpec
-from quintain.records.record import Record, Seed, explain, shown
-from quintain.records.training import (
-    ACTING_ONLY,
-    DATASET_KINDS,
-    ONLINE_METHODS,
-    ROLES,
-    DPOConfig,
-    GRPOConfig,
-    Method,
-    TrainingConfig,
-)
-from quintain.tools.agents import (
-    agreement_note,
-    require_free_name,
-    require_policy,
-    require_reward_model,
-    require_weights,
-    resolve_agent,
-)
+from quintain.records.job import TrainSpec
+from quintain.records.record import shown
+from quintain.records.training import DATASET_KINDS, ONLINE_METHODS, Method
+from quintain.tools.agents import agreement_note, require_free_name
 from quintain.tools.environment_references import Environments, usable_reference
+from quintain.tools.evolve import start_evolution
 from quintain.tools.jobs import start
 from quintain.tools.lineage import require_remembered
-from quintain.tools.methods import describe_settings, read_hyperparameters
+from quintain.tools.methods import read_hyperparameters
 from quintain.tools.results import JobStarted
 from quintain.tools.services import Services
+from quintain.tools.training_requests import (
+    AgentReference,
+    NewName,
+    Request,
+    RequestKey,
+    TrainingSeed,
+    new_output_dir,
+    require_effect,
+    reward_agent,
+    spec_key,
+    start_agent,
+)
 
 _MAKING_IT = {
     "text": "the `text` of a config file names files of it (quintain train --config)",
@@ -49,32 +43,6 @@ _MAKING_IT = {
     },
 }
 """Kind of dataset -> where one comes from."""
-
-
-AgentReference = Annotated[
-    str, Field(description="Agent to start from: agent id or name, `starter`, or a model folder.")
-]
-NewName = Annotated[
-    str | None,
-    Field(
-        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$",
-        description="Name of the resulting agent; default: NAME-METHOD.",
-    ),
-]
-TrainingSeed = Annotated[Seed, Field(description="Seed of data order and initialisation.")]
-RequestKey = Annotated[
-    str | None,
-    Field(max_length=200, description="Repeat-safe key: an unfinished job with the same key is returned instead."),
-]
-
-
-class Request(Record):
-    """What is asked for beside source and settings, within the bounds of `start_training`."""
-
-    model: AgentReference = "starter"
-    name: NewName = None
-    seed: TrainingSeed = 0
-    request_key: RequestKey = None
 
 
 def start_training(
@@ -99,14 +67,12 @@ def start_training(
     seed: TrainingSeed = 0,
     request_key: RequestKey = None,
 ) -> JobStarted:
-    """Start training as a background job and answer at once with its id; the result is a new agent.
+    """Start training as a background job; the result is a new agent.
 
-    The job survives the end of this conversation and of the server, and continues from its newest checkpoint when its
-    process dies. The same request while one is unfinished returns that job (`deduplicated`).
+    The job outlives conversation and server, and goes on from its newest checkpoint when its process dies. The same request
+    while it is unfinished returns it (`deduplicated`).
     """
     if method == "evolve":
-        from quintain.tools.evolve import start_evolution
-
         require_no_dataset(dataset_id)
         request = Request(model=model, name=name, seed=seed, request_key=request_key)
         return start_evolution(services, request, environment, hyperparameters)
@@ -131,19 +97,6 @@ def start_training(
     if spec.reward_agent is None:
         return started
     return started.model_copy(update={"next_step": f"{agreement_note(spec.reward_agent)} {started.next_step}"})
-
-
-def read_request(document: Mapping[str, Any], where: str) -> Request:
-    """The part of a config file that is a `Request`, checked.
-
-    Raises:
-        InvalidInput: a value is of the wrong type or out of bounds; says what it may be.
-    """
-    try:
-        return Request.model_validate({name: document[name] for name in Request.model_fields if name in document})
-    except ValidationError as error:
-        name = str(error.errors()[0]["loc"][0])
-        raise InvalidInput(f"{explain(error, where)}; {name}: {describe_settings(Request)[name]}") from None
 
 
 def require_no_dataset(dataset: object) -> None:
@@ -173,37 +126,6 @@ def require_startable(
     require_free_name(name or "")
     reward_agent(services, read_hyperparameters(method, hyperparameters))
     start_agent(services, method, model)
-
-
-def start_agent(services: Services, method: str, model: str) -> Agent:
-    """The agent that a training starts from: one that acts, or for a method whose result values runs one that does that.
-
-    Raises:
-        InvalidInput: it is of another role, or acts through an endpoint.
-        NotFound: there is no such agent.
-        Refused: as `resolve_agent`.
-    """
-    agent = require_weights(resolve_agent(services, model), f"be trained by {method}")
-    return agent if agent.role == ROLES.get(method) else require_policy(agent, f"be trained by {method}")
-
-
-def reward_agent(services: Services, config: TrainingConfig) -> Agent | None:
-    """The agent that GRPO's `reward_model` names; None where it names none.
-
-    Raises:
-        InvalidInput: it does not value runs.
-        NotFound: there is no such agent.
-        Refused: as `resolve_agent`.
-    """
-    if not isinstance(config, GRPOConfig) or config.reward_model is None:
-        return None
-    agent = require_reward_model(resolve_agent(services, config.reward_model), "be the reward_model of grpo")
-    if config.step_level and agent.role == "reward_model":
-        raise InvalidInput(
-            f"step_level is true, but {agent.id} values whole runs and says nothing of steps: set step_level to false, or name "
-            "an agent of start_training(method='prm') as reward_model"
-        )
-    return agent
 
 
 def training_source(
@@ -250,31 +172,6 @@ def training_source(
     return {"dataset_id": dataset.id, "dataset_path": dataset.path, "dataset_files": dataset.files}
 
 
-def require_effect(config: TrainingConfig, acts: bool) -> None:
-    """Refuse settings of acting for a dpo on stored pairs: they would change nothing.
-
-    Those of grpo are let through, as the size of its groups stands in everyone's files. `epochs` and `batch_size` stand
-    there too, and do not count online.
-
-    Args:
-        config: Checked settings.
-        acts: Does the method learn in an environment?
-
-    Raises:
-        InvalidInput: names the settings.
-    """
-    if acts or not isinstance(config, DPOConfig):
-        return
-    defaults = type(config).model_fields
-    given = [name for name in defaults if name in ACTING_ONLY and getattr(config, name) != defaults[name].default]
-    if given:
-        raise InvalidInput(
-            f"{', '.join(given)} would have no effect: dpo on a dataset learns from its pairs and does not act; leave "
-            "this out, or give `environment` instead of the dataset",
-            code="not_online",
-        )
-
-
 def require_intact(dataset: Dataset) -> None:
     """Refuse a dataset whose files are gone or were changed, before a job is paid for that would refuse it too.
 
@@ -299,13 +196,3 @@ def require_intact(dataset: Dataset) -> None:
                 "immutable, export it again with export_dataset",
                 code="dataset_damaged",
             )
-
-
-def new_output_dir(services: Services, name: str) -> str:
-    """A folder of its own for what a job makes."""
-    return str(services.settings.agents_dir / f"{name}-{uuid.uuid4().hex[:10]}")
-
-
-def spec_key(spec: TrainSpec | RecipeSpec | EvolveSpec) -> str:
-    """The default request key: what was asked, without where the result will lie."""
-    return hashlib.sha256(spec.model_dump_json(exclude={"output_dir"}).encode()).hexdigest()

@@ -1,9 +1,10 @@
-"""The kinds of job, and who carries them out; each is imported when a job needs it."""
+"""The kinds of job, and who carries them out; those that load much are imported when a job needs them."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from quintain.records.handover import ExportAgentSpec
 from quintain.records.job import (
     EvaluateDatasetSpec,
     EvaluateSpec,
@@ -22,6 +23,7 @@ from quintain.records.job import (
     TrainSpec,
 )
 from quintain.records.seams import Reporter
+from quintain.worker import preview, selftest, training
 
 
 def run(spec: JobSpec, directory: Path, reporter: Reporter) -> JobResult:
@@ -33,16 +35,12 @@ def run(spec: JobSpec, directory: Path, reporter: Reporter) -> JobResult:
         reporter: Hears what happens, and says whether to stop.
 
     Returns:
-        What the job made. A run that `reporter` told to stop, and that stopped early, returns nothing but a `report`.
+        What the job made. A run that `reporter` told to stop, and that stopped early, returns nothing but a `report` (`is_partial`).
     """
     match spec:
         case SelftestSpec():
-            from quintain.worker import selftest
-
             return selftest.run(spec, directory, reporter)
         case TrainSpec():
-            from quintain.worker import training
-
             return training.run(spec, directory, reporter)
         case RolloutSpec() | EvaluateSpec():
             from quintain.worker import rollouts
@@ -57,8 +55,6 @@ def run(spec: JobSpec, directory: Path, reporter: Reporter) -> JobResult:
 
             return imports.run(spec, directory, reporter)
         case PreviewSpec():
-            from quintain.worker import preview
-
             return preview.run(spec, directory, reporter)
         case JudgeSpec():
             from quintain.worker import judging
@@ -76,6 +72,10 @@ def run(spec: JobSpec, directory: Path, reporter: Reporter) -> JobResult:
             from quintain.worker import replay
 
             return replay.run(spec, directory, reporter)
+        case ExportAgentSpec():
+            from quintain.worker import export_agent
+
+            return export_agent.run(spec, directory, reporter)
         case RecipeSpec():
             from quintain.worker.recipe import run as run_recipe
 
@@ -84,8 +84,3 @@ def run(spec: JobSpec, directory: Path, reporter: Reporter) -> JobResult:
             from quintain.worker.evolve import run as run_evolution
 
             return run_evolution(spec, directory, reporter)
-
-
-def is_partial(result: JobResult) -> bool:
-    """Is this what a run hands over that stopped early: nothing but a report?"""
-    return result == JobResult(report=result.report)

@@ -15,10 +15,10 @@ from pydantic import ValidationError
 from quintain.jobs.directory import STAGE_RESULT, open_appending, write_whole
 from quintain.records.agent import Agent
 from quintain.records.evaluation import Evaluation
-from quintain.records.job import JobResult, JobSpec
+from quintain.records.job import EvaluateSpec, JobResult, RolloutSpec, TrainSpec
 from quintain.records.record import Record
 from quintain.records.seams import Reporter
-from quintain.worker import kinds
+from quintain.worker import rollouts, training
 
 
 class StageResult(Record):
@@ -111,7 +111,7 @@ def read_stage(folder: Path) -> StageResult | None:
 
 
 def carry_out(
-    spec: JobSpec,
+    spec: TrainSpec | RolloutSpec | EvaluateSpec,
     folder: Path,
     reporter: Reporter,
     span: Span,
@@ -129,7 +129,13 @@ def carry_out(
         prefix: Stands before the names of the stage's metrics.
         named: The agent that the stage trained as the store shall know it.
     """
-    return stage(lambda inner: kinds.run(spec, folder, inner), folder, reporter, span, prefix=prefix, named=named)
+
+    def work(inner: StageReporter) -> JobResult:
+        if isinstance(spec, TrainSpec):
+            return training.run(spec, folder, inner)
+        return rollouts.run(spec, folder, inner)
+
+    return stage(work, folder, reporter, span, prefix=prefix, named=named)
 
 
 def stage(
@@ -152,7 +158,7 @@ def stage(
         result = work(inner)
     finally:
         inner.close()
-    if reporter.should_stop() and kinds.is_partial(result):
+    if reporter.should_stop() and result.is_partial:
         return None
     finished = StageResult(
         steps=span.planned if inner.step is None else inner.step,

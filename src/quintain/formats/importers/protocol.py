@@ -1,19 +1,15 @@
-"""What a reader of one log format is, what it looks at, and what it hands over."""
+"""What a reader of one log format looks at, and what it hands over; what a reader is says `registry`."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 from quintain.formats.parts import tolerant
 from quintain.records.trajectory import Trajectory
-
-if TYPE_CHECKING:
-    from quintain.formats.importers.logfile import LogFile
 
 MAX_KEPT = 1000
 """Rejections and notes that a report keeps in words; more are only counted."""
@@ -98,31 +94,3 @@ class Report:
         """Something to know about the runs of this file, said once."""
         if len(self.notes) < MAX_KEPT:
             self.notes[text] = None
-
-
-class Importer(Protocol):
-    """A reader of one format. Modules of this folder each hold one frozen dataclass that is one."""
-
-    @property
-    def name(self) -> str:
-        """As `format=` names it, e.g. `claude_code`."""
-
-    @property
-    def title(self) -> str:
-        """As people call it, e.g. `Claude Code session`."""
-
-    def detect(self, probe: Probe) -> float:
-        """How surely this is a file of the format: 0 no, 1 beyond doubt; two readers should not both say over 0.9.
-
-        Must not raise, whatever the probe holds.
-        """
-
-    def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """The runs of a file, one at a time, in the order of the file.
-
-        Tolerant: what cannot be read is told to `report`, and the rest comes in. Nothing is invented: an outcome that
-        the log does not state is unknown, and a time, model or reward that it does not state is None.
-
-        Raises:
-            InvalidInput: the file as a whole cannot be read as this format.
-        """

@@ -1,8 +1,9 @@
-"""All readers of agent logs, and which of them a file belongs to."""
+"""What a reader of agent logs is, all of them, and which of them a file belongs to."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple, Protocol
 
 from quintain.errors import NotFound
 from quintain.formats.importers.adp import Adp
@@ -21,6 +22,7 @@ from quintain.formats.importers.inspect_ai import InspectAI
 from quintain.formats.importers.knowlyr import Knowlyr
 from quintain.formats.importers.langfuse import Langfuse
 from quintain.formats.importers.langsmith import LangSmith
+from quintain.formats.importers.logfile import LogFile
 from quintain.formats.importers.mini_swe_agent import MiniSweAgent
 from quintain.formats.importers.openai_chat import OpenAIChat
 from quintain.formats.importers.opencode import OpenCode
@@ -30,7 +32,7 @@ from quintain.formats.importers.openhands_v1 import OpenHandsV1
 from quintain.formats.importers.otel import OTel
 from quintain.formats.importers.preference import Preference
 from quintain.formats.importers.prompt_completion import PromptCompletion
-from quintain.formats.importers.protocol import Importer, Probe
+from quintain.formats.importers.protocol import Probe, Report, Run
 from quintain.formats.importers.question_answer import QuestionAnswer
 from quintain.formats.importers.quintain import Quintain
 from quintain.formats.importers.sage import Sage
@@ -45,6 +47,35 @@ from quintain.formats.importers.verifiers_v1 import VerifiersV1
 from quintain.formats.importers.verl import Verl
 from quintain.formats.importers.web_agent import WebAgent
 from quintain.records.record import nearest, shown
+
+
+class Importer(Protocol):
+    """A reader of one format. Modules of this folder each hold one frozen dataclass that is one."""
+
+    @property
+    def name(self) -> str:
+        """As `format=` names it, e.g. `claude_code`."""
+
+    @property
+    def title(self) -> str:
+        """As people call it, e.g. `Claude Code session`."""
+
+    def detect(self, probe: Probe) -> float:
+        """How surely this is a file of the format: 0 no, 1 beyond doubt; two readers should not both say over 0.9.
+
+        Must not raise, whatever the probe holds.
+        """
+
+    def read(self, log: LogFile, report: Report) -> Iterator[Run]:
+        """The runs of a file, one at a time, in the order of the file.
+
+        Tolerant: what cannot be read is told to `report`, and the rest comes in. Nothing is invented: an outcome that
+        the log does not state is unknown, and a time, model or reward that it does not state is None.
+
+        Raises:
+            InvalidInput: the file as a whole cannot be read as this format.
+        """
+
 
 IMPORTERS: tuple[Importer, ...] = (
     Adp(),
