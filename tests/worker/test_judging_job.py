@@ -410,6 +410,7 @@ def test_a_local_judge_reads_batches_and_its_answers_are_remembered(
         def __init__(self) -> None:
             self.asked: list[int] = []
             self.open: set[str] = set()
+            self.warnings: tuple[str, ...] = ()
 
         def act(self, turns: Sequence[Turn]) -> list[Reply]:
             self.asked.append(len(turns))
