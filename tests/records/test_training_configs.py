@@ -194,6 +194,33 @@ def test_what_is_switched_off_stays_off_whatever_its_settings_say() -> None:
     assert SFTConfig.model_validate({"curriculum": True}) == SFTConfig.model_validate({"curriculum": {}})
 
 
+@pytest.mark.parametrize("method", ["sft", "dpo", "grpo"])
+def test_a_file_of_an_agent_trainer_with_every_name_it_has_is_read_whatever_the_method(method: str) -> None:
+    """Its methods share one config, so a file for DPO names what only SFT has; what is null or off says nothing."""
+    shared = {
+        "num_epochs": 3,
+        "batch_size": 4,
+        "gradient_accumulation_steps": 4,
+        "learning_rate": 2e-5,
+        "max_grad_norm": 1.0,
+        "lr_scheduler": "cosine",
+        "bf16": True,
+        "wandb_project": None,
+        "wandb_run_name": None,
+        "run_name": None,
+        "use_lora": False,
+        "lora_r": 8,
+        "agent_format": True,
+        "mask_observations": True,
+        "step_weighted_loss": False,
+        "chunk_long_trajectories": False,
+        "chunk_overlap": 1,
+    }
+    config = CONFIGS[method].model_validate(shared)
+    assert (config.epochs, config.batch_size, config.precision, config.lora) == (3, 16, "bf16", None)
+    assert "chunk" in fault("dpo", chunk_overlap=1, chunk_long_trajectories=True)
+
+
 @pytest.mark.parametrize("name", aliases.FIXED)
 def test_a_name_that_cannot_be_honoured_is_refused_with_the_reason_and_the_remedy(name: str) -> None:
     only, remedy = aliases.FIXED[name]

@@ -89,6 +89,7 @@ FIXED: dict[str, tuple[Any, str]] = {
     "use_wandb": (False, "give report_to: [wandb]"),
     "wandb_project": (None, "give report_to: [wandb] and set WANDB_PROJECT"),
     "run_name": (None, "the run has the name of the agent: give `name` beside the hyperparameters"),
+    "wandb_run_name": (None, "the run has the name of the agent: give `name` beside the hyperparameters"),
     "use_tensorboard": (False, "give report_to: [tensorboard]"),
     "seed": (None, "give `seed` beside the hyperparameters"),
     "model_name_or_path": (None, "give `model` beside the hyperparameters"),
@@ -100,6 +101,10 @@ FIXED: dict[str, tuple[Any, str]] = {
     "resume_from_checkpoint": (None, "resume_job continues a job from its newest checkpoint"),
 }
 """Name elsewhere -> the one value that is true here, and why and what to do instead."""
+
+
+QUALIFIERS = {"chunk_overlap": ("chunk", "chunk_long_trajectories")}
+"""Setting -> the names of the switch without which it says nothing: a method that lacks the switch does not mind it."""
 
 
 def canonical(values: Mapping[str, Any], fields: Container[str]) -> dict[str, Any]:
@@ -152,8 +157,12 @@ def _translated(values: Mapping[str, Any], fields: Container[str]) -> Iterator[t
                     yield path, name, _comparable(translated)
         elif name in GROUPS and name in fields:
             yield from _group(name, value)
-        elif name not in PRECISIONS and not (name in GROUPS and value is False):
+        elif not (name in PRECISIONS or (name in GROUPS and value is False) or _says_nothing(name, values, fields)):
             yield name, name, _comparable(value)
+
+
+def _says_nothing(name: str, values: Mapping[str, Any], fields: Container[str]) -> bool:
+    return name in QUALIFIERS and name not in fields and not any(values.get(switch) for switch in QUALIFIERS[name])
 
 
 def _group(name: str, value: Any) -> Iterator[tuple[str, str, Any]]:
