@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import get_type_hints
+from typing import get_args, get_type_hints
 
 import pytest
 
+from quintain.records.job import JobSpec
 from quintain.tools.calls import arguments_model
 from quintain.tools.catalog import CATALOG
+from quintain.tools.jobs import list_jobs
 from quintain.tools.spec import ToolSpec
 
 DOCS = (Path(__file__).parents[2] / "docs" / "tools.md").read_text(encoding="utf-8")
@@ -108,3 +110,9 @@ def test_a_tool_keeps_its_arguments_and_result_keys_and_is_documented(spec: Tool
 def test_every_argument_says_what_it_is(spec: ToolSpec) -> None:
     assert [name for name, field in arguments_model(spec).model_fields.items() if not field.description] == []
     assert len(spec.function.__doc__ or "") > 60
+
+
+def test_jobs_of_every_kind_can_be_listed_alone() -> None:
+    specs = get_args(get_args(JobSpec)[0])
+    asked = get_args(get_args(get_type_hints(list_jobs)["kind"])[0])
+    assert set(asked) == {spec.model_fields["kind"].default for spec in specs}

@@ -113,6 +113,7 @@ def list_jobs(
             "rollout",
             "evaluate",
             "evaluate_dataset",
+            "import",
             "recipe",
             "evolve",
             "preview",
