@@ -33,17 +33,15 @@ def try_lock(path: Path) -> int | None:
         if error.errno in {errno.EACCES, errno.EPERM, errno.EROFS}:
             return None  # someone else's home: it may be read, its jobs are for others to tend
         raise
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        return None
-    return descriptor
+    return _locked(descriptor)
 
 
 def try_lock_folder(path: Path) -> int | None:
     """The same lock on a folder that is there: the descriptor, or None where another process holds it."""
-    descriptor = os.open(path, os.O_RDONLY)
+    return _locked(os.open(path, os.O_RDONLY))
+
+
+def _locked(descriptor: int) -> int | None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
