@@ -79,7 +79,7 @@ def without_validation(config: TrainingConfig, *, online: bool) -> list[str]:
 
 
 def changing_positions(model: Any, config: TrainingConfig, max_length: int) -> list[str]:
-    """What is left to know of a model whose rotary factors follow the length of a row: see docs/training.md, Long rows."""
+    """What is left to know of a model whose rotary factors follow the length of a row; `engine.rotary` has the rest."""
     remedy, told = "set max_length to {0} or less where it must be exact", []
     for grows, tokens in Rotary.of(model).borders:
         if max_length <= tokens:
