@@ -10,13 +10,13 @@ from pathlib import Path
 from benchmarks import data_logs
 from benchmarks.data_cost import cpu_seconds, peak_growth_mb
 from benchmarks.figures import report
-from quintain.formats.importers.logfile import LogFile
-from quintain.formats.importers.protocol import Report
-from quintain.formats.importers.registry import importer
-from quintain.formats.importing import ImportOptions, import_logs
-from quintain.formats.redaction.redact import redact, redact_text
+from quintain.importers.logfile import LogFile
+from quintain.importers.pipeline import ImportOptions, import_logs
+from quintain.importers.protocol import Report
+from quintain.importers.registry import importer
 from quintain.records.imports import Arrival, FileStamp, RunLink
 from quintain.records.trajectory import Trajectory, read_trajectory
+from quintain.redaction.redact import redact, redact_text
 from quintain.store.store import Store, open_store
 from quintain.tools.services import utc_now
 

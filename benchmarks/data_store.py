@@ -29,9 +29,9 @@ from quintain.records.trajectory import (
     Trajectory,
 )
 from quintain.settings import Settings
-from quintain.store.runs import EncodedRun, encode_run
 from quintain.store.store import Store, open_store
-from quintain.tools.datasets import export_dataset
+from quintain.store.trajectories.runs import EncodedRun, encode_run
+from quintain.tools.data.datasets import export_dataset
 from quintain.tools.results import ExportResult
 from quintain.tools.services import Services, open_services, utc_now
 

@@ -30,10 +30,10 @@ from quintain.environments.wrappers import (
     time_limit,
     wrap,
 )
-from quintain.evaluation.effects import tasks_to_show
 from quintain.evaluation.episodes import EpisodePlan, EpisodeSettings, run_episodes
-from quintain.evaluation.significance import paired_t, wilcoxon
-from quintain.evaluation.statistics import (
+from quintain.evaluation.statistics.effects import tasks_to_show
+from quintain.evaluation.statistics.significance import paired_t, wilcoxon
+from quintain.evaluation.statistics.success_rates import (
     clopper_pearson,
     mcnemar_exact,
     newcombe_paired,

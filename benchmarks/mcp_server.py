@@ -26,13 +26,13 @@ from quintain.records.job import UNFINISHED
 from quintain.records.seams import Environment, TaskSource
 from quintain.records.trajectory import Action, AgentInfo
 from quintain.settings import Settings
-from quintain.tools.comparison import compare_agents
-from quintain.tools.datasets import export_dataset
-from quintain.tools.evaluation import evaluate_agent
-from quintain.tools.jobs import get_job
+from quintain.tools.data.datasets import export_dataset
+from quintain.tools.evaluation.comparison import compare_agents
+from quintain.tools.evaluation.rollouts import evaluate_agent
+from quintain.tools.jobs.jobs import get_job
 from quintain.tools.results import JobStarted
 from quintain.tools.services import Services, open_services
-from quintain.tools.training import start_training
+from quintain.tools.training.start import start_training
 
 
 @dataclass(frozen=True)

@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 import torch
 
 from benchmarks.figures import report, say
-from quintain.evaluation.statistics import mcnemar_exact
+from quintain.evaluation.statistics.success_rates import mcnemar_exact
 from quintain.jobs.directory import JobDirectory
 from quintain.records.agent import Agent, ModelRef
+from quintain.records.hyperparameters import CONFIGS
 from quintain.records.job import EvaluateSpec, JobSpec, TrainSpec
-from quintain.records.training import CONFIGS
 from quintain.worker import kinds
 from quintain.worker.reporter import FileReporter
 

@@ -25,12 +25,12 @@ from quintain.records.filters import TrajectoryFilter
 from quintain.records.job import UNFINISHED, Job
 from quintain.records.trajectory import AgentInfo
 from quintain.settings import Settings
-from quintain.tools.datasets import export_dataset
-from quintain.tools.jobs import get_job
-from quintain.tools.planning.plan import plan_training
-from quintain.tools.preview import preview_dataset
+from quintain.tools.data.datasets import export_dataset
+from quintain.tools.data.preview import preview_dataset
+from quintain.tools.jobs.jobs import get_job
 from quintain.tools.services import Services, open_services
-from quintain.tools.training import start_training
+from quintain.tools.training.planning.plan import plan_training
+from quintain.tools.training.start import start_training
 
 _GOAL = 2.0
 _CASES = (

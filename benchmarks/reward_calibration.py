@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from benchmarks.figures import report
 from quintain.records.calibration import Calibration
-from quintain.rewards.calibration import ALL, apply, fit_all
+from quintain.scoring.calibration.fitting import ALL, apply, fit_all
 
 LABELS, FRESH, RUNS_OF_A_TASK, ROUNDS = 200, 2000, 4, 20
 

@@ -14,19 +14,19 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.figures import report, rounded, say
-from quintain.evaluation.statistics import clopper_pearson
-from quintain.formats.datasets.rows import read_rows
+from quintain.datasets.rows import read_rows
+from quintain.evaluation.statistics.success_rates import clopper_pearson
 from quintain.records.dataset import PairRow
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.job import TERMINAL
 from quintain.settings import Settings
-from quintain.tools.datasets import export_dataset
-from quintain.tools.evaluation import collect_rollouts
-from quintain.tools.jobs import get_job
+from quintain.tools.data.datasets import export_dataset
+from quintain.tools.evaluation.rollouts import collect_rollouts
+from quintain.tools.jobs.jobs import get_job
+from quintain.tools.labels.scoring import score_trajectories
 from quintain.tools.results import JobView
-from quintain.tools.scoring import score_trajectories
 from quintain.tools.services import Services, open_services
-from quintain.tools.training import start_training
+from quintain.tools.training.start import start_training
 
 ENVIRONMENT = "quintain/inventory"
 SETTINGS = {"epochs": 3, "learning_rate": 1e-3}

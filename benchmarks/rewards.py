@@ -23,10 +23,10 @@ from benchmarks.known_order import DOMAINS, cases, pairs
 from benchmarks.seed_formulas import FORMULAS, knowlyr
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.trajectory import Action, Actor, Observation, Outcome, OutcomeStatus, Step, Task, Trajectory
-from quintain.rewards.presets import PRESETS
-from quintain.rewards.rules import RulesScorer
+from quintain.scoring.presets import PRESETS
+from quintain.scoring.rules import RulesScorer
 from quintain.settings import Settings
-from quintain.tools.scoring import score_trajectories
+from quintain.tools.labels.scoring import score_trajectories
 from quintain.tools.services import open_services, utc_now
 
 _LENGTHS = (25, 50, 100, 200, 400, 800)

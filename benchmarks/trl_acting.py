@@ -15,11 +15,11 @@ from benchmarks.trl_sides import QUIET, RATE, SAME, Ours, products, told_to_stde
 from benchmarks.workload import CONTEXT, Writer
 from quintain.records.agent import Sampling
 from quintain.records.dataset import GroupRow
+from quintain.records.hyperparameters import GRPOConfig
 from quintain.records.seams import Message, Reply, Turn
-from quintain.records.training import GRPOConfig
 from quintain.records.trajectory import Actor, Step, Task, Trajectory
 from quintain.trainers.acting.policy import live_policy
-from quintain.trainers.examples import ExampleMaker, Made
+from quintain.trainers.data.examples import ExampleMaker, Made
 from quintain.trainers.models import LoadedModel
 from quintain.trainers.rendering.renderer import Renderer
 

@@ -28,14 +28,14 @@ from benchmarks.figures import report, say
 from benchmarks.trl_rounds import Rounds, agreement, run_rounds
 from benchmarks.trl_sides import SAME, Ours, Side, products, rows_of, trl_dpo, trl_grpo, trl_sft
 from benchmarks.workload import Examples, Writer, first_tokens, load, load_moved, per_turn
-from quintain.records.training import DPOConfig, GRPOConfig, LoraConfig, SFTConfig, TrainingConfig
+from quintain.records.hyperparameters import DPOConfig, GRPOConfig, LoraConfig, SFTConfig, TrainingConfig
+from quintain.trainers.data.streams import Example
 from quintain.trainers.engine.attention import Layout, packed_attention
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.engine.machine import Machine, allow_exact_medium
 from quintain.trainers.engine.packing import Segment
 from quintain.trainers.models import LoadedModel
 from quintain.trainers.reference import with_reference
-from quintain.trainers.streams import Example
 
 Steps = list[list[Example]]
 

@@ -12,8 +12,8 @@ import torch
 
 from benchmarks.figures import report, rounded, say
 from benchmarks.trl_sides import Gradients, Side
+from quintain.trainers.data.streams import Example
 from quintain.trainers.engine.machine import allow_exact_medium, matmul_flops
-from quintain.trainers.streams import Example
 
 AGREE = 1e-4
 """Largest difference of two losses of the same step, nats, at which their times may be compared."""

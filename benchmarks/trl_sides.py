@@ -19,17 +19,17 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from quintain.records.hyperparameters import TrainingConfig
 from quintain.records.record import Record
-from quintain.records.training import TrainingConfig
-from quintain.trainers.checkpoints import trainable
+from quintain.trainers.data.streams import Example, TokenRow
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.engine.machine import Machine
-from quintain.trainers.loop import train
-from quintain.trainers.objectives import objective_of
-from quintain.trainers.precision import LossScale
-from quintain.trainers.run import Run
-from quintain.trainers.sinks import open_sinks
-from quintain.trainers.streams import Example, TokenRow
+from quintain.trainers.loop.checkpoints import trainable
+from quintain.trainers.loop.loop import train
+from quintain.trainers.loop.objectives import objective_of
+from quintain.trainers.loop.precision import LossScale
+from quintain.trainers.loop.run import Run
+from quintain.trainers.loop.sinks import open_sinks
 
 Gradients = dict[str, torch.Tensor]
 RATE = 1e-4

@@ -66,7 +66,7 @@ def _started(side: str, folder: Path) -> dict[str, Any]:
 def _write_data(folder: Path, n: int, batch_size: int, *, quick: bool) -> None:
     """The same runs for both sides; TRL reads them in the order in which our loop will shuffle them."""
     from benchmarks.workload import Writer, load, row_of
-    from quintain.trainers.schedule import EpochSource
+    from quintain.trainers.loop.schedule import EpochSource
 
     writer = Writer(load(folder / "model").tokenizer, 11)
     runs = [writer.run_of_length((2, 3, 4) if quick else (4, 7, 10, 13)) for _ in range(n)]
@@ -80,7 +80,7 @@ def _write_data(folder: Path, n: int, batch_size: int, *, quick: bool) -> None:
 
 
 def _config(batch_size: int) -> Any:
-    from quintain.records.training import SFTConfig
+    from quintain.records.hyperparameters import SFTConfig
 
     return SFTConfig(
         epochs=1, batch_size=batch_size, learning_rate=RATE, schedule="constant", warmup_ratio=0.0, weight_decay=0.0
@@ -90,10 +90,10 @@ def _config(batch_size: int) -> Any:
 def _ours(folder: Path) -> dict[str, Any]:
     """The job kind `train` as the worker carries it out, less its event file."""
     from benchmarks.trl_sides import Listener
-    from quintain.formats.datasets.manifest import sha256_of
+    from quintain.datasets.manifest import sha256_of
     from quintain.records.agent import Agent, ModelRef
     from quintain.records.job import TrainSpec
-    from quintain.worker.training import run
+    from quintain.worker.train import run
 
     listener, job = Listener(), folder / f"job-{os.getpid()}"
     job.mkdir()

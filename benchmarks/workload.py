@@ -14,15 +14,15 @@ from typing import Any
 
 import torch
 
-from quintain.formats.chat import from_messages
+from quintain.importers.transcripts.chat import from_messages
 from quintain.records.agent import ModelRef
 from quintain.records.dataset import DatasetRow, GroupRow, PairRow
-from quintain.records.training import LoraConfig, TrainingConfig
+from quintain.records.hyperparameters import LoraConfig, TrainingConfig
 from quintain.records.trajectory import Trajectory
-from quintain.trainers.examples import ExampleMaker, Made
+from quintain.trainers.data.examples import ExampleMaker, Made
+from quintain.trainers.data.streams import Example, TokenRow
 from quintain.trainers.models import LoadedModel, load_model
 from quintain.trainers.rendering.renderer import Renderer
-from quintain.trainers.streams import Example, TokenRow
 
 VOCABULARY = 8000
 CONTEXT = 20_480

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from quintain.errors import InvalidInput
-from quintain.formats.importers.logfile import LogFile
-from quintain.formats.importers.probing import probe
-from quintain.formats.importers.protocol import Report, Run
-from quintain.formats.importers.registry import detect, importer
+from quintain.importers.logfile import LogFile
+from quintain.importers.probing import probe
+from quintain.importers.protocol import Report, Run
+from quintain.importers.registry import detect, importer
 from quintain.records.trajectory import text_of
 
 

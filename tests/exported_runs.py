@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from quintain.formats.datasets.conversion import convert
-from quintain.formats.datasets.export import ExportOptions, write_dataset
-from quintain.formats.datasets.selection import Tally
-from quintain.formats.datasets.splits import Line
-from quintain.formats.exporters.protocol import Export
-from quintain.formats.exporters.registry import exporter
+from quintain.datasets.export import ExportOptions, write_dataset
+from quintain.datasets.selection import Tally
+from quintain.datasets.splits import Line
+from quintain.exporters.conversion import convert
+from quintain.exporters.protocol import Export
+from quintain.exporters.registry import exporter
 from quintain.records.dataset import (
     BenchmarkRow,
     Dataset,

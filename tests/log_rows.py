@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from quintain.formats.importers.logfile import LogFile
-from quintain.formats.importers.protocol import Probe, Report
-from quintain.formats.importers.registry import Detection, detect, importer
+from quintain.importers.logfile import LogFile
+from quintain.importers.protocol import Probe, Report
+from quintain.importers.registry import Detection, detect, importer
 from quintain.records.trajectory import Trajectory
 
 _JUNK: tuple[Any, ...] = (

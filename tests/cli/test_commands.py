@@ -10,7 +10,7 @@ import pytest
 from quintain.cli.doctor import run_doctor
 from quintain.errors import Unavailable, disk_remedy
 from quintain.settings import Settings
-from quintain.tools.datasets import export_dataset
+from quintain.tools.data.datasets import export_dataset
 from quintain.tools.services import open_services
 from terminal import quintain
 from trajectory_runs import run

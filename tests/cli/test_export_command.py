@@ -11,7 +11,7 @@ import pytest
 from typer.main import get_command
 
 from quintain.cli.main import app
-from quintain.formats.exporters.registry import EXPORTERS
+from quintain.exporters.registry import EXPORTERS
 from quintain.records.dataset import DatasetKind
 from quintain.records.trajectory import OutcomeStatus
 from quintain.settings import Settings

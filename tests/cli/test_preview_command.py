@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from quintain.formats.datasets.export import ExportOptions, Line, write_dataset
-from quintain.formats.datasets.selection import Tally
-from quintain.formats.preview_page import preview_page, printable
+from quintain.datasets.export import ExportOptions, Line, write_dataset
+from quintain.datasets.selection import Tally
+from quintain.exporters.preview_page import preview_page, printable
 from quintain.records.dataset import DatasetRow
 from quintain.records.preview import Histogram, PreviewReport, PreviewRow, Span, SplitCounts, Statistics
 from quintain.settings import Settings

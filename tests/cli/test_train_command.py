@@ -14,7 +14,7 @@ import pytest
 from quintain.cli.train import read_settings
 from quintain.errors import InvalidInput
 from quintain.settings import Settings
-from quintain.tools.jobs import get_job, list_jobs
+from quintain.tools.jobs.jobs import get_job, list_jobs
 from quintain.tools.services import open_services
 from terminal import quintain
 from tiny_models import save_tiny_model

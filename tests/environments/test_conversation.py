@@ -19,8 +19,8 @@ from quintain.errors import InvalidInput
 from quintain.evaluation.episodes import Episode, EpisodePlan, EpisodeSettings, run_episodes
 from quintain.records.seams import Policy, TimeStep
 from quintain.records.trajectory import Action, AgentInfo, Task
-from quintain.rewards.profiles import profile_for
-from quintain.rewards.rules.scorer import RulesScorer
+from quintain.scoring.profiles import profile_for
+from quintain.scoring.rules.scorer import RulesScorer
 
 SETTINGS = EpisodeSettings(seed=0, max_turns=None, concurrency=64, agent=AgentInfo(name="expert"))
 BUILDERS = {"conversation": desk, "engineering": engineering, "advisory": advisory, "discussion": discussion}

@@ -13,8 +13,8 @@ from quintain.records.filters import TrajectoryFilter
 from quintain.records.job import UNFINISHED
 from quintain.records.trajectory import OutcomeStatus
 from quintain.settings import Settings
-from quintain.tools.evaluation import collect_rollouts
-from quintain.tools.jobs import get_job
+from quintain.tools.evaluation.rollouts import collect_rollouts
+from quintain.tools.jobs.jobs import get_job
 from quintain.tools.results import JobStarted
 from quintain.tools.services import Services, open_services
 

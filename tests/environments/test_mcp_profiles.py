@@ -10,7 +10,7 @@ from quintain.environments import registry
 from quintain.environments.servers import find_server, read_servers
 from quintain.errors import InvalidInput, NotFound, QuintainError, Refused, Unavailable
 from quintain.records.trajectory import Task
-from quintain.tools.library import list_library
+from quintain.tools.data.library import list_library
 from quintain.tools.services import open_services
 
 GOOD = """

@@ -19,11 +19,11 @@ from quintain.records.recipe import EvaluateStage
 from quintain.records.seams import Environment
 from quintain.records.trajectory import Task
 from quintain.settings import Settings
-from quintain.tools.config_files import start_config
-from quintain.tools.environment_references import plain_reference, usable_reference
-from quintain.tools.evaluation import collect_rollouts, evaluate_agent
+from quintain.tools.evaluation.environment_references import plain_reference, usable_reference
+from quintain.tools.evaluation.rollouts import collect_rollouts, evaluate_agent
 from quintain.tools.services import Services, open_services
-from quintain.tools.training import start_training
+from quintain.tools.training.config_files import start_config
+from quintain.tools.training.start import start_training
 
 BOTH = {"quintain/math?difficulty=easy": 0.5, "quintain/inventory": 1}
 TEXT = "mix(quintain/inventory=2,quintain/math?difficulty=easy=1)"

@@ -21,7 +21,7 @@ from quintain.errors import InvalidInput, QuintainError, Refused, Unavailable
 from quintain.records.seams import TimeStep
 from quintain.records.trajectory import Action, Task
 from quintain.settings import Settings
-from quintain.tools.environment_references import usable_reference
+from quintain.tools.evaluation.environment_references import usable_reference
 from quintain.tools.services import Services, open_services
 
 WRONG = "def area(a, b):\n    return a + b\n"

@@ -25,10 +25,10 @@ from quintain.evaluation.suites import plan_suite
 from quintain.records.trajectory import Action, Task
 from quintain.settings import Settings
 from quintain.tools import RLTrainingTool
-from quintain.tools.config_files import start_recipe
-from quintain.tools.environment_references import usable_reference
+from quintain.tools.evaluation.environment_references import usable_reference
 from quintain.tools.services import open_services
-from quintain.tools.training import training_source
+from quintain.tools.training.config_files import start_recipe
+from quintain.tools.training.start import training_source
 
 SWE = {
     "instance_id": "astropy__astropy-1",

@@ -5,7 +5,7 @@ from itertools import combinations
 import pytest
 
 from evaluation.test_comparison import evaluated
-from quintain.evaluation.repeats import over_k, pass_at_k, pass_hat_k
+from quintain.evaluation.statistics.repeats import over_k, pass_at_k, pass_hat_k
 
 
 def test_pass_at_k_and_pass_hat_k_by_hand() -> None:

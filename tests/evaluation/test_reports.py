@@ -6,9 +6,9 @@ import pytest
 
 from evaluation.test_comparison import evaluated
 from quintain.evaluation.comparison import compare
-from quintain.evaluation.forest import forest
-from quintain.evaluation.report import comparison_report, evaluation_report
-from quintain.evaluation.report_formats import as_html, as_markdown
+from quintain.evaluation.reports.forest import forest
+from quintain.evaluation.reports.formats import as_html, as_markdown
+from quintain.evaluation.reports.report import comparison_report, evaluation_report
 from quintain.records.evaluation import Evaluation, Failures, Origin
 
 HOSTILE = '<script>alert("x")</script>|`[a](javascript:x)`\x1b[31m\u202e\n# head'

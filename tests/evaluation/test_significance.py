@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from quintain.errors import InvalidInput
-from quintain.evaluation.effects import cliffs_delta, cohens_dz, hedges_g, rank_biserial, tasks_to_show
-from quintain.evaluation.groups import letters
-from quintain.evaluation.significance import (
+from quintain.evaluation.statistics.effects import cliffs_delta, cohens_dz, hedges_g, rank_biserial, tasks_to_show
+from quintain.evaluation.statistics.groups import letters
+from quintain.evaluation.statistics.significance import (
     benjamini_hochberg,
     bonferroni,
     bootstrap_mean,
@@ -26,7 +26,7 @@ from quintain.evaluation.significance import (
     welch_t,
     wilcoxon,
 )
-from quintain.evaluation.statistics import sign_flip_exact
+from quintain.evaluation.statistics.success_rates import sign_flip_exact
 
 
 def scores(n: int, seed: int, shift: float = 0.0, digits: int | None = None) -> list[float]:

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 from scipy.stats import beta, binom, binomtest, permutation_test, ttest_1samp
 
-from quintain.evaluation.statistics import (
+from quintain.evaluation.statistics.success_rates import (
     clopper_pearson,
     clustered_difference,
     holm,

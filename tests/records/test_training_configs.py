@@ -12,8 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from quintain.records import aliases
 from quintain.records.evolve import EvolveConfig
-from quintain.records.record import explain
-from quintain.records.training import (
+from quintain.records.hyperparameters import (
     CONFIGS,
     DATASET_KINDS,
     ONLINE_METHODS,
@@ -23,6 +22,7 @@ from quintain.records.training import (
     SFTConfig,
     TrainingConfig,
 )
+from quintain.records.record import explain
 
 # Name elsewhere -> (method, its value there, what it is here).
 MEANINGS: dict[str, tuple[str, Any, dict[str, Any]]] = {

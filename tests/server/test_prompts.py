@@ -7,13 +7,13 @@ import re
 import anyio
 from mcp import Client
 
-from quintain.rewards.judging.rubrics import RUBRICS
+from quintain.scoring.judges.rubrics import RUBRICS
 from quintain.server.app import create_server
 from quintain.server.prompts import PROMPTS
 from quintain.settings import Settings
-from quintain.tools.agents import register_agent
 from quintain.tools.catalog import CATALOG
 from quintain.tools.services import open_services
+from quintain.tools.training.agents import register_agent
 from trajectory_runs import answer, call, run, user
 
 ARGUMENTS = {"agents": "a, b", "run": "traj-1", "environment": "my/env", "agent": "mine", "rubric": "default"}

@@ -9,7 +9,7 @@ import pytest
 
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.imports import FileStamp, RunLink
-from quintain.store.links import Ref
+from quintain.store.lineage.links import Ref
 from quintain.store.store import Store, open_store
 from store_shelves import dataset
 from trajectory_runs import NOW, answer, later, run, user

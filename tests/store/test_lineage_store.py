@@ -10,11 +10,11 @@ import pytest
 
 from quintain.errors import Conflict, NotFound
 from quintain.records.filters import TrajectoryFilter
+from quintain.records.hyperparameters import GRPOConfig, SFTConfig
 from quintain.records.job import JobEvent, RecipeSpec
 from quintain.records.lineage import Lineage
 from quintain.records.score import Score
-from quintain.records.training import GRPOConfig, SFTConfig
-from quintain.store.links import Ref
+from quintain.store.lineage.links import Ref
 from quintain.store.store import Store, open_store
 from store_shelves import base_agent, compared, dataset, job, measured, rollout, trained, training
 from trajectory_runs import NOW, answer, later, run, user

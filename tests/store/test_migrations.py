@@ -16,9 +16,9 @@ from quintain.records.filters import TrajectoryFilter
 from quintain.records.job import Job, JobStatus, TrainSpec
 from quintain.records.trajectory import Trajectory
 from quintain.store.engine import create_engine, writing
-from quintain.store.links import Ref
-from quintain.store.runs import encode_run
+from quintain.store.lineage.links import Ref
 from quintain.store.store import open_store
+from quintain.store.trajectories.runs import encode_run
 from trajectory_runs import NOW, answer, later, run, user
 
 MOMENT = "2026-01-02T03:04:05.678901Z"

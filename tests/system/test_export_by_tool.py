@@ -20,7 +20,7 @@ from expert_runs import store_expert_runs
 from mcp_client import call, ended, until
 from quintain.jobs.directory import JobDirectory
 from quintain.records.agent import Agent, ModelRef
-from quintain.records.training import LoraConfig
+from quintain.records.hyperparameters import LoraConfig
 from quintain.server.app import create_server
 from quintain.settings import Settings
 from quintain.tools.services import Services, open_services

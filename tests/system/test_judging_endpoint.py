@@ -17,12 +17,12 @@ from mcp_client import call, ended, until
 from quintain.cli.doctor import run_doctor
 from quintain.jobs.directory import JobDirectory
 from quintain.records.score import Score
-from quintain.rewards.judging.rubrics import RUBRICS
+from quintain.scoring.judges.rubrics import RUBRICS
 from quintain.server.app import create_server
 from quintain.settings import Settings
-from quintain.tools.jobs import cancel_job
-from quintain.tools.lineage import get_lineage
-from quintain.tools.score_jobs import start_judging
+from quintain.tools.data.lineage import get_lineage
+from quintain.tools.jobs.jobs import cancel_job
+from quintain.tools.labels.score_jobs import start_judging
 from quintain.tools.services import open_services
 from trajectory_runs import answer, run, user
 from trajectory_runs import call as act

@@ -10,13 +10,13 @@ import pytest
 from mcp import Client
 
 from mcp_client import call, ended, server, until
-from quintain.formats.datasets.rows import read_rows
+from quintain.datasets.rows import read_rows
 from quintain.records.agent import ModelRef
-from quintain.records.training import DPOConfig
+from quintain.records.hyperparameters import DPOConfig
 from quintain.records.trajectory import Actor
 from quintain.settings import Settings
-from quintain.tools.agents import starter_folder
-from quintain.trainers.examples import ExampleMaker
+from quintain.tools.training.agents import starter_folder
+from quintain.trainers.data.examples import ExampleMaker
 from quintain.trainers.models import load_model
 
 

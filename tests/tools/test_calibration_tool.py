@@ -17,11 +17,11 @@ from quintain.errors import InvalidInput
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.score import Score
 from quintain.records.trajectory import Task
-from quintain.rewards.calibration import apply
+from quintain.scoring.calibration.fitting import apply
 from quintain.server.app import build_server
 from quintain.settings import Settings
-from quintain.tools.calibration import calibration_table, fit_calibration
 from quintain.tools.catalog import CATALOG
+from quintain.tools.labels.calibration import calibration_table, fit_calibration
 from quintain.tools.services import Services, open_services
 from trajectory_runs import NOW, answer, later, run, user
 

@@ -8,19 +8,19 @@ import pytest
 
 from evaluation.test_comparison import evaluated
 from quintain.errors import InvalidInput, NotFound
-from quintain.evaluation.report import comparison_report
-from quintain.evaluation.report_formats import as_markdown
+from quintain.evaluation.reports.formats import as_markdown
+from quintain.evaluation.reports.report import comparison_report
 from quintain.records.agent import Agent, ModelRef, Sampling
 from quintain.records.evaluation import Evaluation
 from quintain.settings import Settings
-from quintain.tools.comparison import (
+from quintain.tools.evaluation.comparison import (
     compare_agents,
     comparison_of,
     comparison_picture,
     environment_leaderboard,
     leaderboard_uri,
 )
-from quintain.tools.evaluation import evaluate_agent
+from quintain.tools.evaluation.rollouts import evaluate_agent
 from quintain.tools.services import Services, open_services
 
 

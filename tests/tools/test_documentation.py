@@ -10,7 +10,7 @@ import pytest
 from quintain.records.job import JobSpec
 from quintain.tools.calls import arguments_model
 from quintain.tools.catalog import CATALOG
-from quintain.tools.jobs import list_jobs
+from quintain.tools.jobs.jobs import list_jobs
 from quintain.tools.spec import ToolSpec
 
 DOCS = (Path(__file__).parents[2] / "docs" / "tools.md").read_text(encoding="utf-8")

@@ -13,25 +13,25 @@ from acting_endpoint import expert
 from evaluation.test_comparison import evaluated
 from fake_endpoint import serving
 from mcp_client import call, ended, until
+from quintain.datasets.provenance import restricted
 from quintain.errors import InvalidInput, NotFound
-from quintain.formats.provenance import restricted
 from quintain.records.agent import ModelRef, Sampling
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.job import UNFINISHED
 from quintain.server.app import create_server
 from quintain.settings import Settings
-from quintain.tools.agents import register_agent, resolve_agent
-from quintain.tools.comparison import compare_agents
-from quintain.tools.config_files import start_recipe
-from quintain.tools.datasets import export_dataset
-from quintain.tools.evaluation import collect_rollouts, evaluate_agent
-from quintain.tools.jobs import get_job
-from quintain.tools.preview import watch_preview
+from quintain.tools.data.datasets import export_dataset
+from quintain.tools.data.preview import watch_preview
+from quintain.tools.evaluation.comparison import compare_agents
+from quintain.tools.evaluation.rollouts import collect_rollouts, evaluate_agent
+from quintain.tools.jobs.jobs import get_job
+from quintain.tools.labels.score_jobs import start_judging
+from quintain.tools.labels.step_labels import start_step_labels
 from quintain.tools.results import JobStarted, JobView
-from quintain.tools.score_jobs import start_judging
 from quintain.tools.services import Services, open_services
-from quintain.tools.step_labels import start_step_labels
-from quintain.tools.training import start_training
+from quintain.tools.training.agents import register_agent, resolve_agent
+from quintain.tools.training.config_files import start_recipe
+from quintain.tools.training.start import start_training
 from trajectory_runs import answer, run, user
 from trajectory_runs import call as act
 

@@ -18,15 +18,15 @@ from quintain.jobs.processes import try_lock, unlock
 from quintain.records.agent import Agent, ModelRef
 from quintain.records.dataset import Dataset
 from quintain.records.evolve import EvolveConfig, round_dataset_id
+from quintain.records.hyperparameters import SFTConfig
 from quintain.records.job import EvolveSpec, JobResult
-from quintain.records.training import SFTConfig
 from quintain.settings import Settings
 from quintain.tools import RLTrainingTool
-from quintain.tools.config_files import start_config
-from quintain.tools.jobs import cancel_job, resume_job, view_of
-from quintain.tools.lineage import get_lineage
+from quintain.tools.data.lineage import get_lineage
+from quintain.tools.jobs.jobs import cancel_job, resume_job, view_of
 from quintain.tools.services import Services, open_services
-from quintain.tools.training import start_training
+from quintain.tools.training.config_files import start_config
+from quintain.tools.training.start import start_training
 from trajectory_runs import run
 
 INVENTORY = "quintain/inventory"

@@ -11,18 +11,18 @@ import pytest
 import yaml
 
 from quintain.errors import Conflict, InvalidInput, NotFound, QuintainError, Refused
-from quintain.formats.agent_card import model_card, modelfile
+from quintain.exporters.agent_card import model_card, modelfile
 from quintain.records.agent import Agent, ModelRef, Sampling
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.handover import Ancestor, ExportAgentSpec, HandedOver, Parity, Provenance
 from quintain.records.job import JobStatus
 from quintain.settings import Settings
-from quintain.tools.datasets import export_dataset
-from quintain.tools.export_agent import _provenance, export_agent
-from quintain.tools.jobs import resume_job
-from quintain.tools.lineage import get_lineage
+from quintain.tools.data.datasets import export_dataset
+from quintain.tools.data.lineage import get_lineage
+from quintain.tools.jobs.jobs import resume_job
 from quintain.tools.roots import writable
 from quintain.tools.services import Services, open_services
+from quintain.tools.training.export_agent import _provenance, export_agent
 from store_shelves import base_agent, job, measured, trained, training
 from trajectory_runs import NOW, run
 

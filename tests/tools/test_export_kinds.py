@@ -10,19 +10,19 @@ from typing import Any
 
 import pytest
 
+from quintain.datasets.manifest import sha256_of
+from quintain.datasets.rows import read_rows, trajectories_of
+from quintain.datasets.splits import task_key
 from quintain.errors import InvalidInput, QuintainError
-from quintain.formats.datasets.manifest import sha256_of
-from quintain.formats.datasets.rows import read_rows, trajectories_of
-from quintain.formats.datasets.splits import task_key
-from quintain.formats.exporters.protocol import Export
+from quintain.exporters.protocol import Export
 from quintain.records.dataset import Curation, Dataset
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.score import Score
 from quintain.records.trajectory import Actor, AgentInfo, OutcomeStatus, SampledTokens, Step, Task, Trajectory
 from quintain.settings import Settings
 from quintain.tools import RLTrainingTool
-from quintain.tools.dataset_folders import first_rows, freeze_text, new_options
-from quintain.tools.datasets import export_dataset
+from quintain.tools.data.dataset_folders import first_rows, freeze_text, new_options
+from quintain.tools.data.datasets import export_dataset
 from quintain.tools.results import ExportResult
 from quintain.tools.services import Services, open_services
 from trajectory_runs import NOW, answer, call, run, user
@@ -529,7 +529,7 @@ class _Numbers:
 
 @pytest.fixture
 def numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("quintain.formats.exporters.registry.EXPORTERS", (_Numbers(), _Numbers("broken", breaks=True)))
+    monkeypatch.setattr("quintain.exporters.registry.EXPORTERS", (_Numbers(), _Numbers("broken", breaks=True)))
 
 
 @pytest.mark.usefixtures("numbers")

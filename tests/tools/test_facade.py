@@ -9,7 +9,7 @@ import pytest
 
 from quintain.errors import QuintainError
 from quintain.records.trajectory import Trajectory
-from quintain.rewards import registry
+from quintain.scoring import registry
 from quintain.tools import RLTrainingTool
 
 MESSAGES = [

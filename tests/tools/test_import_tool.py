@@ -18,9 +18,9 @@ from quintain.errors import Unavailable
 from quintain.records.filters import TrajectoryFilter
 from quintain.server.app import build_server
 from quintain.settings import Settings
-from quintain.store.additions import Addition
-from quintain.tools import imports
+from quintain.store.trajectories.additions import Addition
 from quintain.tools.catalog import CATALOG
+from quintain.tools.data import imports
 from quintain.tools.services import Services, open_services
 
 KEY = "sk-ant-api03-" + "Zk3" * 28

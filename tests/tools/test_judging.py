@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
+from quintain.datasets.rows import read_rows
 from quintain.errors import InvalidInput, NotFound
-from quintain.formats.datasets.rows import read_rows
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.judging import JudgingBatch
 from quintain.records.score import Score
 from quintain.records.trajectory import AgentInfo, OutcomeStatus, Task, Trajectory
 from quintain.settings import Settings
-from quintain.tools.datasets import export_dataset
-from quintain.tools.judging.results import JudgingBatchResult
-from quintain.tools.judging.tools import ask_person, get_judging_batch, submit_scores
-from quintain.tools.lineage import get_lineage
+from quintain.tools.data.datasets import export_dataset
+from quintain.tools.data.lineage import get_lineage
+from quintain.tools.labels.judging.results import JudgingBatchResult
+from quintain.tools.labels.judging.tools import ask_person, get_judging_batch, submit_scores
 from quintain.tools.services import Services, open_services
 from quintain.tools.spec import Answer, Question
 from trajectory_runs import NOW, answer, call, run, user

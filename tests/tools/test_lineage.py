@@ -20,17 +20,17 @@ from quintain.records.lineage import LineageEdge
 from quintain.records.trajectory import Source, Task
 from quintain.server.app import build_server
 from quintain.settings import Settings
-from quintain.tools.agents import register_agent
 from quintain.tools.catalog import CATALOG
-from quintain.tools.datasets import export_dataset
-from quintain.tools.imports import import_trajectories
-from quintain.tools.jobs import resume_job
-from quintain.tools.library import list_library
-from quintain.tools.lineage import get_lineage
-from quintain.tools.pictures import _columns, lineage_figure, lineage_picture
+from quintain.tools.data.datasets import export_dataset
+from quintain.tools.data.imports import import_trajectories
+from quintain.tools.data.library import list_library
+from quintain.tools.data.lineage import get_lineage
+from quintain.tools.data.trajectories import get_trajectory, search_trajectories
+from quintain.tools.jobs.jobs import resume_job
+from quintain.tools.jobs.pictures import _columns, lineage_figure, lineage_picture
 from quintain.tools.services import Services, open_services
-from quintain.tools.training import start_training
-from quintain.tools.trajectories import get_trajectory, search_trajectories
+from quintain.tools.training.agents import register_agent
+from quintain.tools.training.start import start_training
 from store_shelves import base_agent, job, measured, trained, training
 from trajectory_runs import NOW, answer, run, user
 

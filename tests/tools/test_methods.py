@@ -11,25 +11,25 @@ from typing import Any
 
 import pytest
 
+from quintain.datasets.export import Line
+from quintain.datasets.selection import Tally
 from quintain.errors import QuintainError
-from quintain.formats.configuration import parse_yaml
-from quintain.formats.datasets.export import Line
-from quintain.formats.datasets.selection import Tally
 from quintain.jobs.processes import try_lock, unlock
 from quintain.records.aliases import ACCUMULATION, PRECISIONS, RENAMED
 from quintain.records.dataset import DatasetRow, PairRow, TextRow
+from quintain.records.documents import parse_yaml
 from quintain.records.evolve import EvolveConfig
+from quintain.records.hyperparameters import CONFIGS, DATASET_KINDS, LoraConfig
 from quintain.records.job import RecipeSpec, TrainSpec
 from quintain.records.recipe import EvaluateStage, TrainStage
-from quintain.records.training import CONFIGS, DATASET_KINDS, LoraConfig
 from quintain.server.methods import method_page
 from quintain.settings import Settings
 from quintain.tools import RLTrainingTool
-from quintain.tools.config_files import read_config, start_config
-from quintain.tools.dataset_folders import freeze, new_options
-from quintain.tools.methods import METHODS, describe_method, outline_methods, read_hyperparameters
+from quintain.tools.data.dataset_folders import freeze, new_options
 from quintain.tools.services import Services, open_services
-from quintain.tools.training import start_training
+from quintain.tools.training.config_files import read_config, start_config
+from quintain.tools.training.methods import METHODS, describe_method, outline_methods, read_hyperparameters
+from quintain.tools.training.start import start_training
 from trajectory_runs import answer, run, user
 
 ENVIRONMENT = "quintain/inventory"

@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 from mcp_client import call
 from quintain.cli.main import app
+from quintain.datasets.provenance import allowed_models
 from quintain.errors import InvalidInput
-from quintain.formats.provenance import allowed_models
 from quintain.records.trajectory import Actor, Step, Trajectory, read_trajectory
 from quintain.server.app import build_server
 from quintain.settings import Settings
@@ -109,7 +109,7 @@ def test_a_dataset_that_was_only_touched_is_taken_for_what_it_is(home: Path) -> 
     os.utime(Path(made["path"]) / "train.jsonl", ns=(later, later))
     refused = json.loads(tool.run({"action": "start_training", "method": "dpo", "model": "starter", "dataset_id": "d"}))
     assert refused["code"] == "wrong_dataset_kind"
-    from quintain.tools.training import require_intact
+    from quintain.tools.training.start import require_intact
 
     require_intact(tool._open().store.datasets.get("d"))
     tool.close()

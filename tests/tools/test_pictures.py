@@ -7,7 +7,7 @@ import pytest
 from quintain.errors import InvalidInput
 from quintain.records.job import Job, JobEvent, JobStatus, SelftestSpec
 from quintain.settings import Settings
-from quintain.tools.pictures import plot_job
+from quintain.tools.jobs.pictures import plot_job
 from quintain.tools.services import Services, open_services
 
 

@@ -15,31 +15,31 @@ import pytest
 from mcp import Client
 
 from quintain.cli.plan import run_plan
+from quintain.datasets.export import Line
+from quintain.datasets.selection import Tally
 from quintain.errors import InvalidInput, NotFound
-from quintain.formats.datasets.export import Line
-from quintain.formats.datasets.selection import Tally
 from quintain.records.agent import ModelRef
 from quintain.records.dataset import BenchmarkRow, DatasetRow, LabelledRow, PairRow, Row
+from quintain.records.hyperparameters import CONFIGS, DATASET_KINDS, ONLINE_METHODS, LoraConfig, SFTConfig
 from quintain.records.plan import Estimate, TrainingPlan
 from quintain.records.preview import Histogram, Sample, SplitCounts, Statistics
-from quintain.records.training import CONFIGS, DATASET_KINDS, ONLINE_METHODS, LoraConfig, SFTConfig
 from quintain.records.trajectory import Outcome, OutcomeStatus, Task, Trajectory
 from quintain.server.app import create_server
 from quintain.settings import Settings
 from quintain.tools import RLTrainingTool
-from quintain.tools.dataset_folders import freeze, new_options
-from quintain.tools.jobs import get_job
-from quintain.tools.methods import METHODS, describe_method, read_evolution, read_hyperparameters
-from quintain.tools.planning.choice import environment_in, wish_of
-from quintain.tools.planning.cost import Work, disk_mb, memory_parts, operations
-from quintain.tools.planning.device import Device
-from quintain.tools.planning.estimate import shortages
-from quintain.tools.planning.model_files import Matrix, ModelFacts, read_model
-from quintain.tools.planning.plan import plan_training
-from quintain.tools.planning.settings import settle
-from quintain.tools.preview import preview_spec
+from quintain.tools.data.dataset_folders import freeze, new_options
+from quintain.tools.data.preview import preview_spec
+from quintain.tools.jobs.jobs import get_job
 from quintain.tools.services import Services, open_services
-from quintain.tools.training import start_training
+from quintain.tools.training.methods import METHODS, describe_method, read_evolution, read_hyperparameters
+from quintain.tools.training.planning.choice import environment_in, wish_of
+from quintain.tools.training.planning.cost import Work, disk_mb, memory_parts, operations
+from quintain.tools.training.planning.device import Device
+from quintain.tools.training.planning.estimate import shortages
+from quintain.tools.training.planning.model_files import Matrix, ModelFacts, read_model
+from quintain.tools.training.planning.plan import plan_training
+from quintain.tools.training.planning.settings import settle
+from quintain.tools.training.start import start_training
 from trajectory_runs import answer, call, run, user
 
 INVENTORY = "quintain/inventory"

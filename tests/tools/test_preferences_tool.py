@@ -12,7 +12,7 @@ import pytest
 from mcp import Client
 
 from mcp_client import call as asked
-from quintain.formats.datasets.rows import read_rows
+from quintain.datasets.rows import read_rows
 from quintain.records.preference import Preference
 from quintain.records.score import Score, StepScore
 from quintain.records.trajectory import OutcomeStatus, Step, Task, Trajectory

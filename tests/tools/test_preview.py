@@ -13,9 +13,9 @@ import anyio
 import pytest
 from mcp import Client
 
+from quintain.datasets.export import ExportOptions, Line, write_dataset
+from quintain.datasets.selection import Tally
 from quintain.errors import Conflict, InvalidInput
-from quintain.formats.datasets.export import ExportOptions, Line, write_dataset
-from quintain.formats.datasets.selection import Tally
 from quintain.jobs.processes import try_lock, unlock
 from quintain.records.dataset import BenchmarkRow, DatasetRow, PairRow, Row, StepLabelRow, TextRow
 from quintain.records.job import LIGHT_KINDS, Job, RolloutSpec
@@ -24,9 +24,9 @@ from quintain.records.trajectory import AgentInfo, Task, Trajectory
 from quintain.server.app import create_server
 from quintain.settings import Settings
 from quintain.tools import RLTrainingTool
-from quintain.tools import preview as tool
-from quintain.tools.jobs import cancel_job, get_job, list_jobs
-from quintain.tools.preview import follow, preview_dataset, preview_spec
+from quintain.tools.data import preview as tool
+from quintain.tools.data.preview import follow, preview_dataset, preview_spec
+from quintain.tools.jobs.jobs import cancel_job, get_job, list_jobs
 from quintain.tools.services import Services, open_services
 from trajectory_runs import answer, call, run, user
 

@@ -8,25 +8,25 @@ from typing import Any
 
 import pytest
 
+from quintain.datasets.export import Line
+from quintain.datasets.selection import Tally
 from quintain.errors import InvalidInput, QuintainError
-from quintain.formats.datasets.export import Line
-from quintain.formats.datasets.selection import Tally
 from quintain.jobs.processes import try_lock, unlock
 from quintain.records.agent import Agent, Agreement, ModelRef
 from quintain.records.dataset import GroupRow, PairRow, StepLabelRow
 from quintain.records.job import JobResult, JobStatus, RecipeSpec, StepLabelSpec, TrainSpec
 from quintain.records.recipe import TrainStage
 from quintain.settings import Settings
-from quintain.tools.agents import register_agent, resolve_agent
-from quintain.tools.config_files import start_config
-from quintain.tools.dataset_folders import freeze, new_options
-from quintain.tools.evaluation import collect_rollouts, evaluate_agent
-from quintain.tools.jobs import get_job
-from quintain.tools.preview import preview_spec
-from quintain.tools.score_jobs import start_model_scoring
+from quintain.tools.data.dataset_folders import freeze, new_options
+from quintain.tools.data.preview import preview_spec
+from quintain.tools.evaluation.rollouts import collect_rollouts, evaluate_agent
+from quintain.tools.jobs.jobs import get_job
+from quintain.tools.labels.score_jobs import start_model_scoring
+from quintain.tools.labels.step_labels import start_step_labels
 from quintain.tools.services import Services, open_services
-from quintain.tools.step_labels import start_step_labels
-from quintain.tools.training import start_training
+from quintain.tools.training.agents import register_agent, resolve_agent
+from quintain.tools.training.config_files import start_config
+from quintain.tools.training.start import start_training
 from trajectory_runs import answer, run, user
 
 ENVIRONMENT = "quintain/inventory"

@@ -12,17 +12,17 @@ from quintain.jobs.processes import try_lock, unlock
 from quintain.records.calibration import Calibration
 from quintain.records.job import ReplaySpec, RolloutSpec, StepLabelSpec
 from quintain.records.trajectory import Trajectory
-from quintain.rewards.registry import _REGISTERED, register
+from quintain.scoring.registry import _REGISTERED, register
 from quintain.settings import Settings
 from quintain.tools.calls import check
 from quintain.tools.catalog import CATALOG
-from quintain.tools.comparison import environment_leaderboard
-from quintain.tools.evaluation import collect_rollouts
-from quintain.tools.live_scores import live_scorer
-from quintain.tools.replays import start_replay
-from quintain.tools.scoring import score_trajectories
+from quintain.tools.evaluation.comparison import environment_leaderboard
+from quintain.tools.evaluation.rollouts import collect_rollouts
+from quintain.tools.labels.live_scores import live_scorer
+from quintain.tools.labels.replays import start_replay
+from quintain.tools.labels.scoring import score_trajectories
+from quintain.tools.labels.step_labels import start_step_labels
 from quintain.tools.services import Services, open_services
-from quintain.tools.step_labels import start_step_labels
 from quintain.worker.run_lines import open_runs
 from trajectory_runs import answer, run, user
 

@@ -13,12 +13,12 @@ from quintain.records.agent import Agent, ModelRef
 from quintain.records.job import JudgeSpec, ScoreSpec
 from quintain.records.trajectory import Trajectory
 from quintain.settings import Settings
-from quintain.tools.agents import resolve_agent
-from quintain.tools.jobs import list_jobs
-from quintain.tools.lineage import get_lineage
-from quintain.tools.run_files import write_runs
-from quintain.tools.score_jobs import start_judging, start_model_scoring
+from quintain.tools.data.lineage import get_lineage
+from quintain.tools.data.run_files import write_runs
+from quintain.tools.jobs.jobs import list_jobs
+from quintain.tools.labels.score_jobs import start_judging, start_model_scoring
 from quintain.tools.services import Services, open_services
+from quintain.tools.training.agents import resolve_agent
 from trajectory_runs import answer, call, run, user
 
 PROFILE = '[judge]\nprotocol = "openai"\nbase_url = "http://127.0.0.1:9/v1"\nmodel = "m"\n'

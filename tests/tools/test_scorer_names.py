@@ -14,23 +14,23 @@ from quintain.records.agent import Agent, ModelRef
 from quintain.records.calibration import Calibration, CalibrationMap, DomainFit
 from quintain.records.dataset import Curation
 from quintain.records.filters import TrajectoryFilter
+from quintain.records.hyperparameters import PRMConfig, RewardConfig
 from quintain.records.job import Job, JobResult, ScoreSpec, TrainSpec
 from quintain.records.score import Score, StepScore
-from quintain.records.training import PRMConfig, RewardConfig
 from quintain.records.trajectory import Trajectory
-from quintain.rewards.judging.rubrics import RUBRICS
+from quintain.scoring.judges.rubrics import RUBRICS
 from quintain.server.app import create_server
 from quintain.settings import Settings
-from quintain.tools.agents import resolve_agent
-from quintain.tools.calibration import fit_calibration
-from quintain.tools.datasets import export_dataset
-from quintain.tools.jobs import view_of
-from quintain.tools.lineage import get_lineage
-from quintain.tools.preferences import record_preferences
-from quintain.tools.run_files import write_runs
-from quintain.tools.scoring import score_trajectories
+from quintain.tools.data.datasets import export_dataset
+from quintain.tools.data.lineage import get_lineage
+from quintain.tools.data.run_files import write_runs
+from quintain.tools.jobs.jobs import view_of
+from quintain.tools.labels.calibration import fit_calibration
+from quintain.tools.labels.preferences import record_preferences
+from quintain.tools.labels.scoring import score_trajectories
+from quintain.tools.labels.worth import named, valued
 from quintain.tools.services import Services, open_services
-from quintain.tools.worth import named, valued
+from quintain.tools.training.agents import resolve_agent
 from trajectory_runs import NOW, answer, call, run, user
 
 
@@ -273,7 +273,7 @@ def test_a_pipe_in_place_of_a_file_is_refused_at_once(services: Services, argume
 def test_a_scorer_that_raises_is_logged_once_and_prints_nothing(
     services: Services, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    from quintain.rewards import registry
+    from quintain.scoring import registry
 
     def broken(trajectory: Trajectory) -> float:
         raise RuntimeError("no luck")
@@ -298,8 +298,8 @@ def test_jobs_can_be_followed_where_they_can_be_started(settings: Settings) -> N
 
 
 def test_a_reward_that_would_be_ignored_is_refused(services: Services) -> None:
-    from quintain.tools.methods import read_hyperparameters
-    from quintain.tools.training_requests import reward_agent
+    from quintain.tools.training.methods import read_hyperparameters
+    from quintain.tools.training.requests import reward_agent
 
     whole, of_steps = reward_model(services), reward_model(services, "pm", "step_model")
 

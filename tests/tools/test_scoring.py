@@ -17,12 +17,12 @@ from quintain.records.score import Score
 from quintain.records.trajectory import OutcomeStatus, Task, Trajectory
 from quintain.server.app import create_server
 from quintain.settings import Settings
-from quintain.tools import scoring
-from quintain.tools.library import list_library
+from quintain.tools.data.library import list_library
+from quintain.tools.labels import scoring
+from quintain.tools.labels.scoring import score_trajectories
+from quintain.tools.labels.worth import valued
 from quintain.tools.results import ScoreResult
-from quintain.tools.scoring import score_trajectories
 from quintain.tools.services import Services, open_services
-from quintain.tools.worth import valued
 from trajectory_runs import NOW, answer, run, user
 
 

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from quintain.trainers.data.streams import Example, TokenRow, streams_of, token_row
 from quintain.trainers.losses.share import Share, totals_of
-from quintain.trainers.streams import Example, TokenRow, streams_of, token_row
 
 Loss = Callable[..., Share]
 

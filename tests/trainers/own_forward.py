@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from quintain.trainers.streams import TokenRow, token_row
+from quintain.trainers.data.streams import TokenRow, token_row
 
 VOCABULARY = 61
 

@@ -14,12 +14,12 @@ from safetensors.torch import load_file
 
 from quintain.records.agent import Agent, ModelRef
 from quintain.records.dataset import DatasetRow, GroupRow, LabelledRow, PairRow, Row, StepLabelRow
+from quintain.records.hyperparameters import CONFIGS
 from quintain.records.job import TrainSpec
 from quintain.records.record import Record
-from quintain.records.training import CONFIGS
 from quintain.records.trajectory import Outcome, OutcomeStatus, Trajectory
-from quintain.trainers.report import TrainingReport
-from quintain.trainers.training import Data, train
+from quintain.trainers.loop.report import TrainingReport
+from quintain.trainers.train import Data, train
 from trainers.episodes import episode
 
 

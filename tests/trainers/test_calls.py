@@ -9,19 +9,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from quintain.datasets.messages import messages_of
 from quintain.errors import InvalidInput
-from quintain.formats.messages import messages_of
 from quintain.records.agent import Sampling
 from quintain.records.seams import Message, Turn
 from quintain.records.trajectory import Action, Actor, Observation, Step, Trajectory
 from quintain.trainers.acting.policy import LocalPolicy
 from quintain.trainers.models import LoadedModel
+from quintain.trainers.preview.faults import Faults
+from quintain.trainers.preview.row import Member
 from quintain.trainers.rendering.call_forms import FORMS
 from quintain.trainers.rendering.calls import MAX_CALLS, TurnReader
 from quintain.trainers.rendering.renderer import Renderer
 from quintain.trainers.rendering.values import typed
-from quintain.trainers.xray.examination import Member
-from quintain.trainers.xray.faults import Faults
 from tiny_models import CHATML_TOOLS, tiny_model, tiny_tokenizer
 from trainers.call_templates import CALLED, NEMO
 from trainers.episodes import TOOLS

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from quintain.errors import InvalidInput
 from quintain.records.trajectory import Action, Actor, Observation, SampledTokens, Step, Task, Trajectory
-from quintain.trainers.chunking import chunk
+from quintain.trainers.data.chunking import chunk
+from quintain.trainers.data.streams import TokenRow
 from quintain.trainers.rendering.renderer import Renderer, Rendering
-from quintain.trainers.streams import TokenRow
 from tiny_models import tiny_tokenizer
 from trainers.episodes import TOOLS, episode
 from trainers.templates import GEMMA, GEMMA_SPECIAL, QWEN3

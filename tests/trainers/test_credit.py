@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quintain.trainers.credit import cloning_weights, group_advantages, step_advantages, step_factors
+from quintain.trainers.losses.advantages import cloning_weights, group_advantages, step_advantages, step_factors
 from quintain.trainers.losses.grpo import grpo_loss
 from trainers.loss_runs import Group, Run, result_of
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quintain.errors import InvalidInput
-from quintain.records.training import CurriculumConfig
-from quintain.trainers.curriculum import difficulty, epoch_indices, epoch_share, epoch_sizes, epoch_steps
+from quintain.records.hyperparameters import CurriculumConfig
+from quintain.trainers.data.curriculum import difficulty, epoch_indices, epoch_share, epoch_sizes, epoch_steps
 
 
 def test_difficulty_is_steps_less_reward_and_an_unknown_reward_is_none() -> None:

@@ -32,11 +32,11 @@ from transformers import (
 )
 
 from quintain.errors import InvalidInput
+from quintain.trainers.data.streams import TokenRow
 from quintain.trainers.engine import attention, forward
 from quintain.trainers.engine import head as output
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.engine.packing import Segment
-from quintain.trainers.streams import TokenRow
 from trainers.own_forward import EOS, VOCABULARY, distance, gradients, make, own_logprobs, row, weights
 
 # peft asks for an attribute that transformers has renamed.

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from quintain.trainers.data.streams import Example, TokenRow, streams_of, token_row
 from quintain.trainers.engine.packing import Plan, Segment, computed_tokens, micro_batches, pack
-from quintain.trainers.streams import Example, TokenRow, streams_of, token_row
 
 
 def row(ids: Sequence[int], supervised: Sequence[int] | None = None) -> TokenRow:

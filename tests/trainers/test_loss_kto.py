@@ -10,9 +10,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quintain.trainers.examples import mismatched
+from quintain.trainers.data.examples import mismatched
+from quintain.trainers.data.streams import Example, token_row
 from quintain.trainers.losses.kto import kto_kl, kto_loss
-from quintain.trainers.streams import Example, token_row
 from trainers.loss_runs import Group, Run, assert_as_trl, assert_same, drawn_run, result_of, trl_runs, trl_values
 
 GOOD = Group([Run([-1.0, -1.0], reference=[-1.5, -1.5])], (1.0,))

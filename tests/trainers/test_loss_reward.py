@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
+from quintain.trainers.data.streams import Example, TokenRow, streams_of, token_row
 from quintain.trainers.losses.prm import prm_loss
 from quintain.trainers.losses.reward import reward_loss
 from quintain.trainers.losses.share import Share, totals_of
-from quintain.trainers.streams import Example, TokenRow, streams_of, token_row
 
 LN3 = math.log(3)
 

@@ -17,9 +17,9 @@ import pytest
 from pydantic import ValidationError
 
 from quintain.errors import InvalidInput, NotFound, TrainingFailed, Unavailable
-from quintain.records.training import SFTConfig
-from quintain.trainers.parallel import rendezvous
-from quintain.trainers.parallel.rendezvous import Address, Door, address, key_file, knock
+from quintain.records.hyperparameters import SFTConfig
+from quintain.trainers.distributed import rendezvous
+from quintain.trainers.distributed.rendezvous import Address, Door, address, key_file, knock
 from tiny_models import save_tiny_model
 from trainers.runs import Recorder, rows_for, run, spec, weights
 
@@ -30,7 +30,7 @@ LAUNCH = [
     "--num_processes",
     "1",
     "-m",
-    "quintain.trainers.parallel",
+    "quintain.trainers.distributed",
 ]
 
 

@@ -10,13 +10,13 @@ import pytest
 from quintain.errors import TrainingFailed
 from quintain.records.agent import ModelRef
 from quintain.records.dataset import DatasetRow, GroupRow, LabelledRow, PairRow, TextRow
-from quintain.records.training import CONFIGS, LoraConfig
+from quintain.records.hyperparameters import CONFIGS, LoraConfig
 from quintain.records.trajectory import SampledTokens
+from quintain.trainers.data.examples import ExampleMaker
 from quintain.trainers.engine.forward import Engine
-from quintain.trainers.examples import ExampleMaker
 from quintain.trainers.models import load_model
 from quintain.trainers.rendering.renderer import Renderer
-from quintain.trainers.training import Data, train
+from quintain.trainers.train import Data, train
 from tiny_models import save_tiny_model, tiny_tokenizer
 from trainers.episodes import episode
 from trainers.runs import Killed, Recorder, rows_for, run, run_of, same, spec

@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from quintain.errors import InvalidInput, NotFound, Unavailable
 from quintain.records.agent import ModelRef
-from quintain.records.training import LoraConfig
+from quintain.records.hyperparameters import LoraConfig
 from quintain.trainers.models import load_model, save_model
 from tiny_models import save_tiny_model, tiny_model, tiny_tokenizer
 
@@ -199,5 +199,5 @@ def test_an_adapter_of_another_folder_of_the_same_shape_is_loaded_with_a_warning
 
 
 def test_nothing_of_the_room_imports_peft_before_it_is_needed() -> None:
-    code = "import quintain.trainers.training, quintain.trainers.acting.policy, sys; assert 'peft' not in sys.modules"
+    code = "import quintain.trainers.train, quintain.trainers.acting.policy, sys; assert 'peft' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=100)

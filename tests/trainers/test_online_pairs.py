@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from quintain.records.dataset import GroupRow
-from quintain.records.training import DPOConfig
+from quintain.records.hyperparameters import DPOConfig
 from quintain.records.trajectory import Trajectory
-from quintain.trainers.examples import ExampleMaker, Made
-from quintain.trainers.streams import Example
+from quintain.trainers.data.examples import ExampleMaker, Made
+from quintain.trainers.data.streams import Example
 from tiny_models import tiny_tokenizer
 from trainers.runs import run_of
 

@@ -11,10 +11,10 @@ import torch
 from pydantic import ValidationError
 
 from quintain.errors import InvalidInput, NotFound, TrainingFailed
-from quintain.records.training import LoraConfig, SFTConfig
-from quintain.trainers.parallel import ranks
-from quintain.trainers.report import TrainingReport
-from quintain.trainers.streams import Example, token_row
+from quintain.records.hyperparameters import LoraConfig, SFTConfig
+from quintain.trainers.data.streams import Example, token_row
+from quintain.trainers.distributed import ranks
+from quintain.trainers.loop.report import TrainingReport
 from tiny_models import save_tiny_model
 from trainers.runs import Killed, KillsARank, Recorder, others, rows_for, run, same, spec, weights
 

@@ -11,22 +11,22 @@ from typing import Any
 import numpy as np
 import pytest
 
+from quintain.datasets.near_duplicates import distinct
+from quintain.datasets.selection import Tally, Valued
 from quintain.errors import NotFound
-from quintain.formats.datasets.near_duplicates import distinct
-from quintain.formats.datasets.selection import Tally, Valued
 from quintain.records.agent import Agent, ModelRef
 from quintain.records.dataset import DatasetRow, GroupRow, LabelledRow, PairRow, Row, StepLabelRow, TextRow
+from quintain.records.hyperparameters import CONFIGS, DATASET_KINDS
 from quintain.records.job import PreviewSpec
 from quintain.records.preview import PreviewReport, Sample
-from quintain.records.training import CONFIGS, DATASET_KINDS
 from quintain.records.trajectory import Action, Actor, Observation, Step, Task, Trajectory
-from quintain.trainers.examples import ExampleMaker, Made
+from quintain.trainers.data.examples import ExampleMaker, Made
 from quintain.trainers.models import load_model, open_tokenizer
+from quintain.trainers.preview.dataset import histogram, preview
+from quintain.trainers.preview.row import digest
+from quintain.trainers.preview.spans import spans_of
 from quintain.trainers.rendering.renderer import Renderer
-from quintain.trainers.training import Data, train
-from quintain.trainers.xray.examination import digest
-from quintain.trainers.xray.preview import histogram, preview
-from quintain.trainers.xray.spans import spans_of
+from quintain.trainers.train import Data, train
 from tiny_models import CHATML_TOOLS, save_tiny_model, tiny_tokenizer
 from trainers import runs
 from trainers.episodes import TOOLS, episode

@@ -13,8 +13,8 @@ from peft import get_peft_model
 
 from quintain.records.agent import Sampling
 from quintain.records.dataset import DatasetRow, GroupRow, PairRow, TextRow
+from quintain.trainers.loop.probes import Probes, append_samples, diversity
 from quintain.trainers.models import LoadedModel
-from quintain.trainers.probes import Probes, append_samples, diversity
 from quintain.trainers.rendering.renderer import Renderer
 from tiny_models import tiny_model, tiny_tokenizer
 from trainers.episodes import episode

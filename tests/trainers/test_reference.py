@@ -16,12 +16,12 @@ from safetensors.numpy import load_file, save_file
 
 from quintain.errors import TrainingFailed
 from quintain.records.agent import Agent, ModelRef
+from quintain.records.hyperparameters import DPOConfig, GRPOConfig, LoraConfig
 from quintain.records.job import TrainSpec
-from quintain.records.training import DPOConfig, GRPOConfig, LoraConfig
+from quintain.trainers.data.streams import Example, TokenRow, token_row
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.models import LoadedModel
 from quintain.trainers.reference import References, adapters_off, eval_mode, model_identity, with_reference
-from quintain.trainers.streams import Example, TokenRow, token_row
 from tiny_models import tiny_model, tiny_tokenizer
 
 pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")

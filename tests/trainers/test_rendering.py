@@ -9,13 +9,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from quintain.datasets.messages import messages_of
 from quintain.errors import InvalidInput
-from quintain.formats.messages import messages_of
 from quintain.records.seams import Message
 from quintain.records.trajectory import Action, Actor, Observation, SampledTokens, Step, Trajectory
+from quintain.trainers.data.streams import TokenRow
 from quintain.trainers.rendering.renderer import Renderer
 from quintain.trainers.rendering.styles import to_chat
-from quintain.trainers.streams import TokenRow
 from tiny_models import CHATML_TOOLS, tiny_model, tiny_tokenizer
 from trainers.episodes import TOOLS, episode
 from trainers.templates import (

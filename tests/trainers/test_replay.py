@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from quintain.errors import Conflict, InvalidInput, Unavailable
-from quintain.trainers.replay import ReplayBuffer, read_examples, write_examples
-from quintain.trainers.streams import Example, token_row
+from quintain.trainers.data.replay_buffer import ReplayBuffer, read_examples, write_examples
+from quintain.trainers.data.streams import Example, token_row
 
 
 def example(key: str, *, length: int = 4) -> Example:
@@ -164,7 +164,7 @@ def test_a_damaged_buffer_starts_empty_says_so_and_recovers(tmp_path: Path) -> N
 
 
 def test_a_file_of_a_newer_version_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("quintain.trainers.replay._FORMAT", 2)
+    monkeypatch.setattr("quintain.trainers.data.replay_buffer._FORMAT", 2)
     ReplayBuffer.open(tmp_path, 10, "tok-a").add(examples(0, 5))
     monkeypatch.undo()
     with pytest.raises(Unavailable, match="newer version"):
@@ -174,8 +174,8 @@ def test_a_file_of_a_newer_version_is_left_alone(tmp_path: Path, monkeypatch: py
 _JOB = """
 import sys
 from pathlib import Path
-from quintain.trainers.replay import ReplayBuffer
-from quintain.trainers.streams import Example, token_row
+from quintain.trainers.data.replay_buffer import ReplayBuffer
+from quintain.trainers.data.streams import Example, token_row
 print("ready", flush=True)
 sys.stdin.readline()
 for i in range(100, 120):

@@ -12,12 +12,12 @@ import torch
 from quintain.errors import TrainingFailed
 from quintain.records.agent import Agent, ModelRef
 from quintain.records.dataset import GroupRow
+from quintain.records.hyperparameters import GRPOConfig
 from quintain.records.job import TrainSpec
-from quintain.records.training import GRPOConfig
 from quintain.records.trajectory import Outcome, OutcomeStatus
 from quintain.trainers.reward_mix import UNREAD, RewardMix
 from quintain.trainers.reward_scoring import RewardModel, RunValue
-from quintain.trainers.training import Data, train
+from quintain.trainers.train import Data, train
 from tiny_models import save_tiny_model
 from trainers.episodes import episode
 from trainers.runs import Killed, Recorder, rows_for, run, run_of, same, spec

@@ -12,8 +12,8 @@ import torch
 from quintain.errors import InvalidInput, TrainingFailed
 from quintain.records.agent import Agent, ModelRef
 from quintain.records.dataset import PairRow, Row, StepLabelRow
+from quintain.records.hyperparameters import LoraConfig
 from quintain.records.job import TrainSpec
-from quintain.records.training import LoraConfig
 from quintain.records.trajectory import Trajectory
 from quintain.trainers.models import stored_heads
 from quintain.trainers.reward_scoring import RewardModel, RunValue, Unread, score_runs

@@ -10,8 +10,8 @@ import torch
 
 from quintain.records.dataset import GroupRow
 from quintain.records.trajectory import Actor, Outcome, OutcomeStatus, SampledTokens, Step, Trajectory
+from quintain.trainers.data.streams import Example, token_row
 from quintain.trainers.rollout_source import RolloutSource
-from quintain.trainers.streams import Example, token_row
 
 
 def run_of(status: OutcomeStatus, turns: int) -> Trajectory:

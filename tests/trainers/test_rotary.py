@@ -11,11 +11,11 @@ import torch
 from transformers import Phi3Config, Phi3ForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
 from quintain.records.agent import Sampling
-from quintain.records.training import GRPOConfig, SFTConfig
+from quintain.records.hyperparameters import GRPOConfig, SFTConfig
+from quintain.trainers.data.streams import TokenRow
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.engine.rotary import Rotary
-from quintain.trainers.report import changing_positions
-from quintain.trainers.streams import TokenRow
+from quintain.trainers.loop.report import changing_positions
 from trainers.own_forward import distance, gradients, make, own_logprobs, row, weights
 from trainers.playing import TOKENIZER, ids_of, play, policy, spread
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from quintain.records.training import CurriculumConfig, SFTConfig
-from quintain.trainers.schedule import EpochSource, learning_rate
-from quintain.trainers.streams import Example, token_row
+from quintain.records.hyperparameters import CurriculumConfig, SFTConfig
+from quintain.trainers.data.streams import Example, token_row
+from quintain.trainers.loop.schedule import EpochSource, learning_rate
 
 
 def examples(n: int) -> list[Example]:

@@ -16,10 +16,10 @@ import torch
 from pydantic import ValidationError
 
 from quintain.errors import InvalidInput, TrainingFailed
-from quintain.records.training import LoraConfig, SFTConfig
-from quintain.trainers.parallel.collectives import Place
-from quintain.trainers.parallel.member import Seat
-from quintain.trainers.report import TrainingReport
+from quintain.records.hyperparameters import LoraConfig, SFTConfig
+from quintain.trainers.distributed.collectives import Place
+from quintain.trainers.distributed.member import Seat
+from quintain.trainers.loop.report import TrainingReport
 from tiny_models import save_tiny_model
 from trainers.runs import Killed, KillsARank, Recorder, others, rows_for, run, same, spec, weights
 
@@ -176,7 +176,7 @@ MEMBER = """
 import pickle, sys
 from pathlib import Path
 from quintain.trainers.losses.share import Totals
-from quintain.trainers.parallel.member import Member, Share
+from quintain.trainers.distributed.member import Member, Share
 member = Member(pickle.loads(Path(sys.argv[1]).read_bytes()))
 member.join()
 member.backward(Share([[]], Totals(1.0, 1, 1, 1.0), {}, {}, 0))

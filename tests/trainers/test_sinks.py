@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from quintain.trainers import sinks
-from quintain.trainers.sinks import LIBRARIES, Library, Metrics, Writer, open_sinks
+from quintain.trainers.loop import sinks
+from quintain.trainers.loop.sinks import LIBRARIES, Library, Metrics, Writer, open_sinks
 
 OPEN = Callable[[Any, str, Path], Writer]
 
@@ -196,7 +196,7 @@ def test_every_sink_that_a_config_can_name_has_a_library_and_an_extra_of_its_nam
     import tomllib
     from typing import get_args
 
-    from quintain.records.training import Sink
+    from quintain.records.hyperparameters import Sink
 
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8"))["project"]
     assert set(get_args(Sink)) == set(LIBRARIES)

@@ -12,13 +12,13 @@ import torch
 from quintain.errors import Conflict, TrainingFailed
 from quintain.records.agent import Agent, ModelRef, Sampling
 from quintain.records.dataset import DatasetRow
+from quintain.records.hyperparameters import LoraConfig
 from quintain.records.seams import Message, Turn
-from quintain.records.training import LoraConfig
-from quintain.trainers import checkpoints
 from quintain.trainers.acting.policy import open_policy
 from quintain.trainers.engine.forward import Engine
+from quintain.trainers.loop import checkpoints
 from quintain.trainers.models import load_model
-from quintain.trainers.training import Data, train
+from quintain.trainers.train import Data, train
 from tiny_models import save_tiny_model
 from trainers.episodes import TOOLS, episode
 from trainers.runs import Killed, Recorder, dataset, run, same, spec, weights

@@ -16,9 +16,9 @@ from safetensors.torch import load_file
 
 from quintain.errors import Conflict, TrainingFailed, Unavailable
 from quintain.records.dataset import DatasetRow
-from quintain.trainers import checkpoints, loop
 from quintain.trainers.engine.forward import Engine, Scored
-from quintain.trainers.passes import HeldOut
+from quintain.trainers.loop import checkpoints, loop
+from quintain.trainers.loop.passes import HeldOut
 from tiny_models import save_tiny_model
 from trainers.runs import Killed, Recorder, dataset, rows_for, run, run_of, same, spec
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from quintain.formats.messages import messages_of
+from quintain.datasets.messages import messages_of
 from quintain.records.trajectory import Action, Actor, Observation, Step, Trajectory
+from quintain.trainers.data.streams import TokenRow
 from quintain.trainers.rendering.renderer import Renderer
 from quintain.trainers.rendering.turn_text import turn_of
-from quintain.trainers.streams import TokenRow
 from tiny_models import CHATML_TOOLS, tiny_tokenizer
 from trainers.episodes import TOOLS, episode
 

@@ -25,7 +25,7 @@ from transformers import (
 
 from quintain.errors import InvalidInput
 from quintain.records.agent import Agent, ModelRef
-from quintain.records.training import LoraConfig
+from quintain.records.hyperparameters import LoraConfig
 from quintain.trainers.adapters import with_new_adapter
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.engine.self_check import padded_inputs

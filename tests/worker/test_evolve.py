@@ -18,10 +18,10 @@ from quintain.jobs.directory import JobDirectory, _take_over
 from quintain.records.agent import Agent, ModelRef, Sampling
 from quintain.records.evaluation import Evaluation
 from quintain.records.evolve import EvolveConfig
+from quintain.records.hyperparameters import CONFIGS
 from quintain.records.job import Envelope, EvolveSpec, JobEvent, JobResult
-from quintain.records.training import CONFIGS
 from quintain.records.trajectory import Trajectory
-from quintain.worker import evolve
+from quintain.worker.evolution import loop as evolve
 from quintain.worker.reporter import FileReporter
 from tiny_models import save_tiny_model
 from trainers.runs import Killed, same

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from quintain.formats.datasets.rows import read_rows
+from quintain.datasets.rows import read_rows
 from quintain.records.agent import Agent, ModelRef
 from quintain.records.dataset import Dataset, DatasetRow, GroupRow, PairRow
 from quintain.records.evaluation import EpisodeResult
 from quintain.records.evolve import EvolveConfig
+from quintain.records.hyperparameters import CONFIGS
 from quintain.records.job import EvolveSpec
-from quintain.records.training import CONFIGS
 from quintain.records.trajectory import Actor, Outcome, OutcomeStatus, SampledTokens, Step, Task, Trajectory
-from quintain.worker.evolve_dataset import Frozen, freeze_round, runs_of
+from quintain.worker.evolution.dataset import Frozen, freeze_round, runs_of
 
 SAMPLED = SampledTokens(token_ids=(5, 2), logprobs=(-0.1, -0.2), tokenizer="tok")
 

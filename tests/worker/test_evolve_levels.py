@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from quintain.records.evolve import LevelsConfig
-from quintain.worker.evolve_levels import Ladder, Patience
+from quintain.worker.evolution.levels import Ladder, Patience
 
 
 def climb(ladder: Ladder, *successes: float | None) -> list[str]:

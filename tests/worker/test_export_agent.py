@@ -15,12 +15,12 @@ from peft import PeftModel
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from quintain.datasets.manifest import sha256_of
 from quintain.errors import Conflict, InvalidInput, Unavailable
-from quintain.formats.datasets.manifest import sha256_of
 from quintain.jobs.processes import try_lock_folder, unlock
 from quintain.records.agent import Agent, ModelRef, Sampling
 from quintain.records.handover import Ancestor, ExportAgentSpec, ExportFormat, HandedOver, Provenance
-from quintain.records.training import LoraConfig
+from quintain.records.hyperparameters import LoraConfig
 from quintain.trainers.handover import writing
 from quintain.trainers.models import load_model, save_model
 from quintain.trainers.rendering.styles import FALLBACK_TEMPLATE

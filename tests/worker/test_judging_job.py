@@ -23,8 +23,10 @@ from quintain.records.record import Record
 from quintain.records.score import Score
 from quintain.records.seams import Reply, Stop, Turn
 from quintain.records.trajectory import Task, Trajectory, text_of
-from quintain.rewards.judging.rubrics import RUBRICS
-from quintain.worker import judgements, judging, scoring
+from quintain.scoring.judges.rubrics import RUBRICS
+from quintain.worker.judging import job as judging
+from quintain.worker.judging import judgements
+from quintain.worker.judging import local_models as scoring
 from quintain.worker.reporter import FileReporter
 from tiny_models import save_tiny_model
 from trainers.runs import rows_for, run_of

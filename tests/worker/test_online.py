@@ -17,16 +17,17 @@ from quintain.errors import InvalidInput, TrainingFailed
 from quintain.jobs.directory import JobDirectory
 from quintain.records.agent import Agent, ModelRef
 from quintain.records.dataset import GroupRow
+from quintain.records.hyperparameters import CONFIGS, SFTConfig
 from quintain.records.job import Envelope, JobEvent, TrainSpec
 from quintain.records.record import Record
 from quintain.records.seams import Environment, TimeStep
-from quintain.records.training import CONFIGS, SFTConfig
 from quintain.records.trajectory import Action, Actor, AgentInfo, Outcome, OutcomeStatus, Step, Task, Trajectory
 from quintain.store.store import open_store
-from quintain.trainers.examples import ExampleMaker, Made
+from quintain.trainers.data.examples import ExampleMaker, Made
 from quintain.trainers.models import LoadedModel, load_model
 from quintain.trainers.rendering.renderer import Renderer
-from quintain.worker import online, training
+from quintain.worker import online
+from quintain.worker import train as training
 from quintain.worker.online import collector, reward_of
 from quintain.worker.reporter import FileReporter
 from tiny_models import tiny_model, tiny_tokenizer

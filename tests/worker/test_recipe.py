@@ -12,20 +12,20 @@ from typing import Any
 
 import pytest
 
-from quintain.formats.datasets.export import ExportOptions, Line, write_dataset
-from quintain.formats.datasets.selection import Tally
+from quintain.datasets.export import ExportOptions, Line, write_dataset
+from quintain.datasets.selection import Tally
 from quintain.jobs.directory import JobDirectory
 from quintain.records.agent import Agent, ModelRef, Sampling
 from quintain.records.dataset import Row, TextRow
+from quintain.records.hyperparameters import CONFIGS
 from quintain.records.job import JobEvent, RecipeSpec
 from quintain.records.recipe import EvaluateStage, TrainStage
-from quintain.records.training import CONFIGS
 from quintain.settings import Settings
-from quintain.tools.config_files import start_recipe
-from quintain.tools.dataset_folders import freeze, new_options
-from quintain.tools.jobs import cancel_job, get_job, metric_curves, resume_job
+from quintain.tools.data.dataset_folders import freeze, new_options
+from quintain.tools.jobs.jobs import cancel_job, get_job, metric_curves, resume_job
 from quintain.tools.results import JobView
 from quintain.tools.services import Services, open_services
+from quintain.tools.training.config_files import start_recipe
 from quintain.worker import recipe
 from quintain.worker.reporter import FileReporter
 from tiny_models import save_tiny_model

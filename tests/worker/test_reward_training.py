@@ -11,11 +11,11 @@ import pytest
 
 from quintain.jobs.directory import JobDirectory
 from quintain.records.agent import Agent
+from quintain.records.hyperparameters import PRMConfig, RewardConfig
 from quintain.records.job import Envelope, JobEvent, JobResult
-from quintain.records.training import PRMConfig, RewardConfig
-from quintain.worker import training
+from quintain.worker import train as training
 from quintain.worker.reporter import FileReporter
-from quintain.worker.training import agreement_of
+from quintain.worker.train import agreement_of
 from tiny_models import save_tiny_model
 from trainers.runs import rows_for, spec
 

@@ -15,7 +15,7 @@ from quintain.records.evaluation import Evaluation
 from quintain.records.job import EvaluateSpec, JobResult, RolloutSpec
 from quintain.records.score import Score
 from quintain.records.trajectory import Trajectory
-from quintain.rewards.registry import scorer as find_scorer
+from quintain.scoring.registry import scorer as find_scorer
 from quintain.worker import rollouts
 from quintain.worker.reporter import FileReporter
 from worker.stopping import Stopping

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from quintain.cli.remedies import in_commands
 from quintain.errors import QuintainError
-from quintain.formats.preview_page import printable
+from quintain.exporters.preview_page import printable
 from quintain.settings import Settings
 from quintain.tools.services import Services, open_services
 

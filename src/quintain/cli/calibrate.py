@@ -11,8 +11,8 @@ from rich.console import Console
 from quintain.cli.border import REFUSED, Command
 from quintain.cli.remedies import in_commands
 from quintain.errors import InvalidInput
-from quintain.formats.preview_page import printable
-from quintain.tools.calibration import calibration_picture, calibration_table, fit_calibration
+from quintain.exporters.preview_page import printable
+from quintain.tools.labels.calibration import calibration_picture, calibration_table, fit_calibration
 from quintain.tools.results import CalibrationResult
 
 

@@ -11,10 +11,10 @@ from quintain.cli.border import REFUSED, Command
 from quintain.cli.evaluate import show
 from quintain.cli.remedies import in_commands
 from quintain.cli.reports import require_ending, write_report
-from quintain.evaluation.report import comparison_report
-from quintain.formats.preview_page import printable
+from quintain.evaluation.reports.report import comparison_report
+from quintain.exporters.preview_page import printable
 from quintain.records.evaluation import Correction
-from quintain.tools.comparison import compare_agents, comparison_of
+from quintain.tools.evaluation.comparison import compare_agents, comparison_of
 
 
 def run_compare(

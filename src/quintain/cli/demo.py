@@ -210,7 +210,7 @@ class Demo:
         return view
 
     async def _draw(self, path: Path, jobs: Mapping[str, Mapping[str, Any]], compared: Mapping[str, Any]) -> None:
-        from quintain.tools.pictures import draw
+        from quintain.tools.jobs.pictures import draw
 
         shown = {
             "sft": ("loss", "SFT loss"),

@@ -16,9 +16,9 @@ from quintain.errors import QuintainError, Unavailable, disk_remedy
 from quintain.records.job import SelftestSpec
 from quintain.records.judging import Endpoint
 from quintain.settings import Settings, has_secret
-from quintain.tools.agents import starter_folder
-from quintain.tools.jobs import get_job
+from quintain.tools.jobs.jobs import get_job
 from quintain.tools.services import Services, open_services
+from quintain.tools.training.agents import starter_folder
 
 
 def run_doctor(home: Path | None) -> int:

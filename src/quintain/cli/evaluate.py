@@ -12,11 +12,11 @@ from quintain.cli.border import REFUSED, Command
 from quintain.cli.jobs import watch
 from quintain.cli.remedies import in_commands
 from quintain.cli.reports import require_ending, write_report
-from quintain.evaluation.report import Report, Table, evaluation_report
-from quintain.formats.preview_page import printable
+from quintain.evaluation.reports.report import Report, Table, evaluation_report
+from quintain.exporters.preview_page import printable
 from quintain.records.job import UNFINISHED
-from quintain.tools.agents import resolve_agent
-from quintain.tools.evaluation import evaluate_agent
+from quintain.tools.evaluation.rollouts import evaluate_agent
+from quintain.tools.training.agents import resolve_agent
 
 
 def run_evaluate(

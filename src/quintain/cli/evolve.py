@@ -13,12 +13,12 @@ from quintain.cli.border import REFUSED, Command
 from quintain.cli.jobs import watch
 from quintain.cli.train import read_settings
 from quintain.errors import InvalidInput
-from quintain.formats.configuration import read_document
-from quintain.formats.preview_page import printable
+from quintain.exporters.preview_page import printable
+from quintain.records.documents import read_document
 from quintain.records.evolve import RoundReport
 from quintain.records.job import UNFINISHED, JobResult
 from quintain.records.record import shown
-from quintain.tools.config_files import start_config
+from quintain.tools.training.config_files import start_config
 
 _COLUMNS = ("round", "explored", "solved", "selected", "success", "gain [95 %]", "decision")
 

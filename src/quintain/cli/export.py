@@ -16,12 +16,12 @@ from rich.console import Console
 from quintain.cli.border import REFUSED, Command
 from quintain.cli.remedies import in_commands
 from quintain.errors import Conflict, InvalidInput, Unavailable
-from quintain.formats.preview_page import printable
+from quintain.exporters.preview_page import printable
 from quintain.records.dataset import Curation, DatasetKind
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.record import counted, explain, nearest, shown
 from quintain.records.trajectory import OutcomeStatus
-from quintain.tools.datasets import export_dataset
+from quintain.tools.data.datasets import export_dataset
 from quintain.tools.results import ExportResult
 
 _EVER = datetime(1970, 1, 1, tzinfo=UTC)

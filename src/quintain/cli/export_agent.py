@@ -9,10 +9,10 @@ from rich.console import Console
 from quintain.cli.border import REFUSED, Command
 from quintain.cli.jobs import watch
 from quintain.cli.remedies import in_commands
-from quintain.formats.preview_page import printable
+from quintain.exporters.preview_page import printable
 from quintain.records.handover import ExportFormat
 from quintain.records.job import UNFINISHED
-from quintain.tools.export_agent import export_agent
+from quintain.tools.training.export_agent import export_agent
 
 
 def run_export_agent(agent: str, format: ExportFormat, *, path: Path | None, json_out: bool, home: Path | None) -> int:

@@ -15,7 +15,7 @@ from quintain.cli.remedies import in_commands
 from quintain.records.imports import ImportReport
 from quintain.records.job import UNFINISHED
 from quintain.records.record import counted
-from quintain.tools.imports import import_trajectories, result_of
+from quintain.tools.data.imports import import_trajectories, result_of
 from quintain.tools.results import ImportResult
 
 _WIDTH = 200

@@ -14,7 +14,7 @@ from quintain.cli.border import REFUSED, Command
 from quintain.cli.interrupts import collected_interrupts
 from quintain.errors import InvalidInput
 from quintain.records.job import UNFINISHED
-from quintain.tools.jobs import cancel_job, get_job, list_jobs, resume_job
+from quintain.tools.jobs.jobs import cancel_job, get_job, list_jobs, resume_job
 from quintain.tools.results import JobView
 from quintain.tools.services import Services
 

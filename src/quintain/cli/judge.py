@@ -15,16 +15,16 @@ from rich.table import Table
 from quintain.cli.border import REFUSED, Command
 from quintain.cli.remedies import in_commands
 from quintain.errors import InvalidInput, NotFound
-from quintain.formats.preview_page import printable
+from quintain.exporters.preview_page import printable
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.judging import Judge, JudgingMode
 from quintain.records.record import shown
-from quintain.rewards.judging.rubrics import read_rubric_file
+from quintain.scoring.judges.rubrics import read_rubric_file
 from quintain.tools.calls import check
 from quintain.tools.catalog import CATALOG
-from quintain.tools.judging.agreement import agreement
-from quintain.tools.judging.results import Agreement, JudgingBatchResult, SubmitResult
-from quintain.tools.judging.tools import ROUNDS, ask_person, get_judging_batch, submit_file, submit_scores
+from quintain.tools.labels.judging.agreement import agreement
+from quintain.tools.labels.judging.results import Agreement, JudgingBatchResult, SubmitResult
+from quintain.tools.labels.judging.tools import ROUNDS, ask_person, get_judging_batch, submit_file, submit_scores
 from quintain.tools.services import Services
 from quintain.tools.spec import Answer, Entry, Question
 

@@ -13,11 +13,11 @@ from rich.tree import Tree
 
 from quintain.cli.border import REFUSED, Command
 from quintain.errors import InvalidInput
-from quintain.formats.preview_page import printable
+from quintain.exporters.preview_page import printable
 from quintain.records.lineage import LineageEdge, LineageNode
 from quintain.records.record import counted
-from quintain.tools.lineage import get_lineage, node_text
-from quintain.tools.pictures import lineage_picture
+from quintain.tools.data.lineage import get_lineage, node_text
+from quintain.tools.jobs.pictures import lineage_picture
 from quintain.tools.results import ForgetReport, LineageResult
 
 _STYLES = {"forgotten": "red", "blocked": "red", "tainted": "yellow"}

@@ -14,7 +14,7 @@ from quintain.cli.border import REFUSED, Command
 from quintain.cli.remedies import in_commands
 from quintain.cli.train import read_settings
 from quintain.records.plan import Estimate, TrainingPlan
-from quintain.tools.planning.plan import plan_training
+from quintain.tools.training.planning.plan import plan_training
 
 BLOCKED = 1
 """Exit status of a plan that cannot be carried out as it stands."""

@@ -15,11 +15,11 @@ from rich.console import Console
 from quintain.cli.border import REFUSED, Command
 from quintain.cli.remedies import in_commands
 from quintain.errors import InvalidInput, NotFound, Unavailable
-from quintain.formats.preview_page import printable
+from quintain.exporters.preview_page import printable
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.preference import Preference
 from quintain.records.record import counted, explain, nearest
-from quintain.tools.preferences import Mode, record_preferences
+from quintain.tools.labels.preferences import Mode, record_preferences
 from quintain.tools.results import PreferencesResult
 from quintain.tools.services import Services
 

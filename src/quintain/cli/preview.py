@@ -16,10 +16,10 @@ from quintain.cli.border import REFUSED, Command
 from quintain.cli.interrupts import collected_interrupts
 from quintain.cli.train import read_settings
 from quintain.errors import Unavailable
-from quintain.formats.preview_page import about, counts, preview_page, printable
+from quintain.exporters.preview_page import about, counts, preview_page, printable
 from quintain.records.job import Job, PreviewSpec
 from quintain.records.preview import Histogram, PreviewReport, Sample, Show
-from quintain.tools.preview import WAIT_S, follow, preview_spec
+from quintain.tools.data.preview import WAIT_S, follow, preview_spec
 from quintain.tools.services import Services
 
 _STYLES = {

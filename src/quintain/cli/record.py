@@ -12,7 +12,7 @@ from rich.console import Console
 
 from quintain.cli.border import REFUSED, Command
 from quintain.errors import InvalidInput, NotFound
-from quintain.tools.trajectories import record_trajectory
+from quintain.tools.data.trajectories import record_trajectory
 
 _MAX_BYTES = 64 * 2**20
 

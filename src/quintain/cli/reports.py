@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from quintain.errors import InvalidInput
-from quintain.evaluation.forest import forest
-from quintain.evaluation.report import comparison_report, evaluation_report
-from quintain.evaluation.report_formats import as_html, as_markdown
+from quintain.evaluation.reports.forest import forest
+from quintain.evaluation.reports.formats import as_html, as_markdown
+from quintain.evaluation.reports.report import comparison_report, evaluation_report
 from quintain.records.evaluation import Comparison, Evaluation
-from quintain.tools.pictures import draw
+from quintain.tools.jobs.pictures import draw
 
 ENDINGS = (".md", ".html", ".json")
 

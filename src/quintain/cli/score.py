@@ -15,13 +15,13 @@ from rich.console import Console
 from quintain.cli.border import REFUSED, Command
 from quintain.cli.remedies import in_commands
 from quintain.errors import InvalidInput
-from quintain.formats.configuration import read_document
-from quintain.formats.preview_page import printable
+from quintain.exporters.preview_page import printable
 from quintain.records.audit import AuditReport
+from quintain.records.documents import read_document
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.record import counted, explain
+from quintain.tools.labels.scoring import score_trajectories
 from quintain.tools.results import ScoreResult, ScoreSummary
-from quintain.tools.scoring import score_trajectories
 
 _EVER = datetime(1970, 1, 1, tzinfo=UTC)
 SUSPICIOUS = 1

@@ -12,11 +12,11 @@ from quintain.cli.border import REFUSED, Command
 from quintain.cli.jobs import watch
 from quintain.cli.remedies import in_commands
 from quintain.errors import InvalidInput
-from quintain.formats.configuration import parse_yaml, read_document
+from quintain.records.documents import parse_yaml, read_document
 from quintain.records.job import UNFINISHED
 from quintain.records.record import clip
-from quintain.tools.config_files import start_config
 from quintain.tools.results import JobView
+from quintain.tools.training.config_files import start_config
 
 _SOURCES = ("dataset", "text", "environment")
 

@@ -9,9 +9,9 @@ from itertools import combinations
 from typing import NamedTuple
 
 from quintain.errors import InvalidInput
-from quintain.evaluation.effects import cohens_dz, tasks_to_show
-from quintain.evaluation.groups import letters
-from quintain.evaluation.significance import (
+from quintain.evaluation.statistics.effects import cohens_dz, tasks_to_show
+from quintain.evaluation.statistics.groups import letters
+from quintain.evaluation.statistics.significance import (
     benjamini_hochberg,
     bonferroni,
     bootstrap_mean,
@@ -19,7 +19,7 @@ from quintain.evaluation.significance import (
     paired_t,
     wilcoxon,
 )
-from quintain.evaluation.statistics import (
+from quintain.evaluation.statistics.success_rates import (
     Interval,
     clustered_difference,
     holm,

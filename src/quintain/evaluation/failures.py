@@ -22,7 +22,7 @@ from typing import Any
 
 from quintain.records.evaluation import FailureKind
 from quintain.records.trajectory import Actor, OutcomeStatus, Step, Trajectory, text_of
-from quintain.rewards.rules.references import target_tools
+from quintain.scoring.rules.references import target_tools
 
 LOOP = 3
 """Equal turns one after another that are a loop."""

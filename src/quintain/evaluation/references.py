@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from quintain.records.trajectory import OutcomeStatus, Trajectory
-from quintain.rewards.rules.references import reference_steps, steps_taken, target_tools
+from quintain.scoring.rules.references import reference_steps, steps_taken, target_tools
 
 _MOST, _LONGEST = 50, 100
 """Metrics that an environment can give for an episode, and characters of a name."""

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from quintain.datasets.selection import comparison_key
 from quintain.evaluation.episodes import EpisodePlan
-from quintain.formats.datasets.selection import comparison_key
 from quintain.records.evaluation import EpisodeResult
 from quintain.records.record import clip
 from quintain.records.seams import Message, Policy, Stop, Turn
 from quintain.records.seeds import stable_seed
 from quintain.records.trajectory import Trajectory
-from quintain.rewards.judging.showing import show_run
+from quintain.scoring.judges.showing import show_run
 
 REFLECTION = "reflection"
 """Tag of a run that began with a reflection, and the field of `Trajectory.extra` that holds it with the run that it is on."""

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Literal, TypeVar
 
-from quintain.evaluation.repeats import over_k, pass_at_k, pass_hat_k
 from quintain.evaluation.replies import COST
-from quintain.evaluation.statistics import mean_over_tasks, rate_over_tasks
+from quintain.evaluation.statistics.repeats import over_k, pass_at_k, pass_hat_k
+from quintain.evaluation.statistics.success_rates import mean_over_tasks, rate_over_tasks
 from quintain.evaluation.suites import Suite
 from quintain.records.evaluation import (
     EpisodeResult,

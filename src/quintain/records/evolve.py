@@ -10,8 +10,8 @@ from pydantic_core import PydanticCustomError
 
 from quintain.records.agent import MAX_TEMPERATURE
 from quintain.records.aliases import canonical
+from quintain.records.common_hyperparameters import Settings
 from quintain.records.record import Record
-from quintain.records.training_config import Settings
 
 Rule = Literal["top_k", "threshold", "rejection"]
 """How runs to learn from are chosen; `rewards.selection` has the rules."""

@@ -15,12 +15,12 @@ from quintain.records.agent import MAX_TEMPERATURE, Agent, Sampling
 from quintain.records.dataset import DatasetKind, SplitName
 from quintain.records.evolve import EvolveConfig
 from quintain.records.handover import ExportAgentSpec
+from quintain.records.hyperparameters import Method, MethodConfig, SFTConfig
 from quintain.records.imports import FileStamp
 from quintain.records.judging import Endpoint, JudgingMode, Rubric
 from quintain.records.preview import Sample
 from quintain.records.recipe import Stage
 from quintain.records.record import Instant, Name, Record
-from quintain.records.training import Method, MethodConfig, SFTConfig
 
 
 class JobStatus(StrEnum):

@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from quintain.records.agent import Agent, Sampling
+from quintain.records.hyperparameters import Method, MethodConfig, OnlineConfig
 from quintain.records.record import Name, Record, Seed
-from quintain.records.training import Method, MethodConfig, OnlineConfig
 
 Label = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$")]
 """What people call a stage; a part of file names."""

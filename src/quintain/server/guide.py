@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 
 from quintain.records.dataset import Curation
-from quintain.tools.methods import describe_settings
+from quintain.tools.training.methods import describe_settings
 
 INSTRUCTIONS = """\
 Quintain trains agents. The pipeline, one tool a step:

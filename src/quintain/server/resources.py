@@ -14,16 +14,16 @@ from quintain.environments.registry import environment_ids
 from quintain.errors import InvalidInput, NotFound
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.record import Record
-from quintain.rewards.judging.rubrics import RUBRICS
+from quintain.scoring.judges.rubrics import RUBRICS
 from quintain.server.guide import PIPELINE, curation_page
 from quintain.server.methods import method_page
 from quintain.server.texts import facts, scrub
-from quintain.tools.calibration import calibration_of, calibration_picture, calibration_table
-from quintain.tools.comparison import comparison_of, comparison_picture, environment_leaderboard
-from quintain.tools.jobs import job_log
-from quintain.tools.methods import METHODS, describe_method
-from quintain.tools.pictures import lineage_picture
+from quintain.tools.evaluation.comparison import comparison_of, comparison_picture, environment_leaderboard
+from quintain.tools.jobs.jobs import job_log
+from quintain.tools.jobs.pictures import lineage_picture
+from quintain.tools.labels.calibration import calibration_of, calibration_picture, calibration_table
 from quintain.tools.spec import ToolSpec
+from quintain.tools.training.methods import METHODS, describe_method
 
 if TYPE_CHECKING:
     from quintain.tools.services import Services

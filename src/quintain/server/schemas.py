@@ -10,7 +10,7 @@ from typing import Any, get_type_hints
 
 from pydantic import BaseModel, TypeAdapter
 
-from quintain.tools.methods import inlined
+from quintain.tools.training.methods import inlined
 
 Schema = dict[str, Any]
 

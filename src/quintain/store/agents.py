@@ -14,7 +14,7 @@ from quintain.records.filters import Page
 from quintain.records.record import nearest, shown
 from quintain.store.documents import encode
 from quintain.store.engine import reading, writing
-from quintain.store.links import add_links, of_agent
+from quintain.store.lineage.links import add_links, of_agent
 from quintain.store.paging import fetch_page
 from quintain.store.tables import agents as table
 

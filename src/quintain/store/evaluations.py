@@ -11,7 +11,7 @@ from quintain.records.evaluation import Comparison, Evaluation
 from quintain.records.filters import Page
 from quintain.store.documents import encode, fetch
 from quintain.store.engine import insert_missing, reading, writing
-from quintain.store.links import add_links, of_comparison, of_evaluation
+from quintain.store.lineage.links import add_links, of_comparison, of_evaluation
 from quintain.store.paging import fetch_page
 from quintain.store.tables import comparisons
 from quintain.store.tables import evaluations as table

@@ -14,7 +14,7 @@ from quintain.records.filters import Page
 from quintain.records.job import UNFINISHED, Job, JobError, JobEvent, JobResult, JobStatus
 from quintain.store.documents import missing
 from quintain.store.engine import insert_missing, reading, writing
-from quintain.store.links import add_links, of_job
+from quintain.store.lineage.links import add_links, of_job
 from quintain.store.paging import fetch_page
 from quintain.store.tables import job_events, jobs
 

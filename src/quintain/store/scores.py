@@ -12,9 +12,9 @@ from quintain.records.filters import TrajectoryFilter
 from quintain.records.score import Score
 from quintain.store.documents import chunks, encode, missing
 from quintain.store.engine import reading, writing
-from quintain.store.filtering import matching, values_of
 from quintain.store.tables import scores as table
 from quintain.store.tables import trajectories
+from quintain.store.trajectories.filtering import matching, values_of
 
 
 @dataclass(frozen=True)

@@ -20,11 +20,11 @@ from quintain.store.evaluations import Evaluations
 from quintain.store.imports import Imports
 from quintain.store.jobs import Jobs
 from quintain.store.judging import JudgingBatches
-from quintain.store.lineage import Lineage
+from quintain.store.lineage.lineage import Lineage
 from quintain.store.migrations import REVISIONS
 from quintain.store.preferences import Preferences
 from quintain.store.scores import Scores
-from quintain.store.trajectories import Trajectories
+from quintain.store.trajectories.trajectories import Trajectories
 
 
 @dataclass(frozen=True)

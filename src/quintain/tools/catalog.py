@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from quintain.tools.agents import register_agent
-from quintain.tools.calibration import fit_calibration
-from quintain.tools.comparison import compare_agents
-from quintain.tools.datasets import export_dataset
-from quintain.tools.evaluation import collect_rollouts, evaluate_agent
-from quintain.tools.export_agent import export_agent
-from quintain.tools.imports import import_trajectories
-from quintain.tools.jobs import cancel_job, get_job, list_jobs, resume_job, watch_job
-from quintain.tools.judging.tools import ask_person, get_judging_batch, submit_scores
-from quintain.tools.library import list_library
-from quintain.tools.lineage import get_lineage
-from quintain.tools.pictures import plot_job
-from quintain.tools.planning.plan import plan_training
-from quintain.tools.preferences import record_preferences
-from quintain.tools.preview import preview_dataset, watch_preview
-from quintain.tools.scoring import score_trajectories
+from quintain.tools.data.datasets import export_dataset
+from quintain.tools.data.imports import import_trajectories
+from quintain.tools.data.library import list_library
+from quintain.tools.data.lineage import get_lineage
+from quintain.tools.data.preview import preview_dataset, watch_preview
+from quintain.tools.data.trajectories import get_trajectory, record_trajectory, search_trajectories
+from quintain.tools.evaluation.comparison import compare_agents
+from quintain.tools.evaluation.rollouts import collect_rollouts, evaluate_agent
+from quintain.tools.jobs.jobs import cancel_job, get_job, list_jobs, resume_job, watch_job
+from quintain.tools.jobs.pictures import plot_job
+from quintain.tools.labels.calibration import fit_calibration
+from quintain.tools.labels.judging.tools import ask_person, get_judging_batch, submit_scores
+from quintain.tools.labels.preferences import record_preferences
+from quintain.tools.labels.scoring import score_trajectories
 from quintain.tools.spec import ToolSpec
-from quintain.tools.training import start_training
-from quintain.tools.trajectories import get_trajectory, record_trajectory, search_trajectories
+from quintain.tools.training.agents import register_agent
+from quintain.tools.training.export_agent import export_agent
+from quintain.tools.training.planning.plan import plan_training
+from quintain.tools.training.start import start_training
 
 
 def _read(name: str, function: object, title: str, toolset: str, **more: object) -> ToolSpec:

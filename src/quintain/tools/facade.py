@@ -18,25 +18,25 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from quintain.datasets.rows import read_rows
 from quintain.errors import InvalidInput, QuintainError
-from quintain.formats.configuration import read_document
-from quintain.formats.datasets.rows import read_rows
 from quintain.records.dataset import DatasetKind, DatasetRow
+from quintain.records.documents import read_document
 from quintain.records.job import UNFINISHED, JobStatus
 from quintain.records.record import Record, shown
-from quintain.rewards.custom import RewardFunction
-from quintain.rewards.registry import register
+from quintain.scoring.custom import RewardFunction
+from quintain.scoring.registry import register
 from quintain.settings import read_settings
 from quintain.tools.calls import call, check, refuse_unknown
 from quintain.tools.catalog import CATALOG
-from quintain.tools.config_files import start_config
-from quintain.tools.dataset_folders import first_rows, freeze_ready_made, new_options
-from quintain.tools.methods import EVOLVE, merged_settings
+from quintain.tools.data.dataset_folders import first_rows, freeze_ready_made, new_options
+from quintain.tools.labels.reward_types import create_reward
 from quintain.tools.results import JobStarted, JobView
-from quintain.tools.reward_types import create_reward
 from quintain.tools.services import Services, open_services
 from quintain.tools.spec import Picture
-from quintain.tools.training import require_startable, training_source
+from quintain.tools.training.config_files import start_config
+from quintain.tools.training.methods import EVOLVE, merged_settings
+from quintain.tools.training.start import require_startable, training_source
 
 logger = logging.getLogger(__name__)
 

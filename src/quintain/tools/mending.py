@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from quintain.formats.transcript import action
+from quintain.importers.transcripts.transcript import action
 from quintain.records.record import explain, shown
 from quintain.records.tags import fault_of
 from quintain.records.trajectory import Task, Usage

@@ -29,13 +29,13 @@ from typing import Any, Concatenate, ParamSpec
 from pydantic_core import to_jsonable_python
 
 from quintain.errors import InvalidInput
-from quintain.formats.chat import read_turns
-from quintain.formats.parts import tolerant
-from quintain.formats.redaction.redact import redact, redact_text
-from quintain.formats.splitting import parts_of
-from quintain.formats.transcript import Transcript
+from quintain.importers.splitting import parts_of
+from quintain.importers.transcripts.chat import read_turns
+from quintain.importers.transcripts.parts import tolerant
+from quintain.importers.transcripts.transcript import Transcript
 from quintain.records.imports import RunLink
 from quintain.records.trajectory import Actor, AgentInfo, Outcome, OutcomeStatus, Step, Trajectory
+from quintain.redaction.redact import redact, redact_text
 from quintain.settings import Settings, read_settings
 from quintain.tools.mending import Mender
 from quintain.tools.services import utc_now

@@ -10,7 +10,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from quintain.errors import InvalidInput, NotFound
-from quintain.records.training import LoraConfig
+from quintain.records.hyperparameters import LoraConfig
 
 
 def require_adapter(folder: Path, base: Path) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ from transformers.utils import logging as transformers_logging
 import quintain
 from quintain.errors import InvalidInput, NotFound, Unavailable
 from quintain.records.agent import ModelRef
-from quintain.records.training import LoraConfig
+from quintain.records.hyperparameters import LoraConfig
 from quintain.trainers.adapters import (
     first_line,
     merged,

@@ -26,12 +26,12 @@ from safetensors.numpy import save
 from quintain.errors import TrainingFailed
 from quintain.records.job import TrainSpec
 from quintain.records.seams import Reporter
-from quintain.trainers.checkpoints import trainable
+from quintain.trainers.data.streams import Example, TokenRow
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.engine.packing import micro_batches
+from quintain.trainers.loop.checkpoints import trainable
+from quintain.trainers.loop.objectives import objective_of
 from quintain.trainers.models import LoadedModel, eval_mode, is_adapter
-from quintain.trainers.objectives import objective_of
-from quintain.trainers.streams import Example, TokenRow
 
 Warn = Callable[[str, str], None]
 """Takes a code and a sentence, as `Reporter.warn` does."""

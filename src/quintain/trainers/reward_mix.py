@@ -21,8 +21,8 @@ import torch
 import torch.nn.functional as F
 
 from quintain.records.dataset import GroupRow, Row
+from quintain.records.hyperparameters import GRPOConfig
 from quintain.records.job import TrainSpec
-from quintain.records.training import GRPOConfig
 from quintain.records.trajectory import Actor, OutcomeStatus, Trajectory
 from quintain.trainers.reward_scoring import RewardModel, RunValue
 

@@ -13,12 +13,12 @@ from quintain.errors import InvalidInput
 from quintain.records.agent import Agent
 from quintain.records.score import Score, StepScore
 from quintain.records.trajectory import Actor, Trajectory
+from quintain.trainers.data.streams import Example, TokenRow
+from quintain.trainers.data.value_positions import Reading, read_run, read_steps
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.engine.packing import micro_batches
 from quintain.trainers.models import eval_mode, load_model, stored_heads
-from quintain.trainers.reading import Reading, read_run, read_steps
 from quintain.trainers.rendering.renderer import Renderer
-from quintain.trainers.streams import Example, TokenRow
 from quintain.trainers.value_head import ValueHead, head_of
 
 _TOGETHER = 64

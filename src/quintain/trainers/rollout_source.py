@@ -19,8 +19,8 @@ import torch
 
 from quintain.records.dataset import GroupRow
 from quintain.records.trajectory import OutcomeStatus
+from quintain.trainers.data.streams import Example, TokenRow
 from quintain.trainers.reward_mix import RewardMix
-from quintain.trainers.streams import Example, TokenRow
 
 _VERDICTS = {OutcomeStatus.SUCCESS: 1.0, OutcomeStatus.FAILURE: 0.0, OutcomeStatus.TRUNCATED: 0.0}
 _STREAMS = tuple(field.name for field in fields(TokenRow))

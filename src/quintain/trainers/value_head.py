@@ -17,7 +17,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from quintain.errors import InvalidInput
-from quintain.records.training import PRMConfig, RewardConfig, TrainingConfig
+from quintain.records.hyperparameters import PRMConfig, RewardConfig, TrainingConfig
 
 FILE_NAME = "value_head.safetensors"
 _NAME = "value_head"

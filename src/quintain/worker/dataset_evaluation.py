@@ -9,8 +9,17 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from quintain.evaluation.held_out import ACCURACY, ACTIONS, LOSS, STEPS, TOKENS, TOOLS, TRUNCATED, summarize_rows
-from quintain.formats.datasets.rows import members_of, read_rows, task_of
+from quintain.datasets.rows import members_of, read_rows, task_of
+from quintain.evaluation.dataset_evaluation import (
+    ACCURACY,
+    ACTIONS,
+    LOSS,
+    STEPS,
+    TOKENS,
+    TOOLS,
+    TRUNCATED,
+    summarize_rows,
+)
 from quintain.jobs.directory import run_name, write_whole
 from quintain.records.dataset import Row, TextRow
 from quintain.records.evaluation import EpisodeResult, HeldOut
@@ -21,7 +30,7 @@ from quintain.records.trajectory import OutcomeStatus
 from quintain.worker.inputs import fill_inputs
 
 if TYPE_CHECKING:
-    from quintain.trainers.held_out import Measured
+    from quintain.trainers.dataset_evaluation import Measured
 
 _BATCH = 16
 """Rows that are measured together, and lost when the process dies."""
@@ -48,7 +57,7 @@ def run(spec: EvaluateDatasetSpec, directory: Path, reporter: Reporter) -> JobRe
     left = [one for one in chosen if one.key not in done]
     if left:
         reporter.phase("loading_model")
-        from quintain.trainers.held_out import HeldOutModel
+        from quintain.trainers.dataset_evaluation import HeldOutModel
 
         model = HeldOutModel.of(spec.agent, spec.max_new_tokens)
         reporter.phase("measuring")

@@ -15,7 +15,7 @@ from quintain.records.job import RolloutSpec
 from quintain.records.score import Score
 from quintain.records.seams import Reporter
 from quintain.records.trajectory import Task, Trajectory
-from quintain.rewards.registry import scorer as find_scorer
+from quintain.scoring.registry import scorer as find_scorer
 from quintain.worker.run_lines import scores_of
 
 _REASONS = 20

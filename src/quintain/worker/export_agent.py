@@ -12,9 +12,9 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from quintain import __version__
+from quintain.datasets.manifest import sha256_of
 from quintain.errors import Conflict, Unavailable
-from quintain.formats.agent_card import model_card, modelfile
-from quintain.formats.datasets.manifest import sha256_of
+from quintain.exporters.agent_card import model_card, modelfile
 from quintain.jobs.processes import try_lock_folder, unlock
 from quintain.records.handover import AGENT_FILE, ExportAgentSpec, HandedOver
 from quintain.records.job import JobResult

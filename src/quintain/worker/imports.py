@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from quintain.formats.importing import ImportOptions, import_logs
-from quintain.formats.intake import DryRun
+from quintain.importers.intake import DryRun
+from quintain.importers.pipeline import ImportOptions, import_logs
 from quintain.jobs.directory import run_name
 from quintain.records.imports import Arrival, FileStamp, RunLink
 from quintain.records.job import ImportSpec, JobResult, TrajectorySet

@@ -23,7 +23,8 @@ from quintain.records.job import (
     TrainSpec,
 )
 from quintain.records.seams import Reporter
-from quintain.worker import preview, selftest, training
+from quintain.worker import preview, selftest
+from quintain.worker import train as training
 
 
 def run(spec: JobSpec, directory: Path, reporter: Reporter) -> JobResult:
@@ -57,11 +58,11 @@ def run(spec: JobSpec, directory: Path, reporter: Reporter) -> JobResult:
         case PreviewSpec():
             return preview.run(spec, directory, reporter)
         case JudgeSpec():
-            from quintain.worker import judging
+            from quintain.worker.judging import job as judging
 
             return judging.run(spec, directory, reporter)
         case ScoreSpec():
-            from quintain.worker import scoring
+            from quintain.worker.judging import local_models as scoring
 
             return scoring.run(spec, directory, reporter)
         case StepLabelSpec():
@@ -81,6 +82,6 @@ def run(spec: JobSpec, directory: Path, reporter: Reporter) -> JobResult:
 
             return run_recipe(spec, directory, reporter)
         case EvolveSpec():
-            from quintain.worker.evolve import run as run_evolution
+            from quintain.worker.evolution.loop import run as run_evolution
 
             return run_evolution(spec, directory, reporter)

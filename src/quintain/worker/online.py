@@ -20,12 +20,12 @@ from quintain.evaluation.episodes import EpisodePlan, EpisodeSettings, run_episo
 from quintain.jobs.directory import read_lines, run_name
 from quintain.records.agent import Sampling
 from quintain.records.dataset import GroupRow
+from quintain.records.hyperparameters import OnlineConfig
 from quintain.records.job import TrainSpec
 from quintain.records.seams import Reporter, TaskSource
 from quintain.records.seeds import stable_seed
-from quintain.records.training import OnlineConfig
 from quintain.records.trajectory import AgentInfo, Task, Trajectory
-from quintain.rewards.outcome import OutcomeScorer
+from quintain.scoring.outcomes.outcome import OutcomeScorer
 
 if TYPE_CHECKING:
     from quintain.trainers.models import LoadedModel

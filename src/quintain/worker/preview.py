@@ -24,7 +24,7 @@ def run(spec: PreviewSpec, directory: Path, reporter: Reporter) -> JobResult:
     reporter.phase("preparing")
     inputs = fill_inputs(spec, directory / "inputs")
     reporter.phase("importing")
-    from quintain.trainers.xray.preview import preview
+    from quintain.trainers.preview.dataset import preview
 
     report = preview(spec, inputs, reporter)
     shutil.rmtree(inputs, ignore_errors=True)

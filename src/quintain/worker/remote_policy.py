@@ -35,7 +35,7 @@ from quintain.records.trajectory import Action
 from quintain.settings import secret
 from quintain.trainers.rendering.calls import parse
 from quintain.trainers.rendering.styles import to_chat
-from quintain.worker.answers import AnswerCache
+from quintain.worker.judging.answer_cache import AnswerCache
 from quintain.worker.spending import Ledger
 
 BROKEN_AFTER = 20

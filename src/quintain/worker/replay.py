@@ -29,7 +29,7 @@ from quintain.records.job import JobResult, ReplaySpec
 from quintain.records.score import Component, Score, StepScore
 from quintain.records.seams import Reporter, TaskSource
 from quintain.records.trajectory import AgentInfo, OutcomeStatus, Trajectory
-from quintain.rewards.recorded import REPLAY
+from quintain.scoring.recorded import REPLAY
 from quintain.worker.run_lines import open_runs, score_each, scores_of
 
 _REASONS, _EXAMPLES = 20, 10

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from pydantic import ValidationError
 
+from quintain.datasets.splits import task_key
 from quintain.errors import InvalidInput
-from quintain.formats.datasets.splits import task_key
 from quintain.jobs.directory import read_lines
 from quintain.records.job import RunsFile
 from quintain.records.score import Score

@@ -18,7 +18,8 @@ from quintain.records.evaluation import Evaluation
 from quintain.records.job import EvaluateSpec, JobResult, RolloutSpec, TrainSpec
 from quintain.records.record import Record
 from quintain.records.seams import Reporter
-from quintain.worker import rollouts, training
+from quintain.worker import rollouts
+from quintain.worker import train as training
 
 
 class StageResult(Record):

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from quintain.errors import InvalidInput
+from quintain.trainers.data.streams import TokenRow, token_row
 from quintain.trainers.engine import head as output
 from quintain.trainers.engine.attention import Layout, attention_configs, is_packed, kernel_for, packed_attention_in
 from quintain.trainers.engine.causality import can_batch, picked_keys, reads_ahead
@@ -26,7 +27,6 @@ from quintain.trainers.engine.pruning import last_block, pruned, query_runs
 from quintain.trainers.engine.rotary import PADDING, Rotary
 from quintain.trainers.engine.self_check import distance, line_of, own_states, padded_inputs, probes
 from quintain.trainers.models import decoder_and_head, eval_mode, is_adapter
-from quintain.trainers.streams import TokenRow, token_row
 from quintain.trainers.value_head import head_of
 
 _MISFITS = (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError)

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from quintain.trainers.streams import Example, TokenRow
+from quintain.trainers.data.streams import Example, TokenRow
 
 Range = tuple[int, int]
 """Consecutive rows of the packed sequence, the second number excluded."""

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 import torch
 
+from quintain.trainers.data.streams import TokenRow
 from quintain.trainers.engine.packing import Plan
-from quintain.trainers.streams import TokenRow
 
 PADDING = -1
 """In place of a length: no token stands there."""

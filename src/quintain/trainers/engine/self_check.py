@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from quintain.trainers.data.streams import TokenRow, token_row
 from quintain.trainers.engine.rotary import Rotary
 from quintain.trainers.models import decoder_and_head
-from quintain.trainers.streams import TokenRow, token_row
 
 _LOUD = 100.0
 """Size of the logits in the check of the head: caps on logits show only where logits are large."""

@@ -14,8 +14,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 from transformers import AutoTokenizer, GenerationConfig
 
+from quintain.datasets.manifest import sha256_of
 from quintain.errors import Unavailable
-from quintain.formats.datasets.manifest import sha256_of
 from quintain.records.agent import Agent, ModelRef, Sampling
 from quintain.records.handover import ExportFormat, Parity
 from quintain.records.seams import Reporter

@@ -7,6 +7,7 @@ from typing import Literal
 import torch
 import torch.nn.functional as F
 
+from quintain.trainers.data.streams import Streams
 from quintain.trainers.losses.sequences import (
     log_ratios,
     over_examples,
@@ -17,7 +18,6 @@ from quintain.trainers.losses.sequences import (
     wide,
 )
 from quintain.trainers.losses.share import Share, Totals
-from quintain.trainers.streams import Streams
 
 PairLoss = Literal["sigmoid", "hinge", "ipo"]
 

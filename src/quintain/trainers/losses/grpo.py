@@ -6,9 +6,9 @@ from typing import Literal
 
 import torch
 
+from quintain.trainers.data.streams import Streams
 from quintain.trainers.losses.sequences import counted, required, sequence_means, wide
 from quintain.trainers.losses.share import Share, Totals
-from quintain.trainers.streams import Streams
 
 PolicyLoss = Literal["grpo", "dapo", "dr_grpo", "gspo", "cispo"]
 

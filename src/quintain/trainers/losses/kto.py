@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
+from quintain.trainers.data.streams import Streams
 from quintain.trainers.losses.sequences import counted, log_ratios, over_examples, sequence_sums
 from quintain.trainers.losses.share import Share, Totals
-from quintain.trainers.streams import Streams
 
 
 def kto_loss(

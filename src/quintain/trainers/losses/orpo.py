@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
+from quintain.trainers.data.streams import Streams
 from quintain.trainers.losses.sequences import (
     counted,
     over_examples,
@@ -14,7 +15,6 @@ from quintain.trainers.losses.sequences import (
     sequence_means,
 )
 from quintain.trainers.losses.share import Share, Totals
-from quintain.trainers.streams import Streams
 
 _SUREST = -1e-7
 """Largest mean log-prob that counts, in nats: float32 cannot tell chances of 1 - 1e-7 and more apart."""

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import torch
 import torch.nn.functional as F
 
+from quintain.trainers.data.streams import Streams
 from quintain.trainers.losses.sequences import counted, wide
 from quintain.trainers.losses.share import Share, Totals
-from quintain.trainers.streams import Streams
 
 
 def prm_loss(values: torch.Tensor, streams: Streams, totals: Totals, *, heads: Sequence[str] | None = None) -> Share:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import torch
 
+from quintain.trainers.data.streams import Streams
 from quintain.trainers.losses.dpo import pair_losses
 from quintain.trainers.losses.sequences import log_ratios, preference_metrics, sequence_sums
 from quintain.trainers.losses.share import Share, Totals
-from quintain.trainers.streams import Streams
 
 
 def ranking_loss(logprobs: torch.Tensor, streams: Streams, totals: Totals, *, beta: float) -> Share:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import torch
 
+from quintain.trainers.data.streams import Streams
 from quintain.trainers.losses.share import Totals
-from quintain.trainers.streams import Streams
 
 
 def wide(values: torch.Tensor, streams: Streams) -> torch.Tensor:

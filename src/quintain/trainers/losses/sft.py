@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
+from quintain.trainers.data.streams import Streams
 from quintain.trainers.losses.sequences import counted, wide
 from quintain.trainers.losses.share import Share, Totals
-from quintain.trainers.streams import Streams
 
 
 def sft_loss(logprobs: torch.Tensor, streams: Streams, totals: Totals) -> Share:

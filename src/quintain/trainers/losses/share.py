@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import torch
 
-from quintain.trainers.streams import Example
+from quintain.trainers.data.streams import Example
 
 
 class Totals(NamedTuple):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
+from quintain.trainers.data.streams import Streams
 from quintain.trainers.losses.sequences import over_examples, paired, preference_metrics, refuse_empty, sequence_means
 from quintain.trainers.losses.share import Share, Totals
-from quintain.trainers.streams import Streams
 
 
 def simpo_loss(logprobs: torch.Tensor, streams: Streams, totals: Totals, *, beta: float, gamma: float) -> Share:

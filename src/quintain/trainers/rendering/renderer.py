@@ -23,16 +23,16 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from quintain.datasets.messages import messages_of
 from quintain.errors import InvalidInput
-from quintain.formats.messages import messages_of
 from quintain.records.seams import Message
 from quintain.records.trajectory import SampledTokens, Step, Trajectory
+from quintain.trainers.data.streams import Ints, TokenRow
 from quintain.trainers.rendering.calls import Parsed, TurnReader
 from quintain.trainers.rendering.chat_template import ChatTemplate
 from quintain.trainers.rendering.control_tokens import Spellings
 from quintain.trainers.rendering.styles import FALLBACK_TEMPLATE, StyleName, one_call_each
 from quintain.trainers.rendering.template_probe import PROBE_TOOLS, probe
-from quintain.trainers.streams import Ints, TokenRow
 
 
 class Rendering(NamedTuple):

@@ -6,7 +6,7 @@ import sqlalchemy as sa
 from alembic import op
 
 from quintain.records.trajectory import Trajectory
-from quintain.store.runs import opening
+from quintain.store.trajectories.runs import opening
 
 revision = "0003"
 down_revision = "0002"

@@ -1,0 +1,116 @@
+"""Runs that say almost the same as an older one, and tasks that ask almost the same: MinHash over shingles of words.
+
+The similarity of two texts is the Jaccard index of their sets of three-word shingles (Broder, "On the resemblance and
+containment of documents", 1997), estimated from 128 hashes: its standard error is at most 0.045, and 0.027 at 0.9.
+Texts are held as signatures of half a kilobyte, never as words.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Hashable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from quintain.datasets.selection import Tally, Valued
+from quintain.records.trajectory import Trajectory, text_of
+
+if TYPE_CHECKING:
+    from datasketch import MinHash, MinHashLSH
+
+KINDS = frozenset({"sft", "dpo", "reward", "kto", "prm"})
+"""Kinds of dataset that can be asked for runs that do not resemble each other."""
+
+_HASHES = 128
+_SHINGLE = 3
+_SURELY_BANDED = 0.95
+"""Above it the hashes would make a single band, which the index refuses."""
+
+# Chinese, Japanese and Korean are written without spaces between words: each character counts as one.
+_WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|[^\W\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+")
+
+
+class Texts:
+    """The texts so far; of those that resemble each other only the oldest is kept."""
+
+    def __init__(self, threshold: float) -> None:
+        """Begin with none.
+
+        Args:
+            threshold: Jaccard index from which on two texts are near-duplicates, 0.5..1.
+        """
+        # Loaded here: it brings numpy and scipy, which a server without such an export does not need.
+        from datasketch import MinHash, MinHashLSH
+
+        self._threshold = threshold
+        self._empty = MinHash(num_perm=_HASHES)
+        # Candidates are checked against the estimate below, so the bands may propose too many but shall miss few.
+        proposed_from = min(threshold, _SURELY_BANDED)
+        self._index: MinHashLSH = MinHashLSH(
+            threshold=proposed_from, num_perm=_HASHES, weights=(0.1, 0.9), hashfunc=_short
+        )
+        self._kept: list[tuple[Any, Hashable]] = []
+
+    def find(self, text: str, label: Hashable = None) -> int | None:
+        """The number (from 0) of the oldest kept text of this label that the text resembles; None: it is kept itself."""
+        signature = self._signature(text)
+        for number in sorted(self._index.query(signature)):
+            hashes, other = self._kept[number]
+            if other == label and float((hashes == signature.hashvalues).mean()) >= self._threshold:
+                return int(number)
+        self._index.insert(len(self._kept), signature)
+        self._kept.append((signature.hashvalues.astype("uint32"), label))
+        return None
+
+    def _signature(self, text: str) -> MinHash:
+        signature = self._empty.copy()
+        signature.update_batch(list(shingles(text)))
+        return signature
+
+
+def distinct(runs: Iterable[Valued], threshold: float, tally: Tally, *, by_value: bool) -> Iterator[Valued]:
+    """Stream the runs that resemble no older one, over all tasks; the others are counted.
+
+    A run that is left out is no measure for later ones, so the runs that stay do not change when newer ones are added.
+
+    Args:
+        runs: Oldest first.
+        threshold: As in `Texts`.
+        tally: Counts those that are left out as `near_duplicate`.
+        by_value: Only runs that are worth the same resemble each other: where good and bad runs are told apart, two that
+            differ in one word and in their worth are the most telling ones.
+    """
+    texts = Texts(threshold)
+    for run in runs:
+        if texts.find(done_text(run.trajectory), run.value if by_value else None) is None:
+            yield run
+        else:
+            tally.dropped["near_duplicate"] += 1
+
+
+def done_text(run: Trajectory) -> str:
+    """What was asked, and what the agent thought, said and called; nothing of what the environment answered."""
+    said = [run.task.prompt]
+    for step in run.agent_steps:
+        said += [step.thought or "", text_of(step.message)]
+        for call in step.actions:
+            args = call.raw_args if call.args is None else json.dumps(call.args, ensure_ascii=False, sort_keys=True)
+            said += [call.tool, args or ""]
+    return "\n".join(said)
+
+
+def words(text: str) -> list[str]:
+    """The words of a text, case folded; punctuation is none."""
+    return _WORD.findall(text.casefold())
+
+
+def shingles(text: str) -> set[bytes]:
+    """Every three words in a row; of a shorter text all words as one."""
+    found = words(text)
+    last = max(1, len(found) - _SHINGLE + 1)
+    return {" ".join(found[i : i + _SHINGLE]).encode("utf-8") for i in range(last)}
+
+
+def _short(band: bytes) -> bytes:
+    return hashlib.blake2b(band, digest_size=8).digest()

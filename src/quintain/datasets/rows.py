@@ -1,0 +1,100 @@
+"""The rows of a dataset folder, one JSON object a line; which shape they have depends on the dataset's kind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal, overload
+
+from pydantic import ValidationError
+
+from quintain.datasets.manifest import read_manifest, sha256_of
+from quintain.errors import InvalidInput, NotFound
+from quintain.records.dataset import ROW_OF_KIND, BenchmarkRow, DatasetRow, GroupRow, PairRow, Row, SplitName, TextRow
+from quintain.records.record import explain
+from quintain.records.trajectory import Actor, Step, Task, Trajectory
+
+
+@overload
+def read_rows(
+    folder: Path, split: SplitName, sha256: str | None = None, *, kind: Literal["sft"] = "sft"
+) -> Iterator[DatasetRow]: ...
+@overload
+def read_rows(folder: Path, split: SplitName, sha256: str | None = None, *, kind: str) -> Iterator[Row]: ...
+def read_rows(folder: Path, split: SplitName, sha256: str | None = None, *, kind: str = "sft") -> Iterator[Row]:
+    """Stream the rows of one split; a split that the dataset does not have is empty.
+
+    Args:
+        folder: A dataset folder.
+        split: `train`, `validation` or `test`.
+        sha256: Refuse a file that has another hash, before its first row; None: no check.
+        kind: The dataset's kind, which decides the shape of the rows.
+
+    Raises:
+        NotFound: the folder or a file that its manifest names is missing.
+        InvalidInput: another hash, or a line that is no row of this kind, with its number.
+    """
+    path = folder / f"{split}.jsonl"
+    if not path.is_file():
+        if split in read_manifest(folder).splits:
+            raise NotFound(f"{path} is missing though the manifest names it; export the dataset again")
+        return iter(())
+    if sha256 is not None and (found := sha256_of(path)) != sha256:
+        raise InvalidInput(
+            f"{path} has SHA-256 {found}, expected {sha256}: it was changed after the export; export the dataset again",
+            code="dataset_changed",
+        )
+    return _rows_of(path, kind)
+
+
+def _rows_of(path: Path, kind: str) -> Iterator[Row]:
+    shape = ROW_OF_KIND[kind]
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            try:
+                row = shape.model_validate_json(line)
+            except ValidationError as error:
+                raise InvalidInput(f"{explain(error, f'{path}:{number}: row')}; kind {kind!r} expected") from None
+            yield row
+
+
+def trajectories_of(row: Row) -> tuple[Trajectory, ...]:
+    """The runs that a row of any kind holds."""
+    if isinstance(row, PairRow):
+        return row.chosen, row.rejected
+    if isinstance(row, GroupRow):
+        return row.trajectories
+    return () if isinstance(row, TextRow | BenchmarkRow) else (row.trajectory,)
+
+
+def cut_after(run: Trajectory, step: int) -> Trajectory:
+    """A run up to one step of its agent, counted from 0, with nothing of what came before it to be trained on.
+
+    What the environment answered to that step is left out; the id stays that of the whole run.
+
+    Raises:
+        InvalidInput: the run has no such step.
+    """
+    place, steps = -1, list[Step]()
+    for each in run.steps:
+        place += each.actor is Actor.AGENT
+        if each.actor is Actor.AGENT and place == step:
+            steps.append(each.model_copy(update={"observations": ()}))
+            return run.model_copy(update={"steps": tuple(steps)})
+        steps.append(each.model_copy(update={"train": False}) if each.actor is Actor.AGENT else each)
+    raise InvalidInput(f"step is {step}, but {run.id} has {place + 1} agent steps; valid: 0..{place}")
+
+
+def task_of(row: Row) -> Task | None:
+    """The task that a row is of; None for plain text."""
+    if isinstance(row, BenchmarkRow):
+        return row.task
+    runs = trajectories_of(row)
+    return runs[0].task if runs else None
+
+
+def members_of(row: Row) -> tuple[str, ...]:
+    """Ids of the runs that a row was made of."""
+    if isinstance(row, BenchmarkRow):
+        return tuple(reference.trajectory_id for reference in row.references)
+    return tuple(run.identified().id or "" for run in trajectories_of(row))

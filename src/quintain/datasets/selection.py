@@ -1,0 +1,291 @@
+"""Which runs go into a dataset, and why the others do not: every run that is left out has one reason."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from pydantic_core import to_json
+
+from quintain.datasets.provenance import allowed_models
+from quintain.datasets.splits import task_key
+from quintain.records.dataset import Curation
+from quintain.records.imports import Rejected
+from quintain.records.tags import is_open, is_replaced
+from quintain.records.trajectory import Actor, OutcomeStatus, Step, Trajectory, text_of
+
+_REMEDIES = {
+    "held_out_task": "these are evaluation tasks; collect rollouts of the train split, or set include_held_out if leaking "
+    "them into training is what you want",
+    "outcome_failure": "collect successful runs, or list 'failure' among the outcomes to keep",
+    "unscored": "score these runs first (score_trajectories), or leave `scorer` out",
+    "below_min_score": "lower min_score",
+    "reward_unknown": "give these runs a reward, or score them (score_trajectories) and bound `scorer` with min_score",
+    "below_min_reward": "lower curation.min_reward",
+    "above_max_reward": "raise curation.max_reward",
+    "too_few_steps": "lower curation.min_steps",
+    "too_many_steps": "raise curation.max_steps",
+    "below_top_share": "raise curation.top_share",
+    "near_duplicate": "raise curation.near_duplicates, or leave it out",
+    "not_sampled": "raise curation.max_rows, or change curation.task_weights",
+    "source_model": "widen curation.source_models",
+    "no_step_labels": "record rewards for the steps, or take curation.step_labels='outcome', which labels runs of known outcome",
+    "no_step_scores": "have the steps of these runs scored first, or name in `scorer` whose step scores there are",
+    "step_label_range": "rewards of steps must lie in 0..1 to be labels; scale them, or take curation.step_labels='outcome', "
+    "which labels runs of known outcome",
+    "other_side_dropped": "the other side of each pair was left out; see its reason",
+    "still_open": "these recordings still go on; close them (record_trajectory, live='close'), then export again",
+    "replaced": "these corrections were taken back, or replaced by later ones, which are taken",
+    "other_side_not_chosen": "they were compared with runs that are not among the chosen ones, or were left out; loosen the "
+    "filter, or name both sides in trajectory_ids",
+    "forgotten": "these runs were forgotten (get_lineage) and are never exported again",
+    "undesirable": "rows call these answers bad; kinds dpo, reward and kto learn from them too",
+    "unreadable_row": "see `rejected` for each row and its reason; name the fields with `columns`",
+    "duplicate": "the same rows are there once already; record more varied runs",
+    "no_trainable_step": "no agent step holds text or calls that may be trained on; check `train` of the steps",
+    "group_of_one": "collect several attempts of each task: collect_rollouts(attempts=8)",
+    "no_contrast": "the runs of each task were worth the same; collect more attempts at a higher temperature, or value "
+    "them with a finer `scorer`",
+    "no_variance": "the runs of each task were worth the same; collect more attempts at a higher temperature, or value "
+    "them with a finer `scorer`",
+    "below_margin": "lower `margin`",
+    "equal_sides": "runs that were valued differently hold the same agent text; collect more varied attempts",
+    "empty_text": "give files that hold text",
+    "unpaired": "another mode compares these runs too",
+    "pair_limit": "raise max_pairs_per_task",
+    "no_fork": "no other run of the task did something else after the same beginning; collect more attempts",
+    "no_preference": "nobody compared these runs: record_preferences, or pairs='mined'",
+    "tie": "they are as good as what they were compared with; compare them with others",
+    "raters_disagree": "there is no majority on these runs; have one more rater compare them",
+    "not_comparable": "these preferences are between runs of several tasks, or of a step before which the runs differ",
+}
+
+
+_MAX_REJECTED = 200
+"""Unreadable rows that are kept with their reasons; the rest is counted."""
+
+
+class Valued(NamedTuple):
+    """A run and what it is worth."""
+
+    trajectory: Trajectory
+    value: float | None
+    """Higher is better; None: not known."""
+
+
+@dataclass(frozen=True)
+class Criteria:
+    """What a run must be to stay."""
+
+    outcomes: frozenset[OutcomeStatus] = frozenset(OutcomeStatus)
+    """The outcomes that stay."""
+    scorer: str | None = None
+    """Whose scores the values are; None: they come from the outcomes."""
+    needs_value: bool = False
+    """Leave out runs of unknown value."""
+    min_value: float | None = None
+    """Keep values of at least this; None: off."""
+    include_held_out: bool = False
+    """Keep evaluation tasks too. They leak into training; off for good reason."""
+    keep_repeats: bool = False
+    """Keep runs that equal an earlier one: members of a group count as often as they were sampled."""
+    curation: Curation = field(default_factory=Curation)
+    """Bounds of reward and length, and whose models may have written the runs."""
+
+
+@dataclass
+class Tally:
+    """What became of the runs so far; filled while they stream by."""
+
+    seen: int = 0
+    dropped: Counter[str] = field(default_factory=Counter)
+    """Reason -> runs (or texts) that are in no row."""
+    tasks_dropped: Counter[str] = field(default_factory=Counter)
+    """Reason -> tasks whose runs make no row, where rows are made of several runs."""
+    distribution: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Class of task -> rows before and after sampling."""
+    rejected: list[Rejected] = field(default_factory=list)
+    """Ready-made rows that could not be read, the first of them."""
+    redactions: Counter[str] = field(default_factory=Counter)
+    """Kind of secret -> how many were taken out of plain text; runs hold their own counts."""
+    preferences: dict[str, Any] = field(default_factory=dict)
+    """What the manifest tells of the recorded preferences that the pairs go by."""
+    notes: list[str] = field(default_factory=list)
+    """What else to know of the choice, as whole sentences."""
+
+    def reject(self, rows: Iterable[Rejected], n: int | None = None) -> None:
+        """Count rows that could not be read, and keep the first of them.
+
+        Args:
+            rows: With their reasons.
+            n: How many there are, where `rows` are not all of them.
+        """
+        rows = list(rows)
+        self.rejected += rows[: _MAX_REJECTED - len(self.rejected)]
+        if n := len(rows) if n is None else n:
+            self.seen += n
+            self.dropped["unreadable_row"] += n
+
+
+def selected(runs: Iterable[Valued], criteria: Criteria, tally: Tally) -> Iterator[Valued]:
+    """Stream the runs that stay, and count the others with their reasons.
+
+    Args:
+        runs: Read once, one at a time.
+        criteria: What a run must be to stay.
+        tally: Counts every run seen and every run left out.
+    """
+    contents: set[int] = set()
+    for run in runs:
+        tally.seen += 1
+        if reason := _reason_to_drop(run, criteria, contents):
+            tally.dropped[reason] += 1
+        else:
+            yield run
+
+
+def is_held_out(trajectory: Trajectory) -> bool:
+    """Is this a run on an evaluation task?"""
+    return trajectory.task.metadata.get("split") == "held_out"
+
+
+def comparison_key(trajectory: Trajectory) -> str:
+    """What two runs must share to be compared: the id of the task, else its prompt and the tools; and the environment."""
+    task, key = trajectory.task, task_key(trajectory)
+    if task.id or not task.prompt.strip():
+        return key
+    tools = json.dumps([task.environment, trajectory.tools], sort_keys=True, ensure_ascii=False, default=str)
+    return f"{key}:{hashlib.sha256(tools.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
+
+
+def agent_digest(trajectory: Trajectory) -> str:
+    """A digest of what the agent wrote: equal for two runs in which every agent step says, thinks and calls the same.
+
+    Ids of calls and what the environment answered are not part of it.
+    """
+    steps = [_written(step) for step in trajectory.agent_steps]
+    encoded = json.dumps(steps, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode("utf-8")
+    return hashlib.sha256(encoded).hexdigest()[:32]
+
+
+class Digests(dict[tuple[str, int | None], str]):
+    """Run, and the step that it was cut after -> its `agent_digest`, made once however many pairs it stands in."""
+
+    def of(self, run: Trajectory, step: int | None) -> str:
+        """The digest of a stored run, or of what is left of it up to a step."""
+        key = (run.id or "", step)
+        if key not in self:
+            self[key] = agent_digest(run)
+        return self[key]
+
+
+def _written(step: Step) -> list[object]:
+    calls = [[call.tool, call.raw_args if call.args is None else call.args] for call in step.actions]
+    return [text_of(step.message), step.thought or "", calls]
+
+
+def remedy(reason: str, criteria: Criteria | None = None, kind: str = "sft", *, is_ready_made: bool = False) -> str:
+    """What to do about runs that were left out for this reason.
+
+    Args:
+        reason: As `Tally.dropped` has it.
+        criteria: How the runs were chosen; None: as for kind `sft`.
+        kind: Of the dataset.
+        is_ready_made: Are they rows of a file, and no runs that can be recorded or collected again?
+    """
+    criteria = criteria or Criteria()
+    if reason == "group_of_one" and is_ready_made:
+        return "each row holds a single answer: kinds sft and kto take those; pairs need fields chosen and rejected"
+    by_scorer = "score them (score_trajectories(scorer='rules') needs no outcome) and export with scorer='rules'"
+    if reason == "outcome_unknown":
+        stated = "state it: record_trajectory(trajectory_id=..., outcome='success')"
+        if kind == "prm":
+            return f"{stated}; or record rewards for the steps, which curation.step_labels='recorded' takes as labels"
+        if criteria.needs_value:
+            return f"nobody knows how these runs ended, and kind {kind} goes by that. Where you know, {stated}; else {by_scorer}"
+        keep = "keep them as they are: outcomes=['unknown'] (command: --keep unknown)"
+        return (
+            f"where you know how a run ended, {stated}; or {keep}; or {by_scorer}{' and a min_score' * (kind == 'sft')}"
+        )
+    if reason == "no_step_labels" and criteria.curation.step_labels == "scores":
+        return _REMEDIES["no_step_scores"]
+    if reason in {"outcome_error", "outcome_truncated"} and criteria.needs_value:
+        return f"a run that broke off has no worth by its outcome; {by_scorer}, or record others"
+    return _REMEDIES.get(reason, f"change the outcomes to keep (now: {', '.join(sorted(criteria.outcomes))})")
+
+
+def _reason_to_drop(run: Valued, criteria: Criteria, contents: set[int]) -> str | None:
+    trajectory, value = run
+    status = trajectory.outcome.status.value
+    if is_open(trajectory):
+        return "still_open"
+    if is_replaced(trajectory):
+        return "replaced"
+    if is_held_out(trajectory) and not criteria.include_held_out:
+        return "held_out_task"
+    if trajectory.outcome.status not in criteria.outcomes:
+        return f"outcome_{status}"
+    if value is None and criteria.needs_value:
+        return "unscored" if criteria.scorer else "reward_unknown" if status == "success" else f"outcome_{status}"
+    if criteria.min_value is not None and (value is None or value < criteria.min_value):
+        return "below_min_score"
+    if unmet := _unmet(trajectory, criteria.curation):
+        return unmet
+    if not any(map(is_trainable, trajectory.steps)):
+        return "no_trainable_step"
+    if not criteria.keep_repeats:
+        # Two equal episodes of one task stay apart in the store, but teach nothing twice.
+        content = _content_hash(trajectory)
+        if content in contents:
+            return "duplicate"
+        contents.add(content)
+    return None
+
+
+def _content_hash(run: Trajectory) -> int:
+    """Hash of what `Trajectory.identity` looks at, less the episode; good within this process, and much quicker.
+
+    Of 64 bits: that two of a million different runs are taken for equal has a probability of 3e-8.
+    """
+    task = run.task
+    free: list[Any] = [run.tools]
+    parts: list[Any] = [task.id, task.prompt, task.type, task.difficulty, task.environment]
+    for step in run.steps:
+        parts += (step.actor, step.message, step.thought, step.model, step.copied_context, len(step.actions))
+        for call in step.actions:
+            parts += (call.tool, call.raw_args, call.call_id)
+            free.append(call.args)
+        for seen in step.observations:
+            parts += (seen.content, seen.call_id, seen.is_error)
+    return hash((to_json(free), *parts))
+
+
+def _unmet(run: Trajectory, curation: Curation) -> str | None:
+    """Which bound of quality a run does not meet."""
+    low, high = curation.min_reward, curation.max_reward
+    if low is not None or high is not None:
+        reward = run.outcome.reward
+        if reward is None:
+            return "reward_unknown"
+        if low is not None and reward < low:
+            return "below_min_reward"
+        if high is not None and reward > high:
+            return "above_max_reward"
+    if curation.min_steps is not None or curation.max_steps is not None:
+        steps = len(run.agent_steps)
+        if curation.min_steps is not None and steps < curation.min_steps:
+            return "too_few_steps"
+        if curation.max_steps is not None and steps > curation.max_steps:
+            return "too_many_steps"
+    return "source_model" if curation.source_models and not allowed_models(run, curation.source_models) else None
+
+
+def is_trainable(step: Step) -> bool:
+    """Is there anything in this step that may be trained on?"""
+    if step.actor is not Actor.AGENT or step.train is False or step.copied_context:
+        return False
+    return bool(step.actions or (step.thought or "").strip() or text_of(step.message).strip())

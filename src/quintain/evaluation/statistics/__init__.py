@@ -1,0 +1,1 @@
+"""Statistics of success rates and scores on shared tasks."""

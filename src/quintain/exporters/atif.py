@@ -1,0 +1,83 @@
+"""ATIF v1.7, lossless: one document a line; what ATIF has no place for stands in `extra.quintain` (`importers/transcripts/atif.py`)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+from quintain.datasets.rows import trajectories_of
+from quintain.errors import InvalidInput
+from quintain.exporters.protocol import Export, Rows
+from quintain.importers.transcripts.atif import write_atif
+from quintain.records.dataset import (
+    Dataset,
+    DatasetKind,
+    DatasetRow,
+    GroupRow,
+    LabelledRow,
+    PairRow,
+    Row,
+    SplitName,
+    StepLabelRow,
+)
+
+
+@dataclass(frozen=True)
+class AtifExporter:
+    """Writes every run of a dataset as a document; what its row says beside it stands in `extra.row`."""
+
+    name: str = "atif"
+    kinds: frozenset[DatasetKind] = frozenset({"sft", "dpo", "kto", "grpo", "reward", "prm"})
+
+    def write(self, dataset: Dataset, rows: Rows, folder: Path) -> Export:
+        """One file a split, one document a line."""
+        export = Export()
+        for split in (name for name in get_args(SplitName) if name in dataset.splits):
+            name = f"{split}.jsonl"
+            with (folder / name).open("w", encoding="utf-8") as file:
+                for number, row in enumerate(rows(split), 1):
+                    for document in _documents(row, number):
+                        file.write(json.dumps(document, ensure_ascii=False) + "\n")
+                        export.rows[name] += 1
+        if not export.rows:
+            raise InvalidInput(
+                f"{dataset.id} holds no runs to write; ATIF holds the kinds {', '.join(sorted(self.kinds))}"
+            )
+        export.notes["each line is one ATIF document; import it again with format='atif', which gives equal runs"] = (
+            None
+        )
+        return export
+
+
+def _documents(row: Row, number: int) -> Iterator[dict[str, Any]]:
+    for place, run in enumerate(trajectories_of(row)):
+        document = write_atif(run)
+        if beside := _beside(row, number, place):
+            extra, name = document.get("extra", {}), "row"
+            while name in extra:  # runs that were read from a table keep its other columns there
+                name += "_"
+            document["extra"] = {**extra, name: beside}
+        yield document
+
+
+def _beside(row: Row, number: int, place: int) -> dict[str, Any]:
+    """What a row says of its run, where it says more than that the run is in it."""
+    if isinstance(row, DatasetRow):
+        said: dict[str, Any] = {} if row.weight == 1 else {"weight": row.weight}
+        return said if row.reward is None else {**said, "reward": row.reward}
+    if isinstance(row, PairRow):
+        side = "rejected" if place else "chosen"
+        return {
+            "pair": number,
+            "side": side,
+            "weight": row.weight,
+            **({} if row.margin is None else {"margin": row.margin}),
+        }
+    if isinstance(row, LabelledRow):
+        return {"desirable": row.desirable, "weight": row.weight}
+    if isinstance(row, GroupRow):
+        return {"group": row.key, "reward": row.rewards[place]}
+    return {"labels": list(row.labels)} if isinstance(row, StepLabelRow) else {}

@@ -1,0 +1,160 @@
+"""knowlyr's training rows, with the run as flat `Step N:` text, and its benchmark file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from quintain.exporters.conversation import (
+    MASKS,
+    Losses,
+    Turn,
+    ended,
+    masked,
+    opening,
+    require_answers,
+    sides,
+    turns_of,
+    weigh,
+)
+from quintain.exporters.lines import Line, json_lines, write_splits
+from quintain.exporters.protocol import Export, Rows
+from quintain.exporters.step_text import flat_text
+from quintain.records.dataset import (
+    BenchmarkRow,
+    Dataset,
+    DatasetKind,
+    DatasetRow,
+    GroupRow,
+    PairRow,
+    Row,
+    SplitName,
+)
+from quintain.records.trajectory import Actor, Task, Trajectory, text_of
+
+_SYSTEM = "system prompts and schemas of tools are lost"
+
+
+@dataclass(frozen=True)
+class Knowlyr:
+    """Writes knowlyr's SFT, DPO and GRPO lines, or its benchmark array."""
+
+    name: str = "knowlyr"
+    kinds: frozenset[DatasetKind] = frozenset({"sft", "dpo", "grpo", "benchmark"})
+
+    def write(self, dataset: Dataset, rows: Rows, folder: Path) -> Export:
+        """One file a split; a benchmark is one JSON array."""
+
+        def array(lines: Iterable[Line], split: SplitName) -> tuple[str, int]:
+            name = "benchmark.json" if split == "test" else f"benchmark-{split}.json"
+            return name, _write_array(lines, folder / name)
+
+        return write_splits(dataset, rows, _lines, array if dataset.kind == "benchmark" else json_lines(folder))
+
+
+def _lines(row: Row, losses: Losses) -> Iterator[Line]:
+    if isinstance(row, DatasetRow):
+        yield _example(row, losses)
+    elif isinstance(row, PairRow):
+        sides(row, Losses())  # both runs must begin alike
+        weigh(row, losses)
+        chosen, rejected = (_response(run, losses)[0] for run in (row.chosen, row.rejected))
+        yield {
+            "prompt": _prompt(row.chosen),
+            "chosen": chosen,
+            "rejected": rejected,
+            "task_id": row.chosen.task.id or "",
+            "reward_margin": row.margin,
+            "metadata": {
+                "chosen_model": row.chosen.agent.model,
+                "rejected_model": row.rejected.agent.model,
+                "chosen_reward": row.chosen.outcome.reward,
+                "rejected_reward": row.rejected.outcome.reward,
+            },
+        }
+    elif isinstance(row, GroupRow):
+        answers = [_response(run, losses)[0] for run in row.trajectories]
+        yield {
+            "task_id": row.key,
+            "prompt": _prompt(row.trajectories[0]),
+            "trajectories": [
+                {"response": answer, "reward": reward} for answer, reward in zip(answers, row.rewards, strict=True)
+            ],
+        }
+    elif isinstance(row, BenchmarkRow):
+        yield _benchmark(row)
+
+
+def _example(row: DatasetRow, losses: Losses) -> dict[str, Any]:
+    weigh(row, losses)
+    run = row.trajectory
+    response, steps = _response(run, losses)
+    return {
+        "instruction": _prompt(run),
+        "input": json.dumps(_repository(run.task), ensure_ascii=False),
+        "response": response,
+        "task_id": run.task.id or "",
+        "reward": run.outcome.reward if row.reward is None else row.reward,
+        "metadata": {"agent_framework": run.agent.name, "agent_model": run.agent.model, "total_steps": steps},
+    }
+
+
+def _benchmark(row: BenchmarkRow) -> dict[str, Any]:
+    references = [
+        {
+            "agent_model": reference.model,
+            "reward": reference.reward,
+            "success": reference.success,
+            "total_steps": reference.steps,
+        }
+        for reference in row.references
+    ]
+    return {
+        "task_id": row.task.id or "",
+        "description": row.task.prompt,
+        **_repository(row.task),
+        "reference_trajectories": references,
+        "difficulty": row.task.difficulty,
+        "expected_reward_range": row.reward_range and list(row.reward_range),
+    }
+
+
+def _response(run: Trajectory, losses: Losses) -> tuple[str, int]:
+    turns: list[Turn] = turns_of(run, losses)
+    require_answers(ended(turns, Losses()))
+    n = opening(turns)
+    losses[_SYSTEM] += bool(run.tools) or any(turn.role == "system" for turn in turns[:n])
+    losses[MASKS] += masked(turns)
+    losses["rewards of steps are lost"] += any(step.reward is not None for step in run.steps)
+    return flat_text(turns[n:], losses)
+
+
+def _prompt(run: Trajectory) -> str:
+    """What the user asks before the agent begins."""
+    asked = []
+    for step in run.steps:
+        if step.actor is Actor.AGENT:
+            break
+        if step.actor is Actor.USER:
+            asked.append(text_of(step.message))
+    return "\n\n".join(asked) or run.task.prompt
+
+
+def _repository(task: Task) -> dict[str, str]:
+    held = {name: task.metadata.get(name) for name in ("repo", "base_commit", "test_command")}
+    return {name: value if isinstance(value, str) else "" for name, value in held.items()}
+
+
+def _write_array(lines: Iterable[Line], path: Path) -> int:
+    n = 0
+    with path.open("w", encoding="utf-8") as file:
+        for line in lines:
+            file.write(("[\n" if not n else ",\n") + json.dumps(line, ensure_ascii=False, allow_nan=False))
+            n += 1
+        file.write("\n]\n")
+    if not n:
+        path.unlink()
+    return n

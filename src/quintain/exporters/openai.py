@@ -1,0 +1,104 @@
+"""OpenAI's fine-tuning files, which Azure, Together and Fireworks read too: chat rows with weights, and preferences."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from quintain.errors import InvalidInput
+from quintain.exporters.conversation import (
+    THOUGHTS,
+    Losses,
+    Turn,
+    chat_message,
+    ended,
+    function_of,
+    last_turns,
+    prompt_length,
+    require_answers,
+    thinking,
+    turns_of,
+    weigh_without_values,
+)
+from quintain.exporters.lines import Line, json_lines, write_splits
+from quintain.exporters.protocol import Export, Rows
+from quintain.records.dataset import Dataset, DatasetKind, DatasetRow, PairRow, Row
+
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+"""What a function may be called there."""
+
+
+@dataclass(frozen=True)
+class OpenAI:
+    """Writes JSON lines of chats with `weight` 0 or 1, or of preferences between two last answers."""
+
+    name: str = "openai"
+    kinds: frozenset[DatasetKind] = frozenset({"sft", "dpo"})
+
+    def write(self, dataset: Dataset, rows: Rows, folder: Path) -> Export:
+        """One file a split."""
+        return write_splits(dataset, rows, _lines, json_lines(folder))
+
+
+def _lines(row: Row, losses: Losses) -> Iterator[Line]:
+    if isinstance(row, PairRow):
+        shared, chosen, rejected = last_turns(row, losses)
+        weigh_without_values(row, losses)
+        preferred, other = _messages([*shared, chosen], losses), _messages([*shared, rejected], losses)
+        yield {
+            "input": {"messages": preferred[:-1], **_tools(row.chosen.tools, [*shared, chosen, rejected])},
+            "preferred_output": preferred[-1:],
+            "non_preferred_output": other[-1:],
+        }
+    elif isinstance(row, DatasetRow):
+        weigh_without_values(row, losses)
+        turns = ended(turns_of(row.trajectory, losses), losses)
+        prompt_length(turns)
+        messages = _messages(turns, losses)
+        for message, turn in zip(messages, turns, strict=True):
+            if turn.role == "assistant":
+                message["weight"] = int(turn.trained)
+        if not any(turn.trained for turn in turns):
+            raise InvalidInput("no turn of the agent may be trained on")
+        yield {"messages": messages, **_tools(row.trajectory.tools, turns)}
+
+
+def _messages(turns: Sequence[Turn], losses: Losses) -> list[dict[str, Any]]:
+    require_answers(turns)
+    losses[THOUGHTS] += thinking(turns)
+    return [_message(turn) for turn in turns]
+
+
+def _message(turn: Turn) -> dict[str, Any]:
+    message = chat_message(turn, as_text=True, thoughts=False)
+    message.pop("name", None)
+    if turn.role == "assistant" and not turn.text:
+        if not turn.calls:
+            raise InvalidInput("a turn of the agent holds only a thought, for which this format has no place")
+        message["content"] = None
+    return message
+
+
+def _tools(tools: Sequence[Mapping[str, Any]], turns: Sequence[Turn]) -> dict[str, Any]:
+    """The tools, with names that are allowed.
+
+    Raises:
+        InvalidInput: a name that is not, or a call although there are no tools.
+    """
+    calls = [call.tool for turn in turns for call in turn.calls]
+    functions = [function_of(dict(tool)) for tool in tools]
+    for name in [*calls, *(function.get("name") for function in functions)]:
+        if not isinstance(name, str) or _NAME.fullmatch(name) is None:
+            raise InvalidInput("the name of a tool is not 1 to 64 letters, digits, _ or -")
+    if not functions:
+        if calls:
+            raise InvalidInput("the agent calls tools of which the run holds no schemas")
+        return {}
+    parallel = any(len(turn.calls) > 1 for turn in turns)
+    return {
+        "tools": [{"type": "function", "function": function} for function in functions],
+        "parallel_tool_calls": parallel,
+    }

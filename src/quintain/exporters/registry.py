@@ -1,0 +1,43 @@
+"""All writers of downstream formats."""
+
+from __future__ import annotations
+
+from quintain.errors import NotFound
+from quintain.exporters.atif import AtifExporter
+from quintain.exporters.axolotl import Axolotl
+from quintain.exporters.hf_sts import HfSts
+from quintain.exporters.hub import Hub
+from quintain.exporters.knowlyr import Knowlyr
+from quintain.exporters.llamafactory import LlamaFactory
+from quintain.exporters.openai import OpenAI
+from quintain.exporters.protocol import Exporter
+from quintain.exporters.trl import Trl, TrlPromptCompletion
+from quintain.exporters.verl import Verl
+from quintain.records.record import nearest, shown
+
+EXPORTERS: tuple[Exporter, ...] = (
+    AtifExporter(),
+    Axolotl(),
+    HfSts(),
+    Hub(),
+    Knowlyr(),
+    LlamaFactory(),
+    OpenAI(),
+    Trl(),
+    TrlPromptCompletion(),
+    Verl(),
+)
+"""Every writer besides our own format, `quintain`."""
+
+
+def exporter(name: str) -> Exporter:
+    """The writer of this name.
+
+    Raises:
+        NotFound: lists the names.
+    """
+    for known in EXPORTERS:
+        if known.name == name:
+            return known
+    names = ["quintain", *sorted(known.name for known in EXPORTERS)]
+    raise NotFound(f"no format is called {shown(name)}{nearest(name, names)}; valid: {', '.join(names)}")

@@ -1,0 +1,124 @@
+"""Runs as plain text: `Thought`, `Action` and `Observation`, step by step."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from quintain.errors import InvalidInput
+from quintain.exporters.conversation import Losses, Turn, opening, turns_of
+from quintain.importers.harnesses.step_text import WrittenStep, written_steps
+from quintain.records.dataset import StepLabelRow
+
+_ROUNDED = "labels between 0 and 1 are rounded to false and true, the middle to true"
+_JOINED = "steps without a label stand before the next step that has one"
+_UNLABELLED = "steps after the last label are left out"
+_SAID = "what a turn says stands in its Thought"
+_PARALLEL = "calls of one turn stand as steps one after the other"
+_BREAKS = "a turn or a result holds text that reads as the marks of this format"
+
+
+class _Step(NamedTuple):
+    thought: str
+    action: str
+    observation: str | None
+
+
+def judged_steps(row: StepLabelRow, losses: Losses) -> dict[str, Any]:
+    """TRL's stepwise row: prompt, completions, labels.
+
+    The label of a completion is learned at its end, so a step stands at the end of the text that led to it: the result of
+    the step before, and steps without a label.
+    """
+    turns = turns_of(row.trajectory, losses)
+    n = opening(turns)
+    labels = {id(step): label for step, label in zip(row.trajectory.agent_steps, row.labels, strict=True)}
+    texts: list[str] = []
+    known: list[bool] = []
+    pending: list[str] = []
+    for turn in turns[n:]:
+        pending.append(_plain(turn))
+        label = labels.get(id(turn.step))
+        if label is not None:
+            losses[_ROUNDED] += label not in {0, 1}
+            texts.append("\n".join(pending))
+            known.append(label >= 0.5)
+            pending = []
+        else:
+            losses[_JOINED] += turn.step is not None
+    losses[_UNLABELLED] += bool(pending)
+    if not texts:
+        raise InvalidInput("no step has a label")
+    prompt = "\n\n".join(turn.text for turn in turns[:n])
+    if not prompt:
+        raise InvalidInput("the task has no prompt")
+    return {"prompt": prompt, "completions": texts, "labels": known}
+
+
+def flat_text(turns: Sequence[Turn], losses: Losses) -> tuple[str, int]:
+    """Knowlyr's text of what the agent did, and its number of steps.
+
+    Args:
+        turns: From the agent's first.
+        losses: Counts what is told in another place.
+
+    Raises:
+        InvalidInput: somebody else speaks in between, or the text could not be read back.
+    """
+    steps = [step for turn in _with_results(turns) for step in _steps(*turn, losses)]
+    text = "\n\n".join(_written(number, step) for number, step in enumerate(steps, 1))
+    if [_read(step) for step in written_steps(text, len(steps))] != steps:
+        raise InvalidInput(_BREAKS)
+    return text, len(steps)
+
+
+def _with_results(turns: Sequence[Turn]) -> Iterator[tuple[Turn, dict[str, str]]]:
+    """Each turn of the agent with the results of its calls by id."""
+    said: Turn | None = None
+    results: dict[str, str] = {}
+    for turn in turns:
+        if turn.role == "tool" and turn.answered is not None:
+            results[turn.answered.id] = turn.text
+        elif turn.role == "assistant":
+            if said is not None:
+                yield said, results
+            said, results = turn, {}
+        else:
+            raise InvalidInput("a user or a system speaks during the run, for which this format has no place")
+    if said is not None:
+        yield said, results
+
+
+def _steps(turn: Turn, results: dict[str, str], losses: Losses) -> Iterator[_Step]:
+    losses[_SAID] += bool(turn.text)
+    losses[_PARALLEL] += len(turn.calls) > 1
+    thought = "\n\n".join(part.strip() for part in (turn.thought, turn.text) if part.strip())
+    if not turn.calls:
+        yield _Step(thought, "", None)
+    for call in turn.calls:
+        written = json.dumps(call.arguments(), ensure_ascii=False)
+        yield _Step(thought, f"{call.tool}({written})", results.get(call.id))
+        thought = ""
+
+
+def _read(step: WrittenStep) -> _Step:
+    return _Step(step.thought, f"{step.tool}({step.arguments})" if step.tool else step.message, step.observation)
+
+
+def _written(number: int, step: _Step) -> str:
+    lines = [f"Step {number}:", f"Thought: {step.thought}"]
+    if step.action:
+        lines.append(f"Action: {step.action}")
+    if step.observation is not None:
+        lines.append(f"Observation: {step.observation}")
+    return "\n".join(lines)
+
+
+def _plain(turn: Turn) -> str:
+    if turn.role == "tool":
+        return f"Observation: {turn.text}"
+    if turn.role != "assistant":
+        return f"{turn.role.capitalize()}: {turn.text}"
+    calls = [f"Action: {call.tool} {call.raw}" for call in turn.calls]
+    return "\n".join(part for part in (turn.thought, turn.text, *calls) if part)

@@ -1,1 +1,0 @@
-"""In and out: chat messages to trajectories, trajectories to training rows, splits and manifests."""

@@ -1,0 +1,138 @@
+"""Zip archives of logs, read member by member within bounds; members may be packed with zstd too."""
+
+from __future__ import annotations
+
+import os
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from quintain.errors import InvalidInput
+from quintain.importers.streams import CHUNK_BYTES, MAX_RATIO, RATIO_FREE_BYTES, open_regular, zstd_reader
+
+MAX_MEMBER_BYTES = 256 * 2**20
+"""Bytes that one member may unpack to; what its header says is not believed."""
+
+MAX_DIRECTORY_BYTES = 64 * 2**20
+"""Bytes of an archive's table of contents: about 500,000 members."""
+
+_ZSTD = 93
+_LOCAL_HEADER = struct.Struct("<4s22xHH")
+_FAULTS = (zipfile.BadZipFile, OSError, EOFError, ValueError, RuntimeError, zlib.error, struct.error)
+"""What damaged and encrypted archives raise."""
+
+
+@contextmanager
+def archive(path: Path, root: Path) -> Iterator[Archive]:
+    """Open a zip archive below a root for as long as it is needed.
+
+    Raises:
+        InvalidInput: no regular file inside the root, damaged, or its table of contents is too large.
+    """
+    with open_regular(path, root) as file:
+        try:
+            size = file.seek(0, os.SEEK_END)
+            _require_small_directory(file, size)
+            opened = zipfile.ZipFile(file)
+        except _FAULTS as error:
+            raise InvalidInput(f"is a damaged zip archive ({str(error) or type(error).__name__})") from None
+        with opened:
+            yield Archive(opened, file, size)
+
+
+@dataclass
+class Archive:
+    """A zip archive that is open for reading."""
+
+    _zip: zipfile.ZipFile
+    _file: BinaryIO
+    _size: int
+    unpacked: int = 0
+    """Bytes that its members came to so far."""
+
+    @property
+    def names(self) -> list[str]:
+        """Of the members, in the order of the archive; they are names only and never become paths."""
+        return self._zip.namelist()
+
+    def read(self, name: str) -> bytes:
+        """A member, unpacked.
+
+        Raises:
+            InvalidInput: there is none, it is damaged or encrypted, packed in an unknown way, or too large.
+        """
+        shown = repr(name[:80])
+        try:
+            info = self._zip.getinfo(name)
+            with self._packed_by_zstd(info) if info.compress_type == _ZSTD else self._zip.open(info) as member:
+                return self._bounded(cast(BinaryIO, member), shown)
+        except KeyError:
+            raise InvalidInput(f"the archive has no member {shown}") from None
+        except InvalidInput:
+            raise
+        except _FAULTS as error:
+            reason = str(error) or type(error).__name__
+            raise InvalidInput(f"{shown} in the archive cannot be read ({reason})") from None
+
+    def _bounded(self, member: BinaryIO, shown: str) -> bytes:
+        parts, size = [], 0
+        while chunk := member.read(CHUNK_BYTES):
+            parts.append(chunk)
+            size += len(chunk)
+            self.unpacked += len(chunk)
+            if size > MAX_MEMBER_BYTES:
+                raise InvalidInput(
+                    f"{shown} in the archive unpacks to more than {MAX_MEMBER_BYTES // 2**20} MB", code="too_large"
+                )
+            if self.unpacked > RATIO_FREE_BYTES and self.unpacked > MAX_RATIO * self._size:
+                raise InvalidInput(
+                    f"the archive unpacks to more than {MAX_RATIO} times its size, as a bomb does", code="too_large"
+                )
+        return b"".join(parts)
+
+    @contextmanager
+    def _packed_by_zstd(self, info: zipfile.ZipInfo) -> Iterator[BinaryIO]:
+        """A member of method 93, which the standard library reads from Python 3.14 on only."""
+        if info.flag_bits & 1:
+            raise InvalidInput(f"{info.filename[:80]!r} in the archive is encrypted")
+        self._file.seek(info.header_offset)
+        mark, name, extra = _LOCAL_HEADER.unpack(self._file.read(_LOCAL_HEADER.size))
+        if mark != b"PK\x03\x04":
+            raise zipfile.BadZipFile("no local header where the table of contents says")
+        self._file.seek(name + extra, os.SEEK_CUR)
+        yield zstd_reader(cast(BinaryIO, _Window(self._file, info.compress_size)))
+
+
+@dataclass
+class _Window:
+    """The next bytes of a file, as a file."""
+
+    file: BinaryIO
+    left: int
+
+    def read(self, size: int = -1) -> bytes:
+        part = self.file.read(self.left if size < 0 else min(size, self.left))
+        self.left -= len(part)
+        return part
+
+
+def _require_small_directory(file: BinaryIO, size: int) -> None:
+    """The standard library reads the whole table of contents at once, so its size is looked at first."""
+    file.seek(max(0, size - 2**16 - 22))
+    tail = file.read()
+    end = tail.rfind(b"PK\x05\x06")
+    if end < 0 or len(tail) < end + 22:
+        raise zipfile.BadZipFile("no end record")
+    (length,) = struct.unpack_from("<I", tail, end + 12)
+    large = tail.rfind(b"PK\x06\x06", 0, end)
+    if length == 0xFFFFFFFF and large >= 0:
+        (length,) = struct.unpack_from("<Q", tail, large + 40)
+    if length > MAX_DIRECTORY_BYTES:
+        raise InvalidInput(
+            f"its table of contents is larger than {MAX_DIRECTORY_BYTES // 2**20} MB; unpack it first", code="too_large"
+        )

@@ -1,0 +1,269 @@
+"""Claude Code sessions: `~/.claude/projects/<folder>/<session>.jsonl`, and `claude -p --output-format stream-json`.
+
+One reply of the API is split over lines with the same `message.id`, and its parallel results are children of different
+lines of it, so a branch takes in every line of its replies and every result of their calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from quintain.errors import InvalidInput
+from quintain.importers.coding_agents.claude_forks import Origin, origin_of
+from quintain.importers.coding_agents.claude_graph import Graph, Line
+from quintain.importers.logfile import LogFile
+from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.runs import COMPACTED, session_run
+from quintain.importers.transcripts.parts import joined, plain, shown, spoken, thoughts
+from quintain.importers.transcripts.transcript import Transcript, action, moment
+from quintain.importers.transcripts.usage import usage_of
+from quintain.importers.transcripts.values import first, label, record, text
+from quintain.records.trajectory import AgentInfo, Outcome
+
+_SIDE_RECORDS = (
+    "summary",
+    "file-history-snapshot",
+    "queue-operation",
+    "custom-title",
+    "permission-mode",
+    "last-prompt",
+)
+_NOT_A_TASK = (
+    "<command-name>",
+    "<command-message>",
+    "<local-command-",
+    "<bash-input>",
+    "<bash-stdout>",
+    "<system-reminder>",
+    "<task-notification>",
+    "Caveat: The messages below were generated",
+    "[Request interrupted by user",
+)
+
+
+@dataclass(frozen=True)
+class ClaudeCode:
+    """Reads Claude Code sessions."""
+
+    name: str = "claude_code"
+    title: str = "Claude Code session"
+
+    def detect(self, probe: Probe) -> float:
+        """Lines with a session and a message or another of its record types."""
+        best = 0.0
+        for row in map(record, [*probe.rows, probe.document]):
+            kind, session = row.get("type"), first(row.get("sessionId"), row.get("session_id"))
+            if kind in ("user", "assistant") and session and "content" in record(row.get("message")):
+                return 0.95
+            if session and (kind in _SIDE_RECORDS or (kind == "system" and "subtype" in row)):
+                best = max(best, 0.8)
+            elif kind == "summary" and "leafUuid" in row:
+                best = max(best, 0.7)
+        return best
+
+    def read(self, log: LogFile, report: Report) -> Iterator[Run]:
+        """One run a session, and one for each of its subagents."""
+        graph = Graph()
+        for number, row in log.rows(report):
+            graph.add(number, row, report)
+        threads = graph.threads()
+        if not threads:
+            report.reject(None, "holds no turn of a session")
+        branches = {thread: graph.branch(lines) for thread, lines in threads.items()}
+        beside, origin = _about_subagent(log, report), _forked(graph) or origin_of(log)
+        lent = {line.uuid for thread, branch in branches.items() for line in branch if line.thread != thread}
+        for thread, branch in branches.items():
+            if branch[-1].uuid in lent and not thread[1]:
+                continue  # the beginning of another session of this file, which goes on from its last turn
+            involved = {line.thread for line in branch}
+            turns = [line for one in involved for line in threads[one]]
+            known = origin if not thread[1] and origin and origin.session != thread[0] else None
+            for run in _run(branch, turns, graph, report, known):
+                about = beside if run.parent else {}
+                yield run._replace(trajectory=run.trajectory.model_copy(update={"extra": run.trajectory.extra | about}))
+
+
+def _about_subagent(log: LogFile, report: Report) -> dict[str, str]:
+    """What stands beside the file of a subagent: its kind."""
+    # Written once when it starts, so the log need not be read again for its sake.
+    beside = LogFile(log.path, log.root).sibling(f"{log.path.name.removesuffix('.jsonl')}.meta.json")
+    if beside is None:
+        return {}
+    report.consume(beside.path)
+    with suppress(InvalidInput):
+        kind = label(record(beside.document()).get("agentType"))
+        return {"agent_type": kind[:200]} if kind else {}
+    return {}
+
+
+def _forked(graph: Graph) -> Origin | None:
+    """What the lines themselves say of the session that they were copied from (`/branch`)."""
+    copied = [line for line in graph.lines.values() if isinstance(line.row.get("forkedFrom"), dict)]
+    session = next((label(line.row["forkedFrom"].get("sessionId")) for line in copied), None)
+    return Origin(session, frozenset(line.uuid for line in copied)) if session else None
+
+
+def _run(
+    branch: list[Line], turns: list[Line], graph: Graph, report: Report, origin: Origin | None = None
+) -> Iterator[Run]:
+    """The run of a branch.
+
+    Args:
+        branch: Its lines, from the root on.
+        turns: All turns of its session or sidechain, and of others that it leads through.
+        graph: All lines.
+        report: Told of the branches that are left out.
+        origin: The session that this one was forked from.
+    """
+    session, side = branch[-1].thread
+    side = side.removeprefix("?")
+    writer = _Writer(turns, graph, report, origin.shared if origin else frozenset())
+    for line in graph.steered(branch):
+        writer.write(line)
+    left = [line for line in turns if line.uuid not in writer.written and line.thread == branch[-1].thread]
+    if left:
+        out = {line.uuid for line in left}
+        n = sum((above := graph.turn_above(line)) is None or above.uuid not in out for line in left)
+        report.note(f"only the branch that ends in the latest turn is read: {n} left out (edits, retries, rewinds)")
+    told = branch[-1].row
+    where = {"cwd": label(told.get("cwd")), "git_branch": label(told.get("gitBranch"))}
+    end = graph.ends.get(session) if not side else None
+    key = f"claude_code:{session}"
+    yield from session_run(
+        writer.script,
+        report,
+        branch[0].number,
+        format="claude_code",
+        key=f"{key}:{side}" if side else key,
+        parent=key if side else None,
+        continues=f"claude_code:{origin.session}" if origin else None,
+        prompt=writer.prompt or writer.command or "",
+        session_id=f"{session}:{side}" if side else session,
+        agent=AgentInfo(name="claude-code", version=label(told.get("version")), model=writer.script.model),
+        outcome=Outcome(exit_status=end or None),
+        extra={name: value for name, value in where.items() if value},
+    )
+
+
+class _Writer:
+    """Writes the lines of a branch as turns, each reply and each result once."""
+
+    def __init__(self, turns: list[Line], graph: Graph, report: Report, copied: frozenset[str]) -> None:
+        self.script, self.graph, self.report = Transcript(), graph, report
+        self.copied = copied
+        """Uuids of lines that stand in the session which this one was forked from."""
+        self.written: set[str] = set()
+        self.prompt: str | None = None
+        self.command: str | None = None
+        """A prompt that is a command of the program (`<command-name>`), where nothing else was asked."""
+        self._replies: dict[str, list[Line]] = {}
+        self._results: dict[str, list[Line]] = {}
+        self._below: dict[str, list[Line]] = {}
+        for line in turns:
+            if line.row.get("type") == "assistant" and (reply := label(line.row["message"].get("id"))):
+                self._replies.setdefault(reply, []).append(line)
+            if line.row.get("isMeta") is True and (above := graph.turn_above(line)):
+                self._below.setdefault(above.uuid, []).append(line)
+            for result in line.results:
+                self._results.setdefault(text(result.get("tool_use_id")), []).append(line)
+        self._answered: set[str] = set()
+
+    def write(self, line: Line) -> None:
+        """Add a line of the branch."""
+        if line.uuid in self.written:
+            return
+        self.written.add(line.uuid)
+        if line.row.get("type") == "assistant":
+            reply = self._replies.get(text(line.row["message"].get("id")), [line])
+            self.written.update(part.uuid for part in reply)
+            self._reply(reply if line in reply else [line])
+        else:
+            self._said(line)
+
+    def _reply(self, lines: list[Line]) -> None:
+        said, thought, answers = [], [], []
+        calls: dict[str, dict[str, Any]] = {}
+        for block in (block for line in lines for block in line.blocks):
+            kind = text(record(block).get("type"))
+            if kind == "thinking":
+                thought.append(text(block.get("thinking")))
+            if kind == "redacted_thinking" or (kind == "thinking" and not thought[-1]):
+                self.report.note("some thoughts are encrypted and cannot be read")
+            elif kind.endswith("tool_use"):
+                call = action(block.get("name"), block.get("input"), label(block.get("id")))
+                calls[call["call_id"] or f"#{len(calls)}"] = call
+            elif kind.endswith("tool_result"):
+                answers.append(block)
+            else:  # `fallback`, among others: another model took over, as the reply itself says
+                said.append(spoken([block], self.report.skip))
+        last = lines[-1].row
+        self.script.act(
+            joined(*said),
+            thought=thoughts(thought),
+            actions=list(calls.values()),
+            model=label(last["message"].get("model")),
+            timestamp=moment(lines[0].row.get("timestamp")),
+            usage=_usage(lines),
+            copied_context=lines[-1].uuid in self.copied or None,
+        )
+        for answer in answers:
+            self._answer(answer, last)
+        for call_id in calls:
+            for line in self._results.get(call_id, [])[-1:]:
+                self.write(line)
+
+    def _said(self, line: Line) -> None:
+        row = line.row
+        if row.get("type") == "attachment":
+            self._ask(shown(row["attachment"].get("prompt")), row, {"queued": True})
+            return
+        for result in line.results:
+            self._answer(result, row)
+        if not isinstance(row["message"].get("content"), str | list):
+            self.script.observe(_result_beside(row))
+        rest = [block for block in line.blocks if not text(record(block).get("type")).endswith("tool_result")]
+        message = shown(rest)
+        if message:
+            marks = {"meta": row.get("isMeta"), "compacted": row.get("isCompactSummary")}
+            self._ask(message, row, {name: True for name, mark in marks.items() if mark is True})
+        for child in self._below.get(line.uuid, []) if line.results else []:
+            self.write(child)  # what a hook or a skill added to one of several parallel results
+
+    def _ask(self, message: Any, row: dict[str, Any], marks: dict[str, bool]) -> None:
+        said = plain(message).strip()
+        if "compacted" in marks:
+            self.report.note(COMPACTED)
+        elif not marks and said:
+            if not said.startswith(_NOT_A_TASK):
+                self.prompt = self.prompt or plain(message)
+            elif said.startswith(("<command-name>", "<command-message>")):
+                self.command = self.command or said
+        copied = label(row.get("uuid")) in self.copied or None
+        time = moment(row.get("timestamp"))
+        self.script.say("user", message, timestamp=time, extra=marks or None, copied_context=copied)
+
+    def _answer(self, result: dict[str, Any], row: dict[str, Any]) -> None:
+        call_id = label(result.get("tool_use_id"))
+        if call_id in self._answered:
+            return
+        if call_id:
+            self._answered.add(call_id)
+        given = result.get("content")
+        answer = shown(given) if given is not None else _result_beside(row)
+        self.script.observe(answer, call_id=call_id, is_error=result.get("is_error") is True)
+
+
+def _result_beside(row: dict[str, Any]) -> Any:
+    """What the program noted of a result, for want of what the model saw of it."""
+    noted = row.get("toolUseResult")
+    streams = [text(record(noted).get(name)) for name in ("stdout", "stderr")]
+    return "\n".join(filter(None, streams)) if any(streams) else shown(noted)
+
+
+def _usage(lines: list[Line]) -> dict[str, int | None] | None:
+    """Each line of a reply repeats its usage, the last one with all of its output."""
+    spent = [record(line.row["message"].get("usage")) for line in lines]
+    return usage_of(*reversed(spent))

@@ -1,0 +1,212 @@
+"""The lines of a Claude Code session as the graph that they are, and the branch of it that is a run.
+
+Lines hang on each other by `parentUuid`: edits, retries and rewinds leave branches behind. A run is the branch that ends in
+the latest turn.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from quintain.importers.protocol import Report
+from quintain.importers.transcripts.parts import plain, shown
+from quintain.importers.transcripts.values import first, label, record, text
+
+_LINKS = {"user", "assistant", "system", "attachment", "progress"}
+_NO_REPLY = "No response requested."
+"""What the program writes in the model's place where a turn of its own needs no answer."""
+
+
+@dataclass(eq=False)
+class Line:
+    """One line of the graph; what makes no turn keeps its place only."""
+
+    number: int
+    uuid: str
+    parent: str | None
+    thread: tuple[str, str]
+    """Session, and which sidechain of it (empty: the session itself)."""
+    row: dict[str, Any] = field(default_factory=dict)
+    """Empty: no turn."""
+    is_loose: bool = False
+    """Does it not say at all what it hangs on, not even that it is a root? Then it goes on from the line before it."""
+
+    @property
+    def blocks(self) -> list[Any]:
+        """What it holds, piece by piece."""
+        given = record(self.row.get("message")).get("content")
+        return given if isinstance(given, list) else [given]
+
+    @property
+    def results(self) -> list[dict[str, Any]]:
+        """The results of calls among its pieces."""
+        return [b for b in self.blocks if isinstance(b, dict) and text(b.get("type")).endswith("tool_result")]
+
+
+class Graph:
+    """All lines of a file, and what leads to them."""
+
+    def __init__(self) -> None:
+        self.lines: dict[str, Line] = {}
+        self.ends: dict[str, str] = {}
+        """Session -> how a headless run says that it ended."""
+        self.steering: list[Line] = []
+        """What the person typed while the model was at work, taken from the queue before the next call of the model."""
+        self._queued: dict[str, list[str]] = {}
+        self._session = "unknown"
+
+    def add(self, number: int, row: Any, report: Report) -> None:
+        """Take a line in, or tell the report why not."""
+        if not isinstance(row, dict):
+            report.reject(number, f"a row must be an object, not {type(row).__name__}")
+            return
+        kind = label(row.get("type")) or "without type"
+        session = first(row.get("sessionId"), row.get("session_id")) or self._session
+        if kind in ("tool_use", "tool_result"):
+            kind, row = _wrapped(kind, row)
+        if kind == "result":
+            self.ends[session] = text(row.get("subtype"))
+        if kind == "queue-operation":
+            self._queue(number, session, row)
+        if kind not in _LINKS:
+            report.skip(kind)
+            return
+        self._session = session
+        turn = _is_turn(number, kind, row, report)
+        uuid = label(row.get("uuid")) or f"#{number}"
+        if uuid in self.lines:
+            if not turn or record(self.lines[uuid].row).get("message") == row.get("message"):
+                report.skip("repeated line")
+                return
+            uuid = f"{uuid}#{number}"
+        called_by = label(row.get("parent_tool_use_id"))
+        side = first(row.get("agentId"), called_by, "?") if row.get("isSidechain") is True or called_by else None
+        parent = first(row.get("parentUuid"), row.get("logicalParentUuid"))
+        is_loose = parent is None and not {"parentUuid", "logicalParentUuid"} & row.keys()
+        self.lines[uuid] = Line(number, uuid, parent, (session, side or ""), row if turn else {}, is_loose)
+
+    def _queue(self, number: int, session: str, row: dict[str, Any]) -> None:
+        """Follow the queue of prompts: one that is removed went to the model at once, one that is dequeued is a turn."""
+        waiting = self._queued.setdefault(session, [])
+        operation, said = row.get("operation"), text(row.get("content"))
+        if operation == "enqueue":
+            waiting.append(said)
+        elif operation in ("dequeue", "remove", "popped", "popAll"):
+            held = waiting[:1] if operation != "popAll" else waiting[:]
+            del waiting[: len(held)]
+            said = said or "".join(held[:1])
+            if operation in ("remove", "popped") and said.strip():
+                told = {"type": "queued_command", "prompt": said}
+                turn = {"type": "attachment", "attachment": told, "timestamp": row.get("timestamp")}
+                self.steering.append(Line(number, f"#{number}", None, (session, ""), turn))
+
+    def steered(self, branch: list[Line]) -> list[Line]:
+        """A branch with what the person typed meanwhile in its place; left out where a turn says the same."""
+        session, side = branch[-1].thread
+        if side or not self.steering:
+            return branch
+        told = {_words(line).strip() for line in self.lines.values() if line.row and line.thread[0] == session}
+        new = [line for line in self.steering if line.thread[0] == session and _words(line).strip() not in told]
+        if not new:
+            return branch
+        merged = list(branch)
+        for line in new:
+            place = next((n for n, other in enumerate(merged) if other.number > line.number), len(merged))
+            merged.insert(place, line)
+        return merged
+
+    def threads(self) -> dict[tuple[str, str], list[Line]]:
+        """The turns of each session and sidechain, in the order of the file."""
+        roots: dict[str, str] = {}
+        found: dict[tuple[str, str], list[Line]] = {}
+        for line in self.lines.values():
+            if line.thread[1] == "?":
+                # Sidechains of old versions have no agent id: what hangs on one root is one of them.
+                above = self.lines.get(line.parent or "")
+                is_root = above is None or above.thread[1] == ""
+                roots[line.uuid] = line.uuid if is_root else roots.get(line.parent or "", line.uuid)
+                line.thread = (line.thread[0], "?" + roots[line.uuid])
+            if line.row:
+                found.setdefault(line.thread, []).append(line)
+        return found
+
+    def branch(self, turns: list[Line]) -> list[Line]:
+        """The lines from the root to the latest turn; in file order where no line names a parent that is there.
+
+        Where nobody answered on that branch, as after a rewind that was the end, it is the one of the latest reply.
+        """
+        if not any(line.parent in self.lines for line in turns):
+            return turns
+        chain = self._chain(turns, turns[-1])
+        replies = [line for line in turns if line.row.get("type") == "assistant"]
+        if replies and not any(line.row.get("type") == "assistant" for line in chain):
+            return self._chain(turns, replies[-1])
+        return chain
+
+    def _chain(self, turns: list[Line], leaf: Line) -> list[Line]:
+        order = {line.uuid: i for i, line in enumerate(turns)}
+        chain: list[Line] = []
+        at: Line | None = leaf
+        seen: set[str] = set()
+        while at is not None and at.uuid not in seen:
+            seen.add(at.uuid)
+            if at.row:
+                chain.append(at)
+            above = self.lines.get(at.parent or "")
+            if above is None and (at.parent or at.is_loose) and order.get(at.uuid, 0) > 0:
+                above = turns[order[at.uuid] - 1]  # its parent is not in the file: what stands before it must do
+            if at.thread[1] and above is not None and above.thread[1] != at.thread[1]:
+                break  # a subagent begins where it was called; what came before is not its own
+            at = above
+        return chain[::-1]
+
+    def turn_above(self, line: Line) -> Line | None:
+        """The nearest turn that a line hangs on."""
+        seen: set[str] = set()
+        above = self.lines.get(line.parent or "")
+        while above is not None and not above.row and above.uuid not in seen:
+            seen.add(above.uuid)
+            above = self.lines.get(above.parent or "")
+        return above
+
+
+def _words(line: Line) -> str:
+    """What a line of the person says."""
+    attached = record(line.row.get("attachment")).get("prompt")
+    spoken = [b for b in line.blocks if b is not None and not text(record(b).get("type")).endswith("tool_result")]
+    return plain(shown(spoken if attached is None else attached))
+
+
+def _wrapped(kind: str, row: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """A call or a result that stands on a line of its own, as the line of a message that holds it."""
+    keys = ("name", "input") if kind == "tool_use" else ("content", "is_error")
+    block = {"type": kind, **{key: row[key] for key in keys if key in row}}
+    if kind == "tool_result":
+        block |= {"tool_use_id": row.get("tool_use_id"), "content": row.get("content", row.get("output"))}
+    else:
+        block["id"] = first(row.get("id"), row.get("tool_use_id"))
+    role = "assistant" if kind == "tool_use" else "user"
+    return role, {**row, "type": role, "message": {"role": role, "content": [block]}}
+
+
+def _is_turn(number: int, kind: str, row: dict[str, Any], report: Report) -> bool:
+    """Does a line of the graph hold something that was said, called or answered?"""
+    if kind == "attachment" and record(row.get("attachment")).get("type") == "queued_command":
+        return bool(plain(shown(row["attachment"].get("prompt"))).strip())
+    if kind not in ("user", "assistant"):
+        what = row.get("subtype") or record(row.get("attachment")).get("type") or record(row.get("data")).get("type")
+        report.skip(f"{kind}/{what}" if isinstance(what, str) else kind)
+        return False
+    message = record(row.get("message"))
+    if not isinstance(row.get("message"), dict):
+        report.reject(number, f"a line of type {kind} without a message")
+        return False
+    if row.get("isApiErrorMessage") is True or (kind == "assistant" and message.get("model") == "<synthetic>"):
+        is_filler = plain(shown(message.get("content"))).strip() == _NO_REPLY
+        report.skip("no response requested" if is_filler else "api error")
+        return False
+    if not isinstance(message.get("content"), str | list) and (kind == "assistant" or "toolUseResult" not in row):
+        report.reject(number, f"a line of type {kind} without message.content")
+        return False
+    return True

@@ -1,0 +1,144 @@
+"""The events that `codex exec --json` prints: what the agent did, but neither its task nor where one reply ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from quintain.importers.protocol import Report, Run
+from quintain.importers.runs import session_run
+from quintain.importers.transcripts.parts import joined, shown, thoughts
+from quintain.importers.transcripts.transcript import Transcript, action
+from quintain.importers.transcripts.usage import total_usage
+from quintain.importers.transcripts.values import first, label, record, text
+from quintain.records.trajectory import AgentInfo, Outcome
+
+EXEC_EVENTS = {"thread.started", "turn.started", "turn.completed", "turn.failed", "item.started", "item.updated"}
+EXEC_EVENTS |= {"item.completed"}
+
+_NO_TASK = "codex exec --json does not print the task: give the runs a prompt before training"
+
+
+def exec_runs(line: int, row: dict[str, Any], rest: Iterable[tuple[int, Any]], report: Report) -> Iterator[Run]:
+    """The runs of such a file, one for each `thread.started`.
+
+    Args:
+        line: Number of the first event.
+        row: That event.
+        rest: The events after it, with their numbers.
+        report: Told what became no turn.
+    """
+    thread = _Events(line)
+    thread.take(line, row, report)
+    for number, event in rest:
+        if not isinstance(event, dict):
+            report.reject(number, f"a row must be an object, not {type(event).__name__}")
+            continue
+        if event.get("type") == "thread.started" and thread.script.has_acted:
+            yield from thread.run(report)
+            thread = _Events(number)
+        thread.take(number, event, report)
+    yield from thread.run(report)
+
+
+class _Events:
+    """One thread: words and thoughts wait for the call that they came with."""
+
+    def __init__(self, line: int) -> None:
+        self.line = line
+        self.script = Transcript()
+        self.session: str | None = None
+        self.failure: str | None = None
+        self._spent: list[dict[str, Any]] = []
+        self._said: list[str] = []
+        self._thought: list[str] = []
+        self._running: dict[str, dict[str, Any]] = {}
+
+    def take(self, line: int, event: dict[str, Any], report: Report) -> None:
+        """One event."""
+        kind, item = text(event.get("type")), record(event.get("item"))
+        if kind == "thread.started":
+            self.session = label(event.get("thread_id"))
+        elif kind == "turn.completed":
+            self._spent.append(record(event.get("usage")))
+            self._write([])
+        elif kind in ("turn.failed", "error"):
+            self.failure = first(record(event.get("error")).get("message"), event.get("message"), kind)
+            report.skip(kind)
+        elif kind == "item.started":
+            self._running[text(item.get("id"))] = item
+        elif kind == "item.completed" and item:
+            self._running.pop(text(item.get("id")), None)
+            self._item(item, report)
+        elif kind == "item.completed":
+            report.reject(line, "item.completed without an item")
+        else:
+            report.skip(kind or "without type")
+
+    def _item(self, item: dict[str, Any], report: Report) -> None:
+        kind = first(item.get("type"), item.get("item_type"))
+        if kind in ("agent_message", "assistant_message"):
+            if self._said:
+                self._write([])
+            self._said.append(text(item.get("text")))
+        elif kind == "reasoning":
+            if self._said:
+                self._write([])
+            self._thought.append(text(item.get("text")))
+        elif call := _call(item):
+            self._write([call])
+            answer = _answer(item)
+            if answer is not None:
+                status = item.get("status")
+                failed = status in ("failed", "declined") or item.get("exit_code") not in (None, 0)
+                self.script.observe(answer, call_id=call["call_id"], is_error=failed)
+        else:
+            report.skip(f"item/{kind}")
+
+    def _write(self, calls: list[dict[str, Any]]) -> None:
+        if self._said or self._thought or calls:
+            self.script.act(joined(*self._said), thought=thoughts(self._thought), actions=calls)
+        self._said, self._thought = [], []
+
+    def run(self, report: Report) -> Iterator[Run]:
+        """The thread as a run."""
+        self._write([call for item in self._running.values() if (call := _call(item))])
+        report.note(_NO_TASK)
+        report.note("where one reply of the model ended is not told: each call stands in a step of its own")
+        spent = total_usage(self._spent)
+        yield from session_run(
+            self.script,
+            report,
+            self.line,
+            format="codex",
+            key=f"codex:{self.session}" if self.session else None,
+            prompt="",
+            session_id=self.session,
+            agent=AgentInfo(name="codex"),
+            outcome=Outcome(exit_status=self.failure and self.failure[:200]),
+            extra={"usage": spent} if spent else {},
+        )
+
+
+def _call(item: dict[str, Any]) -> dict[str, Any] | None:
+    kind, call_id = first(item.get("type"), item.get("item_type")), label(item.get("id"))
+    if kind == "command_execution":
+        return action("shell", {"command": text(item.get("command"))}, call_id)
+    if kind == "file_change":
+        return action("apply_patch", {"changes": item.get("changes")}, call_id)
+    if kind == "mcp_tool_call":
+        name = ".".join(filter(None, (text(item.get("server")), text(item.get("tool")))))
+        return action(name, item.get("arguments"), call_id)
+    if kind == "web_search":
+        return action("web_search", {"query": text(item.get("query"))}, call_id)
+    return None
+
+
+def _answer(item: dict[str, Any]) -> Any:
+    """What a call gave back; None where the event does not tell."""
+    if "aggregated_output" in item:
+        return text(item["aggregated_output"])
+    if item.get("error") is not None:
+        return text(record(item["error"]).get("message"))
+    result = item.get("result")
+    return shown(record(result).get("content", result)) if result is not None else None

@@ -1,0 +1,65 @@
+"""What a forked Codex session repeats of the one that it goes on from, found by the items of that session's own file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from quintain.importers.logfile import LogFile
+from quintain.importers.protocol import Report
+from quintain.importers.transcripts.values import first, record
+
+_ID = re.compile(r"[0-9A-Za-z-]{8,80}")
+_DAYS = 3
+"""Folders that the program sorts its sessions in: year, month, day."""
+
+
+def repeats(log: LogFile, session: str) -> Callable[[dict[str, Any]], bool] | None:
+    """Whether one item after the other stands in the session of this id, in its order; None where that is not there.
+
+    Args:
+        log: Of the fork.
+        session: Id of the other session.
+    """
+    place = LogFile(log.path, log.root)  # what a fork repeats does not change: it need not be read again with the other
+    for other in _candidates(place, session):
+        if other.path != log.path and session_of(other) == session:
+            items = _items(other)
+            return lambda item: item in items
+    return None
+
+
+def _candidates(place: LogFile, session: str) -> Iterator[LogFile]:
+    yield from place.siblings(".", ".jsonl")
+    top = place.path.parents[_DAYS] if len(place.parts) > _DAYS else None
+    if top is not None and _ID.fullmatch(session) and top.is_relative_to(place.root):
+        for path in sorted(top.glob(f"*/*/*/*{session}.jsonl")):
+            if path.is_file() and not path.is_symlink():
+                yield LogFile(path, place.root)
+
+
+def session_of(log: LogFile) -> str | None:
+    """The id that a rollout begins with."""
+    try:
+        stamp = log.path.stat()
+    except OSError:
+        return None
+    return _session(log.path, log.root, stamp.st_mtime_ns, stamp.st_size)
+
+
+@lru_cache(maxsize=10_000)
+def _session(path: Path, root: Path, mtime_ns: int, size: int) -> str | None:
+    for _, row in islice(LogFile(path, root).rows(Report()), 1):
+        meta = record(record(row).get("payload"))
+        return first(meta.get("id"), meta.get("session_id"))
+    return None
+
+
+def _items(log: LogFile) -> Iterator[dict[str, Any]]:
+    for _, row in log.rows(Report()):
+        if record(row).get("type") == "response_item":
+            yield record(row.get("payload"))

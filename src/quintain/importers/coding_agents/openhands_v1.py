@@ -1,0 +1,254 @@
+"""OpenHands events since version 1 (the software agent SDK): objects told apart by `kind`.
+
+They stand a line each, or a file each: `events/event-00000-ID.json` of a local conversation, or what the cloud gives to
+download, a zip archive or folder of `event_000000_ID.json` and `meta.json`. Actions that share an `llm_response_id` are one
+turn.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from quintain.errors import InvalidInput
+from quintain.importers.archives import archive
+from quintain.importers.cleaning import Parser
+from quintain.importers.coding_agents.openhands_v0 import events_beside
+from quintain.importers.logfile import LogFile
+from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.runs import session_run
+from quintain.importers.streams import open_regular
+from quintain.importers.training_data.rows import objects
+from quintain.importers.training_data.tool_schemas import tool_schemas
+from quintain.importers.transcripts.parts import Message, call_of, joined, plain, shown, thoughts
+from quintain.importers.transcripts.transcript import Transcript, action, function_tool, moment
+from quintain.importers.transcripts.values import first, label, record, records, text
+from quintain.records.trajectory import AgentInfo
+
+_FIRST_FILE = re.compile(r"event[-_]0+([-_].*)?\.json")
+_FILE = re.compile(r"event[-_]\d+([-_].*)?\.json")
+_THINK = re.compile(r"<think>(.*?)</think>", re.DOTALL)
+_KINDS = {"CondensationRequest", "Condensation", "CondensationSummaryEvent", "UserRejectObservation"}
+
+
+@dataclass(frozen=True)
+class OpenHandsV1:
+    """Reads OpenHands events of versions since 1."""
+
+    name: str = "openhands_v1"
+    title: str = "OpenHands events (1.0 and later)"
+
+    def detect(self, probe: Probe) -> float:
+        """Objects whose kind is that of an event."""
+        if probe.shape == "zip":
+            return 0.9 if any(_FILE.fullmatch(_file(name)) for name in probe.rows if isinstance(name, str)) else 0.0
+        rows = [row for row in probe.rows or [probe.document] if isinstance(row, dict)]
+        if "kind" not in probe.fields or not any(map(is_event, rows)):
+            return 0.0
+        if probe.document is not None:
+            return 0.93 if _FIRST_FILE.fullmatch(probe.name) else 0.0  # the other files of its folder are read with it
+        return 0.95 if all(map(is_event, rows)) else 0.8
+
+    def read(self, log: LogFile, report: Report) -> Iterator[Run]:
+        """The one run of a file, or of a folder of events; one a folder of an archive."""
+        with open_regular(log.path, log.root) as file:
+            packed = file.read(4) == b"PK\x03\x04"
+        if packed:
+            yield from _archived(log, report)
+            return
+        events = [row for _, row in objects(log, report)]
+        session = None
+        if _FIRST_FILE.fullmatch(log.path.name):
+            events = events_beside(log, events, _FILE, report)
+            session = next((part for part in reversed(log.parts[:-1]) if part != "events"), None)
+        state = _state(log)
+        yield from _run(events, state, first(state.get("id"), session), report)
+
+
+def _archived(log: LogFile, report: Report) -> Iterator[Run]:
+    """The conversations of an archive, each the files of one folder in it."""
+    parser = Parser(log.reading.repairs)
+    with archive(log.path, log.root) as opened:
+        folders: dict[str, list[str]] = {}
+        for name in sorted(opened.names):
+            if _FILE.fullmatch(_file(name)):
+                folders.setdefault(name.removesuffix(_file(name)), []).append(name)
+        names = set(opened.names)
+        for folder, members in folders.items():
+            events, about = [], {}
+            above = folder.removesuffix("events/")
+            for name in [*members, *({f"{folder}meta.json", f"{above}base_state.json"} & names)]:
+                try:
+                    held = record(parser.parse(opened.read(name)))
+                except InvalidInput as error:
+                    report.reject(None, f"{name[:80]}: {error.message}")
+                    continue
+                if name in members:
+                    events.append(held)
+                else:
+                    about = held
+            yield from _run(events, about, first(about.get("id"), _file(above.strip("/"))), report)
+
+
+def _file(name: str) -> str:
+    """The last part of the name of a member."""
+    return name.rpartition("/")[2]
+
+
+def _run(events: list[dict[str, Any]], about: dict[str, Any], session: str | None, report: Report) -> Iterator[Run]:
+    stream = V1Stream(report)
+    stream.model = first(record(record(about.get("agent")).get("llm")).get("model"), about.get("llm_model"))
+    stream.write_all(events)
+    yield from session_run(
+        stream.script,
+        report,
+        None,
+        format="openhands_v1",
+        key=f"openhands_v1:{session}" if session else None,
+        session_id=session,
+        tools=stream.tools,
+        agent=stream.agent,
+    )
+
+
+def is_event(row: Any) -> bool:
+    """Is this an event of this generation?"""
+    kind = record(row).get("kind")
+    return isinstance(kind, str) and (kind.endswith("Event") or kind in _KINDS) and "source" in row
+
+
+def _state(log: LogFile) -> dict[str, Any]:
+    """The state of the conversation, which is written beside its events; in a download its title, model and id."""
+    name = "../base_state.json" if log.parts[-2:-1] == ("events",) else "meta.json"
+    beside = log.sibling(name) if name != "meta.json" or _FIRST_FILE.fullmatch(log.path.name) else None
+    try:
+        return record(beside.document()) if beside is not None else {}
+    except InvalidInput:
+        return {}  # the events tell the run without it
+
+
+class V1Stream:
+    """Writes events as turns, in their order."""
+
+    def __init__(self, report: Report) -> None:
+        self.script, self.report = Transcript(), report
+        self.tools: list[dict[str, Any]] = []
+        self.model: str | None = None
+        self._reply: str | None = None
+        """The response that the last turn came from."""
+        self._calls: dict[str, str] = {}
+        """Id of an action's event -> id of its call."""
+
+    @property
+    def agent(self) -> AgentInfo:
+        """Who acted."""
+        return AgentInfo(name="openhands", model=self.model)
+
+    def write_all(self, events: Iterable[dict[str, Any]]) -> None:
+        """Add events."""
+        for event in events:
+            kind = event.get("kind")
+            if kind == "ActionEvent":
+                self._action(event)
+            elif kind in ("ObservationEvent", "UserRejectObservation", "AgentErrorEvent"):
+                self._observation(event, kind)
+            elif kind == "MessageEvent":
+                self._message(event)
+            elif kind in ("SystemPromptEvent", "SystemPromptUpdateEvent"):
+                self._system(event)
+            elif kind in ("Condensation", "CondensationSummaryEvent"):
+                self._condensed(event, kind)
+            else:
+                self.report.skip(kind if isinstance(kind, str) else "event without kind")
+                if kind == "ConversationStateUpdateEvent":
+                    self.model = _model(event) or self.model
+
+    def _action(self, event: dict[str, Any]) -> None:
+        call, made = record(event.get("tool_call")), record(event.get("action"))
+        function = record(call.get("function")) or call
+        call_id = first(event.get("tool_call_id"), call.get("id"))
+        arguments = function.get("arguments", {name: value for name, value in made.items() if name != "kind"})
+        calling = action(first(event.get("tool_name"), function.get("name")) or "", arguments, call_id)
+        if (name := label(event.get("id"))) and call_id:
+            self._calls[name] = call_id
+        said, mind = _words(shown(event.get("thought")), event)
+        reply = label(event.get("llm_response_id"))
+        last = self.script.steps[-1] if self.script.steps else {}
+        if reply and reply == self._reply and last.get("actor") == "agent":
+            self.script.call(calling)
+            last["message"], last["thought"] = joined(last["message"], said), thoughts([last["thought"], mind])
+            return
+        self._reply = reply
+        self._act(event, said, mind, [calling])
+
+    def _act(self, event: dict[str, Any], said: Message, mind: str | None, calls: list[dict[str, Any]]) -> None:
+        time = moment(event.get("timestamp"))
+        self.script.act(said, thought=mind, actions=calls, model=self.model, timestamp=time)
+
+    def _observation(self, event: dict[str, Any], kind: str) -> None:
+        call_id = label(event.get("tool_call_id")) or self._calls.get(text(event.get("action_id")))
+        seen = record(event.get("observation"))
+        if kind == "AgentErrorEvent":
+            answer, failed = shown(event.get("error")), True
+        elif kind == "UserRejectObservation":
+            answer, failed = shown(event.get("rejection_reason")), True
+        else:
+            answer = shown(seen.get("content", seen.get("output", seen.get("message"))))
+            code = record(seen.get("metadata")).get("exit_code", seen.get("exit_code"))
+            flag = seen.get("is_error")
+            failed = flag if isinstance(flag, bool) else bool(seen.get("error")) or (type(code) is int and code > 0)
+            answer = answer or shown(seen.get("error") if isinstance(seen.get("error"), str) else None)
+        self.script.observe(answer, call_id=call_id, is_error=failed)
+
+    def _message(self, event: dict[str, Any]) -> None:
+        message = record(event.get("llm_message"))
+        said = joined(shown(message.get("content")), shown(event.get("extended_content")))
+        if event.get("source") == "agent" or message.get("role") == "assistant":
+            said, mind = _words(said, message)
+            self._reply = label(event.get("llm_response_id"))
+            given = records(message.get("tool_calls"))
+            calls = [call for each in given if (call := call_of(each, "tool_calls", self.report.refuse))]
+            self._act(event, said, mind, calls)
+        else:
+            actor = "system" if message.get("role") == "system" else "user"
+            self.script.say(actor, said, timestamp=moment(event.get("timestamp")))
+
+    def _system(self, event: dict[str, Any]) -> None:
+        said = joined(shown(event.get("system_prompt")), shown(event.get("dynamic_context")))
+        given = records(event.get("tools"))
+        known = [tool for tool in given if "function" in tool or "parameters" in tool]
+        named = [
+            function_tool(tool["name"], label(tool.get("description"))) for tool in given if label(tool.get("name"))
+        ]
+        self.tools = (tool_schemas(known) if known else named) or self.tools
+        self.script.say("system", said, timestamp=moment(event.get("timestamp")))
+
+    def _condensed(self, event: dict[str, Any], kind: str) -> None:
+        self.report.skip(kind)
+        self.report.note("the context was condensed: the model no longer saw some turns before the summary")
+        if summary := text(event.get("summary")):
+            self.script.say("user", summary, extra={"compacted": True})
+
+
+def _words(said: Message, event: dict[str, Any]) -> tuple[Message, str | None]:
+    """What was said and what was thought; `<think>` in the text is a thought, and is often told in both places."""
+    mind = [text(event.get("reasoning_content"))]
+    if not mind[0].strip():
+        mind = [text(block.get("thinking")) for block in records(event.get("thinking_blocks"))]
+    if "<think>" in plain(said):
+        spoken = plain(said)
+        end = spoken.rfind("</think>") + len("</think>")  # behind it the search would go through the text for nothing
+        if not any(piece.strip() for piece in mind):
+            mind = _THINK.findall(spoken, 0, end)
+        said = f"{_THINK.sub('', spoken[:end])}{spoken[end:]}".strip()
+    return said, thoughts(piece.strip() for piece in mind)
+
+
+def _model(event: dict[str, Any]) -> str | None:
+    """The agent's model, where a change of the state names it."""
+    value = record(event.get("value"))
+    spent = record(value.get("usage_to_metrics"))
+    named = (record(spent.get(name)).get("model_name") for name in ("agent", "default"))
+    return first(record(record(value.get("agent")).get("llm")).get("model"), *named)

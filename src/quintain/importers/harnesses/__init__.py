@@ -1,0 +1,1 @@
+"""Readers of the logs of evaluation harnesses, benchmarks and agent frameworks."""

@@ -1,0 +1,94 @@
+"""AgentGym's AgentTraj-L and ETO's rows: text of a task's environment, turn by turn, with marks of what is in the loss.
+
+The first human turn holds the environment's instructions, the agent's `OK` follows, then comes the task. What the
+environment answers is a human turn that begins with `Observation:`; it stays a turn, since that text is the protocol.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from quintain.errors import InvalidInput
+from quintain.importers.logfile import LogFile
+from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.training_data.chats import COLUMNS
+from quintain.importers.training_data.rows import chat_run, likeness, name_of, runs
+from quintain.importers.training_data.sharegpt import as_messages, turns_in
+from quintain.records.trajectory import Task
+
+_UNDERSTOOD = re.compile(r"\s*ok(ay)?\b", re.IGNORECASE)
+_SHORT = 80
+"""Characters of a turn that only says that the instructions are understood, as ETO's `OK. I'll follow your instructions`."""
+_LOOKED_AT = 6
+"""Turns in which the environment must have answered."""
+
+
+@dataclass(frozen=True)
+class AgentGym:
+    """Reads rows of AgentGym and ETO."""
+
+    name: str = "agentgym"
+    title: str = "AgentGym and ETO trajectories"
+
+    def detect(self, probe: Probe) -> float:
+        """Turns with loss marks under an `item_id`, or a conversation that opens with instructions and `OK`."""
+        return max(0.95 * likeness(probe, _has_marks, *COLUMNS), 0.88 * likeness(probe, _opens_with_ok, *COLUMNS))
+
+    def read(self, log: LogFile, report: Report) -> Iterator[Run]:
+        """One run a row."""
+        return runs(log, report, self._row)
+
+    def _row(self, row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
+        turns = turns_in(row)
+        if turns is None:
+            raise InvalidInput("holds no conversation of `from` and `value`")
+        yield from environment_run(turns, row, line, report, format=self.name)
+
+
+def environment_run(turns: list[Any], row: dict[str, Any], line: int, report: Report, *, format: str) -> Iterator[Run]:
+    """The run of a row whose first turns explain an environment: the task is what the user says after the agent's `OK`."""
+    messages = list(as_messages(turns, report))
+    begun = opens_with_ok(messages)
+    if begun:
+        messages[1].setdefault("loss", False)
+    prompt = str(messages[2]["content"]) if begun and len(messages) > 2 and messages[2]["role"] == "user" else ""
+    task_id = name_of(row, ("item_id", "id", "task_id"))
+    yield from chat_run(
+        messages,
+        {key: row.get(key) for key in ("reward", "model", "success", "system")},
+        line,
+        report,
+        format=format,
+        task=Task(id=task_id, prompt=prompt, environment=_environment(task_id)),
+    )
+
+
+def opens_with_ok(messages: list[dict[str, Any]]) -> bool:
+    """Does the agent first only say that it has understood?"""
+    if len(messages) < 2 or [message["role"] for message in messages[:2]] != ["user", "assistant"]:
+        return False
+    said = messages[1]["content"]
+    if messages[1].get("loss") is False or (isinstance(said, str) and said.strip(" .!\n").lower() in {"ok", "okay"}):
+        return True
+    later = [message["content"] for message in messages[2:_LOOKED_AT] if message["role"] == "user"]
+    observed = any(isinstance(seen, str) and seen.startswith("Observation:") for seen in later)
+    return observed and isinstance(said, str) and len(said) <= _SHORT and _UNDERSTOOD.match(said) is not None
+
+
+def _environment(task_id: str | None) -> str | None:
+    """`webshop` of `webshop_3`."""
+    name, _, number = (task_id or "").rpartition("_")
+    return name if number.isdigit() and name else None
+
+
+def _has_marks(row: dict[str, Any]) -> bool:
+    turns = turns_in(row)
+    return turns is not None and "item_id" in row and any("loss" in turn for turn in turns if isinstance(turn, dict))
+
+
+def _opens_with_ok(row: dict[str, Any]) -> bool:
+    turns = turns_in(row)
+    return turns is not None and ("item_id" in row or opens_with_ok(list(as_messages(turns[:_LOOKED_AT], Report()))))

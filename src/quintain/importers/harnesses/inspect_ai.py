@@ -1,0 +1,135 @@
+"""Logs of inspect: `.eval` archives (whole and chunked samples, zstd or deflate) and their JSON form.
+
+The first score of a sample is its verdict where it can be one: `C` and `I`, or exactly 1 and 0, are success and failure;
+partial scores, no answer (`N`) and grades are not. An edited score counts as edited; of an invalidated sample no verdict
+is taken.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from quintain.errors import InvalidInput
+from quintain.importers.archives import Archive, archive
+from quintain.importers.cleaning import Parser
+from quintain.importers.harnesses.inspect_samples import run_of_sample
+from quintain.importers.logfile import LogFile
+from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.streams import open_regular
+from quintain.importers.transcripts.values import items, record
+
+_HEADERS = ("header.json", "_journal/start.json")
+_WHOLE = re.compile(r"samples/(?:[^/]+|.+_epoch_\d+)\.json", re.DOTALL)
+_CHUNKED = re.compile(r"samples/.+/sample\.json", re.DOTALL)
+"""Members that are a sample; its id is part of the name as it is, with any slash in it."""
+
+
+class _Member(NamedTuple):
+    """Where a sample lies in an archive."""
+
+    name: str
+    chunked: bool
+
+
+@dataclass(frozen=True)
+class InspectAI:
+    """An archive or document with `eval` and samples."""
+
+    name: str = "inspect_ai"
+    title: str = "inspect evaluation log"
+
+    def detect(self, probe: Probe) -> float:
+        """Sure of an archive with its header, and of a document with `eval` and a status."""
+        if probe.shape == "zip":
+            names = {name for name in probe.rows if isinstance(name, str)}
+            started = names & set(_HEADERS)
+            return 0.98 if started else 0.9 if probe.name.endswith(".eval") else 0.0
+        row = probe.first
+        if not isinstance(row.get("eval"), dict) or not (row.keys() & {"samples", "plan", "results", "stats"}):
+            return 0.0
+        return 0.98 if "status" in row and "version" in row else 0.8
+
+    def read(self, log: LogFile, report: Report) -> Iterator[Run]:
+        """One run a sample and epoch."""
+        with open_regular(log.path, log.root) as file:
+            packed = file.read(4) == b"PK\x03\x04"
+        if packed:
+            yield from _archived(log, report)
+            return
+        document = record(log.document())
+        if not isinstance(document.get("eval"), dict):
+            raise InvalidInput("is no inspect log: it has no `eval`")
+        samples = items(document.get("samples"))
+        if not samples:
+            report.note("the log holds no samples: only its header was kept")
+        for n, sample in enumerate(samples, 1):
+            yield from _checked(sample, record(document["eval"]), n, report)
+
+
+def _checked(sample: Any, about: dict[str, Any], n: int, report: Report) -> Iterator[Run]:
+    if isinstance(sample, dict):
+        yield from run_of_sample(sample, about, n, report)
+    else:
+        report.reject(n, f"is no sample but {type(sample).__name__}")
+
+
+def _archived(log: LogFile, report: Report) -> Iterator[Run]:
+    parser = Parser(log.reading.repairs)
+    with archive(log.path, log.root) as opened:
+        names = dict.fromkeys(opened.names)
+        about: dict[str, Any] = {}
+        for header in (name for name in _HEADERS if name in names):
+            try:
+                about = record(record(parser.parse(opened.read(header))).get("eval"))
+                break
+            except InvalidInput as error:
+                report.note(f"{header} cannot be read: {error.message}"[:200])
+        members = _members(names)
+        if not members and any(name.startswith("samples/") for name in names):
+            report.reject(None, "none of the members in `samples/` is a sample by its name")
+        elif not members:
+            report.note("the log holds no samples: only its header was kept")
+        for n, member in enumerate(members, 1):
+            try:
+                sample = record(parser.parse(opened.read(member.name)))
+                if member.chunked:
+                    sample = _joined(sample, member.name.rsplit("/", 1)[0], opened, names, parser)
+            except InvalidInput as error:
+                report.reject(n, error.message)
+                continue
+            yield from _checked(sample, about, n, report)
+
+
+def _members(names: dict[str, None]) -> list[_Member]:
+    chunked = {name for name in names if _CHUNKED.fullmatch(name)}
+    return [_Member(name, name in chunked) for name in names if name in chunked or _WHOLE.fullmatch(name)]
+
+
+def _joined(
+    sample: dict[str, Any], folder: str, opened: Archive, names: dict[str, None], parser: Parser
+) -> dict[str, Any]:
+    """A sample whose messages, events and attachments lie in sequences of files, each named by its first index."""
+    chunks: dict[str, list[tuple[int, str]]] = {"messages": [], "events": [], "attachments": []}
+    for name in names:
+        sequence, _, stem = name.removeprefix(folder + "/").removesuffix(".json").partition("/")
+        if (
+            name.startswith(folder + "/")
+            and sequence in chunks
+            and stem.isascii()
+            and stem.isdigit()
+            and len(stem) < 16
+        ):
+            chunks[sequence].append((int(stem), name))
+    parts = {
+        sequence: [item for _, name in sorted(found) for item in items(parser.parse(opened.read(name)))]
+        for sequence, found in chunks.items()
+    }
+    return {
+        **sample,
+        "message_pool": parts["messages"],
+        "events": parts["events"],
+        "attachments": {str(i): content for i, content in enumerate(parts["attachments"])},
+    }

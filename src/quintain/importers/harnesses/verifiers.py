@@ -1,0 +1,168 @@
+"""Rollouts of `verifiers` environments before its version 1: `results.jsonl`, and prime-rl's rows of the same shape.
+
+The reward is the environment's weighted sum, so it is no verdict. A run is a success or a failure only where a metric
+that is named as one (`verdicts.NAMES`, e.g. `correct_answer`) is exactly 1 or 0.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from quintain.errors import InvalidInput
+from quintain.importers.harnesses.verdicts import named_status
+from quintain.importers.logfile import LogFile
+from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.runs import run_of
+from quintain.importers.traces.conversations import exchanged
+from quintain.importers.training_data.dialects import turns_of
+from quintain.importers.training_data.tool_schemas import tool_schemas
+from quintain.importers.transcripts.chat import Turn
+from quintain.importers.transcripts.usage import usage_of
+from quintain.importers.transcripts.values import (
+    decoded,
+    first,
+    items,
+    label,
+    name,
+    numbers,
+    record,
+    records,
+    small,
+    worth,
+)
+from quintain.records.trajectory import AgentInfo, Outcome, OutcomeStatus, Task
+
+_COUNTS = ("turns", "num_turns", "prompt_tokens", "completion_tokens", "total_tokens")
+"""Columns that only count; so do those that end in one of `_COUNTED`."""
+_COUNTED = ("_tokens", "_count", "_calls", "_ms", "_seconds", "_turns")
+_KNOWN = (
+    *("example_id", "prompt", "completion", "reward", "metrics", "answer", "info", "error", "tool_defs", "trajectory"),
+    *("is_completed", "is_truncated", "stop_condition", "token_usage", "timing", "rollout_id", "trajectory_id", "task"),
+    *(
+        "error_chain",
+        "long_error_chain",
+        "oai_tools",
+        "id",
+        "env_id",
+        "model",
+        "generation_ms",
+        "scoring_ms",
+        "total_ms",
+    ),
+    *("advantage", "schema_version", "kind", "step_index"),
+)
+
+
+@dataclass(frozen=True)
+class Verifiers:
+    """Rows with `prompt`, `completion` and a reward."""
+
+    name: str = "verifiers"
+    title: str = "verifiers results (v0, prime-rl)"
+
+    def detect(self, probe: Probe) -> float:
+        """Sure of a prompt and a completion beside `example_id` and a reward; less so the fewer of these there are."""
+        row = next((row for row in probe.rows if isinstance(row, dict)), probe.first)
+        if probe.shape not in {"lines", "array", "object"} or not {"prompt", "completion", "reward"} <= row.keys():
+            return 0.0
+        if "example_id" in row:
+            return 0.97
+        return (
+            0.92 if row.keys() & {"metrics", "is_completed", "stop_condition", "answer", "task", "tool_defs"} else 0.55
+        )
+
+    def read(self, log: LogFile, report: Report) -> Iterator[Run]:
+        """One run a row; `metadata.json` beside the file tells environment and model."""
+        about = _companion(log, report)
+        seen: Counter[str] = Counter()
+        for line, row in log.rows(report):
+            if not isinstance(row, dict) or not {"prompt", "completion"} & row.keys():
+                report.reject(line, "is no row with `prompt` and `completion`")
+                continue
+            example = name(row.get("example_id", row.get("id")))
+            rollout = name(row.get("rollout_id")) or name(row.get("trajectory_id"))
+            attempt = rollout or f"{example if example is not None else 'row'}.{seen[example or '']}"
+            seen[example or ""] += 1
+            yield from _run(row, about, line, attempt, report)
+
+
+def _companion(log: LogFile, report: Report) -> dict[str, Any]:
+    beside = log.sibling("metadata.json")
+    try:
+        return record(beside.document()) if beside else {}
+    except InvalidInput as error:
+        report.note(f"metadata.json beside the file cannot be read: {error.message}"[:200])
+        return {}
+
+
+def _run(row: dict[str, Any], about: dict[str, Any], line: int, attempt: str, report: Report) -> Iterator[Run]:
+    prompt, completion = decoded(row.get("prompt")), decoded(row.get("completion"))
+    samples = records(row.get("trajectory"))
+    if not completion and samples:
+        prompt, completion = samples[-1].get("prompt"), samples[-1].get("completion")
+    turns = [Turn("user", prompt)] if isinstance(prompt, str) and prompt else turns_of(prompt, report)
+    for turn in turns:
+        if turn.actor == "agent":
+            turn.fields["copied_context"] = True  # part of the task's prompt, not of the rollout
+    made = [Turn("agent", completion)] if isinstance(completion, str) and completion else turns_of(completion, report)
+    made = exchanged(turns, made).outputs  # some environments repeat the prompt in it
+    _add_samples([turn for turn in made if turn.actor == "agent"], samples)
+    environment = first(about.get("env_id"), row.get("env_id"), row.get("task"))
+    example = name(row.get("example_id", row.get("id")))
+    info = decoded(row.get("info"))
+    hidden = {"answer": row.get("answer"), **({"info": info} if isinstance(info, dict) else {})}
+    offered = record(info).get("oai_tools", row.get("oai_tools"))
+    outcome = _outcome(row)
+    token_usage = record(row.get("token_usage"))
+    extra = {key: value for key, value in row.items() if isinstance(value, str | int | float | bool)}
+    yield from run_of(
+        [*turns, *made],
+        report,
+        line,
+        format="verifiers",
+        episode_key=attempt,
+        group_id=f"{environment}/{example}" if environment and example else example,
+        agent=AgentInfo(model=first(row.get("model"), about.get("model"))),
+        task=Task(id=example, environment=environment, metadata=small(hidden)),
+        tools=tool_schemas(row.get("tool_defs")) or tool_schemas(offered),
+        outcome=outcome,
+        extra=small(
+            {"token_usage": token_usage, **extra}, without=(*_KNOWN, *outcome.scores, *record(row.get("metrics")))
+        ),
+    )
+
+
+def _add_samples(turns: list[Turn], samples: list[dict[str, Any]]) -> None:
+    """What `trajectory` tells of each turn; only where it tells of all, for nothing else says which is which."""
+    if len(turns) != len(samples):
+        return
+    for turn, sample in zip(turns, samples, strict=True):
+        response, tokens = record(sample.get("response")), record(sample.get("tokens"))
+        counts = {key: len(items(tokens.get(key))) for key in ("prompt_ids", "completion_ids") if tokens.get(key)}
+        extra = small({"tokens": counts, "advantage": worth(sample.get("advantage"))})
+        turn.fields |= {
+            "model": label(response.get("model")),
+            "usage": usage_of(record(response.get("usage"))),
+            "reward": worth(sample.get("reward")),
+            "extra": {**turn.fields.get("extra", {}), **extra},
+        }
+
+
+def _outcome(row: dict[str, Any]) -> Outcome:
+    if isinstance(row.get("metrics"), dict):
+        scores = numbers(row["metrics"])
+    else:  # older rows have a column for each reward function
+        columns = {key: value for key, value in row.items() if key not in _KNOWN and not isinstance(value, bool)}
+        columns = {key: value for key, value in columns.items() if key not in _COUNTS and not key.endswith(_COUNTED)}
+        scores = numbers(columns)
+    error = row.get("error")
+    status = named_status(scores)
+    if error:
+        status = OutcomeStatus.ERROR
+    elif row.get("is_truncated") is True:
+        status = OutcomeStatus.TRUNCATED
+    told = first(row.get("stop_condition"), record(error).get("error"), error)
+    return Outcome(status=status, reward=worth(row.get("reward")), scores=scores, exit_status=told and told[:200])

@@ -1,0 +1,364 @@
+"""The import loop: a file or folder of logs becomes redacted runs, and a report of all that did not come in.
+
+The logs are only read. What they say is data: nothing in them is executed, fetched, or followed out of the folder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import traceback
+from collections import Counter
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from quintain.errors import Conflict, InvalidInput
+from quintain.importers.garbage_collection import seldom_collected
+from quintain.importers.log_folder import FoundFile, LogFolder, log_folder, printable
+from quintain.importers.logfile import LogFile
+from quintain.importers.probing import probed
+from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.registry import Detection, Importer, confidence_of, detect, importer
+from quintain.importers.splitting import linked_parts
+from quintain.importers.streams import Reading, open_regular
+from quintain.importers.tally import FileTally, ImportTally, Links
+from quintain.records.imports import Arrival, FileStamp, ImportReport, Rejected, RunLink
+from quintain.records.tags import usable_tags
+from quintain.records.trajectory import Source, Trajectory
+
+BATCH_RUNS = 100
+BATCH_BYTES = 4 * 2**20
+"""Bytes of logs after which the runs they gave are handed over."""
+
+UNPACKED = 8
+"""By how much a packed log grows when it is read, roughly: JSON packs to an eighth of its size."""
+_PACKED = frozenset({".gz", ".zst", ".zip", ".eval"})
+_KEPT_REJECTIONS = 200
+"""Rejections of one file that are kept in words."""
+
+# What a reader that does not expect a value may raise; a fault of ours, which must not take the other files down.
+_READER_FAULTS = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+    OSError,
+)
+
+
+@dataclass(frozen=True)
+class ImportOptions:
+    """How to import."""
+
+    format: str = "auto"
+    """Name of a reader, or `auto`: each file is detected."""
+    redact: bool = True
+    tags: tuple[str, ...] = ()
+    """Added to those of the runs."""
+    limit: int | None = None
+    """Runs after which to end."""
+
+
+class Intake(Protocol):
+    """What the loop gives its results to: the store, the outputs of a job, or a dry run that counts."""
+
+    def known(self, stamp: FileStamp) -> bool:
+        """Has the file not changed since its last import?"""
+
+    def add(self, runs: Sequence[Trajectory]) -> list[Arrival]:
+        """Take a batch of runs; tells for each whether it is new."""
+
+    def link(self, links: Sequence[RunLink]) -> None:
+        """Which runs belong together; told once, after all files."""
+
+    def done(self, stamps: Sequence[FileStamp]) -> None:
+        """These files are through: all of their runs have been added. One call for many, since each may wait for a disk."""
+
+    def should_stop(self) -> bool:
+        """Is the import to end?"""
+
+    def progress(self, bytes_done: int, bytes_total: int) -> None:
+        """How far it has come."""
+
+
+class Size(NamedTuple):
+    """What an import would read."""
+
+    files: int
+    bytes: int
+    """As they are read: of a packed file `UNPACKED` times what lies on the disk."""
+
+
+def measure(path: Path) -> Size:
+    """Files and bytes that an import would read.
+
+    Raises:
+        NotFound: there is nothing at the path.
+        InvalidInput: it is neither a file nor a folder.
+    """
+    files = log_folder(path).files
+    packed = sum(file.size for file in files if file.path.suffix.lower() in _PACKED)
+    return Size(len(files), sum(file.size for file in files) + (UNPACKED - 1) * packed)
+
+
+def import_logs(path: Path, options: ImportOptions, intake: Intake) -> ImportReport:
+    """Read all logs of a file or folder, file by file and run by run, in constant memory.
+
+    Args:
+        path: A file, or a folder that is walked; hidden folders in it are left out.
+        options: Format, redaction, tags, limit.
+        intake: Where runs, links and stamps go. What it raises ends the import.
+
+    Returns:
+        What came in, and what did not, with line and reason; no text in it holds a secret that redaction finds.
+
+    Raises:
+        NotFound: there is nothing at the path, or no reader has that name.
+        InvalidInput: the path is neither a file nor a folder.
+    """
+    forced = None if options.format == "auto" else importer(options.format)
+    folder = log_folder(path)
+    loop = _Loop(folder, options, intake, forced, sum(file.size for file in folder.files))
+    loop.tally.files += [FileTally(_safe(name), notes=(f"not read: {reason}",)) for name, reason in folder.refused]
+    with seldom_collected():
+        for file in folder.files:
+            if loop.is_over():
+                break
+            loop.take(file)
+        loop.finish()
+    return loop.tally.report()
+
+
+@dataclass
+class _Loop:
+    folder: LogFolder
+    options: ImportOptions
+    intake: Intake
+    forced: Importer | None
+    bytes_total: int
+    tally: ImportTally = field(default_factory=ImportTally)
+    links: Links = field(default_factory=Links)
+    batch: list[tuple[Trajectory, int | None, FileTally]] = field(default_factory=list)
+    batch_bytes: int = 0
+    through: list[FileStamp] = field(default_factory=list)
+    """Files that are read, whose runs are still in the batch."""
+    taken: int = 0
+    bytes_done: int = 0
+    undetected: Counter[str] = field(default_factory=Counter)
+    """Readers that failed to look at a file."""
+    consumed: set[Path] = field(default_factory=set)
+    """Files that came in with others."""
+
+    def is_over(self) -> bool:
+        """Was enough read, or is the import to stop?"""
+        if not self.tally.stopped and self.intake.should_stop():
+            self.tally.stopped = True
+        return self.tally.stopped or (self.options.limit is not None and self.taken >= self.options.limit)
+
+    def take(self, file: FoundFile) -> None:
+        """Read one file, unless it is known."""
+        stamp = FileStamp(uri=printable(str(file.path)), size=file.size, mtime_ns=file.mtime_ns)
+        if self.intake.known(stamp):
+            self.tally.unchanged += 1
+        elif file.path not in self.consumed:
+            tally = FileTally(_safe(file.path.relative_to(self.folder.root).as_posix()), file.path)
+            self.tally.files.append(tally)
+            reader, parsed = self._reader(tally)
+            if reader is not None and self._read(file, reader, parsed, tally):
+                self.through.append(stamp.model_copy(update={"format": reader.name}))
+        self.bytes_done += file.size
+        self._advance(0)
+
+    def _reader(self, tally: FileTally) -> tuple[Importer | None, Mapping[bytes, Any]]:
+        """Which reader takes the file, and what was parsed of it; None: it holds no log, and the tally says why."""
+        assert tally.path is not None
+        report = Report()
+        try:
+            found = probed(tally.path, self.folder.root)
+        except InvalidInput as error:
+            report.reject(None, error.message)
+            self._conclude(tally, report)
+            return None, {}
+        detection = self._detect(found.probe)
+        if detection.importer is None:
+            if found.damage:
+                report.reject(None, f"begins like JSON, but cannot be read: {found.damage}")
+            else:
+                report.note(f"no trajectory: {found.nothing}")
+            self._conclude(tally, report)
+            return None, {}
+        tally.format, tally.confidence = detection.importer.name, detection.confidence
+        tally.runner_up = detection.runner_up
+        return detection.importer, found.parsed
+
+    def _detect(self, probe: Probe) -> Detection:
+        found = detect(probe)
+        self.undetected.update(found.failed)
+        if self.forced is None:
+            return found
+        if probe.shape == "other" and len(self.folder.files) > 1:  # not every file of a folder has the forced format
+            return Detection(None, 0.0, None)
+        best = found.importer.name if found.importer else None
+        runner_up = found.runner_up if best == self.forced.name else best
+        return Detection(self.forced, confidence_of(self.forced, probe), runner_up)
+
+    def _read(self, file: FoundFile, reader: Importer, parsed: Mapping[bytes, Any], tally: FileTally) -> bool:
+        """Take the runs of one file; False: it is to be read again by the next import."""
+        log, report = LogFile(file.path, self.folder.root, Reading(parsed=dict(parsed))), Report()
+        before, whole = self.taken, True
+        try:
+            path = Path(_safe(str(file.path))) if self.options.redact else file.path
+            source = Source(format=reader.name, uri=path.as_uri(), sha256=_sha256(log))
+        except InvalidInput as error:
+            report.reject(None, error.message)
+            self._conclude(tally, report)
+            return False
+        with closing(_runs(reader, log, report)) as runs:
+            for run in runs:
+                if self.is_over():
+                    whole = False
+                    break
+                self._accept(run, source, tally, log, report)
+        self.consumed |= report.consumed
+        self.tally.companions |= log.reading.companions
+        if whole and self.taken == before and not report.n_rejected:
+            if tally.confidence:
+                report.note("holds no turn of an agent")
+            else:
+                report.reject(None, _not_of(reader, tally.runner_up))
+        if changed := _changed(file):
+            report.note("a file changed while it was read; import again for what is new in it")
+        for repair, n in log.reading.repairs.items():
+            report.note(f"{n:,} {repair}")
+        self._conclude(tally, report)
+        failed = any(line is None for line, _ in report.rejected)
+        return whole and not changed and not failed and not log.reading.consulted
+
+    def _accept(self, run: Run, source: Source, tally: FileTally, log: LogFile, report: Report) -> None:
+        """Put a run into the batch, redacted; its own id would claim to be a run of this store."""
+        trajectory = run.trajectory if run.trajectory.id is None else run.trajectory.model_copy(update={"id": None})
+        if self.options.redact:
+            from quintain.redaction.redact import redact
+
+            trajectory = redact(trajectory)
+            if trajectory.redactions:
+                self.tally.redactions += Counter(trajectory.redactions) - Counter(run.trajectory.redactions)
+        trajectory = trajectory.model_copy(
+            update={
+                "source": source if trajectory.source.uri is None else trajectory.source,
+                "tags": usable_tags((*trajectory.tags, *self.options.tags)),
+            }
+        )
+        for part in linked_parts(run._replace(trajectory=trajectory), report):
+            self.links.add(part, part.trajectory)
+            self.batch.append((part.trajectory, part.line, tally))
+            self.taken += 1
+        self.batch_bytes += log.reading.take()
+        if len(self.batch) >= BATCH_RUNS or self.batch_bytes >= BATCH_BYTES:
+            self._flush()
+            self._advance(log.reading.position)
+
+    def _flush(self) -> None:
+        """Hand over the runs of the batch, and then the files that they end."""
+        batch, self.batch, self.batch_bytes = self.batch, [], 0
+        arrivals: Sequence[Arrival | None] = ()
+        try:
+            if batch:
+                arrivals = self.intake.add([run for run, _, _ in batch])
+        except (Conflict, InvalidInput):  # one of them; the others are good
+            arrivals = [self._add_alone(*entry) for entry in batch]
+        for (run, _, tally), arrival in zip(batch, arrivals, strict=True):
+            if arrival is not None:
+                tally.count(run)
+                self.tally.arrivals[arrival] += 1
+        if self.through:
+            self.intake.done(self.through)
+            self.through = []
+
+    def _add_alone(self, run: Trajectory, line: int | None, tally: FileTally) -> Arrival | None:
+        try:
+            return self.intake.add([run])[0]
+        except (Conflict, InvalidInput) as error:
+            report = Report()
+            report.reject(line, error.message)
+            self._conclude(tally, report)
+            return None
+
+    def _conclude(self, tally: FileTally, report: Report) -> None:
+        """Note what a file did not give. All of it may quote the log."""
+        room = _KEPT_REJECTIONS - len(tally.rejected)
+        tally.rejected += tuple(
+            Rejected(file=tally.name, line=line, reason=_safe(reason)) for line, reason in report.rejected[:room]
+        )
+        tally.n_rejected += report.n_rejected
+        tally.unknown = {_safe(kind): n for kind, n in report.unknown.items() if n}
+        tally.notes += tuple(map(_safe, report.notes))
+
+    def _advance(self, position: int) -> None:
+        self.intake.progress(min(self.bytes_done + position, self.bytes_total), self.bytes_total)
+
+    def finish(self) -> None:
+        """Hand over what is left: the last batch, the links, and notes on the whole."""
+        self._flush()
+        links, loose = self.links.resolved()
+        if links:
+            self.intake.link(links)
+        notes = self.tally.notes
+        if loose:
+            notes.append(f"{loose:,} links lead to runs that are not part of this import.")
+        if self.folder.skipped:
+            names = ", ".join(_safe(name) for name in sorted(self.folder.skipped)[:5])
+            n = sum(self.folder.skipped.values())
+            notes.append(f"{n:,} hidden or vendored folders were not entered ({names}); import one by its own path.")
+        if self.options.limit is not None and self.taken >= self.options.limit:
+            notes.append(f"Ended at the limit of {self.options.limit:,} runs.")
+        for failure, n in self.undetected.items():
+            notes.append(f"The reader {failure} could not look at {n:,} files; please report it.")
+
+
+def _safe(text: str) -> str:
+    """What a log says, or how a file is called, fit to be shown and passed on."""
+    from quintain.redaction.redact import redact_text
+
+    return redact_text(printable(text))[0]
+
+
+def _runs(reader: Importer, log: LogFile, report: Report) -> Generator[Run, None, None]:
+    """The runs of a file; what the reader raises ends them, and is told to the report."""
+    try:
+        yield from reader.read(log, report)
+    except InvalidInput as error:
+        report.reject(None, error.message)
+    except _READER_FAULTS as error:
+        *_, place = traceback.extract_tb(error.__traceback__)
+        where = f"{Path(place.filename).name}:{place.lineno}"
+        report.reject(
+            None, f"the reader {reader.name} failed on it ({type(error).__name__} at {where}); please report it"
+        )
+
+
+def _not_of(reader: Importer, other: str | None) -> str:
+    """Why nothing came out of a file that the caller's reader does not know."""
+    hint = f"it looks like {other}: give format={other}, or auto" if other else "leave `format` out to have it detected"
+    return f"nothing in it is of the format {reader.name} ({reader.title}); {hint}"
+
+
+def _sha256(log: LogFile) -> str:
+    with open_regular(log.path, log.root) as file:
+        try:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+        except OSError as error:
+            raise InvalidInput(f"cannot be read ({error.strerror})") from None
+
+
+def _changed(file: FoundFile) -> bool:
+    try:
+        now = file.path.stat()
+    except OSError:
+        return True
+    return (now.st_size, now.st_mtime_ns) != (file.size, file.mtime_ns)

@@ -1,0 +1,181 @@
+"""What detection may look at: the beginning of a file, read cheaply; and plain words for what is no log."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from itertools import chain
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from quintain.errors import InvalidInput
+from quintain.importers.archives import archive
+from quintain.importers.cleaning import Parser
+from quintain.importers.pieces import Piece, elements, is_lines, lines
+from quintain.importers.protocol import Probe
+from quintain.importers.streams import Reading, chunks, open_regular
+from quintain.records.record import clip
+from quintain.records.text import MAX_DEPTH
+
+MAX_ROWS = 20
+"""Good rows that a probe holds."""
+
+MAX_PROBE_BYTES = 32 * 2**20
+"""Bytes, unpacked, that are read to find them; the beginning of a larger value stands for the whole."""
+
+_ENOUGH_BYTES = 4 * 2**20
+"""Bytes after which two rows are enough."""
+
+_MAX_BAD_ROWS = 100
+_MAX_NAMES = 10_000
+_UNKNOWN = "of no known format"
+
+_KINDS = (
+    (b"\x89PNG", "an image"),
+    (b"\xff\xd8\xff", "an image"),
+    (b"GIF8", "an image"),
+    (b"RIFF", "a picture, sound or film"),
+    (b"%PDF", "a PDF document"),
+    (b"PAR1", "a Parquet file, which holds rows of a data set and no log"),
+    (b"SQLite format 3\0", "an SQLite database; export its runs as JSON first"),
+    (b"\x7fELF", "a program"),
+    (b"\xfd7zXZ\0", "packed with xz; unpack it first"),
+    (b"7z\xbc\xaf", "a 7z archive; unpack it first"),
+    (b"Rar!", "a rar archive; unpack it first"),
+)
+_TOKEN = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|"|[\[\]{},]', re.DOTALL)
+
+
+class Probed(NamedTuple):
+    """A probe, and what it found wrong."""
+
+    probe: Probe
+    nothing: str
+    """In plain words what the file is if no reader knows it."""
+    damage: str | None = None
+    """Why a file that begins like JSON holds no value; None: it holds one, or never was JSON."""
+    parsed: Mapping[bytes, Any] = MappingProxyType({})
+    """Rows -> their values, so that a reader need not parse them again; none where something had to be mended."""
+
+
+def probe(path: Path, root: Path) -> Probe:
+    """The beginning of a file, as far as detection may look.
+
+    Raises:
+        InvalidInput: it cannot be opened, or not even its beginning can be unpacked.
+    """
+    return probed(path, root).probe
+
+
+def probed(path: Path, root: Path) -> Probed:
+    """The beginning of a file, and words for it in case that no reader knows it.
+
+    Raises:
+        InvalidInput: as `probe`.
+    """
+    parts = path.relative_to(root).parts
+    with open_regular(path, root) as file:
+        start = file.read(16)
+    if start.startswith((b"PK\x03\x04", b"PK\x05\x06")):
+        with archive(path, root) as opened:
+            return Probed(
+                Probe(parts, "zip", rows=tuple(opened.names[:_MAX_NAMES])),
+                "a zip archive that is no log of a known format; unpack it first",
+            )
+    reading = Reading()
+    content = _bounded(chunks(path, root, reading), reading)
+    head = next(content, b"")
+    by_line, opening = is_lines(head), head.lstrip()[:1]
+    rows, parsed, damage = _rows((lines if by_line else elements)(chain([head], content)), reading)
+    was_cut = reading.unpacked >= MAX_PROBE_BYTES
+    is_outlined = not rows and was_cut and opening in (b"{", b"[")
+    if is_outlined:
+        outlined = outline(head.decode("utf-8", errors="replace"))
+        rows = outlined[:MAX_ROWS] if isinstance(outlined, list) else [outlined]
+        was_cut, damage = isinstance(outlined, list), None
+    if not any(isinstance(row, dict | list) for row in rows):
+        return Probed(Probe(parts, "other"), _kind(start, head), damage if opening in (b"{", b"[") else None)
+    if opening == b"[" and not by_line:
+        return Probed(Probe(parts, "array", rows=tuple(rows)), f"an array {_UNKNOWN}{_keys(rows)}", None, parsed)
+    is_object = len(rows) == 1 and isinstance(rows[0], dict) and not was_cut and damage is None
+    if is_object and not {".jsonl", ".ndjson"} & set(path.suffixes):
+        what = "too large to be known by its beginning (name its format)" if is_outlined else _UNKNOWN
+        return Probed(Probe(parts, "object", document=rows[0]), f"a JSON object {what}{_keys(rows)}")
+    return Probed(Probe(parts, "lines", rows=tuple(rows)), f"lines of JSON {_UNKNOWN}{_keys(rows)}", None, parsed)
+
+
+def _bounded(content: Iterator[bytes], reading: Reading) -> Iterator[bytes]:
+    for chunk in content:
+        yield chunk
+        if reading.unpacked >= MAX_PROBE_BYTES:
+            return
+
+
+def _rows(pieces: Iterator[Piece], reading: Reading) -> tuple[list[Any], dict[bytes, Any], str | None]:
+    """The first good rows, their values by their bytes, and what was wrong with the last bad one before them.
+
+    Raises:
+        InvalidInput: the file cannot be unpacked, and no good row came before.
+    """
+    rows: list[Any] = []
+    parsed: dict[bytes, Any] = {}
+    parser, damage, bad = Parser(reading.repairs), None, 0
+    try:
+        for piece in pieces:
+            try:
+                rows.append(value := parser.parse(piece.raw or b""))
+                parsed[piece.raw or b""] = value
+            except InvalidInput as error:
+                bad += 1
+                damage = error.message + (" (the file ends within it)" if piece.last else "")
+            if len(rows) >= MAX_ROWS or bad >= _MAX_BAD_ROWS:
+                break
+            if len(rows) > 1 and reading.unpacked > _ENOUGH_BYTES:
+                break
+    except InvalidInput:
+        if not rows:
+            raise
+    # Kept in memory until they are read; a repair is counted where its row is.
+    return rows, parsed if reading.unpacked <= _ENOUGH_BYTES and not reading.repairs else {}, damage
+
+
+def outline(text: str) -> Any:
+    """The beginning of a JSON text as a value: cut after its last whole member, and closed; {} where there is none.
+
+    Args:
+        text: Begins with a bracket; it may end anywhere.
+    """
+    still_open: list[str] = []
+    cut, closing = 0, ""
+    for token in _TOKEN.finditer(text):
+        mark = token[0]
+        if mark in ("[", "{"):
+            still_open.append("]" if mark == "[" else "}")
+        elif mark in ("]", "}") and still_open:
+            still_open.pop()
+        elif mark == ",":
+            cut, closing = token.start(), "".join(reversed(still_open))
+        if mark == '"' or len(still_open) > MAX_DEPTH:
+            break
+    try:
+        value = json.loads(text[:cut] + closing, strict=False)
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict | list) else {}
+
+
+def _kind(start: bytes, head: bytes) -> str:
+    for mark, kind in _KINDS:
+        if start.startswith(mark):
+            return kind
+    if not head.strip():
+        return "empty"
+    return "a binary file" if b"\0" in head[:4096] else "text that is no JSON"
+
+
+def _keys(rows: list[Any]) -> str:
+    """The keys of the first object, as the end of a sentence."""
+    names = [clip(str(key)) for key in next((row for row in rows if isinstance(row, dict)), {})]
+    return f", with the keys {', '.join(names[:5])}{', ...' if len(names) > 5 else ''}" if names else ""

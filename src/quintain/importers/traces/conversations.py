@@ -1,0 +1,227 @@
+"""Model calls and tool calls of a trace, gathered to the conversations that they were part of.
+
+Every model call of a trace repeats the history before it. A call goes on with the conversation whose last answer stands
+in its input, so that agents that talk side by side, and subagents, become conversations of their own. An answer is taken
+from the call that made it (with its thoughts, model, usage and time), never from a later copy. Turns of the agent that
+were in the input of a conversation's first call were made elsewhere: they are marked as copied context.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from quintain.importers.protocol import Report
+from quintain.importers.transcripts.chat import Turn, canonical
+from quintain.importers.transcripts.parts import Result, plain
+
+_BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
+_LONG = 40
+"""Characters from which an answer is taken to be told by its text alone."""
+_TRIED = 50
+"""Conversations that are compared with a call, latest first."""
+
+
+@dataclass
+class ModelCall:
+    """One request to a model, and its response."""
+
+    inputs: list[Turn]
+    outputs: list[Turn]
+    start: datetime | None = None
+    fields: dict[str, Any] = field(default_factory=dict)
+    """Of the step that it becomes: model, usage, ..."""
+    tools: list[dict[str, Any]] = field(default_factory=list)
+    error: str | None = None
+
+
+@dataclass
+class ToolCall:
+    """One run of a tool, as the trace saw it from the outside."""
+
+    tool: str
+    call: dict[str, Any]
+    """As `action` makes it; tells the arguments and the id, where known."""
+    result: Result
+    start: datetime | None = None
+
+
+@dataclass(eq=False)
+class Conversation:
+    """One thread of a trace."""
+
+    turns: list[Turn]
+    tools: list[dict[str, Any]]
+    results: dict[int, list[Result]] = field(default_factory=dict)
+    """Index of a turn -> results that only the tools' own records tell."""
+
+    @property
+    def last(self) -> Turn | None:
+        """The agent's last turn."""
+        return next((turn for turn in reversed(self.turns) if turn.actor == "agent"), None)
+
+    @property
+    def told(self) -> list[Turn]:
+        """All turns, each result behind the turn that asked for it."""
+        told = []
+        for i, turn in enumerate(self.turns):
+            told += [turn, *(Turn("tool", results=[result]) for result in self.results.get(i, ()))]
+        return told
+
+
+@dataclass
+class _Index:
+    """Conversations by how they end."""
+
+    ends: dict[Any, list[Conversation]] = field(default_factory=lambda: defaultdict(list))
+    asking: dict[str, Conversation] = field(default_factory=dict)
+    """Call id -> the conversation that made the call last."""
+
+    def add(self, conversation: Conversation) -> None:
+        if (last := conversation.last) is not None:
+            self.ends[last.key].append(conversation)
+            self.asking.update(dict.fromkeys(last.call_ids, conversation))
+
+    def find(self, turn: Turn, before: Turn | None) -> Conversation | None:
+        """The conversation whose last answer is this turn, told from others that end alike by what stood before."""
+        for call_id in turn.call_ids:
+            if (known := self.asking.get(call_id)) is not None and call_id in (known.last or turn).call_ids:
+                return known
+        for known in reversed(self.ends.get(turn.key, [])[-_TRIED:]):
+            if (last := known.last) is None or last.key != turn.key:
+                continue
+            asked = _before(known.turns, last)
+            if len(plain(turn.content)) >= _LONG or (before and before.key) == (asked and asked.key):
+                return known
+        return None
+
+
+def conversations(calls: Sequence[ModelCall], *, is_one: bool) -> list[Conversation]:
+    """The conversations of some model calls, in the order in which they began.
+
+    Args:
+        calls: Of one trace.
+        is_one: Are they one conversation by the word of the log? Then a call without a history goes on with it.
+    """
+    found: list[Conversation] = []
+    index = _Index()
+    for call in sorted(calls, key=lambda call: call.start or _BEGINNING):
+        known, position = _continued(call, found, index, is_one)
+        if known is None:
+            copied = {"copied_context": True}
+            inputs = [replace(t, fields=t.fields | copied) if t.actor == "agent" else t for t in call.inputs]
+            known = Conversation(inputs, call.tools)
+            found.append(known)
+        else:
+            known.turns += call.inputs[position:]
+            known.tools = known.tools or call.tools
+        made = next((turn for turn in call.outputs if turn.actor == "agent"), None)
+        if made is not None:
+            own = {name: value for name, value in made.fields.items() if value is not None}
+            made.fields = {"timestamp": call.start, **call.fields, **own}
+        known.turns += call.outputs
+        index.add(known)
+    return found
+
+
+def _continued(
+    call: ModelCall, found: list[Conversation], index: _Index, is_one: bool
+) -> tuple[Conversation | None, int]:
+    """The conversation that a call goes on with, and where in its input the new turns begin."""
+    for i in reversed(range(len(call.inputs))):
+        if call.inputs[i].actor == "agent" and (
+            known := index.find(call.inputs[i], _before(call.inputs, call.inputs[i]))
+        ):
+            return known, i + 1
+    if any(turn.actor == "agent" for turn in call.inputs) or not call.inputs:
+        return None, 0
+    system = [turn.key for turn in call.inputs if turn.actor == "system"]
+    answered = [result.call_id for turn in call.inputs for result in turn.results]
+    asking = next((index.asking[call_id] for call_id in answered if call_id in index.asking), None)
+    for known in [asking] if asking else reversed(found[-_TRIED:]) if is_one else []:
+        same = not system or system == [turn.key for turn in known.turns if turn.actor == "system"]
+        if asking or same:
+            return known, len(system) if same else 0
+    return None, 0
+
+
+def _before(turns: list[Turn], turn: Turn) -> Turn | None:
+    """The turn before, instructions left out: these may change from call to call."""
+    earlier = None
+    for other in turns:
+        if other is turn:
+            break
+        earlier = other if other.actor != "system" else earlier
+    return earlier
+
+
+@dataclass(eq=False)
+class _Asked:
+    """A call of a conversation that no tool's record was matched with yet."""
+
+    conversation: Conversation
+    turn: int
+    call: dict[str, Any]
+
+
+def match_results(found: Sequence[Conversation], tool_calls: Sequence[ToolCall], report: Report) -> None:
+    """Give the results that only the tools' own records hold to the calls that asked for them."""
+    by_id: dict[str, list[_Asked]] = defaultdict(list)
+    by_tool: dict[str, list[_Asked]] = defaultdict(list)
+    told: dict[tuple[int, str | None], tuple[Turn, int]] = {}
+    nameless: Counter[str] = Counter()
+    for conversation in found:
+        for i, turn in enumerate(conversation.turns):
+            for call in turn.calls if not turn.fields.get("copied_context") else ():
+                asked = _Asked(conversation, i, call)
+                by_id[call["call_id"] or ""].append(asked)
+                by_tool[call["tool"]].append(asked)
+            for n, result in enumerate(turn.results):
+                told[id(conversation), result.call_id] = turn, n
+                nameless[plain(result.content).strip()] += result.call_id is None
+    used: set[_Asked] = set()
+    for seen in sorted(tool_calls, key=lambda seen: seen.start or _BEGINNING):
+        match = _match(seen, by_id, by_tool, used)
+        if match is None:
+            report.skip("run of a tool that no model asked for")
+            continue
+        used.add(match)
+        _tell(seen.result, match, told, nameless)
+
+
+def _match(
+    seen: ToolCall, by_id: dict[str, list[_Asked]], by_tool: dict[str, list[_Asked]], used: set[_Asked]
+) -> _Asked | None:
+    wanted = seen.call["call_id"]
+    if wanted and (same_id := next((asked for asked in by_id.get(wanted, ()) if asked not in used), None)):
+        return same_id
+    named = by_tool.get(seen.tool, [])
+    while named and named[0] in used:
+        named.pop(0)
+    left = [asked for asked in named[:1000] if asked not in used and not (wanted and asked.call["call_id"])]
+    exact = (asked for asked in left if canonical(asked.call) == canonical(seen.call))
+    return next(exact, None) or next(iter(left), None)
+
+
+def _tell(
+    result: Result, asked: _Asked, told: dict[tuple[int, str | None], tuple[Turn, int]], nameless: Counter[str]
+) -> None:
+    call_id = asked.call["call_id"]
+    said = plain(result.content).strip()
+    if call_id and (known := told.get((id(asked.conversation), call_id))):
+        turn, n = known
+        turn.results[n] = turn.results[n]._replace(is_error=turn.results[n].is_error or result.is_error)
+    elif not call_id and nameless[said]:
+        nameless[said] -= 1
+    else:
+        asked.conversation.results.setdefault(asked.turn, []).append(result._replace(call_id=call_id))
+
+
+def exchanged(inputs: list[Turn], outputs: list[Turn]) -> ModelCall:
+    """The call that a whole run amounts to, where no model call of it was recorded; outputs may repeat the inputs."""
+    n = len(inputs)
+    repeats = n and [turn.key for turn in outputs[:n]] == [turn.key for turn in inputs]
+    return ModelCall(inputs, outputs[n:] if repeats else outputs)

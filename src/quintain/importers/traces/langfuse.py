@@ -1,0 +1,240 @@
+"""Observations of Langfuse: traces as the user interface exports them, pages of its API, and lines of blob exports.
+
+A trace is a run; its session is told in `extra`, for the traces of one session repeat each other's messages. Scores of a
+trace are its scores, and the reward where exactly one is named reward, score or correctness; they are no verdict.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from quintain.importers.harnesses.verdicts import exit_status, single_reward
+from quintain.importers.logfile import LogFile
+from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.traces.conversations import ModelCall, ToolCall, exchanged
+from quintain.importers.traces.grouping import Group, Trace, Unit, grouped, runs_of
+from quintain.importers.traces.payloads import counted, input_turns, model_of, output_turns
+from quintain.importers.training_data.tool_schemas import offered_tools
+from quintain.importers.transcripts.parts import Result
+from quintain.importers.transcripts.transcript import action, moment
+from quintain.importers.transcripts.usage import usage_of
+from quintain.importers.transcripts.values import (
+    decoded,
+    first,
+    items,
+    name,
+    record,
+    records,
+    small,
+    text,
+    worth,
+    written,
+)
+from quintain.records.trajectory import Outcome, OutcomeStatus
+
+_TYPES = {
+    *("GENERATION", "SPAN", "EVENT", "AGENT", "TOOL", "CHAIN", "RETRIEVER", "EVALUATOR", "EMBEDDING", "GUARDRAIL"),
+}
+_WHOLE = "some traces hold no generation: their runs are what the outermost observation was given and gave"
+
+
+@dataclass(frozen=True)
+class Langfuse:
+    """Records with a `traceId` and a type of observation."""
+
+    name: str = "langfuse"
+    title: str = "Langfuse traces"
+
+    def detect(self, probe: Probe) -> float:
+        """Sure of observations, alone, in a page, or within their trace; less so of traces without any."""
+        for row in [probe.first, *probe.rows[:5]]:
+            known = record(row)
+            inner = [*records(known.get("data"))[:3], *records(known.get("observations"))[:3]]
+            if any(map(_is_observation, [known, *inner])):
+                return 0.97
+            if isinstance(known.get("observations"), list) and (isinstance(known.get("trace"), dict) or "id" in known):
+                return 0.9
+            if any(map(_is_trace, [known, *inner])):
+                return 0.8
+        return 0.0
+
+    def read(self, log: LogFile, report: Report) -> Iterator[Run]:
+        """The conversations of each trace."""
+        scores = _scores_beside(log)
+        for group in grouped(log, report, _units):
+            trace = _trace(_Records(group, scores.get(group.id, {})), report)
+            if trace is not None:
+                yield from runs_of(trace, report)
+
+
+def _pick(value: dict[str, Any], key: str) -> Any:
+    """A field by its name in the API, or by that in blob exports (`trace_id` for `traceId`)."""
+    found = value.get(key)
+    return value.get("".join(f"_{c.lower()}" if c.isupper() else c for c in key)) if found is None else found
+
+
+def _is_observation(value: dict[str, Any]) -> bool:
+    return name(_pick(value, "traceId")) is not None and text(value.get("type")) in _TYPES
+
+
+def _is_trace(value: dict[str, Any]) -> bool:
+    marks = ("projectId", "htmlPath", "totalCost", "bookmarked", "sessionId", "userId")
+    return value.keys() >= {"id", "name", "timestamp", "input", "output"} and any(
+        _pick(value, mark) is not None for mark in marks
+    )
+
+
+def _units(row: Any, report: Report) -> Iterator[Unit]:
+    for value in records(record(row).get("data")) or [record(row)]:
+        whole = record(value.get("trace")) or (
+            value if isinstance(value.get("observations"), list) or _is_trace(value) else {}
+        )
+        trace = name(whole.get("id"))
+        inner = [*records(value.get("observations")), *records(value.get("scores"))]
+        if trace is not None:
+            yield Unit(trace, ("trace", {k: v for k, v in whole.items() if k not in {"observations", "scores"}}))
+        elif not inner:
+            inner = [value]
+        for part in inner:
+            owner = name(_pick(part, "traceId")) or trace
+            kind = (
+                "observation"
+                if text(part.get("type")) in _TYPES
+                else "score"
+                if "value" in part and "name" in part
+                else None
+            )
+            if owner is None or kind is None:
+                report.skip("record that is no trace, observation or score")
+            else:
+                yield Unit(owner, (kind, part))
+
+
+@dataclass
+class _Records:
+    """What the file tells of a trace."""
+
+    group: Group
+    scores: dict[str, float]
+    about: dict[str, Any] = field(default_factory=dict)
+    observations: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Sort the records by their kind; a record that comes twice adds what it did not know."""
+        self.scores = dict(self.scores)
+        for n, (kind, value) in enumerate(self.group.values):
+            if kind == "trace":
+                self.about |= value
+            elif kind == "score":
+                self.scores |= _score(value)
+            else:
+                known = self.observations.setdefault(name(value.get("id")) or f"#{n}", {})
+                known |= {key: new for key, new in value.items() if new is not None}
+
+    def parent(self, observation: dict[str, Any]) -> dict[str, Any] | None:
+        """The observation that one lies in."""
+        return self.observations.get(name(_pick(observation, "parentObservationId")) or "")
+
+    def lies_in_generation(self, observation: dict[str, Any]) -> bool:
+        """Is one a part of a model call that is told as a whole?"""
+        at, left = self.parent(observation), 100
+        while at is not None and left:
+            if at.get("type") == "GENERATION":
+                return True
+            at, left = self.parent(at), left - 1
+        return False
+
+
+def _score(value: dict[str, Any]) -> dict[str, float]:
+    key, given = name(value.get("name")), worth(value.get("value"))
+    return {key: given} if key is not None and given is not None else {}
+
+
+def _scores_beside(log: LogFile) -> dict[str, dict[str, float]]:
+    """Scores by trace, where a blob export has them in a folder of their own beside that of the observations."""
+    if len(log.parts) < 2 or not log.parts[-2].startswith(("observations", "traces")):
+        return {}
+    beside = log.sibling(f"../scores/{log.parts[-1]}")
+    found: dict[str, dict[str, float]] = defaultdict(dict)
+    for _, row in beside.rows(Report()) if beside else ():
+        if (owner := name(_pick(record(row), "traceId"))) is not None:
+            found[owner] |= _score(record(row))
+    return found
+
+
+def _trace(known: _Records, report: Report) -> Trace | None:
+    group, about = known.group, known.about
+    if not known.observations and not about:
+        report.skip("score of a trace that is not in the file", len(group.values))
+        return None
+    trace = Trace(group.id, "langfuse", line=group.line)
+    for observation in known.observations.values():
+        kind = observation.get("type")
+        if kind == "GENERATION" and not known.lies_in_generation(observation):
+            call = _call(observation, report)
+            trace.calls += [call] if call.inputs or call.outputs else []
+        elif kind == "TOOL":
+            trace.tool_calls.append(_tool_call(observation))
+        else:
+            report.skip(f"observation: {kind}")
+    roots = [value for value in known.observations.values() if known.parent(value) is None]
+    root = roots[0] if roots else {}
+    for whole in (root, about):
+        if not trace.calls and whole.get("type") != "TOOL":
+            call = exchanged(
+                input_turns(whole.get("input"), report), output_turns(whole.get("output"), report, whole=True)
+            )
+            call.start = moment(_pick(whole, "startTime")) or moment(whole.get("timestamp"))
+            trace.calls = [call] if call.inputs or call.outputs else []
+            report.note(_WHOLE) if trace.calls else None
+    trace.agent = next((text(o.get("name")) for o in known.observations.values() if o.get("type") == "AGENT"), None)
+    trace.agent = trace.agent or first(about.get("name"))
+    answer = decoded(root.get("output")) if text(root.get("type")) not in {"GENERATION", "TOOL"} else None
+    session = first(*(_pick(value, "sessionId") for value in (about, *known.observations.values())))
+    trace.extra = small(
+        {"session": session, "output": answer, "environment": about.get("environment"), "release": about.get("release")}
+    )
+    trace.tags = tuple(tag for tag in items(about.get("tags")) if isinstance(tag, str) and 0 < len(tag) <= 100)[:20]
+    error = _error(root)
+    trace.outcome = Outcome(
+        status=OutcomeStatus.ERROR if error else OutcomeStatus.UNKNOWN,
+        reward=single_reward(known.scores),
+        scores=known.scores,
+        exit_status=exit_status(error),
+    )
+    return trace
+
+
+def _error(observation: dict[str, Any]) -> str | None:
+    return (first(_pick(observation, "statusMessage")) or "error") if observation.get("level") == "ERROR" else None
+
+
+def _call(observation: dict[str, Any], report: Report) -> ModelCall:
+    inputs, outputs = observation.get("input"), observation.get("output")
+    params = record(decoded(_pick(observation, "modelParameters")))
+    named = first(*(_pick(observation, key) for key in ("providedModelName", "model", "internalModel")))
+    details = [record(decoded(_pick(observation, key))) for key in ("usageDetails", "usage")]
+    plain = {key: _pick(observation, f"{key}Tokens") for key in ("prompt", "completion")}
+    return ModelCall(
+        input_turns(inputs, report),
+        output_turns(outputs, report),
+        moment(_pick(observation, "startTime")),
+        {"model": named or model_of(outputs, inputs), "usage": usage_of(*details, plain) or counted(outputs)},
+        offered_tools(inputs, params, record(decoded(observation.get("metadata")))),
+        _error(observation),
+    )
+
+
+def _tool_call(observation: dict[str, Any]) -> ToolCall:
+    tool = text(observation.get("name"))
+    metadata, output = record(decoded(observation.get("metadata"))), observation.get("output")
+    call_id = first(metadata.get("tool_call_id"), record(decoded(output)).get("tool_call_id"))
+    error = _error(observation)
+    shown = output if isinstance(output, str) else written(output)
+    made = Result(shown or error or "", call_id, error is not None)
+    return ToolCall(
+        tool, action(tool, decoded(observation.get("input")), call_id), made, moment(_pick(observation, "startTime"))
+    )

@@ -1,0 +1,1 @@
+"""Readers of rows of training data: chats, instructions, preferences, prompts and completions."""

@@ -1,0 +1,44 @@
+"""Anthropic messages: request bodies, responses, and lists of messages whose content is blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from quintain.importers.logfile import LogFile
+from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.training_data.chats import FIELDS, has_blocks, is_message, messages_of, read_chats
+from quintain.importers.training_data.rows import likeness
+
+
+@dataclass(frozen=True)
+class AnthropicMessages:
+    """Reads messages of Anthropic's style: results in user messages, thinking in blocks, `system` beside the messages."""
+
+    name: str = "anthropic_messages"
+    title: str = "Anthropic messages"
+
+    def detect(self, probe: Probe) -> float:
+        """Blocks that only this style has, or a request body with `system` and `max_tokens` beside the messages."""
+        if probe.shape in {"array", "lines"} and probe.rows:
+            if all(is_message(row) for row in probe.rows):
+                return 0.9 if has_blocks(probe.rows) else 0.3
+            if all(isinstance(row, list) and row and is_message(row[0]) for row in probe.rows):
+                return 0.9 if any(has_blocks(row) for row in probe.rows) else 0.3
+        return 0.9 * likeness(probe, _is_anthropic, *FIELDS)
+
+    def read(self, log: LogFile, report: Report) -> Iterator[Run]:
+        """One run a chat."""
+        return read_chats(log, report, self.name)
+
+
+def _is_anthropic(row: dict[str, Any]) -> bool:
+    held = messages_of(row)
+    if held is None or not any(is_message(message) for message in held[0]):
+        return False
+    row = dict(held[1])
+    body = "system" in row and "max_tokens" in row
+    schemas = row.get("tools")
+    tools = isinstance(schemas, list) and any(isinstance(tool, dict) and "input_schema" in tool for tool in schemas)
+    return has_blocks(held[0]) or body or tools or (row.get("type") == "message" and row.get("role") == "assistant")

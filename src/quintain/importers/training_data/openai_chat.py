@@ -1,0 +1,63 @@
+"""OpenAI chat messages in all the ways that people keep them: bare lists, rows with `messages`, requests and responses.
+
+Tool calls that an agent wrote as text (`<function=..>`, `<tool_call>{..}</tool_call>`) stay text, and the observations that
+came back as user messages stay user turns: that protocol is what the model would be trained on. Only calls between tags that
+turns of a tool answer are calls (`formats.tool_tags`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from quintain.importers.logfile import LogFile
+from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.training_data.chats import (
+    FIELDS,
+    has_blocks,
+    is_chat,
+    is_message,
+    is_plain,
+    messages_of,
+    read_chats,
+)
+from quintain.importers.training_data.rows import likeness
+from quintain.importers.transcripts.responses import is_item, is_items
+from quintain.importers.transcripts.values import listed
+
+
+@dataclass(frozen=True)
+class OpenAIChat:
+    """Reads chat messages of OpenAI's style."""
+
+    name: str = "openai_chat"
+    title: str = "OpenAI chat messages"
+
+    def detect(self, probe: Probe) -> float:
+        """Rows with messages of role and content; less sure where another format's marks stand beside them."""
+        if probe.shape in {"array", "lines"} and probe.rows:
+            if any(map(is_item, probe.rows)) and all(is_item(row) or is_message(row) for row in probe.rows):
+                return 0.8
+            if all(is_message(row) for row in probe.rows):
+                return 0.5 if has_blocks(probe.rows) or not all(map(is_plain, probe.rows)) else 0.85
+            if all(is_chat(row) for row in probe.rows):
+                return 0.5 if any(has_blocks(row) for row in probe.rows) else 0.8
+        return max(0.85 * likeness(probe, _is_plain, *FIELDS), 0.7 * likeness(probe, _has_chat, *FIELDS))
+
+    def read(self, log: LogFile, report: Report) -> Iterator[Run]:
+        """One run a chat."""
+        return read_chats(log, report, self.name)
+
+
+def _is_plain(row: dict[str, Any]) -> bool:
+    messages = listed(row.get("messages"))
+    marks = {"chosen", "rejected", "label", "kto_tag", "trajectory_format", "info", "system"}
+    if is_chat(messages):
+        return not has_blocks(messages) and not marks & row.keys()
+    return is_items(row.get("output")) or (is_items(row.get("input")) and "model" in row)
+
+
+def _has_chat(row: dict[str, Any]) -> bool:
+    held = messages_of(row)
+    return held is not None and is_chat(held[0]) and not has_blocks(held[0]) and not {"chosen", "rejected"} & row.keys()

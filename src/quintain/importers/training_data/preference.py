@@ -1,0 +1,164 @@
+"""Preferences: pairs of a better and a worse answer, and answers with a thumb up or down.
+
+Both runs of a pair stand in one group, the group of their prompt, and are tagged by their side; what an answer was worth is
+only known where the row gives a score. Read are TRL's explicit and implicit prompts, LLaMA-Factory's v0 (`conversations`,
+or instruction rows) and v1 (`chosen_messages`), OpenAI's `preferred_output`, UltraFeedback's scores, and KTO's labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from quintain.errors import InvalidInput
+from quintain.importers.logfile import LogFile
+from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.training_data.alpaca import instructed
+from quintain.importers.training_data.answers import answered, fingerprint, said_by, without_prompt
+from quintain.importers.training_data.rows import chat_run, likeness, name_of, runs
+from quintain.importers.transcripts.values import label, number, record
+from quintain.records.trajectory import AgentInfo, Outcome
+
+_PAIRS = (
+    ("chosen", "rejected"),
+    ("chosen_messages", "rejected_messages"),
+    ("preferred_output", "non_preferred_output"),
+)
+_SCORES = (("score_chosen", "score_rejected"), ("chosen_score", "rejected_score"), ("chosen_rating", "rejected_rating"))
+_MODELS = (("chosen_model", "rejected_model"), ("model_chosen", "model_rejected"))
+_MARGINS = ("margin", "score_margin", "reward_margin")
+_LABELS = ("label", "kto_tag")
+
+
+@dataclass(frozen=True)
+class Preference:
+    """Reads pairs and labelled answers."""
+
+    name: str = "preference"
+    title: str = "Preference pairs and labels"
+
+    def detect(self, probe: Probe) -> float:
+        """Rows with two sides, or with an answer and a truth value that labels it."""
+        chosen = (side for side, _ in _PAIRS)
+        return max(0.9 * likeness(probe, _is_pair, *chosen), 0.9 * likeness(probe, _is_labelled, *_LABELS))
+
+    def read(self, log: LogFile, report: Report) -> Iterator[Run]:
+        """Two runs a pair, one a labelled answer."""
+        return runs(log, report, self._row)
+
+    def _row(self, row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
+        sides = _sides(row)
+        if sides is None:
+            yield from self._labelled(row, line, report)
+            return
+        chosen, rejected = (said_by("assistant", row[side], report) for side in sides)
+        prompt = _prompt(row, report)
+        if not prompt:
+            prompt, chosen, rejected = without_prompt(chosen, rejected)
+        if not chosen or not rejected:
+            raise InvalidInput(f"{sides[0] if not chosen else sides[1]} holds no answer; a pair needs two")
+        pair = fingerprint(prompt, chosen, rejected)
+        for place, answer in enumerate((chosen, rejected)):
+            side = ("chosen", "rejected")[place]
+            made = chat_run(
+                answered(prompt, answer),
+                _columns(row),
+                line,
+                report,
+                format=self.name,
+                outcome=Outcome(scores=_scores(row, place)),
+                agent=AgentInfo(model=_of_side(row, _MODELS, place) or _model(row)),
+                group_id=f"preference-{fingerprint(prompt)}",
+                tags=(f"preference:{side}",),
+                extra={"preference": {"pair": f"pair-{pair}", "side": side}},
+            )
+            yield from made
+
+    def _labelled(self, row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
+        label = next((row[key] for key in _LABELS if isinstance(row.get(key), bool)), None)
+        if label is None:
+            raise InvalidInput("holds neither two sides (chosen, rejected) nor a label (true or false)")
+        prompt = _prompt(row, report)
+        answer = said_by("assistant", row.get("completion", row.get("response", row.get("output"))), report)
+        if not answer and prompt and prompt[-1].get("role") == "assistant":
+            prompt, answer = prompt[:-1], prompt[-1:]
+        if not answer:
+            raise InvalidInput("holds no answer that the label could be about")
+        yield from chat_run(
+            answered(prompt, answer),
+            _columns(row),
+            line,
+            report,
+            format=self.name,
+            outcome=Outcome(scores=_scores(row, 0)),
+            group_id=f"preference-{fingerprint(prompt)}",
+            tags=("preference:desirable" if label else "preference:undesirable",),
+            extra={"desirable": label},
+        )
+
+
+def _sides(row: dict[str, Any]) -> tuple[str, str] | None:
+    return next((pair for pair in _PAIRS if row.get(pair[0]) is not None and row.get(pair[1]) is not None), None)
+
+
+def _prompt(row: dict[str, Any], report: Report) -> list[Any]:
+    """What both answers follow; empty where it is only implied by what they begin with."""
+    if _sides(row) == _PAIRS[1]:
+        return []  # LLaMA-Factory v1 repeats the prompt in both sides
+    given = record(row.get("input"))
+    for value in (
+        row.get("prompt"),
+        given.get("messages"),
+        row.get("conversations"),
+        row.get("messages"),
+        row.get("question"),
+    ):
+        if value and (prompt := said_by("user", value, report)):
+            # UltraFeedback repeats the prompt in its sides: there the chats themselves tell where it ends.
+            whole = _sides(row) == _PAIRS[0] and any(len(said_by("assistant", row[s], Report())) > 1 for s in _PAIRS[0])
+            return [] if whole and _repeated(row, prompt) else prompt
+    return instructed(row) if label(row.get("instruction")) else []
+
+
+def _repeated(row: dict[str, Any], prompt: list[Any]) -> bool:
+    """Do both sides begin with the prompt?"""
+    sides = [said_by("assistant", row[side], Report()) for side in _PAIRS[0]]
+    contents = [[m.get("content") for m in side] for side in sides]
+    return all(content and prompt[-1].get("content") in content for content in contents)
+
+
+def _columns(row: dict[str, Any]) -> dict[str, Any]:
+    tools = row.get("tools", record(row.get("input")).get("tools"))
+    named = {key: value for key in ("task_id", "system", "model") if (value := row.get(key)) is not None}
+    return {**named, "tools": tools, "task_id": name_of(row, ("task_id", "prompt_id", "id"))}
+
+
+def _model(row: dict[str, Any]) -> str | None:
+    return label(row.get("model"))
+
+
+def _of_side(row: dict[str, Any], columns: tuple[tuple[str, str], ...], place: int) -> str | None:
+    metadata = record(row.get("metadata"))
+    return next((v for pair in columns if (v := label(row.get(pair[place])) or label(metadata.get(pair[place])))), None)
+
+
+def _scores(row: dict[str, Any], place: int) -> dict[str, float]:
+    scores = [score for pair in _SCORES if (score := number(row.get(pair[place]))) is not None]
+    margins = [margin for key in _MARGINS if (margin := number(row.get(key))) is not None]
+    named = (("score", scores), ("margin", margins))
+    return {name: values[0] for name, values in named if values}
+
+
+def _is_pair(row: dict[str, Any]) -> bool:
+    sides = _sides(row)
+    held = [row[side] for side in sides] if sides else []
+    return bool(held) and all(
+        isinstance(side, str | list) or (isinstance(side, dict) and "steps" not in side) for side in held
+    )
+
+
+def _is_labelled(row: dict[str, Any]) -> bool:
+    label = any(isinstance(row.get(key), bool) for key in _LABELS)
+    answer = {"messages", "conversations", "completion", "response", "output"} & row.keys()
+    return label and bool(answer) and "completions" not in row

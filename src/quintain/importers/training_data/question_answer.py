@@ -1,0 +1,67 @@
+"""Question and answer rows: GSM8K (the answer after `####`), MATH (`problem`, `solution`) and their like."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from quintain.errors import InvalidInput
+from quintain.importers.logfile import LogFile
+from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.runs import NO_RUN
+from quintain.importers.training_data.rows import chat_run, is_sentence, likeness, runs, task_of
+from quintain.importers.transcripts.values import first, label
+from quintain.records.trajectory import Task
+
+_ASKED, _ANSWERED = ("question", "problem"), ("solution", "answer")
+_ELSEWHERE = frozenset({"messages", "conversations", "prompt", "completion", "chosen", "steps", "turns", "instruction"})
+
+
+@dataclass(frozen=True)
+class QuestionAnswer:
+    """Reads rows of questions and worked answers."""
+
+    name: str = "question_answer"
+    title: str = "Questions and answers (GSM8K)"
+
+    def detect(self, probe: Probe) -> float:
+        """Rows with a question and its answer as text; `####` before the final answer settles it."""
+        if probe.document is not None and not any(is_sentence(probe.document.get(key)) for key in _ASKED):
+            return 0.0  # one object of labels, such as a program's texts by their names
+        return max(0.93 * likeness(probe, _is_gsm8k, *_ASKED), 0.8 * likeness(probe, _is_pair, *_ASKED))
+
+    def read(self, log: LogFile, report: Report) -> Iterator[Run]:
+        """One run a row."""
+        return runs(log, report, self._row)
+
+    def _row(self, row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
+        question = first(*(row.get(key) for key in _ASKED))
+        answer = next((text for key in _ANSWERED if (text := label(row.get(key)))), None)
+        if question is None:
+            raise InvalidInput("holds no question")
+        if answer is None:
+            raise InvalidInput(NO_RUN)
+        _, marked, last = answer.rpartition("####")
+        given = row.get("final_answer", row.get("answer") if "solution" in row else None)
+        final = last.strip() if marked else given
+        metadata = {"answer": final} if isinstance(final, str | int | float) and final != "" else {}
+        columns = {key: value for key, value in row.items() if key not in {*_ASKED, *_ANSWERED, "final_answer"}}
+        kind, level = row.get("type"), row.get("level")
+        task = Task(
+            id=task_of(row).id,
+            type=kind if isinstance(kind, str) else None,
+            difficulty=level if isinstance(level, str) else None,
+            metadata=metadata,
+        )
+        messages = [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
+        yield from chat_run(messages, columns, line, report, format=self.name, task=task)
+
+
+def _is_pair(row: dict[str, Any]) -> bool:
+    asked = any(isinstance(row.get(key), str) for key in _ASKED)
+    return asked and any(isinstance(row.get(key), str) for key in _ANSWERED) and not _ELSEWHERE & row.keys()
+
+
+def _is_gsm8k(row: dict[str, Any]) -> bool:
+    return _is_pair(row) and "####" in str(row.get("answer"))

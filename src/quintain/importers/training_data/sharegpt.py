@@ -1,0 +1,101 @@
+"""ShareGPT rows: `conversations` of `from` and `value`, with tools as JSON text (LLaMA-Factory's sharegpt format too)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from quintain.errors import InvalidInput
+from quintain.importers.logfile import LogFile
+from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.training_data.chats import COLUMNS
+from quintain.importers.training_data.rows import chat_run, likeness, runs
+from quintain.importers.transcripts.chat import MASKS, ROLES
+from quintain.importers.transcripts.tool_tags import RESULTS_BORDER
+from quintain.importers.transcripts.values import decoded, listed
+
+_SPOKEN = re.compile(
+    r"(?P<said>.*?)<tool_call>(?P<calls>.*)</tool_call>\s*|(?P<thought>\s*<think>.*?</think>\s*)(?P<rest>.*)", re.DOTALL
+)
+"""What LLaMA-Factory lets stand before a call: text before its tags, or a thought."""
+
+
+@dataclass(frozen=True)
+class ShareGpt:
+    """Reads rows of the ShareGPT kind."""
+
+    name: str = "sharegpt"
+    title: str = "ShareGPT conversations"
+
+    def detect(self, probe: Probe) -> float:
+        """Rows of turns with `from` and `value`; loss marks or preferences belong to other readers."""
+        return 0.85 * likeness(probe, _is_sharegpt, *COLUMNS)
+
+    def read(self, log: LogFile, report: Report) -> Iterator[Run]:
+        """One run a row."""
+        return runs(log, report, self._row)
+
+    def _row(self, row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
+        turns = turns_in(row)
+        if turns is None:
+            raise InvalidInput("holds no conversation of `from` and `value`")
+        yield from chat_run(list(as_messages(turns, report)), row, line, report, format=self.name)
+
+
+def _is_sharegpt(row: dict[str, Any]) -> bool:
+    return turns_in(row) is not None and not {"chosen", "rejected", "kto_tag"} & row.keys()
+
+
+def is_turn(value: Any) -> bool:
+    """Is this one turn of `from` and `value`?"""
+    return isinstance(value, Mapping) and isinstance(value.get("from"), str) and "value" in value
+
+
+def turns_in(row: Mapping[str, Any]) -> list[Any] | None:
+    """The turns of a row, or None where it holds none of this kind."""
+    for key in ("conversations", "conversation", "messages"):
+        turns = listed(row.get(key))
+        if isinstance(turns, list) and turns and all(is_turn(turn) for turn in turns[:3]):
+            return turns
+    return None
+
+
+def as_messages(turns: list[Any], report: Report) -> Iterator[dict[str, Any]]:
+    """Chat messages; a `function_call` is a turn of calls, with the text before it where both are one turn of the agent."""
+    asked = 0
+    for turn in turns:
+        if not is_turn(turn):
+            report.skip("turn without from and value")
+            continue
+        role = "assistant" if turn["from"] == "function_call" else ROLES.get(turn["from"])
+        if role is None:
+            report.skip(f"from:{turn['from']}")
+            continue
+        message = {key: turn[key] for key in MASKS if turn.get(key) is not None}
+        said, calls = _spoken(turn["value"]) if turn["from"] == "function_call" else (turn["value"], [])
+        results = said.split(RESULTS_BORDER) if role == "tool" and isinstance(said, str) else []
+        if len(results) == asked > 1:
+            yield from ({**message, "role": role, "content": result} for result in results)
+        else:
+            yield {**message, "role": role, "content": said, **({"tool_calls": calls} if calls else {})}
+        asked = len(calls)
+
+
+def _spoken(value: Any) -> tuple[Any, list[dict[str, Any]]]:
+    """What a turn of calls says beside them, and the calls; all of it is said where it holds none."""
+    if calls := _calls(value):
+        return None, calls
+    found = _SPOKEN.fullmatch(value) if isinstance(value, str) else None
+    calls = _calls(found["calls"] or found["rest"]) if found else []
+    return (found["said"] or found["thought"], calls) if found and calls else (value, [])
+
+
+def _calls(value: Any) -> list[dict[str, Any]]:
+    """The calls that a turn holds as JSON, one or a list; none where it is no JSON, and then it stays text."""
+    value = decoded(value)
+    calls = value if isinstance(value, list) else [value]
+    if not calls or not all(isinstance(call, Mapping) and isinstance(call.get("name"), str) for call in calls):
+        return []
+    return [{"id": call.get("id"), "function": call} for call in calls]

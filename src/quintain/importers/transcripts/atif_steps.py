@@ -1,0 +1,248 @@
+"""One step of ATIF and one of ours, each as the other, as far as both have words for it; what is left is laid over later.
+
+Both sides are JSON: ours as `Step` is dumped without defaults, ATIF's without null keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from mimetypes import guess_type
+from typing import Any
+
+from quintain.errors import InvalidInput
+from quintain.importers.transcripts.transcript import action, moment
+
+Fault = Callable[[str], None]
+"""Told what is malformed: the strict way raises, the lenient way goes on with a guess."""
+
+RESERVED = ("atif", "quintain")
+"""Keys of `extra` that hold what only one side says; they are never mapped as they stand."""
+
+_ACTORS = {"system": "system", "user": "user", "agent": "agent", "assistant": "agent", "human": "user"}
+_SPOKEN = ("tool_calls", "reasoning_content", "model_name", "metrics")
+"""Fields that only a step of the agent has."""
+_FREE = frozenset({"arguments", "extra", "tool_definitions"})
+"""Keys whose values are anybody's: a null in them is a value."""
+
+
+def without_nulls(value: Any) -> Any:
+    """The value without keys that are null, except where nulls mean something."""
+    if isinstance(value, Mapping):
+        return {k: v if k in _FREE else without_nulls(v) for k, v in value.items() if v is not None}
+    return [without_nulls(item) for item in value] if isinstance(value, list) else value
+
+
+def step_to_atif(step: Mapping[str, Any], index: int) -> dict[str, Any]:
+    """Our step in ATIF's words."""
+    written: dict[str, Any] = {"step_id": index + 1}
+    if step.get("timestamp"):
+        written["timestamp"] = step["timestamp"]
+    written |= {"source": step["actor"], "message": _message_to_atif(step.get("message", ""))}
+    if step["actor"] == "agent":
+        written |= _spoken_to_atif(step, index)
+    if step.get("observations"):
+        called = {call.get("tool_call_id") for call in written.get("tool_calls", ())}
+        written["observation"] = {"results": [_result_to_atif(seen, called) for seen in step["observations"]]}
+    if step.get("copied_context"):
+        written["is_copied_context"] = True
+    if extra := {key: value for key, value in step.get("extra", {}).items() if key not in RESERVED}:
+        written["extra"] = extra
+    return written
+
+
+def step_from_atif(step: Mapping[str, Any], index: int, fault: Fault) -> dict[str, Any]:
+    """ATIF's step (without null keys) in our words."""
+    where = f"steps[{index}]"
+    actor = _actor(step, where, fault)
+    found: dict[str, Any] = {"actor": actor}
+    if (message := _message_from_atif(step.get("message", ""), f"{where}.message", fault)) != "":
+        found["message"] = message
+    if (when := moment(step.get("timestamp"))) is not None:
+        found["timestamp"] = when.isoformat().replace("+00:00", "Z")
+    if actor == "agent":
+        found |= _spoken_from_atif(step, where, fault)
+    if observations := _observations(step.get("observation"), where, fault):
+        found["observations"] = observations
+    if step.get("is_copied_context") is True:
+        found["copied_context"] = True
+    extra = step.get("extra")
+    if isinstance(extra, Mapping) and (kept := {key: extra[key] for key in extra if key not in RESERVED}):
+        found["extra"] = kept
+    return found
+
+
+def _spoken_to_atif(step: Mapping[str, Any], index: int) -> dict[str, Any]:
+    written: dict[str, Any] = {}
+    if step.get("model"):
+        written["model_name"] = step["model"]
+    if step.get("thought"):
+        written["reasoning_content"] = step["thought"]
+    if step.get("actions"):
+        written["tool_calls"] = [
+            {
+                "tool_call_id": call.get("call_id") or f"call_{index + 1}_{n}",
+                "function_name": call["tool"],
+                "arguments": call.get("args") or {},
+            }
+            for n, call in enumerate(step["actions"], 1)
+        ]
+    usage, sampled = step.get("usage", {}), step.get("sampled", {})
+    metrics = {
+        "prompt_tokens": usage.get("input_tokens"),
+        "completion_tokens": usage.get("output_tokens"),
+        "completion_token_ids": sampled.get("token_ids"),
+        "logprobs": sampled.get("logprobs"),
+        "extra": {"tokenizer": sampled["tokenizer"]} if sampled else None,
+    }
+    if known := {key: value for key, value in metrics.items() if value is not None}:
+        written["metrics"] = known
+    return written
+
+
+def _spoken_from_atif(step: Mapping[str, Any], where: str, fault: Fault) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for ours, theirs in (("model", "model_name"), ("thought", "reasoning_content")):
+        value = step.get(theirs)
+        if isinstance(value, str) and value:
+            found[ours] = value
+        elif value is not None and not isinstance(value, str):
+            fault(f"{where}.{theirs} is {type(value).__name__}; it must be text")
+    calls = step.get("tool_calls", [])
+    if not isinstance(calls, list):
+        fault(f"{where}.tool_calls is {type(calls).__name__}; it must be a list")
+        calls = []
+    if actions := [made for n, call in enumerate(calls) if (made := _call(call, f"{where}.tool_calls[{n}]", fault))]:
+        found["actions"] = actions
+    metrics = step.get("metrics", {})
+    if not isinstance(metrics, Mapping):
+        fault(f"{where}.metrics is {type(metrics).__name__}; it must be an object")
+        metrics = {}
+    return found | _metrics(metrics)
+
+
+def _actor(step: Mapping[str, Any], where: str, fault: Fault) -> str:
+    source = step.get("source")
+    if source not in ("system", "user", "agent"):
+        fault(f"{where}.source is {source!r:.40}; valid: system, user, agent")
+    if isinstance(source, str) and source in _ACTORS:
+        return _ACTORS[source]
+    return "agent" if any(key in step for key in _SPOKEN) else "user"
+
+
+def _call(call: Any, where: str, fault: Fault) -> dict[str, Any] | None:
+    name = call.get("function_name") if isinstance(call, Mapping) else None
+    if not isinstance(call, Mapping) or not isinstance(name, str) or not name:
+        fault(f"{where} must be an object with `function_name`")
+        return None
+    given = call.get("arguments")
+    if not isinstance(given, Mapping):
+        fault(f"{where}.arguments is {type(given).__name__}; it must be an object")
+    made = action(name, given, call.get("tool_call_id"))
+    return {key: value for key, value in made.items() if value is not None}
+
+
+def _observations(observation: Any, where: str, fault: Fault) -> list[dict[str, Any]]:
+    """Results that say something or answer a call; one that only points to a subagent's run is no text to learn from."""
+    results = observation.get("results", []) if isinstance(observation, Mapping) else []
+    if (observation is not None and not isinstance(observation, Mapping)) or not isinstance(results, list):
+        fault(f"{where}.observation must be an object with a list of `results`")
+        return []
+    found = []
+    for n, result in enumerate(results):
+        if not isinstance(result, Mapping):
+            fault(f"{where}.observation.results[{n}] is {type(result).__name__}; it must be an object")
+            continue
+        content = _message_from_atif(result.get("content", ""), f"{where}.observation.results[{n}].content", fault)
+        call_id = result.get("source_call_id")
+        seen: dict[str, Any] = {"content": content} if content != "" else {}
+        if isinstance(call_id, str) and call_id:
+            seen["call_id"] = call_id
+        extra = result.get("extra")
+        if isinstance(extra, Mapping) and extra.get("is_error") is True:
+            seen["is_error"] = True
+        if seen or "content" in result:
+            found.append(seen)
+    return found
+
+
+def _result_to_atif(seen: Mapping[str, Any], called: set[Any]) -> dict[str, Any]:
+    written: dict[str, Any] = {}
+    # ATIF lets a result answer only the calls of its own step.
+    if seen.get("call_id") in called:
+        written["source_call_id"] = seen["call_id"]
+    written["content"] = _message_to_atif(seen.get("content", ""))
+    if seen.get("is_error"):
+        written["extra"] = {"is_error": True}
+    return written
+
+
+def _metrics(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """Usage, and the sampled ids where it is known whose they are."""
+    found: dict[str, Any] = {}
+    usage = {"input_tokens": metrics.get("prompt_tokens"), "output_tokens": metrics.get("completion_tokens")}
+    if known := {k: n for k, n in usage.items() if isinstance(n, int) and not isinstance(n, bool) and 0 <= n < 2**53}:
+        found["usage"] = known
+    ids, logprobs, extra = metrics.get("completion_token_ids"), metrics.get("logprobs"), metrics.get("extra")
+    tokenizer = extra.get("tokenizer") if isinstance(extra, Mapping) else None
+    if isinstance(tokenizer, str) and _all_of(ids, int) and (logprobs is None or _all_of(logprobs, int | float)):
+        sampled = {"token_ids": ids, "tokenizer": tokenizer}
+        found["sampled"] = sampled if logprobs is None else {**sampled, "logprobs": logprobs}
+    return found
+
+
+def _all_of(values: Any, kind: Any) -> bool:
+    return isinstance(values, list) and all(isinstance(v, kind) and not isinstance(v, bool) for v in values)
+
+
+def _message_to_atif(message: Any) -> Any:
+    if isinstance(message, str):
+        return message
+    return [
+        {"type": "text", "text": part["text"]}
+        if "text" in part
+        else {"type": "image", "source": {"media_type": _media_type(part), "path": part["uri"]}}
+        for part in message
+    ]
+
+
+def _media_type(part: Mapping[str, Any]) -> str:
+    """One of those that ATIF knows, which it asks for: as stated, by the name, or the commonest."""
+    known = ("image/png", "image/jpeg", "image/gif", "image/webp")
+    return next((kind for kind in (part.get("media_type"), guess_type(part["uri"])[0]) if kind in known), known[0])
+
+
+def _message_from_atif(message: Any, where: str, fault: Fault) -> Any:
+    if isinstance(message, str):
+        return message
+    if not isinstance(message, list):
+        fault(f"{where} is {type(message).__name__}; it must be text or a list of parts")
+        return ""
+    parts = []
+    for n, part in enumerate(message):
+        source = part.get("source") if isinstance(part, Mapping) else None
+        if isinstance(part, Mapping) and isinstance(part.get("text"), str):
+            parts.append({"text": part["text"]})
+        elif isinstance(source, Mapping) and part.get("type") == "image" and isinstance(source.get("path"), str):
+            media_type = source.get("media_type")
+            kept = media_type if isinstance(media_type, str) else None
+            parts.append(_known({"uri": source["path"], "media_type": kept}))
+        elif not isinstance(source, Mapping):
+            fault(f"{where}[{n}] must be a part with `text` or with a `source`")
+    return parts
+
+
+def _known(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def raising(sentence: str) -> None:
+    """The strict way.
+
+    Raises:
+        InvalidInput: always.
+    """
+    raise InvalidInput(sentence)
+
+
+def passing(_: str) -> None:
+    """The lenient way: whatever could not be read is kept beside the step, as it was written."""

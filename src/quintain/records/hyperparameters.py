@@ -1,0 +1,326 @@
+"""Hyperparameters, one strict model a method; every default of training lives here and in `training_config`, nowhere else.
+
+Names that other trainers use for the same settings are understood too (records/aliases.py).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from quintain.records.common_hyperparameters import CoresetConfig as CoresetConfig
+from quintain.records.common_hyperparameters import CurriculumConfig as CurriculumConfig
+from quintain.records.common_hyperparameters import LoraConfig as LoraConfig
+from quintain.records.common_hyperparameters import Precision as Precision
+from quintain.records.common_hyperparameters import ReplayConfig as ReplayConfig
+from quintain.records.common_hyperparameters import Settings as Settings
+from quintain.records.common_hyperparameters import Sink as Sink
+from quintain.records.common_hyperparameters import TrainingConfig as TrainingConfig
+
+
+class SFTConfig(TrainingConfig):
+    """Supervised fine-tuning on what the agent wrote."""
+
+    method: Literal["sft"] = "sft"
+    batch_tokens: int = Field(
+        default=4096, ge=64, le=1_000_000, description="Tokens in one forward pass, shared prefixes counted once."
+    )
+    step_weighting: Literal["none", "reward"] = Field(
+        default="none", description="reward: a step's tokens weigh r / mean(r) of its trajectory; unknown rewards: 1."
+    )
+    chunk: bool = Field(
+        default=False, description="Split trajectories that are too long at step borders instead of cutting them."
+    )
+    chunk_overlap: int = Field(
+        default=1, ge=0, le=1000, description="Earlier steps that a chunk shows again, masked in the loss."
+    )
+    curriculum: CurriculumConfig | None = Field(default=None, description="Null: off.")
+    coreset: CoresetConfig | None = Field(default=None, description="Null: off.")
+    replay: ReplayConfig | None = Field(default=None, description="Null: off.")
+
+
+class BCConfig(SFTConfig):
+    """Behaviour cloning, filtered by reward and weighted by softmax(reward / temperature)."""
+
+    method: Literal["bc"] = "bc"  # type: ignore[assignment]
+    min_reward: float | None = Field(
+        default=0.5, description="Keep trajectories of at least this reward, any number; null: all."
+    )
+    temperature: float | None = Field(
+        default=None,
+        gt=0,
+        le=1000,
+        description="Trajectory weights n softmax(reward / temperature); null: all weigh 1.",
+    )
+
+
+class PretrainConfig(TrainingConfig):
+    """Continued pre-training on plain text: every token but the first is in the loss."""
+
+    method: Literal["pretrain"] = "pretrain"
+
+
+class OnlineConfig(Settings):
+    """How a method acts while it learns, beside the settings that it has in common with others."""
+
+    group_size: int = Field(default=8, ge=2, le=256, description="Online: episodes for each task.")
+    tasks_per_step: int = Field(default=8, ge=1, le=4096, description="Online: tasks whose groups make a rollout.")
+    updates_per_rollout: int = Field(default=1, ge=1, le=64, description="Online: optimizer steps on each rollout.")
+    rollouts: int = Field(
+        default=20, ge=1, le=1_000_000, description="Online: how many rollouts; epochs and batch_size do not count."
+    )
+    temperature: float = Field(default=1.0, gt=0, le=10, description="Online: sampling temperature.")
+    max_new_tokens: int = Field(default=256, ge=1, le=100_000, description="Online: tokens of a turn.")
+    max_turns: int | None = Field(default=None, ge=1, le=1000, description="Online: null: the environment's own limit.")
+
+
+class PreferenceConfig(TrainingConfig):
+    """What methods on pairs share."""
+
+    learning_rate: float = Field(default=1e-4, gt=0, le=1, description="Peak learning rate of AdamW.")
+    beta: float = Field(default=0.1, gt=0, le=100, description="Strength of the pull towards the reference model.")
+
+
+class _PairLoss(PreferenceConfig):
+    method: Literal["dpo"] = "dpo"
+    loss: Literal["sigmoid", "hinge", "ipo"] = Field(
+        default="sigmoid", description="hinge: SLiC (arXiv 2305.10425); ipo: Azar et al. 2023 (arXiv 2310.12036)."
+    )
+    label_smoothing: float = Field(default=0.0, ge=0, lt=0.5, description="Share of pairs taken as flipped; 0: off.")
+    reference_free: bool = Field(default=False, description="Compare log-probs themselves, without a reference.")
+    step_level: bool = Field(
+        default=False,
+        description="Mask what the two runs share before they part. In sigmoid and hinge that cancels anyway and is only "
+        "cheaper; ipo and sft_weight change. False: off.",
+    )
+    sft_weight: float = Field(default=0.0, ge=0, le=100, description="Weight of the chosen runs' SFT loss; 0: off.")
+
+
+class DPOConfig(OnlineConfig, _PairLoss):
+    """Direct preference optimisation (Rafailov et al. 2023, arXiv 2305.18290), on stored pairs or in an environment."""
+
+    pairs: Literal["best_worst", "all_pairs"] = Field(
+        default="best_worst", description="Online: which episodes of a task are compared; equal rewards never are."
+    )
+    max_pairs_per_task: int = Field(
+        default=16,
+        ge=1,
+        le=10_000,
+        description="Online: bound of all_pairs, spread over the episodes, wide margins first.",
+    )
+
+    @model_validator(mode="after")
+    def _has_what_it_bounds(self) -> Self:
+        bound = self.max_pairs_per_task
+        if self.pairs == "best_worst" and bound != type(self).model_fields["max_pairs_per_task"].default:
+            raise PydanticCustomError(
+                "one_pair",
+                "max_pairs_per_task is {bound} and pairs is 'best_worst', which gives one pair a task; leave it out, or set "
+                "pairs to all_pairs",
+                {"bound": bound},
+            )
+        return self
+
+
+class ORPOConfig(PreferenceConfig):
+    """Odds-ratio preference optimisation (Hong et al. 2024, arXiv 2403.07691); no reference model."""
+
+    method: Literal["orpo"] = "orpo"
+
+
+class SimPOConfig(PreferenceConfig):
+    """Simple preference optimisation (Meng et al. 2024, arXiv 2405.14734); no reference model."""
+
+    method: Literal["simpo"] = "simpo"
+    beta: float = Field(default=2.0, gt=0, le=100, description="Scale of the mean log-probs.")
+    gamma: float = Field(default=1.0, ge=0, le=100, description="Margin that the chosen run must win by, after beta.")
+
+
+class KTOConfig(PreferenceConfig):
+    """Kahneman-Tversky optimisation on good and bad runs without pairs (Ethayarajh et al. 2024, arXiv 2402.01306)."""
+
+    method: Literal["kto"] = "kto"
+    desirable_weight: float = Field(default=1.0, gt=0, le=100, description="Weight of good runs in the loss.")
+    undesirable_weight: float = Field(default=1.0, gt=0, le=100, description="Weight of bad runs in the loss.")
+
+
+class RankingConfig(PreferenceConfig):
+    """Trajectory ranking: the DPO loss over all pairs of a task whose rewards differ."""
+
+    method: Literal["ranking"] = "ranking"
+
+
+class ValueConfig(TrainingConfig):
+    """What methods share that train a model to value runs instead of to act."""
+
+    learning_rate: float = Field(default=3e-4, gt=0, le=1, description="Peak learning rate of AdamW.")
+
+    @model_validator(mode="after")
+    def _does_not_act(self) -> Self:
+        asked = [name for name in ("kl_stop", "sample_every_steps") if getattr(self, name) is not None]
+        if asked:
+            raise PydanticCustomError(
+                "does_not_act",
+                "{name} is set, and a model that values runs writes nothing: set {name} to null, or train a policy",
+                {"name": asked[0]},
+            )
+        return self
+
+
+class RewardConfig(ValueConfig):
+    """A reward model of whole runs, from pairs (Bradley-Terry; Ouyang et al. 2022, arXiv 2203.02155, eq. 1)."""
+
+    method: Literal["reward"] = "reward"
+    margin_weight: float = Field(
+        default=0.0, ge=0, le=1000, description="How much of a pair's margin the rewards must differ by; 0: off."
+    )
+    centring: float = Field(
+        default=0.01,
+        ge=0,
+        le=100,
+        description="Weight of (r_chosen + r_rejected)^2, which holds rewards around 0 (arXiv 2312.09244, eq. 2); 0: off.",
+    )
+
+
+Head = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
+"""What a step is valued by: `value`, or a part of its label such as relevance, correctness or progress."""
+
+
+class PRMConfig(ValueConfig):
+    """A process reward model: the value of each step, from soft labels (Lightman et al. 2023, arXiv 2305.20050)."""
+
+    method: Literal["prm"] = "prm"
+    heads: tuple[Head, ...] | None = Field(
+        default=None, min_length=1, max_length=20, description="What steps are valued by; null: all that is labelled."
+    )
+
+
+class _GroupLoss(TrainingConfig):
+    method: Literal["grpo"] = "grpo"
+    learning_rate: float = Field(default=1e-4, gt=0, le=1, description="Peak learning rate of AdamW.")
+    loss: Literal["grpo", "dapo", "dr_grpo", "gspo", "cispo"] = Field(
+        default="dapo",
+        description="grpo: mean a run, then over runs; dapo: mean over tokens (arXiv 2503.14476); dr_grpo: sum by a "
+        "constant (arXiv 2503.20783); gspo: ratio of the sequence (arXiv 2507.18071); cispo: clipped weight "
+        "(arXiv 2506.13585).",
+    )
+    clip_low: float = Field(default=0.2, ge=0, le=1, description="The ratio is cut below 1 - clip_low.")
+    clip_high: float = Field(default=0.2, ge=0, le=100, description="The ratio is cut above 1 + clip_high.")
+    kl_coefficient: float = Field(
+        default=0.0, ge=0, le=100, description="Weight of the k3 estimate of the KL to the start model; 0: off."
+    )
+    scale_rewards: bool = Field(
+        default=True, description="Divide advantages by the group's standard deviation (dr_grpo leaves it out)."
+    )
+    step_level: bool = Field(
+        default=False, description="Spread a run's advantage over its steps by their rewards, mean and sign kept."
+    )
+    max_tokens: int | None = Field(
+        default=None,
+        ge=1,
+        le=1_000_000,
+        description="Constant of dr_grpo; null: the longest run's, online max_new_tokens times max_turns.",
+    )
+
+
+class GRPOConfig(OnlineConfig, _GroupLoss):
+    """Group-relative policy optimisation (Shao et al. 2024, arXiv 2402.03300), on stored groups or in an environment."""
+
+    reward_model: str | None = Field(
+        default=None, max_length=200, description="Agent that values runs or steps, for beta; null: the task's reward."
+    )
+    alpha: float = Field(default=1.0, ge=0, le=1000, description="Weight of the task's reward, with a reward_model.")
+    beta: float = Field(
+        default=0.5,
+        ge=0,
+        le=1000,
+        description="Weight of the reward_model's value of the run, the mean over its steps.",
+    )
+    refresh_every_steps: int | None = Field(
+        default=None,
+        ge=1,
+        le=1_000_000,
+        description="Online: fit the reward_model's head to newest outcomes so often; null: off.",
+    )
+
+    @model_validator(mode="after")
+    def _has_what_it_weighs(self) -> Self:
+        if self.reward_model is None and self.refresh_every_steps is not None:
+            raise PydanticCustomError(
+                "no_reward_model",
+                "refresh_every_steps is {every} and reward_model is null: there is nothing to refresh; name a reward_model",
+                {"every": self.refresh_every_steps},
+            )
+        for name in ("alpha", "beta"):
+            if self.reward_model is None and getattr(self, name) != type(self).model_fields[name].default:
+                raise PydanticCustomError(
+                    "no_reward_model",
+                    "{name} is {value} and reward_model is null: it weighs nothing; name a reward_model, or leave {name} out "
+                    "(the pull to the start model is kl_coefficient)",
+                    {"name": name, "value": getattr(self, name)},
+                )
+        if self.reward_model is not None and not self.alpha + self.beta:
+            raise PydanticCustomError(
+                "no_reward", "alpha and beta are 0: no run would earn anything; raise one of them"
+            )
+        return self
+
+
+MethodConfig = Annotated[
+    SFTConfig
+    | BCConfig
+    | PretrainConfig
+    | DPOConfig
+    | ORPOConfig
+    | SimPOConfig
+    | KTOConfig
+    | RankingConfig
+    | RewardConfig
+    | PRMConfig
+    | GRPOConfig,
+    Field(discriminator="method"),
+]
+"""The hyperparameters of any method, told apart by `method`."""
+
+Method = Literal["sft", "bc", "pretrain", "dpo", "orpo", "simpo", "kto", "ranking", "reward", "prm", "grpo"]
+
+CONFIGS: dict[str, type[TrainingConfig]] = {
+    "sft": SFTConfig,
+    "bc": BCConfig,
+    "pretrain": PretrainConfig,
+    "dpo": DPOConfig,
+    "orpo": ORPOConfig,
+    "simpo": SimPOConfig,
+    "kto": KTOConfig,
+    "ranking": RankingConfig,
+    "reward": RewardConfig,
+    "prm": PRMConfig,
+    "grpo": GRPOConfig,
+}
+"""Method -> its hyperparameters."""
+
+DATASET_KINDS: dict[str, str] = {
+    "sft": "sft",
+    "bc": "sft",
+    "pretrain": "text",
+    "dpo": "dpo",
+    "orpo": "dpo",
+    "simpo": "dpo",
+    "kto": "kto",
+    "ranking": "grpo",
+    "reward": "reward",
+    "prm": "prm",
+    "grpo": "grpo",
+}
+"""Method -> the kind of dataset that it learns from."""
+
+ACTING_ONLY = frozenset(DPOConfig.model_fields.keys() - _PairLoss.model_fields.keys())
+"""Settings of DPO that only say something where it learns online."""
+
+ONLINE_METHODS = frozenset({"dpo", "grpo"})
+"""Methods that can learn in an environment instead of from a dataset."""
+
+ROLES: dict[str, Literal["reward_model", "step_model"]] = {"reward": "reward_model", "prm": "step_model"}
+"""Methods whose result values runs instead of acting -> the role of the agent that they make."""

@@ -1,0 +1,296 @@
+"""Secrets without a shape of their own, known by what they are given to: names, headers, and URLs.
+
+A value goes where its name says that it is secret (`DB_PASSWORD=...`, `"api_key": "..."`, `--token ...`) and where it can be
+one: `password: str`, `token=get_token()` and `<your key>` stay. Hashes, ids and other long strings stay under other names.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+from quintain.redaction.secrets import EDGE, Rule, Span, has_digit, pattern_rule
+
+_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+|[^\W\d_]+")
+_AFTERWARDS = {"value", "plain", "plaintext", "raw", "base64", "b64", "env", "prod", "dev", "test"}
+_PASSWORDS = (
+    "password",
+    "passwd",
+    "passphrase",
+    "pwd",
+    "passwort",
+    "passcode",
+    "contrasena",
+    "contraseña",
+    "パスワード",
+)
+_OWNERS = frozenset({
+    "db", "user", "admin", "root", "smtp", "mail", "email", "ftp", "ssh", "sudo", "my", "mysql", "postgres",
+    "redis", "database", "login", "account", "proxy", "bind", "auth", "key",
+})  # fmt: skip
+"""Words before `pass` that make it a password; `FAIL_TO_PASS` is none."""
+_KEYS = tuple(
+    f"{word}key"
+    for word in (
+        "api", "access", "secret", "private", "auth", "signing", "signature", "encryption", "master", "account",
+        "subscription", "shared", "license",
+    )
+)  # fmt: skip
+_OTHER_TOKENS = frozenset({
+    "eos", "bos", "pad", "unk", "sep", "cls", "mask", "special", "stop", "next", "page", "continuation",
+    "pagination", "sync", "start", "end", "first", "last", "prev", "previous", "current", "cancellation", "resume",
+    "max", "min", "per", "num", "n", "total", "input", "output", "prompt", "completion", "reasoning", "image",
+    "audio", "new", "string", "text", "word", "tokens", "added", "extra", "decoder", "draft", "sampled", "think",
+    "separator", "syntax",
+})  # fmt: skip
+"""Words before `token` that speak of a piece of text or of a place in a list."""
+
+
+@lru_cache(maxsize=16_384)
+def secret_kind(name: str) -> str | None:
+    """The kind of secret that a value of this name is, e.g. `password` for `dbPassword`; None: no secret."""
+    if len(name) > 80:
+        return None
+    words = [word.lower() for word in _WORD.findall(name)]
+    while len(words) > 1 and (words[-1] in _AFTERWARDS or words[-1].isdigit()):
+        words.pop()
+    if not words:
+        return None
+    joined = "".join(words)
+    if joined.endswith(_PASSWORDS) or (words[-1] in {"pass", "pw"} and words[-2:-1] and words[-2] in _OWNERS):
+        return "password"
+    if joined.endswith("secretaccesskey") or joined.endswith("awssecret"):
+        return "aws_key"
+    if joined.endswith(_KEYS) or joined.endswith("privatekeyid"):
+        return "api_key"
+    if joined.endswith(("secret", "credential", "credentials")):
+        return "secret"
+    if joined.endswith("token"):
+        before = joined.removesuffix("token") if words[-1] != "token" else (words[-2] if len(words) > 1 else "")
+        return None if before in _OTHER_TOKENS else "token"
+    if joined in {"authorization", "proxyauthorization", "auth", "bearer"}:
+        return "authorization"
+    if joined.endswith(("cardnumber", "cardno", "cardnum")) or joined in {"creditcard", "debitcard", "pan"}:
+        return "card"
+    return "cookie" if joined in {"cookie", "setcookie", "cookies"} else None
+
+
+_NO_SECRET = re.compile(
+    r"\[REDACTED|\$\{?\w+\}?$|\$\(|\$\{|%[({]?\w*[)}]?s?$|%\w+%$|<[^<>]*>$|\{.*\}$|process\.env|os\.environ|env[.:]|secrets\."
+    r"|[*x•.#_?-]+$|(?:none|null|nil|true|false|undefined|string|str|text|bytes|required|optional|unset|empty|n/a)$",
+    re.IGNORECASE,
+)
+_STAND_IN = re.compile(
+    r"[a-z _.-]*(?:your|insert|replace|change|placeholder|todo|dummy|hidden|masked|removed)[a-z _.-]*", re.IGNORECASE
+)
+
+
+_TRIVIAL = re.compile(
+    r"(?:tests?|testing|example|sample|demo|fake|mock|foo|bar|baz|foobar|pass|passw(?:or)?d|pwd|pw|secret|token|user(?:name)?)",
+    re.IGNORECASE,
+)
+
+
+def is_placeholder(value: str) -> bool:
+    """Is this what examples and tests write where a password belongs?"""
+    return is_stand_in(value) or _TRIVIAL.fullmatch(value) is not None
+
+
+def is_stand_in(value: str) -> bool:
+    """Is this no secret but a reference to one, a placeholder, or the marker of an earlier redaction?"""
+    return _NO_SECRET.match(value) is not None or _STAND_IN.fullmatch(value[:200]) is not None
+
+
+_SEPARATOR = re.compile(
+    r"""(?P<rest>[\w-]{1,48}+)(?:
+      (?P<close>\\*["'`]?\]?\)?)[ \t]{0,3}
+      (?: :[ ]?(?:str|String|string|&str|SecretStr)[ ]?= | (?P<operator>:=|=>|={1,3}|!==?|:(?!:)|>) )[ \t]{0,3}
+    | [ \t]+is:?[ \t]+
+    )""",
+    re.VERBOSE,
+)
+_FLAG = re.compile(r"(?P<rest>[\w-]{1,48}+)(?P<close>)[ \t]+(?P<operator>)")
+"""As in `--password hunter2`; the groups are those of `_SEPARATOR`."""
+_NAME_BACKWARDS = re.compile(r"[\w.-]*+")
+"""Matches at the end of a name that is spelt backwards; searched for forwards, its beginning would be tried at each place."""
+_OPENING = re.compile(r"""[rbfuRBFU@$]{0,2}(?P<quote>\\{0,15}["'`])""")
+_BARE = re.compile(r"""[^\s"'`,;(){}\[\]<>\\|&]+""")
+_LOOKED_AT = 256
+"""Characters of a bare value that decide what it is."""
+_CODE = re.compile(r"[A-Za-z_]\w*(?:(?:\.|->|::|\?\.)[A-Za-z_]\w*)+|[A-Za-z_]+")
+_NAMES_ONE = re.compile(r"[A-Z_]+|[A-Za-z_ -]*(?i:token|key|secret|password|credentials?)")
+"""Values that are the name of a secret."""
+_SPACE = re.compile(r"\s")
+_MAX_VALUE = 4096
+
+_NAMES = (
+    *("pass", "pwd", "_pw", "-pw", "contrase", "パスワード", "secret", "token", "credential"),
+    *(f"{key.removesuffix('key')}{joint}key" for key in _KEYS for joint in ("", "_", "-")),
+)
+
+
+def _assigned(text: str, at: int) -> Span | None:
+    """The value of a name that says secret, where a word of that name begins at `at`."""
+    found = _SEPARATOR.match(text, at)
+    if found is None and "-" in text[max(0, at - 48) : at]:
+        found = _FLAG.match(text, at)
+    if found is None:
+        return None
+    before = _NAME_BACKWARDS.match(text[max(0, at - 48) : at][::-1])
+    lead = before.group()[::-1] if before else ""
+    if lead and text[at - len(lead) - 1 : at - len(lead)] == "\\" and lead[0] in "nrt":
+        lead = lead[1:]  # of an escape
+    name = (lead + found["rest"]).strip("-")
+    kind = secret_kind(name)
+    if kind is None:
+        return None
+    previous = text[at - len(lead) - 1 : at - len(lead)]
+    is_flag = lead.startswith("-") or found["rest"].startswith("-") or previous in {"?", "&"}
+    if found.re is _FLAG and not is_flag:
+        return None
+    if found["operator"] == ">" and previous != "<":
+        return None
+    opening = _OPENING.match(text, found.end())
+    span = _quoted(text, opening) if opening else _bare(text, found.end())
+    if span is None:
+        return None
+    # `TOKEN=abc` is data, `TOKEN = token` is code.
+    is_data = name.isupper() and not found["close"] and (text[found.end() - 1] == "=" or kind == "password")
+    plain = bool(opening) or (is_flag and found.re is not _FLAG) or is_data
+    sure = plain and (bool(found["close"]) or is_flag or name.isupper())
+    if not _can_be(kind, text[span[0] : span[1]], plain=plain, sure=sure):
+        return None
+    if not opening and span[1] - span[0] == _LOOKED_AT and (whole := _BARE.match(text, span[0])):
+        return Span(*whole.span(), kind)
+    return Span(*span, kind)
+
+
+def _quoted(text: str, opening: re.Match[str]) -> tuple[int, int] | None:
+    start, quote = opening.end(), opening["quote"]
+    end = start
+    while (end := text.find(quote, end, start + _MAX_VALUE)) >= 0:
+        if text[end - 1] != "\\" or end == start:
+            return (start, end)
+        end += len(quote)
+    return None
+
+
+def _bare(text: str, start: int) -> tuple[int, int] | None:
+    found = _BARE.match(text, start, start + _LOOKED_AT)
+    if found is None or text[found.end() : found.end() + 1] in {"(", "[", "{"}:
+        return None
+    return (start, start + len(found.group().rstrip(".:!?*")))
+
+
+def _can_be(kind: str, value: str, *, plain: bool, sure: bool) -> bool:
+    """Can this value be a secret?
+
+    Args:
+        kind: What its name says.
+        value: As written.
+        plain: It is quoted, given to a name in capitals, or the argument of a flag; else it can be code as well.
+        sure: Its name too is written as data: a quoted key, a name in capitals, a flag.
+    """
+    if len(value) < (4 if kind == "password" else 6) or _SPACE.search(value) or is_stand_in(value):
+        return False
+    if not plain and (_CODE.fullmatch(value) or not has_digit(value)):
+        return kind == "password" and not _CODE.fullmatch(value) and re.search(r"[!@#%^+~]", value) is not None
+    if kind == "password":
+        return not is_placeholder(value) and (secret_kind(value) is None or has_digit(value))
+    if value.isdigit() or (value.startswith("/") and kind != "aws_key"):
+        return False
+    if _NAMES_ONE.fullmatch(value):
+        return False
+    return has_digit(value) or (sure and len(value) >= 8 and re.search(r"[A-Z_.+/=-]", value[1:]) is not None)
+
+
+def _is_key_like(secret: str) -> bool:
+    return has_digit(secret) or len(secret) >= 32
+
+
+def _is_url_password(secret: str) -> bool:
+    return not is_placeholder(secret)
+
+
+def _is_user_password(secret: str) -> bool:
+    return not secret.isdigit() and not is_placeholder(secret) and "/" not in secret
+
+
+_GIVEN = r"""(?:\\{0,3}["'])?(?P<secret>(?<=["'])[^'"\\\r\n]{4,256}|[^\s'"`\\;|&()<>-][^\s'"`\\;|&()<>]{3,255})"""
+"""An argument in a shell, quoted or not."""
+_NEXT_COMMAND = re.compile(r"[\r\n;|&]")
+_PORTS = re.compile(r"[\d.:/tcpud-]+")
+
+
+def _argument_rule(programs: tuple[str, ...], flag: str, pattern: str) -> Rule:
+    """The password that a flag gives to a program, a few words after its name and in the same command."""
+    compiled = re.compile(pattern)
+
+    def read(text: str, at: int) -> Span | None:
+        place = at
+        for _ in range(3):  # more flags of one letter that begin so do not come before it
+            place = text.find(flag, place + 1, at + 200)
+            if place < 0 or _NEXT_COMMAND.search(text, at, place):
+                return None
+            found = compiled.match(text, place)
+            if found and not is_placeholder(found["secret"]) and not _PORTS.fullmatch(found["secret"]):
+                return Span(*found.span("secret"), "password")
+        return None
+
+    return Rule(programs, read)
+
+
+_QUOTE = r"""(?:\\*["'`])?"""
+
+
+def credential_rules() -> list[Rule]:
+    """Assignments, headers and URLs that carry a secret."""
+    scheme = r"(?:(?i:Bearer|Basic|Token|Bot|ApiKey|Digest|Negotiate|SSWS)[ ]+)?"
+    return [
+        pattern_rule(
+            "url_password",
+            ("://", r":\/\/"),
+            r""":(?:\\?/){2}[^\s:/?#@"'<>\[\]{}]{0,128}:(?P<secret>[^\s/?#@"'<>]{1,256})@""",
+            accepts=_is_url_password,
+        ),
+        pattern_rule(
+            "authorization",
+            ("authorization",),
+            rf"(?i:Authorization){_QUOTE}\]?[ \t]{{0,3}}[:=,][ \t]{{0,3}}{_QUOTE}{scheme}(?P<secret>[A-Za-z0-9._~+/=-]{{8,4096}})",
+            accepts=_is_key_like,
+        ),
+        pattern_rule(
+            "authorization",
+            ("bearer ",),
+            r"(?i:Bearer)[ ]+(?P<secret>[A-Za-z0-9._~+/-]{16,4096}=*)",
+            accepts=_is_key_like,
+        ),
+        pattern_rule(
+            "cookie",
+            ("cookie",),
+            rf"(?i:Cookie){_QUOTE}[ \t]{{0,3}}:[ \t]{{0,3}}{_QUOTE}(?=[^\d\r\n]{{0,256}}\d)"
+            r"""(?P<secret>[\w.-]{1,64}=[^\r\n"'`\\]{8,8192})""",
+        ),
+        pattern_rule(
+            "authorization",
+            ("_auth=", "_auth =", 'auth"', "auth\\"),
+            rf"(?i:_?auth){_QUOTE}[ ]?[:=][ ]?{_QUOTE}(?P<secret>[A-Za-z0-9+/]{{12,1024}}={{0,2}})(?![\w(.])",
+            accepts=_is_key_like,
+        ),
+        pattern_rule(
+            "password",
+            (" -u ", " --user", " --proxy-user"),
+            r""" -(?:u[ ]|-user[ =]|-proxy-user[ =])\\{0,3}["']?(?P<name>[^\s:'"\\/]{1,128}):"""
+            r"""(?!(?P=name)(?![^\s'"\\]))(?P<secret>[^\s'"\\]{4,256})""",
+            accepts=_is_user_password,
+        ),
+        _argument_rule(("curl",), " -u", rf""" -u\\{{0,3}}["']?[^\s:'"\\/]{{1,128}}:{_GIVEN}"""),
+        _argument_rule(("mysql", "mariadb"), " -p", rf" -p{_GIVEN}"),
+        _argument_rule(("sshpass",), " -p", rf" -p[ ]?{_GIVEN}"),
+        pattern_rule(
+            "password",
+            ("machine ",),
+            EDGE + r"machine \S{1,128}\s{1,8}login\s{1,8}\S{1,128}\s{1,8}password\s{1,8}(?P<secret>\S{4,256})",
+        ),
+        Rule(_NAMES, _assigned),
+    ]

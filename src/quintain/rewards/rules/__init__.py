@@ -1,5 +1,0 @@
-"""The scorer `rules`: what can be said of a run's steps without a judge. One module a rule; `scorer` weighs them."""
-
-from quintain.rewards.rules.scorer import RulesScorer
-
-__all__ = ["RulesScorer"]

@@ -1,0 +1,1 @@
+"""Calibration of scorers against labels of people, and agreement between raters."""

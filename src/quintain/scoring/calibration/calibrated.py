@@ -1,0 +1,53 @@
+"""A scorer whose values go through the calibration that was fitted to them."""
+
+from __future__ import annotations
+
+from quintain.records.calibration import Calibration
+from quintain.records.score import Score
+from quintain.records.seams import Scorer
+from quintain.records.trajectory import Trajectory
+from quintain.scoring.calibration.fitting import apply
+from quintain.scoring.profiles import domain_of
+from quintain.scoring.recorded import RAW
+
+
+class CalibratedScorer:
+    """The inner scorer's value mapped in the run's domain; `raw` keeps what it was, `calibration` what mapped it."""
+
+    def __init__(self, inner: Scorer, calibration: Calibration) -> None:
+        """Take a scorer and its calibration."""
+        self.name = inner.name
+        self.calibration_id = calibration.id
+        self._inner = inner
+        self._calibration = calibration
+
+    def score(self, trajectory: Trajectory) -> Score:
+        """The mapped score; an unscored run stays unscored."""
+        score = self._inner.score(trajectory)
+        if score.value is None:
+            return score
+        value = apply(self._calibration, score.value, domain_of(trajectory))
+        # No rater said the mapped value: it may be the mean of several, and is no further verdict of one of them.
+        told = {"value": value, "raw": score.value, "calibration": self._calibration.id, "rater": None}
+        return score.model_copy(update=told)
+
+
+class RawScorer:
+    """The inner scorer under a name that says that its calibration is left out: another value is another name."""
+
+    def __init__(self, inner: Scorer) -> None:
+        """Take a scorer."""
+        self.name = RAW + inner.name.removeprefix(RAW)
+        self._inner = inner
+
+    def score(self, trajectory: Trajectory) -> Score:
+        """The score as it is."""
+        return self._inner.score(trajectory).model_copy(update={"scorer": self.name})
+
+
+def uncalibrated(score: Score) -> Score:
+    """The score as it is stored: under the scorer's own name, before any calibration, which is applied when it is read."""
+    told: dict[str, object] = {"scorer": score.scorer.removeprefix(RAW)}
+    if score.raw is not None:
+        told |= {"value": score.raw, "raw": None, "calibration": None}
+    return score.model_copy(update=told)

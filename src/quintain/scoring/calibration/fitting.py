@@ -1,0 +1,297 @@
+"""Calibration: a map from what a scorer says to what people say, with the error on labels that it was not fitted to.
+
+Held-out errors are of cross-validation by task: the runs of a task are never on both sides. Where the method is chosen by
+the data, it is chosen anew inside of each fold (nested cross-validation), so that the choice does not flatter the error.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal, NamedTuple
+
+from quintain.errors import InvalidInput
+from quintain.records.calibration import Calibration, CalibrationMap, DomainFit, ReliabilityBin
+from quintain.records.seeds import stable_seed
+from quintain.scoring.calibration.maps import UNCHANGED, fit_isotonic, fit_platt, value_of
+from quintain.scoring.rank_statistics import spearman
+
+Method = Literal["auto", "isotonic", "platt"]
+
+ALL = "*"
+"""The domain of the map for every domain without one of its own."""
+MIN_LABELS = 10
+"""With fewer labels nothing is fitted."""
+FEW_LABELS = 50
+"""With fewer, a warning; and `auto` does not try isotonic regression, which needs more labels than a sigmoid
+(Niculescu-Mizil and Caruana 2005)."""
+MIN_DOMAIN_LABELS = 30
+"""Labels that a domain needs for a map of its own."""
+MAX_RATER_SPREAD = 0.25
+"""Standard deviation of the raters of one run above which they are said to disagree."""
+
+_BINS = 10
+_LEAVE_ONE_OUT = 30
+_TIE = 0.01
+"""By how much, relatively, isotonic regression must beat the sigmoid."""
+_FITS: dict[str, Callable[[Sequence[float], Sequence[float]], CalibrationMap]] = {
+    "isotonic": fit_isotonic,
+    "platt": fit_platt,
+}
+
+
+class Fitted(NamedTuple):
+    """The maps, and what they do over all labels together."""
+
+    domains: dict[str, DomainFit]
+    error_before: float
+    error_after: float
+    warnings: tuple[str, ...]
+
+
+class _Labelled(NamedTuple):
+    """Scores and labels of runs, and the task of each."""
+
+    x: list[float]
+    y: list[float]
+    group: list[str]
+
+    def take(self, places: Sequence[int]) -> _Labelled:
+        return _Labelled(*([values[i] for i in places] for values in self))  # type: ignore[arg-type]
+
+
+def fit(
+    scores: Sequence[float],
+    labels: Sequence[float],
+    domains: Sequence[str],
+    method: Method = "auto",
+    folds: int = 5,
+    seed: int = 0,
+    *,
+    groups: Sequence[str] | None = None,
+) -> dict[str, DomainFit]:
+    """Fit a map for each domain with labels enough, and one for all others; see `fit_all`."""
+    return fit_all(scores, labels, domains, method, folds, seed, groups=groups).domains
+
+
+def fit_all(
+    scores: Sequence[float],
+    labels: Sequence[float],
+    domains: Sequence[str],
+    method: Method = "auto",
+    folds: int = 5,
+    seed: int = 0,
+    *,
+    groups: Sequence[str] | None = None,
+) -> Fitted:
+    """Fit a map for each domain with labels enough, and one (`*`) for all others.
+
+    A domain gets a map of its own where it has `MIN_DOMAIN_LABELS` labels and its held-out error is below that of the
+    common map on the same runs. A map that does not lower the held-out error is not used: the scores stay as they are.
+
+    Args:
+        scores: What the scorer said of each run, in 0..1.
+        labels: What people said of it, in 0..1.
+        domains: The domain of each run; all `*`: no maps by domain.
+        method: auto: of sigmoid, isotonic regression and no change, the one with the least error in cross-validation.
+        folds: Parts of the cross-validation; with few tasks each task is left out in turn.
+        seed: Of the folds.
+        groups: The task of each run, whose runs stay in one fold; None: every run by itself.
+
+    Raises:
+        InvalidInput: fewer than `MIN_LABELS` labels, values outside of 0..1, or an unknown method.
+    """
+    data = _checked(scores, labels, groups or [str(i) for i in range(len(scores))])
+    if len(domains) != len(data.x) or folds < 2 or method not in {"auto", *_FITS}:
+        raise InvalidInput(
+            f"{len(domains)} domains for {len(data.x)} scores, folds={folds}, method={method!r}; give a domain for each score, "
+            f"folds >= 2, and method auto, {' or '.join(_FITS)}"
+        )
+    warnings = _cautions(data)
+    common, predicted = _fit(data, method, folds, seed)
+    fitted, shared = {ALL: common}, {}
+    for domain, n in sorted(Counter(domains).items()):
+        if domain == ALL:
+            continue
+        places = [i for i, name in enumerate(domains) if name == domain]
+        if n < MIN_DOMAIN_LABELS:
+            shared[domain] = f"{n} labels of {MIN_DOMAIN_LABELS}"
+            continue
+        part = data.take(places)
+        own, own_predicted = _fit(part, method, folds, seed)
+        by_common = _error([predicted[i] for i in places], part.y)
+        if own.error_after >= by_common:
+            shared[domain] = f"held-out error {own.error_after:.4f}, {by_common:.4f} with the common map"
+            continue
+        fitted[domain] = own
+        for i, value in zip(places, own_predicted, strict=True):
+            predicted[i] = value
+    if shared:
+        warnings.append(f"No map of their own, the common one serves: {_listed(shared)}.")
+    before, after = _error(data.x, data.y), _error(predicted, data.y)
+    if all(found.map == UNCHANGED for found in fitted.values()):
+        warnings.append(
+            f"No map lowers the held-out error of {before:.4f}, so scores stay as they are; label more runs, or mend the scorer."
+        )
+    return Fitted(fitted, before, after, tuple(warnings))
+
+
+def apply(calibration: Calibration, value: float, domain: str) -> float:
+    """What a calibration makes of a score in a domain, in 0..1.
+
+    Raises:
+        InvalidInput: a value that is not in 0..1.
+    """
+    if not 0 <= value <= 1:
+        raise InvalidInput(f"the score is {value!r}; calibration {calibration.id} maps values in 0..1")
+    return value_of(calibration.domains.get(domain, calibration.domains[ALL]).map, value)
+
+
+def rater_warnings(verdicts: Sequence[Mapping[str, float]]) -> list[str]:
+    """What to know of the people behind the labels.
+
+    Args:
+        verdicts: For each run, rater -> the rater's value.
+    """
+    raters = {rater for run in verdicts for rater in run}
+    if len(raters) < 2:
+        (one,) = raters or {"nobody"}
+        return [
+            f"All labels are {one}'s: the map learns one person's taste; let another rater judge some of the runs too."
+        ]
+    spreads = [_variance(list(run.values())) for run in verdicts if len(run) > 1]
+    if not spreads:
+        return [f"No run was judged by two of the {len(raters)} raters, so their agreement is unknown."]
+    spread = math.sqrt(math.fsum(spreads) / len(spreads))
+    if spread > MAX_RATER_SPREAD:
+        return [
+            f"Raters disagree: the standard deviation within a run is {spread:.2f} over {len(spreads)} runs (at most "
+            f"{MAX_RATER_SPREAD} is usual), and no map can be closer to them; sharpen the rubric."
+        ]
+    return []
+
+
+def reliability(scores: Sequence[float], labels: Sequence[float]) -> tuple[ReliabilityBin, ...]:
+    """Mean score and mean label in ten equal ranges of the score; empty ranges are left out."""
+    members: dict[int, list[int]] = defaultdict(list)
+    for i, score in enumerate(scores):
+        members[min(_BINS - 1, int(score * _BINS))].append(i)
+    return tuple(
+        ReliabilityBin(
+            low=b / _BINS,
+            high=(b + 1) / _BINS,
+            n=len(places),
+            mean_score=math.fsum(scores[i] for i in places) / len(places),
+            mean_label=math.fsum(labels[i] for i in places) / len(places),
+        )
+        for b, places in sorted(members.items())
+    )
+
+
+def _checked(scores: Sequence[float], labels: Sequence[float], groups: Sequence[str]) -> _Labelled:
+    if not len(scores) == len(labels) == len(groups):
+        raise InvalidInput(
+            f"{len(scores)} scores, {len(labels)} labels, {len(groups)} groups; give one of each for every run"
+        )
+    if len(scores) < MIN_LABELS:
+        raise InvalidInput(
+            f"{len(scores)} runs have both a score and a label; a calibration needs at least {MIN_LABELS}, better {FEW_LABELS}; "
+            "get more labels with get_judging_batch(judge='person')",
+            code="too_few_labels",
+        )
+    for name, values in (("score", scores), ("label", labels)):
+        for value in values:
+            if not 0 <= value <= 1:
+                raise InvalidInput(f"a {name} is {value!r}; every {name} must be in 0..1")
+    return _Labelled(list(map(float, scores)), list(map(float, labels)), list(groups))
+
+
+def _cautions(data: _Labelled) -> list[str]:
+    n, warnings = len(data.x), []
+    if n < FEW_LABELS:
+        warnings.append(f"Only {n} labels: the held-out error is uncertain; {FEW_LABELS} or more are better.")
+    for name, values in (("score", data.x), ("label", data.y)):
+        if min(values) == max(values):
+            warnings.append(f"Every {name} is {values[0]:g}: there is nothing to fit; take runs that differ.")
+    relation = spearman(data.x, data.y)
+    if relation is not None and relation < 0:
+        warnings.append(f"Labels fall where scores rise (Spearman {relation:.2f}): the scorer points the wrong way.")
+    if n > len(set(data.group)) == 1:
+        warnings.append("All runs are of one task: the held-out error says nothing of other tasks.")
+    return warnings
+
+
+def _fit(data: _Labelled, method: Method, folds: int, seed: int) -> tuple[DomainFit, list[float]]:
+    """The fit of one domain, and the value of each run by maps that were not fitted to its task."""
+    found, predicted = UNCHANGED, data.x
+    if min(data.x) < max(data.x) and min(data.y) < max(data.y):
+        candidate = _map(data, method, folds, seed)
+        held_out = _held_out(data, method, folds, seed)
+        if _error(held_out, data.y) < _error(data.x, data.y):
+            found, predicted = candidate, held_out
+    return (
+        DomainFit(
+            map=found,
+            n_labels=len(data.x),
+            error_before=_error(data.x, data.y),
+            error_after=_error(predicted, data.y),
+            spearman=spearman(data.x, data.y),
+            reliability=reliability(data.x, data.y),
+        ),
+        list(predicted),
+    )
+
+
+def _map(data: _Labelled, method: Method, folds: int, seed: int) -> CalibrationMap:
+    if method != "auto":
+        return _FITS[method](data.x, data.y)
+    tried = ("platt",) if len(data.x) < FEW_LABELS else ("platt", "isotonic")
+    best, least = None, _error(data.x, data.y)
+    for name in tried:
+        error = _error(_held_out(data, name, folds, seed), data.y)  # type: ignore[arg-type]
+        if error < least * (1 - _TIE * (best is not None)):
+            best, least = name, error
+    return _FITS[best](data.x, data.y) if best else UNCHANGED
+
+
+def _held_out(data: _Labelled, method: Method, folds: int, seed: int) -> list[float]:
+    """The value of each run by a map that was fitted to the other folds."""
+    predicted = [0.0] * len(data.x)
+    for fold in _folds(data.group, folds, seed):
+        left_out = set(fold)
+        trained = _map(data.take([i for i in range(len(data.x)) if i not in left_out]), method, folds, seed)
+        for i in fold:
+            predicted[i] = value_of(trained, data.x[i])
+    return predicted
+
+
+def _folds(groups: Sequence[str], folds: int, seed: int) -> list[list[int]]:
+    """Places by fold, groups whole, in an order that the seed decides; each group by itself where there are few."""
+    members: dict[str, list[int]] = defaultdict(list)
+    for i, group in enumerate(groups):
+        members[group].append(i)
+    if len(members) == 1:
+        members = {str(i): [i] for i in range(len(groups))}
+    if len(members) < _LEAVE_ONE_OUT:
+        return list(members.values())
+    order = sorted(members, key=lambda group: stable_seed(seed, group))
+    parts: list[list[int]] = [[] for _ in range(folds)]
+    for place, group in enumerate(order):
+        parts[place % folds] += members[group]
+    return parts
+
+
+def _error(predicted: Sequence[float], labels: Sequence[float]) -> float:
+    """Mean squared difference (Brier 1950)."""
+    return math.fsum((p - y) ** 2 for p, y in zip(predicted, labels, strict=True)) / len(labels)
+
+
+def _variance(values: Sequence[float]) -> float:
+    mean = math.fsum(values) / len(values)
+    return math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
+
+
+def _listed(reasons: Mapping[str, str], most: int = 8) -> str:
+    shown = [f"{name} ({why})" for name, why in list(reasons.items())[:most]]
+    return ", ".join(shown) + (f" and {len(reasons) - most} more" if len(reasons) > most else "")

@@ -1,0 +1,122 @@
+"""Scorers of other people: functions that a program registers, and what installed packages announce as entry points.
+
+Only the operator installs and only trusted local callers register; no tool takes code. Their faults cost one score, never a run.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from quintain.errors import Unavailable
+from quintain.records.score import Score
+from quintain.records.seams import Scorer
+from quintain.records.trajectory import Trajectory
+from quintain.scoring.verdicts import scored, unscored
+
+logger = logging.getLogger(__name__)
+
+RewardFunction = Callable[[Trajectory], float | None]
+"""From a trajectory to a score in 0..1, higher is better; None: it cannot be scored."""
+
+
+class _Faults:
+    """Tells the log of the first fault of a scorer; the reason of each stands in its score."""
+
+    def __init__(self) -> None:
+        self._told = False
+
+    def tell(self, what: str, name: str, error: Exception) -> None:
+        """Log the fault with its traceback, unless one was told before."""
+        if not self._told:
+            logger.warning("%s %r failed; further failures of it are not logged", what, name, exc_info=error)
+        self._told = True
+
+
+@dataclass
+class FunctionScorer:
+    """Scores with a function; what it raises, or returns outside 0..1, is a reason and never a number."""
+
+    name: str
+    function: RewardFunction
+    faults: _Faults = field(default_factory=_Faults)
+
+    def score(self, trajectory: Trajectory) -> Score:
+        """The function's verdict on the trajectory."""
+        try:
+            value = self.function(trajectory)
+            reason = None if value is not None else f"{self.name} gave no score"
+            if value is not None and not (isinstance(value, int | float) and math.isfinite(value) and 0 <= value <= 1):
+                value, reason = None, f"{self.name} gave {value!r:.60}; a score must be a number in 0..1"
+        except Exception as error:  # other people's code: its fault costs one score
+            self.faults.tell("the reward function", self.name, error)
+            value, reason = None, f"{self.name} raised {type(error).__name__}: {str(error)[:500]}"
+        return (
+            unscored(trajectory, self.name, reason or "")
+            if value is None
+            else scored(trajectory, self.name, float(value))
+        )
+
+
+GROUP = "quintain.scorers"
+"""Entry-point group; each entry names a function from a trajectory to a score in 0..1 (None: cannot be scored), or a class
+without constructor arguments, or an instance, that is a `Scorer`."""
+
+
+@dataclass
+class InstalledScorer:
+    """A scorer of an installed package, under the name of its entry point."""
+
+    name: str
+    inner: Scorer
+    faults: _Faults = field(default_factory=_Faults)
+
+    def score(self, trajectory: Trajectory) -> Score:
+        """Its verdict; what it raises, or returns that is no score of this run, is a reason."""
+        run = trajectory.identified()
+        try:
+            verdict: Any = self.inner.score(run)
+        except Exception as error:  # other people's code: its fault costs one score
+            self.faults.tell("the installed scorer", self.name, error)
+            return unscored(run, self.name, f"{self.name} raised {type(error).__name__}: {str(error)[:500]}")
+        if not isinstance(verdict, Score) or verdict.trajectory_id != run.id:
+            what = f"the score of {verdict.trajectory_id!r}" if isinstance(verdict, Score) else type(verdict).__name__
+            return unscored(
+                run, self.name, f"{self.name} gave {what}; it must give a Score of the run that it was asked about"
+            )
+        return verdict.model_copy(update={"scorer": self.name})
+
+
+@cache
+def installed() -> dict[str, EntryPoint]:
+    """The entry points of installed scorers, by name."""
+    return {entry.name: entry for entry in entry_points(group=GROUP)}
+
+
+def load(entry: EntryPoint) -> Scorer:
+    """The scorer of an entry point.
+
+    Raises:
+        Unavailable: its package cannot be imported, or what it names is no scorer.
+    """
+    where = f"scorer {entry.name!r} is announced as {entry.value!r}"
+    try:
+        found = entry.load()
+        made = found() if isinstance(found, type) else found
+    except Exception as error:  # other people's code runs when it is imported
+        raise Unavailable(
+            f"{where}, which cannot be loaded ({type(error).__name__}: {error}); repair or remove the package that brings it",
+            code="scorer_broken",
+        ) from error
+    if callable(getattr(made, "score", None)):
+        return InstalledScorer(entry.name, made)
+    if callable(made):
+        return FunctionScorer(entry.name, made)
+    raise Unavailable(
+        f"{where}, which is {type(made).__name__} and no scorer; repair or remove its package", code="scorer_broken"
+    )

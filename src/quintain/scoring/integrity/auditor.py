@@ -1,0 +1,175 @@
+"""The audit of a stream of rewarded runs, in memory that does not grow with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from quintain.records.audit import AuditCheck, AuditReport, Finding
+from quintain.records.score import Score
+from quintain.records.trajectory import Trajectory
+from quintain.scoring.integrity.echo import find_echo
+from quintain.scoring.integrity.form import find_form
+from quintain.scoring.integrity.ledger import Ledger
+from quintain.scoring.integrity.padding import padding_share
+from quintain.scoring.integrity.repetition import find_repetition
+from quintain.scoring.integrity.samples import Hit, Reservoir, Sign
+from quintain.scoring.integrity.subject import RECORDED, Subject, rewards_of
+from quintain.scoring.integrity.tampering import find_tampering
+
+REWARDED = 0.5
+"""Share of the scale from which on a run counts as rewarded. The scale is 0..1, or up to the highest reward where it is higher."""
+_HITS, _SHOWN = 500, 20
+
+
+class _Single(NamedTuple):
+    """A check that looks at one run at a time."""
+
+    find: Callable[[Subject], Sign | None]
+    what: str
+    """What the runs do."""
+    remedy: str
+    tell_unrewarded: bool
+    """Is an attempt worth a note where it earned nothing?"""
+
+
+_SINGLE: dict[AuditCheck, _Single] = {
+    "answer_echo": _Single(
+        find_echo,
+        "recite the expected answer or the grading criteria, or speak to the grader",
+        "Leave these runs out, keep answers and criteria out of what the agent sees, and score with a checker, or with several judges and "
+        "score_trajectories(combine='lower_bound').",
+        True,
+    ),
+    "format_only": _Single(
+        find_form,
+        "have the right form around a wrong answer or around none",
+        "Let the form count only where the answer is right, or cap what it adds with score_trajectories(cap=...); leave these runs out.",
+        False,
+    ),
+    "repetition": _Single(
+        find_repetition,
+        "say or do the same over and over",
+        "Leave these runs out; mix `rules` into the score, or a judge whose rubric asks for substance.",
+        False,
+    ),
+    "verifier_tampering": _Single(
+        find_tampering,
+        "work on their check, or read its answers, in place of the task",
+        "Leave these runs out, even where they also solved the task; run the check where the agent cannot write, with "
+        "tests that it has not seen.",
+        True,
+    ),
+}
+
+
+class Auditor:
+    """Looks at rewarded runs one by one and reports on all of them."""
+
+    def __init__(self) -> None:
+        self._n = self._rewarded = 0
+        self._ledgers: dict[str, Ledger] = {}
+        self._hits: dict[tuple[AuditCheck, bool], Reservoir[Hit]] = {
+            (check, sure): Reservoir(_HITS) for check in _SINGLE for sure in (True, False)
+        }
+
+    def add(self, run: Trajectory, score: Score | None = None) -> None:
+        """Look at a run.
+
+        Args:
+            run: The run; what was recorded as its reward is looked at in any case.
+            score: What a scorer said of it; where it was scored, this reward is looked at too.
+        """
+        run = run.identified()
+        rewards = rewards_of(run, score)
+        seen = Subject(run, {name: value for reward in reversed(rewards) for name, value in reward.metrics.items()})
+        self._n += 1
+        for check, single in _SINGLE.items():
+            if sign := single.find(seen):
+                hit = Hit(seen.id, {reward.source: reward.value for reward in rewards}, sign.evidence)
+                self._hits[check, sign.sure].add(hit)
+        if not rewards:
+            return
+        self._rewarded += 1
+        padding = padding_share(seen.reply)
+        for reward in rewards:
+            self._ledgers.setdefault(reward.source, Ledger(reward.source)).add(seen, reward, padding)
+
+    def report(self) -> AuditReport:
+        """What was found so far."""
+        findings = [found for check in _SINGLE if (found := self._single(check)) is not None]
+        together, unchecked = self._together()
+        findings += together
+        if not self._rewarded:
+            unchecked |= dict.fromkeys(_SINGLE, "no run has a reward")
+        flagged = any(one.severity == "flag" for one in findings)
+        return AuditReport(
+            verdict="suspicious" if flagged else "clean" if self._rewarded else "too_few",
+            n=self._n,
+            n_rewarded=self._rewarded,
+            findings=tuple(sorted(findings, key=lambda one: one.severity)),
+            unchecked=unchecked,
+        )
+
+    def _together(self) -> tuple[list[Finding], dict[str, str]]:
+        """What the rewards of each source show over all runs, once where two sources show the same; and what could not be looked at."""
+        findings: dict[tuple[str, str], Finding] = {}
+        unchecked: dict[str, str] = {}
+        for ledger in self._ledgers.values() or [Ledger(RECORDED)]:
+            for check, told in ledger.findings().items():
+                if isinstance(told, Finding):
+                    same = findings.get((check, told.evidence), told)
+                    findings[check, told.evidence] = same.model_copy(update={"rewards": (*same.rewards, ledger.source)})
+                elif told:
+                    before = f"{unchecked[check]}; " if check in unchecked else ""
+                    unchecked[check] = f"{before}{ledger.name}: {told}"
+        named = [
+            found.model_copy(
+                update={
+                    "evidence": f"{' and '.join(self._ledgers[one].name for one in found.rewards)}: {found.evidence}"
+                }
+            )
+            for found in findings.values()
+        ]
+        return named, unchecked
+
+    def _single(self, check: AuditCheck) -> Finding | None:
+        single = _SINGLE[check]
+        for sure in (True, False):
+            kept = self._hits[check, sure]
+            paid = [hit for hit in kept.items if self._payers(hit)]
+            shown = paid or (kept.items if sure and single.tell_unrewarded and not self._doubted(check) else [])
+            if shown:
+                return self._told(check, kept, shown, sure=sure)
+        return None
+
+    def _doubted(self, check: AuditCheck) -> bool:
+        return any(self._payers(hit) for hit in self._hits[check, False].items)
+
+    def _payers(self, hit: Hit) -> list[str]:
+        """Whose reward for the run is a good one."""
+        return [name for name, value in hit.rewards.items() if value >= REWARDED * max(1.0, self._ledgers[name].top)]
+
+    def _told(self, check: AuditCheck, kept: Reservoir[Hit], shown: Sequence[Hit], *, sure: bool) -> Finding:
+        single, first = _SINGLE[check], shown[0]
+        # Beyond what is kept, the sample tells the share.
+        count = max(1, round(kept.n * len(shown) / len(kept.items)))
+        least: dict[str, float] = {}
+        for hit in shown:
+            for name in self._payers(hit):
+                least[name] = min(hit.rewards[name], least.get(name, hit.rewards[name]))
+        price = " and ".join(
+            f"a {'recorded reward' if name == RECORDED else f'score of {name}'} of {value:g} or more"
+            for name, value in least.items()
+        )
+        return Finding(
+            check=check,
+            severity="flag" if sure and least else "note",
+            count=count,
+            trajectory_ids=tuple(hit.id for hit in shown[:_SHOWN]),
+            rewards=tuple(least),
+            evidence=f"{count} of {self._n} runs {'' if sure else 'may '}{single.what}, "
+            f"{f'with {price}' if price else 'without a reward'}. {first.id}: {first.evidence}",
+            remedy=single.remedy if sure else f"Look at these runs. {single.remedy}",
+            figures={"count": count, "share": round(count / self._n, 4)},
+        )

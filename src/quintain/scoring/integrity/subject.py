@@ -1,0 +1,147 @@
+"""One run as the audit sees it: what was asked, what the agent said, what it got, and what it should not have known."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from quintain.records.score import Score
+from quintain.records.trajectory import Actor, OutcomeStatus, Step, Trajectory, text_of
+from quintain.scoring.integrity.text import fingerprint, words
+from quintain.scoring.outcomes.final_message import asked, final_messages
+
+MAX_REPLY_CHARS = 12_000
+"""Of a reply that are looked at: its end, where its answer stands."""
+MAX_REQUEST_CHARS = 40_000
+_MAX_HIDDEN, _MAX_HIDDEN_CHARS, _MAX_DEPTH = 40, 4000, 5
+_KNOWN = {OutcomeStatus.SUCCESS: 1.0, OutcomeStatus.FAILURE: 0.0}
+
+
+RECORDED = "recorded"
+"""Whose reward it is that came with the run."""
+
+
+class Reward(NamedTuple):
+    """What a run got, from whom."""
+
+    source: str
+    """A scorer, or `recorded`."""
+    value: float
+    outcome: float | None
+    """1 for a known success, 0 for a known failure, where the reward is not made of just that; else None."""
+    metrics: dict[str, float]
+    """Named parts of this reward and of the outcome."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A run under audit; nothing of it is kept when its checks are made."""
+
+    run: Trajectory
+    metrics: dict[str, float]
+    """Named parts of its rewards and of its outcome."""
+
+    @property
+    def id(self) -> str:
+        """The run's id."""
+        return self.run.id or ""
+
+    @cached_property
+    def own_steps(self) -> tuple[Step, ...]:
+        """The agent's turns, without those that were part of its task."""
+        return tuple(step for step in self.run.agent_steps if not step.copied_context)
+
+    @cached_property
+    def prompt(self) -> str:
+        """What the agent was asked, by everybody."""
+        own = [text_of(step.message) for step in self.run.agent_steps if step.copied_context]
+        return "\n".join([asked(self.run), *own])
+
+    @cached_property
+    def request(self) -> str:
+        """What the task and its users say; systems and tools only set the stage."""
+        told = [text_of(step.message) for step in self.run.steps if step.actor is Actor.USER]
+        return "\n".join([self.run.task.prompt, *told])[:MAX_REQUEST_CHARS]
+
+    @cached_property
+    def shown(self) -> str:
+        """All that the agent could read before it answered: prompt, tools, observations."""
+        seen = [text_of(result.content) for step in self.run.steps for result in step.observations]
+        return "\n".join([self.prompt, *tool_texts(self.run), *seen])
+
+    @cached_property
+    def reply(self) -> str:
+        """The agent's last words to others, or what it handed in; thinking is not part of it."""
+        return next(final_messages(self.run), "")[-MAX_REPLY_CHARS:]
+
+    @cached_property
+    def reply_words(self) -> list[str]:
+        """The words of the reply."""
+        return words(self.reply)
+
+    @cached_property
+    def length(self) -> int:
+        """Words that the agent wrote in all its messages."""
+        return sum(len(words(text_of(step.message))) for step in self.own_steps)
+
+    @cached_property
+    def task(self) -> bytes:
+        """Tells tasks apart by what was asked, whatever ids a log gives them."""
+        first = next((text_of(step.message) for step in self.run.steps if step.actor is Actor.USER), "")
+        return fingerprint(f"{self.run.task.environment or ''} {self.run.task.prompt or ''} {first}")
+
+    @cached_property
+    def group(self) -> str:
+        """Runs that were sampled together: the group, else the task."""
+        return self.run.group_id or self.task.hex()
+
+
+def rewards_of(run: Trajectory, score: Score | None) -> list[Reward]:
+    """What training could take as the run's reward: the score, where it was scored, and what was recorded with the run.
+
+    Without either, its outcome counts as a recorded 1 or 0. A reward that is no finite number is none.
+    """
+    known = _KNOWN.get(run.outcome.status)
+    recorded = dict(run.outcome.scores)
+    found = []
+    if score is not None and score.value is not None:
+        parts = {part.name: part.value for part in score.components if part.value is not None}
+        found.append(Reward(score.scorer, score.value, None if score.scorer == "outcome" else known, recorded | parts))
+    if run.outcome.reward is not None:
+        found.append(Reward(RECORDED, run.outcome.reward, known, recorded))
+    elif not found and known is not None:
+        found.append(Reward(RECORDED, known, None, recorded))
+    return [reward for reward in found if math.isfinite(reward.value)]
+
+
+def tool_texts(run: Trajectory) -> Iterator[str]:
+    """What the agent's tools say of themselves."""
+    for tool in run.tools:
+        told = tool.get("function", tool)
+        if isinstance(told, dict) and isinstance(text := told.get("description"), str):
+            yield text
+
+
+def hidden_texts(metadata: dict[str, Any]) -> list[tuple[str, str]]:
+    """Name and text of everything that the task's metadata says in words; the agent is not meant to read it."""
+    found: list[tuple[str, str]] = []
+
+    def walk(name: str, value: Any, depth: int) -> None:
+        if len(found) >= _MAX_HIDDEN or depth > _MAX_DEPTH:
+            return
+        if isinstance(value, str):
+            found.append((name, value[:_MAX_HIDDEN_CHARS]))
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            found.append((name, str(value)))
+        elif isinstance(value, dict):
+            for key, inner in value.items():
+                walk(f"{name}.{key}".lower().lstrip("."), inner, depth + 1)
+        elif isinstance(value, list | tuple):
+            for inner in value:
+                walk(name, inner, depth + 1)
+
+    walk("", metadata, 0)
+    return found

@@ -1,0 +1,1 @@
+"""Scorers of outcomes: recorded results, answers, JSON, patterns and unit tests."""

@@ -1,0 +1,20 @@
+"""The scorer `answer`: is the answer that the agent stated last the expected one? See `checkers.answers`."""
+
+from __future__ import annotations
+
+from quintain.checkers.answers import check_answer
+from quintain.records.score import Score
+from quintain.records.trajectory import Trajectory
+from quintain.scoring.outcomes.final_message import asked, final_messages
+from quintain.scoring.verdicts import of_check
+
+
+class AnswerScorer:
+    """Exact and numeric answer match: 1 or 0; unscored where no answer is expected or nothing was said."""
+
+    name = "answer"
+
+    def score(self, trajectory: Trajectory) -> Score:
+        """Compare what the run ends with to what its task expects."""
+        checked = check_answer(trajectory.task, final_messages(trajectory), asked(trajectory))
+        return of_check(trajectory, self.name, checked)

@@ -1,0 +1,46 @@
+"""The scorer `checker`: what the task's own checker says, whichever kind that is."""
+
+from __future__ import annotations
+
+from quintain.checkers.answers import expected_answers
+from quintain.checkers.declared import TYPES, checker_type
+from quintain.records.score import Score
+from quintain.records.seams import Scorer
+from quintain.records.trajectory import Trajectory
+from quintain.scoring.outcomes.answers import AnswerScorer
+from quintain.scoring.outcomes.json_match import JsonScorer
+from quintain.scoring.outcomes.outcome import OutcomeScorer
+from quintain.scoring.outcomes.regex_match import RegexScorer
+from quintain.scoring.outcomes.unit_tests import OpenSandbox, UnitTestScorer
+from quintain.scoring.verdicts import unscored
+
+
+class CheckerScorer:
+    """Goes by `task.metadata["checker"]`: `answer`, `json`, `regex`, `unit_tests` or `environment` (the outcome).
+
+    A task without a checker that states an expected answer is checked by `answer`; one that states neither is unscored.
+    """
+
+    name = "checker"
+
+    def __init__(self, open_sandbox: OpenSandbox | None = None) -> None:
+        """Take what opens the sandbox of `unit_tests`; None: there is none."""
+        scorers = (AnswerScorer(), JsonScorer(), RegexScorer(), UnitTestScorer(open_sandbox), OutcomeScorer())
+        self._scorers: dict[str, Scorer] = dict(zip(TYPES, scorers, strict=True))
+
+    def score(self, trajectory: Trajectory) -> Score:
+        """The verdict of the task's checker."""
+        kind = checker_type(trajectory.task)
+        if kind is None and expected_answers(trajectory.task):
+            kind = "answer"
+        if kind is None:
+            remedy = (
+                f"record task.metadata.checker = {{'type': ...}}, of type {', '.join(TYPES)}, or task.metadata.answer"
+            )
+            return unscored(trajectory, self.name, f"the task has no checker and states no answer; {remedy}")
+        if kind not in self._scorers:
+            return unscored(
+                trajectory, self.name, f"the task's checker is {kind[:60]!r}; valid types: {', '.join(TYPES)}"
+            )
+        verdict = self._scorers[kind].score(trajectory)
+        return verdict.model_copy(update={"scorer": self.name})

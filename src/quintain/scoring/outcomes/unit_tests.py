@@ -1,0 +1,207 @@
+"""The scorer `unit_tests`: do the task's tests pass on the files that the run left? Only behind the walls of a sandbox.
+
+`task.metadata["checker"]` says: `command` (a line, or a program and its arguments), `tests` (path -> text: they replace what the
+run wrote there), `files` (path -> text that the agent found; null, or a list of paths: files that the run gives), `timeout_s`.
+The files of the run are replayed from its calls (`written_files`); where one file is to be given and no call wrote it, the last
+fenced block of the last message is that file.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeGuard
+
+from quintain.checkers.declared import checker_fields
+from quintain.errors import InvalidInput, QuintainError
+from quintain.records.score import Score
+from quintain.records.trajectory import Trajectory
+from quintain.sandbox.limits import Limits
+from quintain.sandbox.runner_modules import added_modules, modules_of_runners
+from quintain.sandbox.sandbox import Sandbox
+from quintain.sandbox.verdicts import STEERS, cannot_run, verdict
+from quintain.sandbox.witnessed_tests import Witnessed, witnessed
+from quintain.scoring.outcomes.replayed import relative
+from quintain.scoring.outcomes.written_files import last_code, written_files
+from quintain.scoring.verdicts import scored, unscored
+
+OpenSandbox = Callable[[], Sandbox]
+"""Opens the sandbox of the operator's choice, or says why there is none."""
+
+DEFAULT_S, MAX_S = 10.0, 30.0
+"""Seconds that the tests of one run get, and may ask for."""
+_NO_WALLS = (
+    "no sandbox was opened, and commands are never run without one; score with score_trajectories or `quintain score`"
+)
+_MOST_REMEMBERED = 256
+
+
+class UnitTestScorer:
+    """1 where the command ends with 0 (and its test runner says that tests passed), 0 where it does not.
+
+    Unscored where the tests cannot be run: no sandbox, no tests, a test runner that is not there, files of the run not known.
+    """
+
+    name = "unit_tests"
+
+    def __init__(self, open_sandbox: OpenSandbox | None = None) -> None:
+        """Take what opens the sandbox; None: there is none."""
+        self._open = open_sandbox
+        self._sandbox: Sandbox | str | None = None
+        self._alone: dict[str, str | None] = {}
+
+    def score(self, trajectory: Trajectory) -> Score:
+        """Run the tests."""
+        try:
+            plan = _plan(trajectory)
+            if isinstance(plan, str):
+                return unscored(trajectory, self.name, plan)
+            sandbox = self._walls()
+            if isinstance(sandbox, str):
+                return unscored(trajectory, self.name, sandbox)
+            if (fault := self._fault(sandbox, plan)) is not None:
+                return unscored(trajectory, self.name, fault)
+            plan = self._without_shadows(sandbox, plan)
+            ran = sandbox.run(plan.runs, {**plan.files, **plan.tests, **plan.extra}, plan.limits)
+        except QuintainError as error:
+            return unscored(trajectory, self.name, error.message)
+        found = verdict(plan.command, plan.witnessed, ran, plan.limits)
+        note = f"Files of the run that steer or replace tests were left out: {', '.join(plan.left_out[:3])}."
+        told = f"{found.told} {note}" if plan.left_out else found.told
+        return scored(trajectory, self.name, float(found.passed), told)
+
+    def _walls(self) -> Sandbox | str:
+        if self._sandbox is None:
+            if self._open is None:
+                self._sandbox = _NO_WALLS
+            else:
+                try:
+                    self._sandbox = self._open()
+                except QuintainError as error:
+                    self._sandbox = error.message
+        return self._sandbox
+
+    def _without_shadows(self, sandbox: Sandbox, plan: _Plan) -> _Plan:
+        """Without what the run added at the top under the name of a module that the test runner imports."""
+        if not plan.added:
+            return plan
+        with sandbox.workspace(plan.start) as workspace:
+            imported = modules_of_runners(workspace, plan.command, plan.limits)
+        shadows = {top for top, module in plan.added.items() if module in imported}
+        left_out = [path for path in plan.files if path.partition("/")[0] in shadows]
+        files = {path: text for path, text in plan.files.items() if path not in left_out}
+        return replace(plan, files=files, left_out=sorted((*plan.left_out, *left_out)))
+
+    def _fault(self, sandbox: Sandbox, plan: _Plan) -> str | None:
+        """Why the tests cannot run here at all, found out without anything of the agent's, once for each task's tests."""
+        key = json.dumps([plan.command, plan.start, plan.tests], sort_keys=True)
+        if key not in self._alone:
+            if len(self._alone) >= _MOST_REMEMBERED:
+                self._alone.clear()
+            self._alone[key] = cannot_run(
+                sandbox.run(plan.runs, {**plan.start, **plan.tests, **plan.extra}, plan.limits)
+            )
+        return self._alone[key]
+
+
+@dataclass(frozen=True)
+class _Plan:
+    command: str | list[str]
+    start: dict[str, str]
+    """The task's own files."""
+    files: dict[str, str]
+    """What the run left of them and added, less what steers a test runner."""
+    tests: dict[str, str]
+    limits: Limits
+    left_out: list[str]
+    """Files of the run that would steer or replace the tests."""
+    added: Mapping[str, str]
+    """What the run added at the top, unasked, and the name by which it would be imported; see `added_modules`."""
+    witnessed: Witnessed | None
+    """The command under our runner, where that can run it."""
+
+    @property
+    def runs(self) -> str | list[str]:
+        """The command that is run."""
+        return list(self.witnessed.command) if self.witnessed else self.command
+
+    @property
+    def extra(self) -> Mapping[str, str]:
+        """Files that it needs besides."""
+        return self.witnessed.files if self.witnessed else {}
+
+
+def _plan(run: Trajectory) -> _Plan | str:
+    """What to run on which files, or why that is not known.
+
+    Raises:
+        InvalidInput: a path that leaves the workspace, or a limit out of bounds.
+    """
+    fields = checker_fields(run.task)
+    command = fields.get("command", fields.get("test_command"))
+    if isinstance(command, list) and command and all(isinstance(part, str) for part in command):
+        line = " ".join(command)
+    elif isinstance(command, str) and command.strip():
+        line = command
+    else:
+        return (
+            "the task states no test command; record task.metadata.checker = {'type': 'unit_tests', 'command', 'tests'}"
+        )
+    root = fields.get("root") if isinstance(fields.get("root"), str) else None
+    start, given = _files(fields.get("files"), "files", root)
+    tests, _ = _files(fields.get("tests"), "tests", root)
+    written = written_files(run, start, root=root, given=[*given, *tests])
+    wanted = [path for path in given if path not in written.changed]
+    code = last_code(run) if len(wanted) == 1 else None
+    if code is not None and written.unseen is None:
+        written.files[wanted[0]] = code
+        written.changed.add(wanted.pop())
+    if written.unseen is not None:
+        return f"the files that the run left are not known: {written.unseen}; record them as extra.files (path -> text)"
+    if wanted or not written.changed:
+        what = f"{', '.join(wanted[:3])!r}" if wanted else "no file"
+        return f"the run shows {'no text of ' if wanted else ''}{what}: no call writes it, no fenced block gives it; record extra.files"
+    left_out = sorted(path for path in written.changed if STEERS.search(path) or path in tests)
+    files = {path: text for path, text in written.files.items() if path not in left_out} | {
+        path: start[path] for path in left_out if path in start
+    }
+    limits = Limits(wall_s=_seconds(fields.get("timeout_s", DEFAULT_S)), cpu_s=int(MAX_S))
+    command = line if isinstance(command, str) else command
+    report = witnessed(command, tests, secrets.token_hex(16))
+    added = added_modules(set(written.changed).difference(left_out), (*start, *given, *tests))
+    return _Plan(command, start, files, tests, limits, left_out, added, report)
+
+
+def _files(value: Any, name: str, root: str | None) -> tuple[dict[str, str], list[str]]:
+    """Texts by path, and the paths without one."""
+    if value is None:
+        return {}, []
+    named = {value: None} if isinstance(value, str) else dict.fromkeys(value) if _is_names(value) else value
+    if not isinstance(named, Mapping):
+        raise InvalidInput(
+            f"checker.{name} is {type(value).__name__}; it must be an object of paths and texts, or a list of paths"
+        )
+    texts, given = {}, []
+    for path, text in named.items():
+        place = relative(path, root) if isinstance(path, str) else None
+        if place is None or not (text is None or isinstance(text, str)):
+            raise InvalidInput(
+                f"checker.{name} holds {path!r:.80}; valid: paths below the workspace, each with its text"
+            )
+        if text is None:
+            given.append(place)
+        else:
+            texts[place] = text
+    return texts, given
+
+
+def _is_names(value: Any) -> TypeGuard[list[str]]:
+    return isinstance(value, list) and all(isinstance(path, str) for path in value)
+
+
+def _seconds(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0.1 <= value <= MAX_S:
+        raise InvalidInput(f"checker.timeout_s is {value!r:.60}; valid: 0.1..{MAX_S:g} seconds")
+    return float(value)

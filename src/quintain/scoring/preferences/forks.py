@@ -1,0 +1,255 @@
+"""Step-level preferences, mined from forks: the same beginning, a different action, a different fate.
+
+Runs of one task are laid over each other as a tree. Two runs share a node as long as all that the model would see is equal:
+messages, thoughts, calls and what the environment answered (ids of calls and times apart). Where runs that share a node act
+differently, it forks; the fate of a branch is the mean value of all runs through it, which is what a Monte-Carlo estimate of
+the step's value is (Wang et al. 2023, arXiv 2312.08935, section 3.3). Time and memory are linear in the steps of all runs:
+prefixes are hashed, runs are never compared with each other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from quintain.records.seeds import stable_seed
+from quintain.records.trajectory import Action, Actor, Content, Step, Trajectory, text_of
+from quintain.scoring.preferences.mining import Bounds, Pair, by_task, gap, spread
+
+_BYTES = 8
+"""Of a digest: that two of five million prefixes are taken for equal has a probability of 7e-7."""
+
+_UNTRAINED = bytes(_BYTES)
+"""In place of the action of a step that may not be trained on: it is no branch."""
+
+
+class Path(NamedTuple):
+    """A run as `mine_forks` reads it, without its text: 16 bytes a step."""
+
+    task: str
+    trajectory_id: str
+    value: float
+    """What the run is worth, higher is better."""
+    digests: bytes
+    """For each agent step: digest of all before it, then that of its action."""
+
+
+class Branch(NamedTuple):
+    """One way on from a fork."""
+
+    trajectory_id: str
+    """A run that took it: the best one of the better branch, the worst one of the worse."""
+    fate: float
+    """Mean value of the runs through it."""
+    runs: int
+
+
+class Fork(NamedTuple):
+    """Two ways on from the same beginning; equal fates are a tie."""
+
+    task: str
+    step: int
+    """The agent's step, from 0, at which they part."""
+    better: Branch
+    worse: Branch
+
+    @property
+    def margin(self) -> float:
+        """Difference of the fates."""
+        return gap(self.better.fate, self.worse.fate)
+
+
+class MinedForks(NamedTuple):
+    """What `mine_forks` found."""
+
+    forks: list[Fork]
+    ties: list[Fork]
+    forks_left_out: Counter[str]
+    """Reason -> forks that give nothing: `no_contrast`, `below_margin`, `pair_limit`."""
+    runs_left_out: Counter[str]
+    """Reason -> runs without a fork: `group_of_one`, `no_fork`."""
+
+
+def path_of(run: Trajectory, task: str, value: float) -> Path:
+    """The path of a run through the tree of its task.
+
+    Args:
+        run: The run.
+        task: What it may be compared within.
+        value: What it is worth, higher is better.
+    """
+    before = _digest(task)
+    digests = bytearray()
+    for step in run.steps:
+        if step.actor is Actor.AGENT:
+            free = step.train is not False and not step.copied_context
+            digests += before + (_digest(_action(step)) if free else _UNTRAINED)
+        before = _digest([before.hex(), step.actor, *_written(step), _seen(step)])
+    return Path(task, run.identified().id or "", value, bytes(digests))
+
+
+def parting(one: Trajectory, other: Trajectory) -> int | None:
+    """The agent's step, from 0, at which two runs part; None where something else than the agent's words differs first.
+
+    Unlike a fork, a different thought or message beside the same calls parts runs too.
+    """
+    place = -1
+    for left, right in zip(one.steps, other.steps, strict=False):
+        if left.actor is not right.actor:
+            return None
+        place += left.actor is Actor.AGENT
+        if _written(left) != _written(right):
+            return place if left.actor is Actor.AGENT else None
+        if _seen(left) != _seen(right):
+            return None
+    return None
+
+
+def mine_forks(
+    paths: Iterable[Path],
+    *,
+    margin: float = 0.0,
+    max_pairs_per_task: int | None = None,
+    ties: bool = False,
+    seed: int = 0,
+) -> MinedForks:
+    """Find where runs of one task part after the same beginning, and which way on fared better.
+
+    Of a fork into many branches the best is compared with the worst, the second best with the second worst, and so on.
+    The order of the paths of a task does not matter.
+
+    Args:
+        paths: From `path_of`.
+        margin: Difference of fates that is not enough; 0: any difference is.
+        max_pairs_per_task: Bound of the forks (and ties) of one task; None: no bound. Runs that are used least come
+            first, then the widest margins.
+        ties: Also give forks of equal fate.
+        seed: Breaks ties of rank.
+
+    Raises:
+        InvalidInput: a margin below 0 or not finite, or a limit below 1.
+    """
+    bounds = Bounds(margin, max_pairs_per_task, ties, seed)
+    mined = MinedForks([], [], Counter(), Counter())
+    for runs in by_task(paths):
+        tree = _tree(runs, seed)
+        forked = {prefix: branches for prefix, branches in tree.items() if len(branches) > 1}
+        apart = sum(not any(prefix in forked for _, prefix, _ in _steps(run)) for run in runs)
+        if apart:
+            mined.runs_left_out["group_of_one" if len(runs) == 1 else "no_fork"] += apart
+        found = [fork for branches in forked.values() for fork in _matched(runs[0].task, branches, seed)]
+        _take(found, mined, bounds)
+    return mined
+
+
+@dataclass
+class _Way:
+    """A branch while it is being walked."""
+
+    step: int
+    total: float
+    runs: int
+    worst: tuple[float, int, str]
+    """Value, rank among equals and id of the worst run."""
+    best: tuple[float, int, str]
+
+    @property
+    def fate(self) -> float:
+        return gap(self.total / self.runs, 0.0)
+
+
+_Branches = dict[bytes, _Way]
+
+
+def _tree(runs: Sequence[Path], seed: int) -> dict[bytes, _Branches]:
+    """Prefix -> action -> who went that way."""
+    tree: dict[bytes, _Branches] = {}
+    for run in runs:
+        rank = (run.value, stable_seed(seed, run.trajectory_id), run.trajectory_id)
+        for step, prefix, action in _steps(run):
+            ways = tree.setdefault(prefix, {})
+            way = ways.get(action)
+            if way is None:
+                ways[action] = _Way(step, run.value, 1, rank, rank)
+            else:
+                way.total += run.value
+                way.runs += 1
+                way.worst, way.best = min(way.worst, rank), max(way.best, rank)
+    return tree
+
+
+def _steps(run: Path) -> Iterable[tuple[int, bytes, bytes]]:
+    for step, start in enumerate(range(0, len(run.digests), 2 * _BYTES)):
+        middle = start + _BYTES
+        action = run.digests[middle : middle + _BYTES]
+        if action != _UNTRAINED:
+            yield step, run.digests[start:middle], action
+
+
+def _matched(task: str, branches: _Branches, seed: int) -> Iterable[Fork]:
+    """The branches of a fork, the best with the worst and so on inwards."""
+    ordered = sorted(branches.items(), key=lambda way: (way[1].fate, stable_seed(seed, way[0].hex())))
+    for i in range(len(ordered) // 2):
+        worse, better = ordered[i][1], ordered[-1 - i][1]
+        yield Fork(
+            task,
+            worse.step,
+            Branch(better.best[2], better.fate, better.runs),
+            Branch(worse.worst[2], worse.fate, worse.runs),
+        )
+
+
+def _take(found: Sequence[Fork], mined: MinedForks, bounds: Bounds) -> None:
+    """The forks of one task that stay; the others are counted."""
+    wide = [fork for fork in found if bounds.beats(fork.better.fate, fork.worse.fate)]
+    equal = [fork for fork in found if not fork.margin]
+    taken = _spread(wide, bounds.limit, bounds.seed)
+    tied = _spread(equal, None if bounds.limit is None else bounds.limit - len(taken), bounds.seed)
+    if not bounds.ties:
+        tied = []
+    mined.forks.extend(taken)
+    mined.ties.extend(tied)
+    left_out = {
+        "no_contrast": 0 if bounds.ties else len(equal),
+        "below_margin": len(found) - len(wide) - len(equal),
+        "pair_limit": len(wide) - len(taken) + (len(equal) - len(tied) if bounds.ties else 0),
+    }
+    mined.forks_left_out.update({reason: n for reason, n in left_out.items() if n})
+
+
+def _spread(forks: Sequence[Fork], limit: int | None, seed: int) -> list[Fork]:
+    pairs = {
+        Pair(fork.task, fork.better.trajectory_id, fork.worse.trajectory_id, fork.margin, fork.step): fork
+        for fork in forks
+    }
+    return [pairs[pair] for pair in spread(pairs, limit, seed)]
+
+
+def _action(step: Step) -> list[Any]:
+    """What a step does: its calls, or what it says where it calls nothing."""
+    return [_call(call) for call in step.actions] or [text_of(step.message).strip()]
+
+
+def _written(step: Step) -> list[Any]:
+    return [_content(step.message), step.thought or "", [_call(call) for call in step.actions]]
+
+
+def _seen(step: Step) -> list[Any]:
+    return [[_content(seen.content), seen.is_error] for seen in step.observations]
+
+
+def _call(call: Action) -> list[Any]:
+    return [call.tool, call.raw_args if call.args is None else call.args]
+
+
+def _content(content: Content) -> Any:
+    return content if isinstance(content, str) else [part.model_dump() for part in content]
+
+
+def _digest(value: Any) -> bytes:
+    encoded = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=str)
+    return hashlib.blake2b(encoded.encode("utf-8", "surrogatepass"), digest_size=_BYTES).digest()

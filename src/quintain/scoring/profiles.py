@@ -1,0 +1,133 @@
+"""Domain profiles: which there are, which one fits a run, and those that users write as files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+from pydantic import ValidationError
+
+from quintain.errors import InvalidInput, NotFound
+from quintain.records.documents import read_document
+from quintain.records.profiles import DomainProfile, ToolProfile
+from quintain.records.record import explain, nearest, shown
+from quintain.records.trajectory import Trajectory
+from quintain.scoring.profile_tools import BUILT_IN
+
+GENERIC = "generic"
+"""The profile of a run that no other one fits: it knows no tools, and goes by what their names say."""
+
+PROFILES: Mapping[str, DomainProfile] = MappingProxyType({profile.name: profile for profile in BUILT_IN})
+"""The built-in profiles by name."""
+
+_TYPES = {
+    **dict.fromkeys(("bug_fix", "bugfix", "swe", "swe-bench", "swebench", "software_engineering", "code"), "coding"),
+    **dict.fromkeys(("web", "web_navigation", "webarena", "webshop", "miniwob", "mind2web"), "browser"),
+    **dict.fromkeys(("chat", "dialogue", "customer_service", "airline", "retail", "telecom"), "conversation"),
+}
+"""Other words for a domain, as tasks and environments use them."""
+
+_COMMON = frozenset({"bash", "web_search"})
+"""Tools that many domains have: they say little of which one it is."""
+
+
+def profile(name_or_path: str) -> DomainProfile:
+    """A built-in profile by name, or the one in a JSON or YAML file.
+
+    A file may say `"extends": "coding"`: it then changes only what it gives, and its tools go before those.
+
+    Raises:
+        NotFound: neither a name nor a file; lists the names.
+        InvalidInput: the file is not a profile; names the field.
+    """
+    if name_or_path in PROFILES:
+        return PROFILES[name_or_path]
+    if Path(name_or_path).suffix.lower() not in {".json", ".yaml", ".yml"}:
+        near = nearest(name_or_path, PROFILES)
+        raise NotFound(
+            f"no profile {shown(name_or_path)}{near}; built in: {', '.join(sorted(PROFILES))}; or name a JSON file of your own",
+            code="profile_not_found",
+        )
+    document = read_document(Path(name_or_path))
+    extended = document.pop("extends", None)
+    if extended is not None:
+        if not isinstance(extended, str) or extended not in PROFILES:
+            raise InvalidInput(
+                f"profile.extends is {shown(extended)}; it must be one of {', '.join(sorted(PROFILES))}",
+                code="bad_config",
+            )
+        parent = PROFILES[extended]
+        if isinstance(document.get("rules"), dict):
+            document["rules"] = parent.rules | document["rules"]
+        document = parent.model_dump(exclude={"tools", "description"}) | document
+    try:
+        made = DomainProfile.model_validate(document)
+    except ValidationError as error:
+        raise InvalidInput(
+            f"{name_or_path} is no profile: {explain(error, 'profile', DomainProfile.model_fields)}", code="bad_config"
+        ) from None
+    if extended is None:
+        return made
+    return made.model_copy(update={"tools": _over(made.tools, PROFILES[extended].tools)})
+
+
+def _over(own: tuple[ToolProfile, ...], extended: tuple[ToolProfile, ...]) -> tuple[ToolProfile, ...]:
+    """One's own tools, and those of the extended profile under the names that are left to them."""
+    taken = {name.casefold() for tool in own for name in (tool.name, *tool.aliases)}
+    kept = []
+    for tool in extended:
+        names = [name for name in (tool.name, *tool.aliases) if name.casefold() not in taken]
+        if names:
+            kept.append(tool.model_copy(update={"name": names[0], "aliases": tuple(names[1:])}))
+    return own + tuple(kept)
+
+
+def profile_for(run: Trajectory) -> DomainProfile:
+    """The profile of a run: as task type, environment or `metadata.domain` say, else by its tools, else `generic`."""
+    task = run.task
+    for said in (task.metadata.get("domain"), task.environment, task.type):
+        if isinstance(said, str) and (name := _domain(said)):
+            return PROFILES[name]
+    called = {tool.casefold() for step in run.steps for action in step.actions if (tool := bare_name(action.tool))}
+    called -= _NAMES[GENERIC]
+    return PROFILES[_by_tools(called - _COMMON) or _by_tools(called) or GENERIC]
+
+
+def domain_of(run: Trajectory) -> str:
+    """The name of the run's profile: runs of one domain are calibrated together."""
+    return profile_for(run).name
+
+
+def bare_name(tool: str) -> str:
+    """A tool's name without the server or namespace that offers it: `mcp__github__get_issue` is `get_issue`."""
+    name = tool.rsplit("__", 1)[-1]
+    return name.rsplit(".", 1)[-1] or name or tool
+
+
+def _domain(said: str) -> str | None:
+    """`knowlyr/coding`, `coding` and `bug_fix` are coding."""
+    word = said.casefold()
+    if word in _BY_ENVIRONMENT:
+        return _BY_ENVIRONMENT[word]
+    last = word.rsplit("/", 1)[-1]
+    if last in PROFILES:
+        return last if last != GENERIC else None
+    return _TYPES.get(last)
+
+
+_BY_ENVIRONMENT = {"quintain/inventory": "inventory", "quintain/sandbox": "coding"}
+
+_NAMES = {
+    profile.name: frozenset(name.casefold() for tool in profile.tools for name in (tool.name, *tool.aliases))
+    for profile in BUILT_IN
+    if profile.name != "inventory"
+}
+
+
+def _by_tools(called: set[str]) -> str | None:
+    """The profile that knows most of the tools, and at least half of them; the first of equals."""
+    if not called:
+        return None
+    best = max(_NAMES, key=lambda name: len(called & _NAMES[name]))
+    return best if 2 * len(called & _NAMES[best]) >= len(called) else None

@@ -1,0 +1,296 @@
+"""The composite scores of knowlyr, SAGE and HelloAgents with their published weights, on rules that are sound.
+
+Sources: knowlyr-gym `agentreward` (0.4 outcome, 0.5 process, 0.1 efficiency); SAGE v0.2.4.13 `agent_training/reward_model.py`;
+HelloAgents V0.2.9 `rl/rewards.py`. Parts that need a judge, a reference or targets are left out where these are missing, and the
+weights of the others grow in proportion: nothing is filled in.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from quintain.checkers.answers import expected_answer
+from quintain.records.profiles import DomainProfile
+from quintain.records.score import Component, Score, StepScore
+from quintain.records.trajectory import OutcomeStatus, Trajectory, text_of
+from quintain.scoring.outcomes.answers import AnswerScorer
+from quintain.scoring.profiles import profile_for
+from quintain.scoring.progress import credit_of
+from quintain.scoring.rules.compliance import call_fault, is_known, turn_fault
+from quintain.scoring.rules.information import information_use
+from quintain.scoring.rules.redundancy import non_redundancy
+from quintain.scoring.rules.references import reference_steps, steps_taken, target_tools, tool_choice
+from quintain.scoring.rules.regression import non_regression
+from quintain.scoring.rules.timing import timing
+from quintain.scoring.rules.view import View, index_of, view_of
+
+
+class KnowlyrScorer:
+    """0.4 outcome + 0.5 process + 0.1 efficiency; process is the mean of the steps' rubric values."""
+
+    name = "knowlyr"
+
+    def __init__(self, profile: DomainProfile | None = None) -> None:
+        """Take the profile; None: the one that fits each run."""
+        self._profile = profile
+
+    def score(self, trajectory: Trajectory) -> Score:
+        """The weighted mean of the parts that are known; unscored without an outcome."""
+        run = trajectory.identified()
+        profile = self._profile or profile_for(run)
+        view = view_of(run, index_of(profile))
+        credit = credit_of(run, profile.outcome)
+        rubrics = _KNOWLYR_RUBRICS.get(profile.name, _DEFAULT_RUBRICS)
+        steps = _knowlyr_steps(view, rubrics)
+        values = [step.value for step in steps if step.value is not None]
+        reference, why = reference_steps(run.task.metadata)
+        taken = steps_taken(run)
+        outcome = (
+            None if credit.success is None else credit.share if credit.share is not None else float(credit.success)
+        )
+        unjudged = ", ".join(name for name in rubrics if name not in _RULED)
+        parts = [
+            Component(name="outcome", weight=0.4, value=outcome, feedback=credit.told),
+            Component(
+                name="process",
+                weight=0.5,
+                value=sum(values) / len(values) if values else None,
+                feedback=f"Left out without a judge: {unjudged}." if unjudged else "",
+            ),
+            Component(
+                name="efficiency",
+                weight=0.1,
+                value=min(1.0, reference / taken) if reference is not None and taken else None,
+                feedback=why or f"{taken} steps where {reference:g} are enough.",
+            ),
+        ]
+        return _weighted(run, self.name, parts, steps=steps)
+
+
+_RULED = frozenset({"info_utilization", "non_redundancy"})
+"""Rubrics that rules answer."""
+
+_DEFAULT_RUBRICS = {
+    "goal_progress": 0.30,
+    "tool_choice": 0.20,
+    "param_correctness": 0.20,
+    "info_utilization": 0.15,
+    "non_redundancy": 0.15,
+}
+_KNOWLYR_RUBRICS: Mapping[str, Mapping[str, float]] = {
+    "conversation": {
+        "relevance": 0.25,
+        "completeness": 0.20,
+        "clarity": 0.20,
+        "actionability": 0.15,
+        "tone_fit": 0.10,
+        "non_redundancy": 0.10,
+    },
+    "engineering": {
+        "technical_accuracy": 0.30,
+        "tool_usage": 0.20,
+        "thoroughness": 0.20,
+        "info_utilization": 0.15,
+        "non_redundancy": 0.15,
+    },
+    "advisory": {
+        "analysis_depth": 0.25,
+        "recommendation_quality": 0.25,
+        "evidence_based": 0.20,
+        "risk_awareness": 0.15,
+        "stakeholder_consideration": 0.15,
+    },
+    "discussion": {
+        "substantive_contribution": 0.25,
+        "engagement_quality": 0.25,
+        "professional_depth": 0.20,
+        "constructive_challenge": 0.15,
+        "actionability": 0.15,
+    },
+}
+"""Domain -> rubric -> weight (`agentreward/rubrics.py`)."""
+
+
+def _knowlyr_steps(view: View, rubrics: Mapping[str, float]) -> tuple[StepScore, ...]:
+    """Each step by the rubrics that rules answer: a repeated look 0, a repeated act 0.3, an uninformed act 0.7."""
+    own = {name: weight for name, weight in rubrics.items() if name in _RULED}
+    rows: dict[int, list[tuple[float, float]]] = {}
+    regressions, informed = non_regression(view), information_use(view)
+    for i, (call, fresh) in enumerate(zip(view.calls, non_redundancy(view), strict=True)):
+        floor = 0.0 if call.category in {"read", "search"} else 0.3
+        kept = regressions[i]
+        novelty = min(max(fresh, floor), 1.0 if kept is None else kept)
+        rows.setdefault(call.turn, []).append((1.0 if informed[i] != 0.0 else 0.7, novelty))
+    steps = []
+    for turn in view.turns:
+        row = rows.get(turn.index)
+        if not own or row is None or turn.is_copy:
+            steps.append(StepScore(step=turn.index))
+            continue
+        found = {
+            "info_utilization": sum(use for use, _ in row) / len(row),
+            "non_redundancy": sum(novelty for _, novelty in row) / len(row),
+        }
+        parts = {name: found[name] for name in own}
+        value = sum(own[name] * part for name, part in parts.items()) / sum(own.values())
+        steps.append(StepScore(step=turn.index, value=min(1.0, value), parts=parts))
+    return tuple(steps)
+
+
+class SageScorer:
+    """0.40 completion + 0.25 tool F1 + 0.15 efficiency + 0.10 timing + 0.10 format, less penalties, within 0..1."""
+
+    name = "sage"
+
+    def __init__(self, profile: DomainProfile | None = None) -> None:
+        """Take the profile; None: the one that fits each run."""
+        self._profile = profile
+
+    def score(self, trajectory: Trajectory) -> Score:
+        """The weighted mean of the parts that are known, less the penalties; unscored without an outcome."""
+        run = trajectory.identified()
+        profile = self._profile or profile_for(run)
+        view = view_of(run, index_of(profile))
+        credit = credit_of(run, profile.outcome)
+        completion = None if credit.success is None else 1.0 if credit.success else credit.share or 0.0
+        targets = target_tools(run.task.metadata)
+        choice = None if targets is None else tool_choice(view, targets)
+        reference, why = reference_steps(run.task.metadata)
+        taken = steps_taken(run)
+        excess = max(0.0, taken - reference) / reference if reference else 0.0
+        redundant = sum(part == 0.0 for part in non_redundancy(view))
+        untimely = sum(part == 0.0 for part in timing(view))
+        unreadable = sum(call_fault(call, view) is not None for call in view.calls) + sum(
+            turn_fault(turn, view, needs_tools=False) is not None for turn in view.turns if not turn.calls
+        )
+        parts = [
+            Component(name="task_completion", weight=0.40, value=completion, feedback=credit.told),
+            Component(
+                name="tool_accuracy",
+                weight=0.25,
+                value=choice.f1 if choice else None,
+                feedback="" if choice else "No targets: task.metadata.target_tools names none.",
+            ),
+            Component(
+                name="efficiency", weight=0.15, value=max(0.0, 1.0 - 0.2 * excess) if reference else None, feedback=why
+            ),
+            Component(
+                name="timing_quality",
+                weight=0.10,
+                value=max(0.0, 1.0 - 0.2 * redundant - 0.1 * untimely) if view.calls else None,
+            ),
+            Component(name="format_compliance", weight=0.10, value=max(0.0, 1.0 - 0.2 * unreadable)),
+        ]
+        invented = len({call.name for call in view.calls if is_known(call, view) is False})
+        counts = {
+            "wrong_tool": len(choice.needless) if choice else 0,
+            "redundant_call": redundant,
+            "format_error": unreadable,
+            "timeout": int(_timed_out(run)),
+            "hallucination": invented,
+        }
+        return _weighted(run, self.name, parts, penalties=counts)
+
+
+_PENALTIES = {"wrong_tool": 0.3, "redundant_call": 0.2, "format_error": 0.1, "timeout": 0.5, "hallucination": 0.4}
+"""What each kind of fault takes away, once (SAGE, `AgentRewardConfig.penalties`); how often it occurs counts in the parts."""
+
+
+def _timed_out(run: Trajectory) -> bool:
+    return run.outcome.status is OutcomeStatus.TRUNCATED and "time" in (run.outcome.exit_status or "").casefold()
+
+
+class HelloAgentsScorer:
+    """Accuracy, less a penalty for length, plus a bonus for steps that only a right answer earns; divided by 1.5, its most."""
+
+    name = "helloagents"
+
+    def __init__(self, profile: DomainProfile | None = None) -> None:
+        """Take the profile; None: the one that fits each run."""
+        self._profile = profile
+        self._answers = AnswerScorer()
+
+    def score(self, trajectory: Trajectory) -> Score:
+        """The right answer's 2/3 less the penalty, and up to 1/3 for its steps; 0 for a wrong answer."""
+        run = trajectory.identified()
+        if expected_answer(run.task) is not None:
+            verdict = self._answers.score(run)
+            accuracy, told = verdict.value, verdict.feedback or verdict.reason or ""
+        else:
+            credit = credit_of(run, (self._profile or profile_for(run)).outcome)
+            accuracy, told = (None if credit.success is None else float(credit.success)), credit.told
+        text = "\n".join(text_of(step.message) for step in run.agent_steps if not step.copied_context)
+        penalty = _LENGTH_WEIGHT * max(0, len(text) - _MAX_CHARS) / _MAX_CHARS
+        steps = min(1.0, 0.2 * len(set(STEP_MARKS.findall(text))))
+        right = accuracy is not None and accuracy > 0
+        parts = [
+            Component(
+                name="accuracy",
+                weight=2 / 3,
+                value=None if accuracy is None else max(0.0, accuracy - penalty) if right else 0.0,
+                feedback=told,
+            ),
+            Component(name="steps", weight=1 / 3, value=None if accuracy is None else steps if right else 0.0),
+            Component(
+                name="length",
+                weight=0.0,
+                value=max(0.0, 1.0 - penalty),
+                feedback=f"{len(text):,} characters; free up to {_MAX_CHARS:,}.",
+            ),
+        ]
+        return _weighted(run, self.name, parts)
+
+
+_MAX_CHARS, _LENGTH_WEIGHT = 1024, 0.1
+STEP_MARKS = re.compile(r"(?mi)^[ \t#*]{0,20}(?:step\s*\d{1,3}\b|第\s*\d{1,3}\s*步|\d{1,3}[.)]\s)")
+"""`Step 3`, `第3步`, `3.` at the start of a line: the marks that its documentation names."""
+
+
+def _weighted(
+    run: Trajectory,
+    name: str,
+    parts: Sequence[Component],
+    *,
+    steps: tuple[StepScore, ...] = (),
+    penalties: Mapping[str, int] | None = None,
+) -> Score:
+    """The mean of the known parts with their weights made to add up to 1, less penalties; the first part must be known."""
+    taken = {kind: n for kind, n in (penalties or {}).items() if n}
+    loss = sum(_PENALTIES[kind] for kind in taken)
+    total = sum(part.weight for part in parts if part.value is not None)
+    shown = [part.model_copy(update={"weight": part.weight / total if total else part.weight}) for part in parts]
+    if penalties is not None:
+        told = ", ".join(f"{n} x {kind}" for kind, n in taken.items()) or "none"
+        shown.append(
+            Component(name="penalties", weight=0.0, value=max(0.0, 1.0 - loss), feedback=f"-{loss:.1f}: {told}.")
+        )
+    if parts[0].value is None:
+        reason = (
+            f"{parts[0].feedback}; score the run by rules alone (scorer='rules'), or let its outcome be judged first"
+        )
+        return Score(
+            trajectory_id=run.id or "",
+            scorer=name,
+            status="unscored",
+            reason=reason,
+            components=tuple(shown),
+            steps=steps,
+        )
+    value = (
+        sum(part.weight * part.value for part in shown if part.value is not None and part.name != "penalties") - loss
+    )
+    weak = [part for part in shown if part.value is not None and (part.weight or part.name == "penalties")]
+    worst = min(weak, key=lambda part: part.value if part.value is not None else 1.0)
+    feedback = (
+        f"Weakest: {worst.name}. {worst.feedback}".strip() if (worst.value or 0.0) < 1.0 else "No part finds fault."
+    )
+    return Score(
+        trajectory_id=run.id or "",
+        scorer=name,
+        status="scored",
+        value=min(1.0, max(0.0, value)),
+        components=tuple(shown),
+        steps=steps,
+        feedback=feedback,
+    )

@@ -1,0 +1,178 @@
+"""Scores that were given before, by judges, people and reward models, read as a scorer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from quintain.records.record import clip
+from quintain.records.score import MOVED, Component, Score, StepScore
+from quintain.records.trajectory import Trajectory
+from quintain.scoring.judges.counterfactual import without_values
+
+AGENT = "agent:"
+"""What the name of a scorer begins with that is a trained model."""
+
+MONTECARLO = "montecarlo"
+"""The scorer that values steps by playing on from them."""
+
+REPLAY = "replay"
+"""The scorer that carries runs out again."""
+
+RAW = "raw:"
+"""What the name of a scorer begins with whose values are to be taken as they are, without a calibration."""
+
+OF_RATERS = frozenset({"judge", "people"})
+"""Scorers under which several raters speak, each by a rubric: `judge:RUBRIC` is what they say by that one."""
+
+_REMEDY = {
+    "judge": "judge it (get_judging_batch, or score_trajectories(scorer='judge', judge=...))",
+    "people": "let someone judge it (get_judging_batch(judge='person'))",
+    MONTECARLO: "value its steps (score_trajectories(scorer='montecarlo', judge='AGENT'))",
+    REPLAY: "carry it out again (score_trajectories(scorer='replay'))",
+}
+
+
+class Source(NamedTuple):
+    """Which stored scores a name means."""
+
+    scorer: str
+    """Under which they are stored."""
+    rubric: str | None
+    """Judged by this one alone; None: by whichever."""
+    raw: bool
+    """Without a calibration."""
+
+
+def source_of(name: str) -> Source:
+    """Read a name: `judge`, `judge:RUBRIC`, `agent:NAME@V`, any other scorer's; each with or without `raw:` before it."""
+    bare = name.removeprefix(RAW)
+    scorer, _, rubric = bare.partition(":")
+    if scorer in OF_RATERS and rubric:
+        return Source(scorer, rubric, bare != name)
+    return Source(bare, None, bare != name)
+
+
+def is_recorded(name: str) -> bool:
+    """Are the scores of this name read from the store, not computed?"""
+    scorer = source_of(name).scorer
+    return scorer in _REMEDY or scorer.startswith(AGENT)
+
+
+class RecordedScorer:
+    """What is stored of a scorer as one value: the mean, over raters, of each rater's newest verdict by one rubric, uncalibrated.
+
+    A judgement that failed is no verdict: the rater's last one that did not fail counts, but none that is older than one by which text in
+    the run moved the judge (the store leaves those out). A run that nobody judged is unscored.
+    Without a rubric in the name, the one that the run was judged by last counts: rubrics are never averaged. Of a scorer that
+    computes its scores, the newest one is the value.
+    """
+
+    def __init__(self, name: str, found: Mapping[str, Sequence[Score]]) -> None:
+        """Take the stored scores.
+
+        Args:
+            name: Whose scores, see `source_of`.
+            found: Trajectory id -> its scores by this scorer, newest first.
+        """
+        self.name = name
+        self._source = source_of(name)
+        self._found = found
+
+    def score(self, trajectory: Trajectory) -> Score:
+        """The mean of the newest verdicts."""
+        return self.read(trajectory.identified().id or "")
+
+    def newest(self, run_id: str) -> tuple[Score, ...]:
+        """Each rater's newest verdict that counts, the newest of them first."""
+        found: dict[str, Score] = {}
+        for verdict in self._verdicts(self._found.get(run_id, ())):
+            if verdict.value is not None:
+                found.setdefault(verdict.rater or self.name, verdict)
+        return tuple(found.values())
+
+    def read(self, run_id: str) -> Score:
+        """The same as `score`, of a run by its id."""
+        raters = self.newest(run_id)
+        if not raters:
+            failed = next((one.reason for one in self._verdicts(self._found.get(run_id, ())) if one.reason), None)
+            remedy = _REMEDY.get(
+                self._source.scorer, f"score it first: score_trajectories(scorer={self._source.scorer!r})"
+            )
+            if failed and failed.startswith(MOVED):  # whom it moved gets the run no more
+                remedy = (
+                    "let another judge score it (score_trajectories(scorer='judge', judge=...)), or leave the run out"
+                )
+            why = f"its judgement failed: {without_values(failed)}" if failed else "no verdict is stored"
+            return Score(
+                trajectory_id=run_id, scorer=self.name, status="unscored", reason=f"{clip(why, 400)}; {remedy}"
+            )
+        values = [raw_value(verdict) for verdict in raters]
+        value = math.fsum(values) / len(values)
+        told = raters[0].feedback
+        if len(raters) > 1:
+            spread = max(values) - min(values)
+            told = f"{len(raters)} raters, from {min(values):.2f} to {max(values):.2f} (spread {spread:.2f}). {told}".strip()
+        return Score(
+            trajectory_id=run_id,
+            scorer=self.name,
+            status="scored",
+            value=min(1.0, max(0.0, value)),
+            components=_components(self.name, raters, value),
+            steps=_steps(raters),
+            feedback=told,
+            rater=raters[0].rater if len(raters) == 1 else None,
+            rubric=raters[0].rubric,
+        )
+
+    def _verdicts(self, given: Sequence[Score]) -> Sequence[Score]:
+        """Those that count, newest first."""
+        if not is_recorded(self.name):
+            return given[:1]
+        # A calibrated score without a rater is a summary of an older version; it would count what it sums up once more.
+        verdicts = [score for score in given if score.rater is not None or score.calibration is None]
+        last = next((score for score in verdicts if score.value is not None), None)
+        if self._source.rubric is None and last is None:
+            return verdicts
+        by = self._source.rubric or (last and last.rubric)
+        return [score for score in verdicts if score.rubric == by]
+
+
+def raw_value(verdict: Score) -> float:
+    """The value of a verdict before any calibration."""
+    value = verdict.raw if verdict.raw is not None else verdict.value
+    assert value is not None
+    return value
+
+
+def _components(name: str, raters: Sequence[Score], value: float) -> tuple[Component, ...]:
+    """Each criterion's mean over the raters that answered it."""
+    parts: dict[str, list[Component]] = {}
+    for verdict in raters:
+        for part in verdict.components:
+            if part.value is not None:
+                parts.setdefault(part.name, []).append(part)
+    if not parts:
+        return (Component(name=name, weight=1.0, value=value),)
+    return tuple(
+        Component(
+            name=part,
+            weight=given[0].weight,
+            value=math.fsum(one.value or 0.0 for one in given) / len(given),
+            feedback=given[0].feedback,
+        )
+        for part, given in parts.items()
+    )
+
+
+def _steps(raters: Sequence[Score]) -> tuple[StepScore, ...]:
+    """Each step's mean over the raters that judged it."""
+    if len(raters) == 1:
+        return raters[0].steps
+    values: dict[int, list[float]] = {}
+    for verdict in raters:
+        for step in verdict.steps:
+            if step.value is not None:
+                values.setdefault(step.step, []).append(step.value)
+    return tuple(StepScore(step=step, value=math.fsum(given) / len(given)) for step, given in sorted(values.items()))

@@ -1,0 +1,196 @@
+"""Scorers by name: built in, presets, installed by the operator, registered by a program, and those read from the store."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from quintain.errors import Conflict, InvalidInput, NotFound, Unavailable
+from quintain.records.profiles import DomainProfile
+from quintain.records.record import nearest, shown
+from quintain.records.score import Score
+from quintain.records.seams import Scorer
+from quintain.scoring.calibration.calibrated import RawScorer
+from quintain.scoring.custom import FunctionScorer, RewardFunction, installed, load
+from quintain.scoring.mix import Combine, MixScorer, Weighted
+from quintain.scoring.outcomes.answers import AnswerScorer
+from quintain.scoring.outcomes.checker import CheckerScorer
+from quintain.scoring.outcomes.json_match import JsonScorer
+from quintain.scoring.outcomes.outcome import OutcomeScorer
+from quintain.scoring.outcomes.regex_match import RegexScorer
+from quintain.scoring.outcomes.unit_tests import OpenSandbox, UnitTestScorer
+from quintain.scoring.presets import PRESETS
+from quintain.scoring.recorded import AGENT, RAW, RecordedScorer, is_recorded
+from quintain.scoring.rules.scorer import RulesScorer
+
+Recorded = Mapping[str, Mapping[str, "list[Score]"]]
+"""Scorer -> trajectory id -> its stored scores, newest first."""
+
+_ABOUT = {
+    "outcome": "1 for success, 0 for failure and for a run cut short; needs an outcome",
+    "rules": "every step by rules: readable calls, known tools, redundancy, regression, errors; needs tool calls",
+    "answer": "the last stated answer against the expected one: numbers, fractions, units, boxes; needs task.metadata.answer",
+    "json": "JSON equality with the last message; needs task.metadata.checker {type: json, expected}",
+    "regex": "a pattern in the last message; needs task.metadata.checker {type: regex, pattern}",
+    "unit_tests": "the task's tests on the files of the run, in a sandbox; needs task.metadata.checker {type: unit_tests, command, "
+    "tests} and QUINTAIN_SANDBOX",
+    "checker": "whatever the task's own checker says; needs task.metadata.checker or .answer",
+    "composite": "outcome first, then process and efficiency (recommended); needs an outcome",
+    "knowlyr": "0.4 outcome + 0.5 process + 0.1 efficiency, defects mended; needs an outcome",
+    "sage": "completion, tool choice, efficiency, timing, format, less penalties; needs an outcome",
+    "helloagents": "accuracy less length plus steps; needs an expected answer or an outcome",
+    "judge": "stored verdicts of judges, of one rubric: judge:RUBRIC; needs get_judging_batch, or judge='endpoint:NAME' or an agent",
+    "people": "stored verdicts of people; needs get_judging_batch(judge='person')",
+    "montecarlo": "steps by how often playing on from them succeeds; needs judge=AGENT, which plays on, and an environment",
+    "replay": "1 where carrying the run out again in a fresh environment gives the recorded answers and outcome; starts a job",
+}
+_PLAIN: dict[str, Callable[[], Scorer]] = {
+    scorer.name: scorer for scorer in (OutcomeScorer, AnswerScorer, JsonScorer, RegexScorer)
+}
+_REGISTERED: dict[str, Callable[[], Scorer]] = {}
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_MAX_WEIGHT = 1e6
+
+
+class Described(NamedTuple):
+    """A scorer as the library shows it."""
+
+    name: str
+    about: str
+    source: str
+    """`built in`, `installed by PACKAGE`, `registered`."""
+    broken: str | None = None
+    """Why it cannot be used."""
+
+
+def register(name: str, function: RewardFunction) -> None:
+    """Make a function a scorer of this process, under a name of its own.
+
+    Raises:
+        InvalidInput: a name that cannot be one, or something that cannot be called.
+        Conflict: a built-in or installed scorer has the name.
+    """
+    if not callable(function):
+        raise InvalidInput(f"the reward function {name!r} is {type(function).__name__}; it must be callable")
+    register_scorer(name, lambda: FunctionScorer(name, function))
+
+
+def register_scorer(name: str, make: Callable[[], Scorer]) -> None:
+    """Make what `make` gives a scorer of this process; errors as of `register`."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise InvalidInput(f"scorer name {shown(name)} must be letters, digits, '.', '_' or '-', at most 100 of them")
+    if name in _ABOUT or name in installed():
+        raise Conflict(
+            f"{name!r} is {'a built-in' if name in _ABOUT else 'an installed'} scorer; give yours another name"
+        )
+    _REGISTERED[name] = make
+
+
+def is_registered(name: str) -> bool:
+    """Is this a scorer of this process alone?"""
+    return name in _REGISTERED
+
+
+def scorer_names() -> list[str]:
+    """The names that `scorer` knows, sorted; trained models (`agent:NAME`) come on top of these."""
+    return sorted({*_ABOUT, *installed(), *_REGISTERED})
+
+
+def describe_scorers() -> list[Described]:
+    """Every scorer in a line, the broken ones with the reason."""
+    found = []
+    for name in scorer_names():
+        if name in _ABOUT:
+            found.append(Described(name, _ABOUT[name], "built in"))
+        elif name in _REGISTERED:
+            found.append(Described(name, "a function of this program", "registered"))
+        else:
+            entry = installed()[name]
+            package = entry.dist.name if entry.dist else entry.module
+            broken = None
+            try:
+                load(entry)
+            except Unavailable as error:
+                broken = error.message
+            found.append(Described(name, f"announced as {entry.value}", f"installed by {package}", broken))
+    return found
+
+
+def recorded_names(spec: str | Mapping[str, float]) -> tuple[str, ...]:
+    """The scorers of a spec whose scores are read from the store: `judge`, `people`, `montecarlo`, `replay` and `agent:...`."""
+    names = [spec] if isinstance(spec, str) else list(spec)
+    return tuple(name for name in names if isinstance(name, str) and is_recorded(name))
+
+
+def scorer(
+    spec: str | Mapping[str, float],
+    *,
+    profile: DomainProfile | None = None,
+    recorded: Recorded | None = None,
+    open_sandbox: OpenSandbox | None = None,
+    combine: Combine = "mean",
+    around: Callable[[Scorer], Scorer] | None = None,
+) -> Scorer:
+    """The scorer of a name, or the weighted mix of several, such as `{"outcome": 0.4, "rules": 0.6}`.
+
+    Args:
+        spec: A name, or names and weights.
+        profile: The runs' domain, for scorers that look at tools; None: the one that fits each run.
+        recorded: Stored scores of `recorded_names(spec)`; None: there are none.
+        open_sandbox: Where unit tests run; None: nowhere, they stay unscored.
+        combine: How the parts of a mix become one value.
+        around: Wraps each part, for example in its calibration.
+
+    Raises:
+        NotFound: a name that is not known; lists those that are.
+        InvalidInput: an empty mix, a weight that is not a number >= 0, or a lower bound of a single scorer.
+        Unavailable: an installed scorer is broken.
+    """
+
+    def part(name: str) -> Scorer:
+        made = _named(name, profile, recorded or {}, open_sandbox)
+        return around(made) if around else made
+
+    if isinstance(spec, str):
+        if combine != "mean":
+            raise InvalidInput(
+                f"combine={combine!r} needs a mix of at least two scorers, such as {{'judge': 0.5, 'rules': 0.5}}; {shown(spec)} is one"
+            )
+        return part(spec)
+    if not isinstance(spec, Mapping) or not spec:
+        raise InvalidInput(f"scorer is {shown(spec)}; it must be a name or a mix of names and weights: {_known()}")
+    parts = []
+    for name, weight in spec.items():
+        if isinstance(weight, bool) or not isinstance(weight, int | float):
+            raise InvalidInput(f"weight of {shown(name)} is {shown(weight)}; it must be a number >= 0")
+        if weight > _MAX_WEIGHT:
+            raise InvalidInput(f"weight of {shown(name)} is {weight!r}; only ratios matter: valid: 0..{_MAX_WEIGHT:g}")
+        parts.append(Weighted(part(name), float(weight)))
+    return MixScorer(parts, combine)
+
+
+def _named(name: str, profile: DomainProfile | None, recorded: Recorded, open_sandbox: OpenSandbox | None) -> Scorer:
+    if name in _PLAIN:
+        return _PLAIN[name]()
+    if name == RulesScorer.name:
+        return RulesScorer(profile)
+    if name == UnitTestScorer.name:
+        return UnitTestScorer(open_sandbox)
+    if name == CheckerScorer.name:
+        return CheckerScorer(open_sandbox)
+    if name in PRESETS:
+        return PRESETS[name](profile)
+    if is_recorded(name) and name != AGENT:
+        return RecordedScorer(name, recorded.get(name, {}))
+    if name.startswith(RAW):
+        return RawScorer(_named(name.removeprefix(RAW), profile, recorded, open_sandbox))
+    if name in installed():
+        return load(installed()[name])
+    if name in _REGISTERED:
+        return _REGISTERED[name]()
+    raise NotFound(f"no scorer {shown(name)}{nearest(name, scorer_names())}; {_known()}")
+
+
+def _known() -> str:
+    return f"known scorers: {', '.join(scorer_names())}, agent:NAME; or a mix such as {{'outcome': 0.5, 'rules': 0.5}}"

@@ -1,0 +1,142 @@
+"""Information use: does what the agent changes follow from what it was told or has seen?"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+
+from quintain.scoring.rules.regression import replacements
+from quintain.scoring.rules.shell import Effect
+from quintain.scoring.rules.view import Call, View
+
+_TOKENS = re.compile(r"[^\W_]{3,}")
+_WIDE = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff]{2,}")
+_COMMON = frozenset(
+    {
+        *("the", "and", "for", "not", "you", "are", "this", "that", "with", "from", "self", "def", "return"),
+        *("import", "none", "true", "false", "int", "str", "let", "var", "const", "function", "class", "print"),
+        *("echo", "python", "bash", "test", "tests", "file", "files", "line", "lines", "error", "code", "src"),
+        *("txt", "json"),
+    }
+)
+"""Words that any two texts of the trade share."""
+
+_NAMES = re.compile(r"(?<![\w-])[\w-]{1,200}\.[A-Za-z]\w{0,9}\b")
+"""Names of files in texts."""
+
+_MAX_CHARS, _MAX_EDITS = 4000, 50
+"""How much of a call is looked at: if nothing in it was told, it does not matter what else it says."""
+
+
+class _Known:
+    """Words, file names and lines of what the agent was told; each text is read once, and only when it is asked for."""
+
+    def __init__(self, prompt: str) -> None:
+        self._unread = [prompt] if prompt else []
+        self._unnamed: list[str] = []
+        self._uncut = [prompt]
+        self._words: set[str] = set()
+        self._names: set[str] = set()
+        self._lines: set[str] = set()
+
+    def hear(self, text: str) -> None:
+        """What a person said."""
+        self._unread.append(text)
+        self._uncut.append(text)
+
+    def see(self, text: str | None) -> None:
+        """What a call brought, or was told to do."""
+        if text:
+            self._unread.append(text)
+            self._unnamed.append(text)
+
+    def touch(self, target: str) -> None:
+        """A file that a call worked on."""
+        self._names.add(posixpath.basename(target))
+
+    def __bool__(self) -> bool:
+        return bool(self._unread or self._words)
+
+    def has_seen(self, file: str) -> bool:
+        """Did any call work on a file of this name, or show it?"""
+        name = posixpath.basename(file)
+        while self._unnamed and name not in self._names:
+            self._names.update(_NAMES.findall(self._unnamed.pop()))
+        return name in self._names
+
+    def was_given(self, line: str) -> bool:
+        """Did a person write the line?"""
+        while self._uncut and line not in self._lines:
+            self._lines.update(one.strip() for one in self._uncut.pop().splitlines())
+        return line in self._lines
+
+    def has_any(self, words: set[str]) -> bool:
+        """Was any of the words told?"""
+        while self._unread and self._words.isdisjoint(words):
+            self._words |= tokens(self._unread.pop())
+        return not self._words.isdisjoint(words)
+
+
+def tokens(text: str) -> set[str]:
+    """Words of three characters and more, lower-case; runs of scripts without spaces as pairs of characters."""
+    found = set(_TOKENS.findall(text.lower()))
+    if not text.isascii():
+        found.update(run[i : i + 2] for run in _WIDE.findall(text) for i in range(len(run) - 1))
+    return found - _COMMON
+
+
+def information_use(view: View) -> list[float | None]:
+    """For each call that changes something 1 where it builds on what the agent knows, else 0.
+
+    An edit that replaces text builds on having seen the file, or on being given the text; any other change on having seen its
+    file, or on sharing a word with what was told. That it shares none says nothing: a program is written in other words, and often
+    in another language, than its task. So there it is None, as for calls that only look, for tools that nobody knows, and where
+    nothing was told.
+    """
+    known = _Known(view.prompt)
+    heard = iter(view.heard)
+    next_heard = next(heard, None)
+    parts: list[float | None] = []
+    told: list[Call] = []
+    turn = -1
+    for call in view.calls:
+        if call.turn != turn:
+            turn = call.turn
+            for earlier in told:  # calls of one turn do not see each other's results
+                known.see(earlier.result)
+                known.see(earlier.command)
+                if earlier.target and not earlier.failed:
+                    known.touch(earlier.target)
+            told.clear()
+            while next_heard is not None and next_heard[0] <= turn:
+                known.hear(next_heard[1])
+                next_heard = next(heard, None)
+        parts.append(_informed(call, known))
+        if call.target and call.category == "read":
+            known.touch(
+                call.target
+            )  # read and edited in one breath: a client that carries calls out in order allows it
+        told.append(call)
+    return parts
+
+
+def _informed(call: Call, known: _Known) -> float | None:
+    if call.effect is Effect.NONE or call.category not in {"write", "execute"} or not call.readable:
+        return None
+    if call.target and known.has_seen(call.target):
+        return 1.0
+    replaced = [line for _, old, _ in replacements(call) if (line := max(old.split("\n"), key=len).strip())]
+    if replaced and call.target:
+        return float(all(map(known.was_given, replaced[:_MAX_EDITS])))
+    words: set[str] = set()
+    for text in _texts(call):
+        words |= tokens(text[:_MAX_CHARS])
+    if not words or not known:
+        return None
+    return 1.0 if known.has_any(words) else None
+
+
+def _texts(call: Call) -> list[str]:
+    if call.command:
+        return [call.command]
+    return [value if isinstance(value, str) else repr(value) for value in call.args.values() if value is not None]

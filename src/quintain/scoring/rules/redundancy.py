@@ -1,0 +1,215 @@
+"""Redundancy: calls that could not bring anything new, and loops.
+
+A call is redundant where an equal one came before, nothing that may have changed the answer came between, and the answer
+was indeed the same; a read of a file also where the same lines, or the same text from the same line on, were shown before. A
+read of a range of lines is redundant as far as those lines were shown.
+
+Unknown means not redundant: a tool that no profile knows, a command that may write, a turn of a user and a result that differs
+all count as change. A call that acts is not redundant for having the same short answer as an equal one before it (a key
+pressed four times), nor is asking again how far something is.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass, field
+
+from quintain.scoring.rules.regression import whole_content
+from quintain.scoring.rules.shell import Effect
+from quintain.scoring.rules.view import Call, View
+
+_PERIODS = (1, 2, 3, 4)
+"""Lengths of loops that are looked for, in calls."""
+
+_TIMES = re.compile(r"(?<!\d)\d{1,9}(?:\.\d{1,9})?\s?m?s\b|\d{1,2}:\d\d(?::\d\d)?(?:\.\d+)?|\d{4}-\d\d-\d\d")
+_TRANSIENT = re.compile(
+    r"time(?:d )?.?out|tempora|rate.?limit|connection|try again|unavailable|\b(?:429|50[234])\b", re.IGNORECASE
+)
+_TEXT = 40
+"""Results of fewer characters may be equal by chance."""
+_VIEW = 200
+"""An answer of so many characters shows how things stand; a shorter one may be a mere `ok`."""
+_PATIENCE = 20
+"""So many equal calls that act may stand in a row before they are called a loop: fields are crossed and lists gone down by them."""
+_WHOLE_FILES = frozenset({"write_file", "str_replace_editor"})
+
+_WORDS = 60
+"""Text shorter than this says too little of itself to be called repetitive."""
+
+
+@dataclass(slots=True)
+class _Seen:
+    """An earlier call of the same key."""
+
+    tick: int
+    result: str | None
+    failed: bool
+
+
+@dataclass(slots=True)
+class _World:
+    """When what was last changed."""
+
+    tick: int = 0
+    everything: int = -1
+    files: dict[str, int] = field(default_factory=dict)
+    anything: int = -1
+
+    def change(self, call: Call) -> None:
+        self.anything = self.tick
+        if call.effect is Effect.TARGET and call.file:
+            self.files[call.file] = self.tick
+        else:
+            self.everything = self.tick
+
+    def changed_since(self, tick: int, call: Call) -> bool:
+        """May the answer to the call have changed after the tick?"""
+        if self.everything > tick:
+            return True
+        if call.category == "read" and call.file:
+            return self.files.get(call.file, -1) > tick
+        return self.anything > tick
+
+
+def non_redundancy(view: View) -> list[float]:
+    """For each call the share of it that could bring something new, in 0..1."""
+    world = _World()
+    seen: dict[str, _Seen] = {}
+    shown: dict[str, _Lines] = {}
+    texts: dict[tuple[str, int, str], int] = {}
+    parts = []
+    turn = -1
+    for call in view.calls:
+        world.tick += 1
+        if call.turn != turn:
+            turn = call.turn
+            if view.is_new_talk(turn):
+                world.everything = world.anything = world.tick  # a person may have changed anything meanwhile
+                world.tick += 1
+        value = _new(call, seen.get(call.key), world, view)
+        if value and call.effect is not Effect.NONE:
+            world.change(call)
+        seen[call.key] = _Seen(world.tick, call.result, call.failed)
+        if value and call.category == "read" and call.file and not call.failed:
+            value = _new_lines(call, shown, world)
+            if call.result and len(call.result) >= _TEXT:
+                place = call.file, call.lines[0] if call.lines else 1, call.result
+                if place in texts and not call.polls and not world.changed_since(texts[place], call):
+                    value = 0.0
+                texts[place] = world.tick
+        parts.append(value)
+    return parts
+
+
+def _new(call: Call, before: _Seen | None, world: _World, view: View) -> float:
+    if before is None or world.changed_since(before.tick, call):
+        return 1.0
+    if before.failed and before.result and _TRANSIENT.search(before.result[:500]):
+        return 1.0
+    if _differ(call.result, before.result):
+        return 1.0
+    if may_go_on(call, before.failed) or (call.command and view.requests.repeats(call.turn)):
+        return 1.0
+    return 0.0
+
+
+def may_go_on(call: Call, failed: bool) -> bool:
+    """May an equal call with an equal answer still have done or told something: a key pressed once more, a job asked after?
+
+    A call that acts and failed before does not; nor one that shows at length that all is as it was; nor writing the same
+    whole file again. A shell's command is held to have done its work the first time.
+    """
+    if call.polls:
+        return True
+    if call.effect is Effect.NONE and not call.repeatable:
+        return False
+    if failed or (call.category == "write" and whole_content(call) is not None and call.tool in _WHOLE_FILES):
+        return False
+    if call.category == "execute" and call.command:
+        return False
+    return call.result is None or len(call.result) < _VIEW
+
+
+def _differ(result: str | None, before: str | None) -> bool:
+    """Do two results of one call differ in more than times?"""
+    if result is None or before is None or result == before:
+        return False
+    if len(result) > 20_000 or len(before) > 20_000:
+        return True
+    return _TIMES.sub("", result) != _TIMES.sub("", before)
+
+
+@dataclass(slots=True)
+class _Lines:
+    """Lines of a file that were shown since it last changed: disjoint ranges in order."""
+
+    tick: int
+    starts: list[int] = field(default_factory=list)
+    ends: list[int] = field(default_factory=list)
+
+    def show(self, first: int, last: int) -> float:
+        """Note a range, both ends included; returns the share of it that is new."""
+        low = bisect_left(self.ends, first - 1)
+        high = bisect_right(self.starts, last + 1)
+        known = sum(
+            max(0, min(last, end) - max(first, start) + 1)
+            for start, end in zip(self.starts[low:high], self.ends[low:high], strict=True)
+        )
+        start, end = min(first, *self.starts[low:high], first), max(last, *self.ends[low:high], last)
+        self.starts[low:high], self.ends[low:high] = [start], [end]
+        return 1.0 - known / (last - first + 1)
+
+
+def _new_lines(call: Call, shown: dict[str, _Lines], world: _World) -> float:
+    """The share of a range of lines that was not shown before; a read without one is left to the equality of texts."""
+    if call.lines is None or call.lines[1] is None or call.lines[0] < 0:
+        return 1.0
+    place = f"{call.tool}\n{call.file}"
+    known = shown.get(place)
+    if known is None or world.changed_since(known.tick, call):
+        known = shown[place] = _Lines(world.tick)
+    return known.show(call.lines[0], call.lines[1])
+
+
+def looping(view: View) -> list[float]:
+    """For each call 0 where it ends a whole loop that was gone through before with the same results, else 1.
+
+    A user's word begins anew. Of calls that may go on (`may_go_on`) only long rows of equal ones count.
+    """
+    calls = view.calls
+    lengths = [0] * len(_PERIODS)
+    acting = start = 0
+    parts = []
+    for i, call in enumerate(calls):
+        if (i == 0 or call.turn != calls[i - 1].turn) and view.is_new_talk(call.turn):
+            lengths, acting, start = [0] * len(_PERIODS), 0, i
+        loops = False
+        goes_on = may_go_on(call, call.failed)
+        acting = acting + 1 if goes_on else 0
+        for p, period in enumerate(_PERIODS):
+            if i - start < period:
+                continue
+            other = calls[i - period]
+            same = call.key == other.key and not _differ(call.result, other.result) and not call.polls
+            lengths[p] = lengths[p] + 1 if same else 0
+            loops |= lengths[p] >= (max(period, _PATIENCE) if acting else period)
+        if loops and call.command and view.requests.repeats(call.turn):
+            loops = False
+        parts.append(0.0 if loops else 1.0)
+    return parts
+
+
+def repetitive(text: str) -> bool:
+    """Does a text say the same few words again and again?
+
+    Of natural text, distinct words are well over a third at a hundred words and over a seventh at two thousand.
+    """
+    if len(text) < 4 * _WORDS:
+        return False
+    words = text[:20_000].split()
+    if len(words) < _WORDS:  # languages that write without spaces, and one endless word
+        pieces = [text[i : i + 4] for i in range(0, min(len(text), 8000) - 3)]
+        return len(words) < len(text) / 40 and len(set(pieces)) < 0.12 * len(pieces)
+    words = words[:2000]
+    return len(set(words)) < 0.12 * len(words)

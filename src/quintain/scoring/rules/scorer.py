@@ -1,0 +1,329 @@
+"""The scorer `rules`: each step by what went wrong in it, each run by its steps and by what the task says of a good one.
+
+It needs no outcome and calls no model. Every rule gives a part in 0..1, 1 where nothing is wrong, and has a weight: the
+largest share of the value that it can take away. Rules multiply, since a call that is worth nothing is worth nothing
+however well it was written:
+
+    call = product over step rules r of (1 - w_r (1 - part_r))
+    step = mean of its calls
+    run  = mean over all calls, times the product over run rules r of (1 - w_r (1 - part_r))
+
+A turn that calls nothing counts as one call where a rule finds fault with it or a call was due; otherwise it is not judged.
+A rule with nothing to look at has no part: it is neither 0 nor 1. Differences from the seeds stand in docs/scoring.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import get_args
+
+from quintain.errors import InvalidInput
+from quintain.records.profiles import DomainProfile, RunRule, StepRule
+from quintain.records.record import counted
+from quintain.records.score import Component, Score, StepScore
+from quintain.records.trajectory import Trajectory
+from quintain.scoring.profiles import profile_for
+from quintain.scoring.rules.compliance import call_fault, is_known, turn_fault
+from quintain.scoring.rules.information import information_use
+from quintain.scoring.rules.integrity import integrity
+from quintain.scoring.rules.recovery import has_failed, recovery
+from quintain.scoring.rules.redundancy import looping, non_redundancy, repetitive
+from quintain.scoring.rules.references import reference_steps, steps_taken, target_tools, tool_choice
+from quintain.scoring.rules.regression import non_regression
+from quintain.scoring.rules.timing import timing
+from quintain.scoring.rules.view import Turn, View, index_of, view_of
+
+WEIGHTS: dict[StepRule | RunRule, float] = {
+    "format": 1.0,
+    "known_tools": 1.0,
+    "non_redundancy": 1.0,
+    "repetition": 1.0,
+    "non_regression": 0.7,
+    "information_use": 0.5,
+    "errors": 0.3,
+    "recovery": 0.5,
+    "timing": 0.3,
+    "integrity": 1.0,
+    "tool_choice": 0.5,
+    "efficiency": 0.3,
+}
+"""The largest share of the value that a rule can take away, where the profile says nothing else."""
+
+_STEP_RULES: tuple[StepRule, ...] = get_args(StepRule)
+_RUN_RULES: tuple[RunRule, ...] = get_args(RunRule)
+
+_WORDS: dict[str, str] = {
+    "format": "unreadable, incomplete, or not made where it was due",
+    "known_tools": "no such tool was offered",
+    "non_redundancy": "nothing new: the same call, or the same lines of the file, stood before with the same answer",
+    "repetition": "the same loop, or the same words, once more",
+    "non_regression": "an earlier change taken back",
+    "information_use": "replaces text in a file that was never looked at, and that nobody gave",
+    "errors": "failed",
+    "recovery": "failed, and the agent never got over it",
+    "timing": "at the wrong moment: after the end, or handed in before looking or checking",
+}
+
+
+@dataclass(slots=True)
+class Judged:
+    """What the rules say of a run before it is weighed."""
+
+    view: View
+    parts: list[dict[StepRule, float]]
+    """Of each call."""
+    turn_parts: dict[int, dict[StepRule, float]]
+    """Of each turn without calls that is judged."""
+    notes: dict[int, str]
+    """Turn -> what is wrong with it, where a rule can say more than its name."""
+
+
+def judge(view: View, *, needs_tools: bool = False) -> Judged:
+    """Look at a run by every step rule."""
+    columns: dict[StepRule, Sequence[float | None]] = {
+        "non_redundancy": non_redundancy(view),
+        "repetition": looping(view),
+        "non_regression": non_regression(view),
+        "information_use": information_use(view),
+        "recovery": recovery(view),
+        "timing": timing(view),
+    }
+    notes: dict[int, str] = {}
+    parts: list[dict[StepRule, float]] = []
+    for i, call in enumerate(view.calls):
+        fault = call_fault(call, view)
+        if fault:
+            notes.setdefault(call.turn, fault)
+        found: dict[StepRule, float] = {"format": 0.0 if fault else 1.0}
+        known = is_known(call, view)
+        if known is not None:
+            found["known_tools"] = float(known)
+            if not known:
+                notes.setdefault(call.turn, f"unknown tool {call.name[:60]!r}")
+        if call.result is not None:
+            found["errors"] = 0.0 if has_failed(call, view) else 1.0
+        for rule, column in columns.items():
+            value = column[i]
+            if value is not None:
+                found[rule] = value
+        parts.append(found)
+    return Judged(view, parts, _turns(view, notes, needs_tools=needs_tools), notes)
+
+
+def _turns(view: View, notes: dict[int, str], *, needs_tools: bool) -> dict[int, dict[StepRule, float]]:
+    """Parts of turns without calls: what was due, said already, or says one thing over and over."""
+    parts: dict[int, dict[StepRule, float]] = {}
+    said: set[str] = set()
+    faulty = False
+    is_talk = view.index.profile.calls == "optional" and sum(not turn.calls for turn in view.turns) > 1
+    for turn in view.turns:
+        if turn.calls:
+            if repetitive(turn.thought) or repetitive(turn.text):
+                parts[turn.index] = {"repetition": 0.0}
+            continue
+        fault = turn_fault(turn, view, needs_tools=needs_tools)
+        words = " ".join(turn.text.casefold().split())
+        again = (len(words) >= 40 and words in said) or repetitive(turn.text)
+        said.add(words)
+        faulty |= again or fault is not None
+        if fault or again or is_talk or not view.calls or (view.calls_due and not turn.is_answer):
+            parts[turn.index] = {"format": 0.0 if fault else 1.0, "repetition": 0.0 if again else 1.0}
+            if turn.failed:
+                parts[turn.index]["errors"] = 0.0
+        if fault:
+            notes.setdefault(turn.index, fault)
+    # A run of nothing but talk in which all is well: the rules have seen nothing that is worth a number.
+    return parts if view.calls or faulty or is_talk else {}
+
+
+class RulesScorer:
+    """What the rules say of a run; see the module's text for the formula."""
+
+    name = "rules"
+
+    def __init__(
+        self, profile: DomainProfile | None = None, reference_steps: float | None = None, *, off: Sequence[RunRule] = ()
+    ) -> None:
+        """Take what the runs are judged by.
+
+        Args:
+            profile: None: the one that fits each run.
+            reference_steps: Steps that a good run takes; None: what each task's metadata says, if anything.
+            off: Rules that have no weight here, whatever the profile says.
+
+        Raises:
+            InvalidInput: a reference of no steps.
+        """
+        if reference_steps is not None and not 0 < reference_steps < 1e9:
+            raise InvalidInput(f"reference_steps is {reference_steps}; it must be a number above 0")
+        self._index = index_of(profile) if profile else None
+        self._reference = reference_steps
+        self._off: dict[StepRule | RunRule, float] = dict.fromkeys(off, 0.0)
+
+    def score(self, trajectory: Trajectory) -> Score:
+        """The value by the rules; unscored where no call was made and none was due."""
+        run = trajectory.identified().id or ""
+        index = self._index or index_of(profile_for(trajectory))
+        weights = WEIGHTS | index.profile.rules | self._off
+        view = view_of(trajectory, index)
+        targets = target_tools(trajectory.task.metadata)
+        judged = judge(view, needs_tools=bool(targets) and not view.calls)
+        steps, value = weigh(judged, weights)
+        components = _step_components(judged, weights) + self._run_components(trajectory, view, weights, targets)
+        if value is None:
+            reason = (
+                "the run makes no tool calls and none was due, so the rules have nothing to look at; "
+                "score it by outcome, answer or judge"
+            )
+            return Score(trajectory_id=run, scorer=self.name, status="unscored", reason=reason, components=components)
+        for part in components:
+            if part.name in _RUN_RULES and part.value is not None:
+                value *= 1.0 - part.weight * (1.0 - part.value)
+        return Score(
+            trajectory_id=run,
+            scorer=self.name,
+            status="scored",
+            value=value,
+            components=components,
+            steps=steps,
+            feedback=_feedback(components, steps),
+        )
+
+    def _run_components(
+        self,
+        trajectory: Trajectory,
+        view: View,
+        weights: dict[StepRule | RunRule, float],
+        targets: tuple[str, ...] | None,
+    ) -> tuple[Component, ...]:
+        found = integrity(view)
+        hurt = (
+            f"{counted(len(found), 'call')} weakened what the run is checked by; the first in step {view.calls[found[0]].turn}."
+            if found
+            else ""
+        )
+        parts = [_component("integrity", weights["integrity"], 0.0 if found else 1.0 if view.calls else None, hurt)]
+        parts += _choice(trajectory, view, weights["tool_choice"], targets)
+        reference, why = (self._reference, "") if self._reference else reference_steps(trajectory.task.metadata)
+        taken = steps_taken(trajectory)
+        if reference is not None:
+            why = f"{taken} steps where {reference:g} are enough."
+        value = None if reference is None else min(1.0, reference / taken) if taken else None
+        parts.append(_component("efficiency", weights["efficiency"], value, why))
+        return tuple(parts)
+
+
+def _choice(run: Trajectory, view: View, weight: float, targets: tuple[str, ...] | None) -> list[Component]:
+    if targets is None:
+        given = "target_tools" in run.task.metadata
+        why = (
+            "task.metadata.target_tools is not a list of tool names."
+            if given
+            else "No targets: task.metadata.target_tools is not given."
+        )
+        return [_component("tool_choice", weight, None, why)]
+    choice = tool_choice(view, targets)
+    told = f"missing: {', '.join(choice.missing[:5]) or 'none'}; needless: {', '.join(choice.needless[:5]) or 'none'}."
+    return [
+        _component("tool_choice", weight, choice.f1, f"F1; {told}"),
+        _component("tool_precision", 0.0, choice.precision, "Share of the called tools that were needed."),
+        _component("tool_recall", 0.0, choice.recall, "Share of the needed tools that were called."),
+    ]
+
+
+def _component(name: str, weight: float, value: float | None, feedback: str) -> Component:
+    return Component(name=name, weight=weight, value=value, feedback=feedback)
+
+
+def weigh(judged: Judged, weights: dict[StepRule | RunRule, float]) -> tuple[tuple[StepScore, ...], float | None]:
+    """The value of each turn, and the mean over all calls and judged turns; copied turns are left out."""
+    view, start = judged.view, 0
+    steps, total, units = [], 0.0, 0
+    for turn in view.turns:
+        end = start + len(turn.calls)
+        rows = judged.parts[start:end]
+        start = end
+        own = judged.turn_parts.get(turn.index)
+        if own is not None:
+            rows = [row | {rule: min(row.get(rule, 1.0), part) for rule, part in own.items()} for row in rows] or [own]
+        if turn.is_copy or not rows:
+            steps.append(StepScore(step=turn.index))
+            continue
+        values = [_product(row, weights) for row in rows]
+        total += sum(values)
+        units += len(values)
+        shown: dict[StepRule, float] = {}
+        if len(rows) == 1:
+            shown = rows[0]
+        else:
+            for rule in _STEP_RULES:
+                column = [row[rule] for row in rows if rule in row]
+                if column:
+                    shown[rule] = sum(column) / len(column)
+        value = sum(values) / len(values)
+        steps.append(
+            StepScore(step=turn.index, value=value, parts=dict(shown), feedback=_told(turn, shown, weights, judged))
+        )
+    return tuple(steps), total / units if units else None
+
+
+def _product(row: dict[StepRule, float], weights: dict[StepRule | RunRule, float]) -> float:
+    value = 1.0
+    for rule, part in row.items():
+        if part != 1.0:
+            value *= 1.0 - weights[rule] * (1.0 - part)
+    return value
+
+
+def _told(turn: Turn, parts: dict[StepRule, float], weights: dict[StepRule | RunRule, float], judged: Judged) -> str:
+    """What is wrong with a step, by the rule that costs it most."""
+    worst, cost = "", 0.0
+    for rule, part in parts.items():
+        if part != 1.0 and (loss := weights[rule] * (1.0 - part)) > cost:
+            worst, cost = rule, loss
+    if not worst:
+        return ""
+    note = judged.notes.get(turn.index) if worst in {"format", "known_tools"} else None
+    return f"{worst}: {note or _WORDS[worst]}"
+
+
+def _step_components(judged: Judged, weights: dict[StepRule | RunRule, float]) -> tuple[Component, ...]:
+    """Each step rule over the whole run: the mean of its parts, and what it says of the first fault."""
+    sums: dict[str, list[float]] = {rule: [] for rule in _STEP_RULES}
+    first: dict[str, int] = {}
+    places = [(call.turn, row) for call, row in zip(judged.view.calls, judged.parts, strict=True)]
+    for turn, row in (*places, *judged.turn_parts.items()):
+        if judged.view.turns[turn].is_copy:
+            continue
+        for rule, part in row.items():
+            sums[rule].append(part)
+            if part != 1.0:
+                first.setdefault(rule, turn)
+    made = []
+    for rule in _STEP_RULES:
+        values = sums[rule]
+        if rule in first:
+            faults = sum(part < 1.0 for part in values)
+            note = judged.notes.get(first[rule]) if rule in {"format", "known_tools"} else None
+            told = f"{faults} of {counted(len(values), 'call')}: {_WORDS[rule]}; the first in step {first[rule]}" + (
+                f": {note}." if note else "."
+            )
+        else:
+            told = "" if values else "Nothing to look at."
+        made.append(_component(rule, weights[rule], sum(values) / len(values) if values else None, told))
+    return tuple(made)
+
+
+def _feedback(components: Sequence[Component], steps: Sequence[StepScore]) -> str:
+    """One line on what costs the run most: a rule of steps by all steps, whether it looked at them or not."""
+    judged = [step for step in steps if step.value is not None]
+    costs = []
+    for part in components:
+        if part.name in _STEP_RULES:
+            faults = sum(1.0 - step.parts.get(part.name, 1.0) for step in judged)
+            costs.append(part.weight * faults / len(judged))
+        else:
+            costs.append(part.weight * (1.0 - part.value) if part.value is not None else 0.0)
+    worst = components[costs.index(max(costs))]
+    return f"Weakest: {worst.name}. {worst.feedback}" if max(costs) > 0 else "No rule finds fault."

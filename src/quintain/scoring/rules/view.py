@@ -1,0 +1,377 @@
+"""One pass over a run: its calls as the rules see them, with the names, targets and effects that the profile gives them.
+
+Every rule after this looks at calls and turns only, each once: the cost of all of them is linear in steps and bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import posixpath
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from quintain.records.profiles import DomainProfile, ToolCategory, ToolProfile
+from quintain.records.trajectory import Action, Actor, Observation, Step, Trajectory, text_of
+from quintain.scoring.profiles import PROFILES, bare_name
+from quintain.scoring.rules.files import Files, normal
+from quintain.scoring.rules.requests import Requests
+from quintain.scoring.rules.shell import Effect, Kind, classify, command_of, essence, printed, waits, without_redirects
+
+_READING = frozenset(
+    {
+        *("get", "list", "read", "search", "find", "fetch", "lookup", "query", "show", "view", "describe"),
+        *("count", "compare", "calculate", "compute", "check", "retrieve", "look"),
+    }
+)
+"""First words of names of tools that only look, where no profile knows the tool."""
+_ACTING = frozenset(
+    {
+        *(
+            "add",
+            "book",
+            "cancel",
+            "create",
+            "delete",
+            "execute",
+            "insert",
+            "lock",
+            "next",
+            "out",
+            "pay",
+            "pop",
+            "post",
+        ),
+        *("put", "remove", "reserve", "reset", "run", "send", "set", "start", "stop", "submit", "update", "write"),
+    }
+)
+"""Other words of their names by which they may do more than look: `get_or_create`, `fetch_and_lock`."""
+_POLLING = frozenset({"status", "state", "progress", "poll", "wait", "output", "job", "task", "jobs", "queue"})
+"""Words of names of tools whose answers change by themselves."""
+_SQL_ARGS = ("sql", "query", "statement", "q", "command")
+_SQL_CHANGES = re.compile(
+    r"\s*(?:insert|update|delete|create|drop|alter|replace|merge|truncate|grant|revoke|call|exec|execute|upsert|copy|vacuum|set|"
+    r"begin|commit|rollback)\b",
+    re.IGNORECASE,
+)
+
+_WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+_COMMENTS = frozenset(
+    ("description", "security_risk", "summary", "explanation", "justification", "thought", "toolSummary", "is_input")
+)
+"""Arguments by which known tools are told why, not what: rewording them makes no new call."""
+
+_STARTS = ("offset", "start_line", "line_start", "startLine", "start", "line_number")
+_ENDS = ("end_line", "line_end", "endLine", "end")
+
+_encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=repr).encode
+_PATCH_FILE = re.compile(r"^\*\*\* (?:Update|Add|Delete) File: (.+)$|^\+\+\+ (?:b/)?(\S+)", re.MULTILINE)
+
+
+@dataclass(slots=True)
+class Call:
+    """A tool call of the agent."""
+
+    turn: int
+    """Which of the agent's turns, from 0."""
+    name: str
+    """As the agent wrote it."""
+    tool: str
+    """As the profile calls it, else the bare name."""
+    category: ToolCategory | None
+    """None: nobody knows what it does."""
+    key: str
+    """What tells it from other calls: tool and arguments, less those that only comment."""
+    args: Mapping[str, Any]
+    target: str
+    """What it works on, as a normal path; empty where it names nothing."""
+    effect: Effect
+    kind: Kind
+    result: str | None
+    """What came back; None where the run does not say."""
+    failed: bool
+    readable: bool
+    repeatable: bool
+    command: str = ""
+    """Of a call that executes: the command line."""
+    file: str = ""
+    """The file or page that the target stands for: one for `a.py` and `/repo/a.py`; empty where it may be one of several."""
+    lines: tuple[int, int | None] | None = None
+    """Of a read: the first line, from 1, and the last one, None where it is left open; -1: from the end."""
+    polls: bool = False
+    """Does it ask about something that goes on by itself?"""
+
+
+@dataclass(slots=True)
+class Turn:
+    """A turn of the agent."""
+
+    index: int
+    calls: list[Call]
+    text: str
+    """What it said."""
+    thought: str
+    is_copy: bool
+    """Was it taken over from another session? Then it is no work of this run."""
+    is_answer: bool
+    """The run's last word, in text."""
+    after_user: bool
+    """Did someone speak since the turn before?"""
+    failed: bool
+    """Did it get an error that belongs to no call?"""
+
+
+class ToolIndex:
+    """The tools of a profile by every name they go by."""
+
+    def __init__(self, profile: DomainProfile) -> None:
+        self.profile = profile
+        self._tools = {name.casefold(): tool for tool in profile.tools for name in (tool.name, *tool.aliases)}
+        self._found: dict[str, ToolProfile | None] = {}
+
+    def find(self, name: str) -> ToolProfile | None:
+        """The tool of a name as agents write it; a server's or namespace's prefix does not matter."""
+        if name not in self._found:
+            if len(self._found) > 10_000:  # names come from outside
+                self._found.clear()
+            self._found[name] = (
+                self._tools.get(name.casefold()) or self._tools.get(bare_name(name).casefold()) or _by_name(name)
+            )
+        return self._found[name]
+
+    def canonical(self, name: str) -> str:
+        """One name for all names of a tool."""
+        tool = self.find(name)
+        return tool.name if tool else bare_name(name).casefold()
+
+
+@dataclass(slots=True)
+class View:
+    """What the rules look at."""
+
+    index: ToolIndex
+    turns: list[Turn]
+    calls: list[Call]
+    offered: frozenset[str]
+    required: dict[str, tuple[str, ...]]
+    """Tool -> the arguments that its schema requires."""
+    prompt: str
+    """What the agent was told before its first turn."""
+    calls_due: bool
+    heard: list[tuple[int, str]]
+    """What users said later: (turn of the agent that follows, text)."""
+    requests: Requests
+    """What users asked for."""
+    files: Files
+
+    def is_new_talk(self, turn: int) -> bool:
+        """Did a person speak before this turn? In episodes it is the environment that speaks."""
+        return turn > 0 and self.turns[turn].after_user and not self.calls_due
+
+
+def _by_name(name: str) -> ToolProfile | None:
+    """A tool that no profile knows, where its name says that it only looks: `get_user_details`, `searchFlights`."""
+    bare = bare_name(name)
+    word = _WORDS.search(bare)
+    if word is None or word[0].casefold() not in _READING or not _ACTING.isdisjoint(_words(bare)):
+        return None
+    return ToolProfile(name=bare.casefold(), category="read")
+
+
+def _words(name: str) -> set[str]:
+    return {word.casefold() for word in _WORDS.findall(name)}
+
+
+_INDEXES = {name: ToolIndex(profile) for name, profile in PROFILES.items()}
+
+
+def index_of(profile: DomainProfile) -> ToolIndex:
+    """The index of a profile; those of the built-in ones are kept."""
+    return _INDEXES[profile.name] if profile is PROFILES.get(profile.name) else ToolIndex(profile)
+
+
+def view_of(run: Trajectory, index: ToolIndex) -> View:
+    """The run as the rules see it."""
+    turns: list[Turn] = []
+    calls: list[Call] = []
+    prompt, heard = [run.task.prompt], []
+    asked = [(0, run.task.prompt)]
+    spoken = False
+    for step in run.steps:
+        if step.actor is not Actor.AGENT:
+            if step.actor is Actor.USER:
+                asked.append((len(turns), text_of(step.message)))
+            if turns:
+                heard.append((len(turns), text_of(step.message)))
+            else:
+                prompt.append(text_of(step.message))
+            spoken |= step.actor is Actor.USER
+            continue
+        turn = _turn(step, len(turns), index, spoken)
+        turns.append(turn)
+        calls += turn.calls
+        spoken = False
+    last = run.steps[-1]
+    turns[-1].is_answer = last.actor is Actor.AGENT and not last.actions and bool(turns[-1].text.strip())
+    offered, required = _offered(run.tools)
+    profile = index.profile
+    is_episode = run.source.format == "quintain" and bool(run.episode_key and run.tools)
+    due = profile.calls == "due" or (profile.calls == "auto" and is_episode)
+    files = Files(call.target for call in calls if call.target)
+    for call in calls:
+        if call.target:
+            call.file = files[call.target]
+    requests = Requests(one for one in asked if not (due and one[0]))
+    return View(index, turns, calls, offered, required, "\n".join(prompt), due, heard, requests, files)
+
+
+def _turn(step: Step, number: int, index: ToolIndex, spoken: bool) -> Turn:
+    calls, left = [], False
+    if step.actions:
+        results = _results(step)
+        calls = [_call(action, number, index, seen) for action, seen in zip(step.actions, results, strict=True)]
+    if len(step.observations) > len(step.actions):
+        left = any(seen.is_error for seen in step.observations[len(step.actions) :])
+    return Turn(
+        index=number,
+        calls=calls,
+        text=step.message if isinstance(step.message, str) else text_of(step.message),
+        thought=step.thought or "",
+        is_copy=step.copied_context,
+        is_answer=False,
+        after_user=spoken,
+        failed=left,
+    )
+
+
+def _results(step: Step) -> list[Observation | None]:
+    """The observation of each call: by its id where both have one, else by place."""
+    seen = step.observations
+    if len(step.actions) == 1:
+        return [seen[0] if seen else None]
+    by_id = {one.call_id: one for one in seen if one.call_id}
+    if by_id:
+        return [by_id.get(action.call_id or "") for action in step.actions]
+    return [seen[i] if i < len(seen) else None for i in range(len(step.actions))]
+
+
+def _call(action: Action, turn: int, index: ToolIndex, seen: Observation | None) -> Call:
+    known = index.find(action.tool)
+    args = action.args if action.args is not None else {}
+    category: ToolCategory | None = None
+    if known:
+        mode = args.get("command") if known.modes else None
+        category = known.modes.get(mode, known.category) if isinstance(mode, str) else known.category
+        told = {name: value for name, value in args.items() if name not in _COMMENTS} if category != "think" else args
+        tool = known.name
+    else:
+        told, tool = args, bare_name(action.tool).casefold()
+    target = _target(args, known.target) if known and known.target else ""
+    effect, kind, command = Effect.ANY, Kind.OTHER, ""
+    lines, polls = None, False
+    if category == "execute":
+        command = command_of(args)
+        if tool == "git" and command and not command.startswith("git"):
+            command = f"git {command}"
+        if tool in {"bash", "git"} and command:
+            effect, kind = classify(command)
+            polls = waits(command)
+            short = essence(without_redirects(command))
+            told = {**told, "command": short}
+            if effect is Effect.NONE and (read := printed(short)):
+                category, target, lines = "read", posixpath.normpath(read.path), (read.first, read.last)
+                if lines == (1, None) and "|" not in short and not short.startswith("head"):
+                    tool, told = "read_file", {"path": read.path}
+    elif category in {"read", "search", "think"}:
+        changes = (args.get(name) for name in _SQL_ARGS)
+        if not any(isinstance(value, str) and _SQL_CHANGES.match(value) for value in changes):
+            effect = Effect.NONE
+        lines = line_range(args) if category == "read" else None
+        polls = tool in {"bash_output", "wait"} or not _POLLING.isdisjoint(_words(bare_name(action.tool)))
+    elif category == "write":
+        target = target or _patched(args)
+        effect = Effect.TARGET if target else Effect.ANY
+    key = f"{bare_name(action.tool).casefold()}\n{_written(action, told, turn)}"
+    if category == "read" and tool == "read_file" and len(told) == 1 and target:
+        key = f"read_file\n{target}"  # `Read(file_path=a)`, `cat a` and `read_file(path=a)` are one call
+    return Call(
+        turn=turn,
+        name=action.tool,
+        tool=tool,
+        category=category,
+        key=key,
+        args=args,
+        target=target,
+        effect=effect,
+        kind=kind,
+        result=None if seen is None else seen.content if isinstance(seen.content, str) else text_of(seen.content),
+        failed=seen is not None and seen.is_error,
+        readable=action.args is not None,
+        repeatable=known is not None and known.repeatable,
+        command=command,
+        lines=lines,
+        polls=polls,
+    )
+
+
+def line_range(args: Mapping[str, Any]) -> tuple[int, int | None]:
+    """First and last line that a read asks for, from 1; the last is None where it is left open: how far it went is not known."""
+    both = args.get("view_range")
+    if isinstance(both, list) and len(both) == 2:
+        first, last = _line(both[0]), _line(both[1])
+    else:
+        first = next((line for name in _STARTS if (line := _line(args.get(name))) is not None), None)
+        last = next((line for name in _ENDS if (line := _line(args.get(name))) is not None), None)
+        limit = _line(args.get("limit", args.get("num_lines")))
+        if last is None and limit is not None:
+            last = (first or 1) + limit - 1
+    first = first or 1
+    return first, last if last is not None and first <= last else None
+
+
+def _line(value: Any) -> int | None:
+    if isinstance(value, str) and value.isdecimal():
+        value = int(value[:12])
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 10**12 else None
+
+
+def _written(action: Action, told: Mapping[str, Any], turn: int) -> str:
+    if action.args is None:
+        return action.raw_args or ""
+    try:
+        return _encode(told)
+    except (ValueError, RecursionError):  # integers of thousands of digits, nesting without end: equal to no other call
+        return f"cannot be written: turn {turn}"
+
+
+def _target(args: Mapping[str, Any], names: Iterable[str]) -> str:
+    for name in names:
+        value = args.get(name)
+        if isinstance(value, str) and value:
+            return normal(value)
+        if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 10**18:
+            return str(value)
+    return ""
+
+
+def _patched(args: Mapping[str, Any]) -> str:
+    """The file that a patch is for, where it is for one."""
+    for value in args.values():
+        if isinstance(value, str) and "***" in value:
+            files = {one or other for one, other in _PATCH_FILE.findall(value)}
+            return posixpath.normpath(files.pop().strip()) if len(files) == 1 else ""
+    return ""
+
+
+def _offered(tools: tuple[dict[str, Any], ...]) -> tuple[frozenset[str], dict[str, tuple[str, ...]]]:
+    names, required = [], {}
+    for tool in tools:
+        function = tool.get("function", tool)
+        if isinstance(function, dict) and isinstance(name := function.get("name"), str):
+            names.append(name)
+            parameters = function.get("parameters")
+            wanted = parameters.get("required") if isinstance(parameters, dict) else None
+            if isinstance(wanted, list):
+                required[name] = tuple(key for key in wanted if isinstance(key, str))
+    return frozenset(names), required

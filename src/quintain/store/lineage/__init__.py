@@ -1,0 +1,1 @@
+"""Lineage of stored things, and forgetting."""

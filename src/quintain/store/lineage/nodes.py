@@ -1,0 +1,160 @@
+"""Stored things as nodes of a lineage: what each is called, when it was made, and what hangs on it of forgotten runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Iterable
+from datetime import datetime
+from typing import Any, cast
+
+from sqlalchemy import Connection, Row, Table, select
+
+from quintain.records.job import TrainSpec
+from quintain.records.lineage import LineageNode, NodeKind
+from quintain.records.record import clip, counted
+from quintain.store.documents import chunks
+from quintain.store.jobs import job_of_row
+from quintain.store.lineage.ancestry import MEMBERS, ROLLOUTS, RUNS, learns_from_forgotten, size_of
+from quintain.store.lineage.forgotten import datasets_with_forgotten
+from quintain.store.lineage.links import Ref
+from quintain.store.tables import agents, comparisons, datasets, evaluations, job_events, jobs, scores, trajectories
+
+SETS = frozenset({MEMBERS, ROLLOUTS, RUNS})
+
+
+def node_id(ref: Ref) -> str:
+    """The id that a node shows; a set of runs has that of its owner in it."""
+    return f"{ref.id}/{ref.kind}" if ref.kind in SETS else ref.id
+
+
+def describe(connection: Connection, refs: Collection[Ref]) -> dict[Ref, LineageNode]:
+    """The node of each thing; one that is not stored (any more) has only its id."""
+    found: dict[Ref, LineageNode] = {}
+    for kind, (table, read) in _TABLES.items():
+        for chunk in chunks([ref.id for ref in refs if ref.kind == kind]):
+            rows = connection.execute(select(*_columns(table)).where(table.c.id.in_(chunk)))
+            found.update((Ref(kind, row.id), read(row)) for row in rows)
+    for ref in refs:
+        if ref.kind in SETS:
+            found[ref] = _set(connection, ref)
+        elif ref.kind == "score":
+            found[ref] = _score(connection, ref)
+        elif ref.kind == "checkpoint":
+            found[ref] = _checkpoint(connection, ref)
+        elif ref not in found:
+            found[ref] = LineageNode(kind=_kind(ref), id=ref.id, label="not stored")
+    return _marked(connection, found)
+
+
+def _columns(table: Table) -> Iterable[Any]:
+    if table is jobs:
+        return table.c
+    if table is trajectories:
+        c = table.c
+        return (c.id, c.task_id, c.prompt, c.outcome, c.forgotten_at, c.created_at)
+    return (table.c.id, table.c.document, table.c.created_at)
+
+
+def _kind(ref: Ref) -> NodeKind:
+    return cast(NodeKind, ref.kind)
+
+
+def _run(row: Row[Any]) -> LineageNode:
+    if row.forgotten_at is not None:
+        label = f"forgotten on {row.forgotten_at:%Y-%m-%d}"
+        return _node("trajectory", row, label).model_copy(update={"mark": "forgotten"})
+    return _node("trajectory", row, f"{clip(row.task_id or row.prompt or 'run')} ({row.outcome})")
+
+
+def _dataset(row: Row[Any]) -> LineageNode:
+    dataset = json.loads(row.document)
+    return _node("dataset", row, f"{dataset['name']} ({dataset['kind']}, {counted(dataset['rows'], 'row')})")
+
+
+def _agent(row: Row[Any]) -> LineageNode:
+    return _node("agent", row, row.id.removeprefix("agent:"))
+
+
+def _evaluation(row: Row[Any]) -> LineageNode:
+    evaluation = json.loads(row.document)
+    rate = evaluation["rate"]
+    result = f"{rate['successes']} of {rate['n']}" if rate["n"] else "no verdict"
+    return _node("evaluation", row, f"{evaluation['environment']} ({evaluation['split']}): {result}")
+
+
+def _comparison(row: Row[Any]) -> LineageNode:
+    comparison = json.loads(row.document)
+    names = dict.fromkeys(name for pair in comparison["comparisons"] for name in (pair["a"], pair["b"]))
+    return _node("comparison", row, clip(" against ".join(name.removeprefix("agent:") for name in names)))
+
+
+def _job(row: Row[Any]) -> LineageNode:
+    job = job_of_row(row)
+    what = job.spec.method if isinstance(job.spec, TrainSpec) else job.kind
+    return _node("job", row, f"{what} ({job.status})")
+
+
+def _node(kind: NodeKind, row: Row[Any], label: str) -> LineageNode:
+    return LineageNode(kind=kind, id=row.id, label=label, created_at=row.created_at)
+
+
+_TABLES: dict[str, tuple[Table, Callable[[Row[Any]], LineageNode]]] = {
+    "trajectory": (trajectories, _run),
+    "dataset": (datasets, _dataset),
+    "agent": (agents, _agent),
+    "evaluation": (evaluations, _evaluation),
+    "comparison": (comparisons, _comparison),
+    "job": (jobs, _job),
+}
+
+
+def _set(connection: Connection, ref: Ref) -> LineageNode:
+    n = size_of(connection, ref)
+    filter: dict[str, Any]
+    if ref.kind == MEMBERS:
+        label, filter = f"{n} runs of the dataset", {"dataset_id": ref.id}
+    elif ref.kind == ROLLOUTS:
+        label, filter = f"{n} runs played to learn from", {"job_id": ref.id, "tags": ["rollout"]}
+    else:
+        label, filter = f"{n} runs of the job", {"job_id": ref.id}
+    return LineageNode(kind="trajectories", id=node_id(ref), label=label, count=n, filter=filter)
+
+
+def _score(connection: Connection, ref: Ref) -> LineageNode:
+    run_id, scorer = ref.id.rsplit("/", 1)
+    newest = (
+        select(scores.c.document, scores.c.created_at)
+        .where(scores.c.trajectory_id == run_id, scores.c.scorer == scorer)
+        .order_by(scores.c.seq.desc())
+    )
+    row = connection.execute(newest.limit(1)).first()
+    value = None if row is None else json.loads(row.document)["value"]
+    label = f"{scorer}: {'unscored' if value is None else f'{value:.3g}'}"
+    return LineageNode(kind="score", id=ref.id, label=label, created_at=row and row.created_at)
+
+
+def newest_checkpoint(connection: Connection, job_id: str) -> Ref | None:
+    """The newest checkpoint that a job reported, as JOB/STEP."""
+    e = job_events.c
+    events = select(e.body).where(e.job_id == job_id, e.type == "checkpoint").order_by(e.attempt.desc(), e.seq.desc())
+    body = connection.scalar(events.limit(1))
+    return None if body is None else Ref("checkpoint", f"{job_id}/{json.loads(body)['step']}")
+
+
+def _checkpoint(connection: Connection, ref: Ref) -> LineageNode:
+    job_id, step = ref.id.rsplit("/", 1)
+    e = job_events.c
+    moments = connection.execute(select(e.time, e.body).where(e.job_id == job_id, e.type == "checkpoint")).all()
+    made: list[datetime] = [row.time for row in moments if str(json.loads(row.body)["step"]) == step]
+    return LineageNode(kind="checkpoint", id=ref.id, label=f"step {step}", created_at=made[-1] if made else None)
+
+
+def _marked(connection: Connection, found: dict[Ref, LineageNode]) -> dict[Ref, LineageNode]:
+    """The nodes with what hangs on them of forgotten runs."""
+    blocked = datasets_with_forgotten(connection, [ref.id for ref in found if ref.kind == "dataset"])
+    for ref, node in found.items():
+        if ref.kind == "dataset" and ref.id in blocked:
+            found[ref] = node.model_copy(update={"mark": "blocked"})
+        elif ref.kind == "agent" and learns_from_forgotten(connection, ref.id):
+            found[ref] = node.model_copy(update={"mark": "tainted"})
+    return found

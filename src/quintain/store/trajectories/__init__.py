@@ -1,0 +1,1 @@
+"""Stored trajectories: rows, filters, inserts and reads."""

@@ -1,0 +1,1 @@
+"""Tools for data: record, import, search, export, preview, and lineage."""

@@ -1,0 +1,200 @@
+"""Dataset folders that the store knows of: frozen from chosen runs, from rows that are made already, or from text."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from quintain.datasets.export import ExportOptions, Written, write_dataset
+from quintain.datasets.manifest import sha256_of
+from quintain.datasets.rows import read_rows, trajectories_of
+from quintain.datasets.selection import Tally, agent_digest, is_held_out
+from quintain.datasets.splits import Line, task_key
+from quintain.datasets.text import Source, check_text, write_text
+from quintain.errors import InvalidInput, NotFound
+from quintain.records.dataset import Dataset, DatasetKind, GroupRow, PairRow
+from quintain.records.record import Name, explain
+from quintain.records.text import require_clean
+from quintain.scoring.preferences.mining import Group, Pair
+from quintain.tools.data.dataset_lines import group_lines, pair_lines
+from quintain.tools.services import Services
+
+_NAME: TypeAdapter[str] = TypeAdapter(Name)
+
+
+def new_options(services: Services, name: str, kind: DatasetKind) -> ExportOptions:
+    """Options of a new dataset, all rows in train.
+
+    Raises:
+        InvalidInput: a name that cannot be one.
+    """
+    try:
+        _NAME.validate_python(name)
+    except ValidationError as error:
+        raise InvalidInput(explain(error, "name")) from None
+    return ExportOptions(
+        dataset_id=f"ds-{uuid.uuid4().hex[:10]}",
+        name=name,
+        kind=kind,
+        model_terms=services.settings.model_terms,
+        created_at=services.clock(),
+    )
+
+
+def freeze(services: Services, lines: Iterable[Line], options: ExportOptions, tally: Tally) -> Written:
+    """Write lines into a folder of their own and let the store know of it, both or neither.
+
+    Raises:
+        InvalidInput: no row is left to train on; lists the drops and the remedy.
+        Unavailable: the disk did not take it.
+    """
+    return _stored(services, write_dataset(lines, _folder(services, options), options, tally))
+
+
+def freeze_text(
+    services: Services, sources: Iterable[Source], options: ExportOptions, tally: Tally | None = None
+) -> Written:
+    """Freeze plain text into a dataset of kind `text`; see `quintain.datasets.text.write_text`."""
+    folder, redact = _folder(services, options), services.settings.redact
+    return _stored(services, write_text(sources, folder, options, tally, redact=redact))
+
+
+def text_dataset(services: Services, files: Sequence[Path], *, make: bool = True) -> str | None:
+    """The dataset of these texts, by id: the one that there is, else a new one; the same texts are the same dataset.
+
+    Args:
+        services: Where datasets are found and made.
+        files: As `quintain.datasets.text.write_text` takes them.
+        make: Make the new one; otherwise only check that it can be made (None).
+
+    Raises:
+        InvalidInput: a file cannot be read, or none of them holds text.
+    """
+    check_text(files)
+    # Texts that were frozen with their secrets are others than those without.
+    redacted = ["redacted"] if services.settings.redact else []
+    name = f"text-{_digest(*map(sha256_of, files), *redacted)}"
+    if (found := _found(services, name)) is not None or not make:
+        return found
+    return freeze_text(services, files, new_options(services, name, "text")).dataset.id
+
+
+def first_rows(services: Services, dataset: Dataset, n: int, *, make: bool = True) -> str | None:
+    """The dataset of the first `n` rows to train on, by id: itself, the one that there is, else a new one.
+
+    Args:
+        services: Where datasets are found and made.
+        dataset: Where the rows are from.
+        n: How many; at least as many as there are: the dataset itself.
+        make: Make the new one; otherwise only check that it can be made (None).
+
+    Raises:
+        NotFound: a file of the dataset is gone.
+        InvalidInput: a file of the dataset was changed.
+    """
+    if n >= dataset.splits["train"]:
+        return dataset.id
+    name = f"{dataset.name[:60]}-first-{n}-{_digest(dataset.id, *dataset.files.values())}"
+    if (found := _found(services, name)) is not None:
+        return found
+    rows = read_rows(Path(dataset.path), "train", dataset.files.get("train.jsonl"), kind=dataset.kind)
+    if not make:
+        return None
+    options = replace(new_options(services, name, dataset.kind), making={"first_rows_of": dataset.id})
+    return freeze(services, (Line("", row) for row in islice(rows, n)), options, Tally()).dataset.id
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.sha256("".join(parts).encode()).hexdigest()[:16]
+
+
+def _found(services: Services, name: str) -> str | None:
+    """The id of the dataset that was made under this name, unless its folder is gone."""
+    try:
+        dataset = services.store.datasets.get(name)
+    except NotFound:
+        return None
+    return dataset.id if Path(dataset.path).is_dir() else None
+
+
+def freeze_ready_made(
+    services: Services, options: ExportOptions, rows: Sequence[Mapping[str, Any]], record: Callable[[Any], str]
+) -> Written:
+    """Freeze pairs `{"chosen": run, "rejected": run}` or groups `{"runs": [run, ...], "rewards": [number, ...]}`.
+
+    Args:
+        services: Where the runs are stored.
+        options: Of kind `dpo` for pairs, `grpo` for groups.
+        rows: All of one shape.
+        record: Stores a run and gives its id.
+
+    Raises:
+        InvalidInput: a row of another shape, of several tasks, of an evaluation task, or without contrast; names it.
+    """
+    require_clean(list(rows), "runs")
+    if options.kind in {"dpo", "reward"}:
+        lines = pair_lines(services, [_pair(row, f"runs[{i}]", record) for i, row in enumerate(rows)])
+    elif options.kind == "grpo":
+        lines = group_lines(services, [_group(row, f"runs[{i}]", record) for i, row in enumerate(rows)])
+    else:
+        raise InvalidInput(
+            f"kind is {options.kind!r}; pairs make kind 'dpo' or 'reward', groups make kind 'grpo', single runs make any kind"
+        )
+    return freeze(services, _checked(lines), options, Tally())
+
+
+def _pair(row: Mapping[str, Any], where: str, record: Callable[[Any], str]) -> Pair:
+    _require_fields(row, where, "chosen", "rejected")
+    return Pair(task="", chosen=record(row["chosen"]), rejected=record(row["rejected"]), margin=None)
+
+
+def _group(row: Mapping[str, Any], where: str, record: Callable[[Any], str]) -> Group:
+    _require_fields(row, where, "runs", "rewards")
+    runs, rewards = row["runs"], row["rewards"]
+    numbers = isinstance(rewards, Sequence) and all(
+        isinstance(reward, int | float) and not isinstance(reward, bool) for reward in rewards
+    )
+    if not (isinstance(runs, Sequence) and numbers and len(runs) == len(rewards) >= 2):
+        raise InvalidInput(f"{where} must hold at least two `runs` and one number for each in `rewards`")
+    return Group(task="", trajectory_ids=tuple(map(record, runs)), rewards=tuple(map(float, rewards)))
+
+
+def _require_fields(row: Any, where: str, *fields: str) -> None:
+    if not isinstance(row, Mapping) or set(row) != set(fields):
+        seen = sorted(map(str, row)) if isinstance(row, Mapping) else type(row).__name__
+        raise InvalidInput(f"{where} has {seen}; every row must have exactly `{fields[0]}` and `{fields[1]}`")
+
+
+def _checked(lines: Iterable[Line]) -> Iterator[Line]:
+    for number, line in enumerate(lines):
+        runs = trajectories_of(line.row)
+        if any(map(is_held_out, runs)):
+            raise InvalidInput(f"runs[{number}] is of an evaluation task; training on it makes evaluations worthless")
+        if len({task_key(run) for run in runs}) > 1:
+            raise InvalidInput(f"runs[{number}] holds runs of several tasks; only runs of one task can be compared")
+        if isinstance(line.row, PairRow) and len(set(map(agent_digest, runs))) == 1:
+            raise InvalidInput(f"runs[{number}] prefers a run to one with equal agent text; leave it out")
+        if isinstance(line.row, GroupRow) and len(set(line.row.rewards)) == 1:
+            raise InvalidInput(f"runs[{number}] has equal rewards throughout, which teach nothing; leave it out")
+        yield line
+
+
+def _folder(services: Services, options: ExportOptions) -> Path:
+    return services.settings.datasets_dir / options.dataset_id
+
+
+def _stored(services: Services, written: Written) -> Written:
+    try:
+        services.store.datasets.add(written.dataset, written.members, services.clock())
+    except BaseException:
+        shutil.rmtree(written.dataset.path, ignore_errors=True)
+        raise
+    return written

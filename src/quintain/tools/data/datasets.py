@@ -1,0 +1,345 @@
+"""Datasets: freeze chosen runs, or rows that are made already, into an immutable folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import BeforeValidator, Field, WithJsonSchema
+
+from quintain.datasets import near_duplicates
+from quintain.datasets.export import ExportOptions, Written
+from quintain.datasets.selection import Criteria, Tally
+from quintain.errors import InvalidInput
+from quintain.exporters.conversion import convert, require_kind
+from quintain.exporters.registry import exporter
+from quintain.records.dataset import Curation, DatasetKind, SplitName
+from quintain.records.filters import TrajectoryFilter
+from quintain.records.hyperparameters import DATASET_KINDS
+from quintain.records.record import counted, require_number, shown
+from quintain.records.trajectory import OutcomeStatus, Trajectory
+from quintain.tools.data.dataset_folders import freeze, new_options
+from quintain.tools.data.dataset_lines import lines_of
+from quintain.tools.data.ready_made import freeze_file
+from quintain.tools.labels.worth import named
+from quintain.tools.results import ExportResult
+from quintain.tools.selection import RunFilter, select
+from quintain.tools.services import Services
+
+_DESIRABLE_FROM = 0.5
+_PAIRS_PER_TASK = 4
+_SHOWN = 20
+"""Rejected rows that an answer lists; the manifest has more of them."""
+
+_PAIRED = frozenset({"dpo", "reward"})
+_CONTRASTED = frozenset({"dpo", "reward", "kto", "grpo"})
+"""Kinds that need good and bad runs."""
+
+_ONLY_FOR: dict[str, frozenset[str]] = {
+    "min_reward": frozenset({"sft", "prm", "benchmark"}),
+    "max_reward": frozenset({"sft", "prm", "benchmark"}),
+    "top_share": frozenset({"sft", "prm"}),
+    "near_duplicates": near_duplicates.KINDS,
+    "step_labels": frozenset({"prm"}),
+}
+"""Field of `Curation` -> kinds that it can be asked for; every other field goes with any kind of runs."""
+
+
+Kind = Annotated[
+    DatasetKind,
+    Field(
+        description="sft: good runs; dpo, reward: pairs of a task; kto: runs marked good or bad; grpo: groups of a task; "
+        "prm: judged steps; benchmark: tasks with references; text: plain text (`path`)."
+    ),
+]
+RowsPath = Annotated[
+    str | None,
+    Field(
+        min_length=1,
+        max_length=4096,
+        description="Ready-made rows instead: JSONL, JSON, Parquet, data set folder, Hub name.",
+    ),
+]
+Columns = Annotated[
+    dict[str, str] | None,
+    Field(description="For `path`: prompt, response, chosen, label ... -> its name in the file."),
+]
+PairsFrom = Literal["mined", "recorded", "recorded:mined", "person", "assistant", "endpoint", "agent", "imported"]
+Pairs = Annotated[PairsFrom, Field(description="dpo: mine now, or take what is recorded: all, or by source.")]
+Scorer = Annotated[
+    str | None, Field(description="Whose stored scores value the runs; null: the outcome. sft: needs `min_score`.")
+]
+_number = BeforeValidator(require_number)
+MinScore = Annotated[
+    float | None, Field(ge=0, le=1, description="sft: keep from here on; kto: good from here on (0.5)."), _number
+]
+Margin = Annotated[float | None, Field(ge=0, lt=1, description="dpo: chosen is better by more (0)."), _number]
+MaxPairs = Annotated[int | None, Field(ge=1, le=100, description="dpo: at most so many (4)."), _number]
+ValidationShare = Annotated[
+    float, Field(ge=0, lt=1, description="Share of the tasks held back for validation loss."), _number
+]
+Outcomes = Annotated[
+    list[Literal["success", "failure", "error", "truncated", "unknown"]] | None,
+    Field(min_length=1, description="Keep these outcomes; default: any, for sft without `scorer` success."),
+]
+_CURATION = (
+    "Filters, sampling, step labels: min_reward, max_steps, near_duplicates, max_rows, ...; see guide://curation."
+)
+CurationSettings = Annotated[
+    Curation | None, Field(description=_CURATION), WithJsonSchema({"type": "object", "description": _CURATION})
+]
+HeldOut = Annotated[bool, Field(description="Also take evaluation tasks; that makes evaluating on them worthless.")]
+
+
+def export_dataset(
+    services: Services,
+    kind: Kind,
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$", description="Name of the dataset.")],
+    filter: RunFilter = None,
+    trajectory_ids: Annotated[list[str] | None, Field(max_length=100_000, description="Which runs, by id.")] = None,
+    path: RowsPath = None,
+    columns: Columns = None,
+    scorer: Scorer = None,
+    min_score: MinScore = None,
+    margin: Margin = None,
+    max_pairs_per_task: MaxPairs = None,
+    pairs: Pairs = "mined",
+    outcomes: Outcomes = None,
+    curation: CurationSettings = None,
+    validation_share: ValidationShare = 0.0,
+    include_held_out: HeldOut = False,
+    seed: Annotated[int, Field(ge=0, description="Seed of the split, which goes by task, never by row."), _number] = 0,
+    format: Annotated[str, Field(max_length=60, description="quintain, or a format to also write it in.")] = "quintain",
+) -> ExportResult:
+    """Freeze chosen runs into a dataset that start_training can use; every run left out is counted with its reason.
+
+    Runs on held-out (evaluation) tasks are never taken. dpo and grpo compare several attempts of one task. A run without a
+    verdict is left out, not taken as bad. The dataset is immutable and knows its runs.
+    """
+    curation = curation or Curation()
+    require_curation(kind, curation)
+    mining = {"margin": margin, "max_pairs_per_task": max_pairs_per_task}
+    if pairs != "mined":
+        _require_recorded(kind, pairs, {"path": path, "scorer": scorer, **mining}, curation)
+    scorer, notes = _named(services, scorer, filter, trajectory_ids, curation)
+    making = _making(kind, scorer, min_score, mining) if pairs == "mined" else _recorded(pairs)
+    given = {
+        "outcomes": outcomes,
+        "include_held_out": include_held_out,
+        "ready_made": path is not None,
+        "recorded": pairs != "mined",
+    }
+    options = replace(
+        new_options(services, name, kind),
+        seed=seed,
+        shares=_shares(kind, validation_share),
+        criteria=_criteria(kind, scorer, min_score, curation, given),
+        making=making,
+    )
+    require_format(format, options)
+    tally = Tally(notes=notes)
+    if path is not None:
+        if filter is not None or trajectory_ids is not None:
+            raise InvalidInput("`path` holds the rows; leave `filter` and `trajectory_ids` out, or leave `path` out")
+        written = freeze_file(services, path, columns or {}, options, tally)
+    else:
+        _require_runs(kind, columns)
+        runs = select(services, filter, trajectory_ids)
+        if trajectory_ids is not None:
+            runs = _all_counted(runs, len(set(trajectory_ids)), tally)
+        written = freeze(services, lines_of(services, runs, options, tally), options, tally)
+    return _converted(services, _result(written, tally), written, format)
+
+
+def require_curation(kind: str, curation: Curation) -> None:
+    """Refuse what cannot be asked for this kind of dataset.
+
+    Raises:
+        InvalidInput: names the field and the kinds that it goes with.
+    """
+    for name in sorted(curation.model_fields_set):
+        kinds = _ONLY_FOR.get(name)
+        if kind == "text" or (kinds is not None and kind not in kinds):
+            why = ", which takes good and bad runs" if kind in _CONTRASTED else ""
+            go = "leave it out" if kinds is None else f"it goes with {', '.join(sorted(kinds))}: leave it out"
+            raise InvalidInput(f"`curation.{name}` does not go with kind {kind!r}{why}; {go}")
+    if curation.task_classes is not None and curation.task_weights is None:
+        raise InvalidInput("`curation.task_classes` is there and no `task_weights` to sample by; give both, or neither")
+
+
+def require_format(format: str, options: ExportOptions) -> None:
+    """Refuse a format that is not known, or that cannot hold this kind of dataset.
+
+    Raises:
+        NotFound: lists the formats.
+        InvalidInput: names the kinds that the format can hold.
+    """
+    if format != "quintain":
+        require_kind(exporter(format), options.kind)
+
+
+def _named(
+    services: Services,
+    scorer: str | None,
+    filter: TrajectoryFilter | None,
+    ids: Sequence[str] | None,
+    curation: Curation,
+) -> tuple[str | None, list[str]]:
+    """The full name of the scorer for these runs, and what to know of it; None: the outcome decides."""
+    if scorer is None:
+        return None, []
+    found = named(services, scorer, filter, ids, steps=curation.step_labels == "scores")
+    return found.name, list(found.warnings)
+
+
+def _shares(kind: str, validation_share: float) -> dict[SplitName, float]:
+    if kind == "benchmark" and validation_share:
+        raise InvalidInput(
+            f"`validation_share` is {validation_share}, but all of a benchmark is for testing; leave it out"
+        )
+    return {"validation": validation_share}
+
+
+def _require_runs(kind: str, columns: dict[str, str] | None) -> None:
+    if kind == "text":
+        raise InvalidInput("kind 'text' is made of files: name one, or a folder of them, as `path`")
+    if columns is not None:
+        raise InvalidInput("`columns` names the fields of a file; give its `path` too, or leave it out")
+
+
+def _all_counted(runs: Iterator[Trajectory], asked: int, tally: Tally) -> Iterator[Trajectory]:
+    """The runs; of those that were asked for by id the ones that did not come were forgotten."""
+    came = 0
+    for run in runs:
+        came += 1
+        yield run
+    if asked > came:
+        tally.dropped["forgotten"] += asked - came
+        tally.seen += asked - came
+
+
+def _criteria(
+    kind: str, scorer: str | None, min_score: float | None, curation: Curation, given: dict[str, Any]
+) -> Criteria:
+    """What a run must be; `given` are the further arguments."""
+    by_outcome = kind in _CONTRASTED or (kind == "prm" and curation.step_labels == "outcome")
+    by_steps = kind == "prm" and curation.step_labels == "scores"
+    if by_steps and scorer is None:
+        raise InvalidInput(
+            "`curation.step_labels` is 'scores', but nobody is named; say whose with `scorer`: judge, people, montecarlo"
+        )
+    by_value = not given["recorded"] and (by_outcome or (scorer is not None and not by_steps))
+    return Criteria(
+        outcomes=_kept(kind, scorer, given["outcomes"], ready_made=given["ready_made"]),
+        scorer=scorer,
+        needs_value=by_value or curation.top_share is not None,
+        min_value=min_score if kind == "sft" else None,
+        # A benchmark is measured on, never trained on.
+        include_held_out=given["include_held_out"] or kind == "benchmark",
+        # Of recorded preferences the pairs are looked at once each, not the runs: one may stand in several.
+        keep_repeats=kind in {"grpo", "benchmark"} or given["recorded"],
+        curation=curation,
+    )
+
+
+def _making(kind: str, scorer: str | None, min_score: float | None, mining: dict[str, Any]) -> dict[str, Any]:
+    """What decides the rows of this kind besides the criteria, defaults filled in; arguments of another kind are refused."""
+    if kind == "sft" and (scorer is None) != (min_score is None):
+        raise InvalidInput(
+            "`scorer` and `min_score` go together: name the scorer whose stored scores decide, and the bound"
+        )
+    if kind not in {"sft", "kto"} and min_score is not None:
+        raise InvalidInput(f"`min_score` is {min_score}, but kind {kind!r} takes good and bad runs; leave it out")
+    if kind not in _PAIRED and (named := [name for name, value in mining.items() if value is not None]):
+        raise InvalidInput(
+            f"`{named[0]}` is {mining[named[0]]}, but only kind 'dpo' and kind 'reward' make pairs; leave it out"
+        )
+    if kind == "kto":
+        return {"desirable_from": _DESIRABLE_FROM if min_score is None else min_score}
+    if kind in _PAIRED:
+        return {
+            "margin": mining["margin"] or 0.0,
+            "max_pairs_per_task": mining["max_pairs_per_task"] or _PAIRS_PER_TASK,
+        }
+    return {}
+
+
+def _require_recorded(kind: str, pairs: str, mining: dict[str, Any], curation: Curation) -> None:
+    if pairs not in get_args(PairsFrom):
+        raise InvalidInput(f"`pairs` is {shown(pairs)}; valid: {', '.join(get_args(PairsFrom))}")
+    if kind not in _PAIRED:
+        raise InvalidInput(f"`pairs` is {pairs!r}, but only kind 'dpo' and kind 'reward' make pairs; leave it out")
+    if named := [name for name, value in mining.items() if value is not None]:
+        raise InvalidInput(
+            f"`{named[0]}` goes with pairs that are mined now, and `pairs` is {pairs!r}, which takes preferences as they were "
+            f"recorded; leave `{named[0]}` out, or pairs"
+        )
+    if curation.near_duplicates is not None:
+        raise InvalidInput(
+            f"`curation.near_duplicates` would part pairs, and `pairs` is {pairs!r}; leave it out (equal pairs go in once)"
+        )
+
+
+def _recorded(pairs: str) -> dict[str, Any]:
+    """What decides rows of recorded preferences."""
+    source = pairs.removeprefix("recorded:")
+    return {"pairs": pairs, "sources": [] if source == "recorded" else [source]}
+
+
+def _kept(
+    kind: str, scorer: str | None, outcomes: Sequence[str] | None, *, ready_made: bool
+) -> frozenset[OutcomeStatus]:
+    if outcomes is not None:
+        return frozenset(map(OutcomeStatus, outcomes))
+    if kind != "sft" or scorer is not None:
+        return frozenset(OutcomeStatus)
+    # Who hands over rows for fine-tuning has chosen them: most of them say nothing of an outcome.
+    return frozenset({OutcomeStatus.SUCCESS, OutcomeStatus.UNKNOWN} if ready_made else {OutcomeStatus.SUCCESS})
+
+
+def _result(written: Written, tally: Tally) -> ExportResult:
+    dataset = written.dataset
+    labels = ", ".join(f"{n} {label}" for label, n in written.counts.items() if label != "trajectories")
+    return ExportResult(
+        dataset_id=dataset.id,
+        kind=dataset.kind,
+        rows=dataset.rows,
+        trajectories=written.counts["trajectories"],
+        dropped=dataset.dropped,
+        splits=dataset.splits,
+        path=dataset.path,
+        warnings=written.warnings,
+        redactions=dict(written.redactions),
+        distribution=tally.distribution,
+        rejected=tuple(tally.rejected[:_SHOWN]),
+        resource_uri=f"dataset://{dataset.id}",
+        next_step=f"{f'It holds {labels} runs. ' if labels else ''}{_next_step(dataset.kind, dataset.id)}",
+    )
+
+
+def _next_step(kind: str, dataset_id: str) -> str:
+    methods = [method for method, learns_from in DATASET_KINDS.items() if learns_from == kind]
+    if not methods:
+        return f"No method here trains on kind {kind!r}; its rows lie at `path` for tools that do."
+    method = kind if kind in methods else methods[0]
+    also = [other for other in methods if other != method]
+    others = f" {' and '.join(also)} {'learn' if len(also) > 1 else 'learns'} from it too." if also else ""
+    return f"Train on it: start_training(method={method!r}, model=..., dataset_id={dataset_id!r}, name=...).{others}"
+
+
+def _converted(services: Services, result: ExportResult, written: Written, format: str) -> ExportResult:
+    """The answer with the folder of the other format, where one was asked for."""
+    if format == "quintain":
+        return result
+    folder = services.settings.exports_dir / f"{written.dataset.id}-{format}"
+    export = convert(written.dataset, exporter(format), folder)
+    left_out = [f"{format}: left out {counted(n, 'row')}, {reason}" for reason, n in export.dropped.items()]
+    return result.model_copy(
+        update={
+            "format": format,
+            "path": str(folder),
+            "warnings": (*result.warnings, *left_out, *export.notes),
+            "next_step": f"The folder at `path` is ready for {format}; the dataset itself is {written.dataset.id}. {result.next_step}",
+        }
+    )

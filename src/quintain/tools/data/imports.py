@@ -1,0 +1,177 @@
+"""Import: the agent logs of a file or folder become stored runs, redacted, each once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import Field
+
+from quintain.errors import NotFound, Unavailable
+from quintain.importers.intake import DryRun, same_file
+from quintain.importers.pipeline import ImportOptions, import_logs, measure
+from quintain.importers.registry import importer
+from quintain.records.imports import Arrival, FileStamp, ImportReport, RunLink
+from quintain.records.job import ImportSpec
+from quintain.records.record import counted
+from quintain.records.tags import require_tags
+from quintain.records.text import require_clean
+from quintain.records.trajectory import Trajectory
+from quintain.tools.jobs.jobs import start
+from quintain.tools.results import ImportResult
+from quintain.tools.roots import readable
+from quintain.tools.services import Services
+
+if TYPE_CHECKING:
+    from quintain.tools.results import JobStarted
+
+IN_CALL_BYTES = 48 * 2**20
+"""Logs of more bytes become a job: a call should be over in 20 s, and a slow disk or core halves the speed."""
+
+_SHOWN = 50
+"""Files and rejections that an answer lists; the rest is counted."""
+
+
+def import_trajectories(
+    services: Services,
+    path: Annotated[
+        str, Field(min_length=1, max_length=4096, description="File or folder of logs; relative: in the inbox.")
+    ],
+    format: Annotated[
+        str, Field(max_length=60, description="A log format by name; auto: detected file by file.")
+    ] = "auto",
+    dry_run: Annotated[bool, Field(description="Only tell what would come in.")] = False,
+    tags: Annotated[list[str] | None, Field(max_length=50, description="Labels to find these runs by.")] = None,
+    again: Annotated[bool, Field(description="Also read files unchanged since their last import.")] = False,
+) -> ImportResult:
+    """Read agent logs (Claude Code, Codex, OpenHands, SWE-agent, ATIF, chat messages, many more) into runs.
+
+    Secrets are redacted first. Nothing is invented: without a stated outcome it is unknown. What cannot be read is listed in
+    `rejected` with line and reason, and the rest comes in. Large folders become a job. The same log again adds nothing; a session
+    that has grown replaces its beginning.
+    """
+    require_clean(tags or [], "tags")
+    labels = require_tags(tags or ())
+    if services.settings.redact and labels:
+        from quintain.redaction.redact import redact_text
+
+        labels = tuple(dict.fromkeys(redact_text(label)[0] for label in labels))
+    if format != "auto":
+        importer(format)
+    place = readable(services, path, "logs")
+    if not place.exists():
+        raise NotFound(
+            f"{path!r} does not exist; give a file or folder of logs under {str(services.settings.inbox_dir)!r}"
+        )
+    options = ImportOptions(format=format, redact=services.settings.redact, tags=labels)
+    # Runs of unchanged files get new tags too, and only reading tells which these are.
+    unchanged = {} if again or labels else services.store.imports.below(place)
+    if measure(place).bytes > IN_CALL_BYTES:
+        spec = ImportSpec(
+            path=str(place),
+            format=format,
+            redact=options.redact,
+            tags=options.tags,
+            dry_run=dry_run,
+            unchanged=tuple(unchanged.values()),
+        )
+        return _as_job(start(services, spec, None))
+    if dry_run:
+        return result_of(import_logs(place, options, DryRun(unchanged)), dry_run=True)
+    return result_of(_stored(place, options, _IntoStore(services, unchanged)), dry_run=False)
+
+
+def _stored(place: Path, options: ImportOptions, intake: _IntoStore) -> ImportReport:
+    """Import, and where the store gives up on the way, say what is there."""
+    try:
+        return import_logs(place, options, intake)
+    except Unavailable as error:
+        if not intake.arrivals:
+            raise
+        new, updated = counted(intake.arrivals["new"], "run"), intake.arrivals["grown"] + intake.arrivals["completed"]
+        raise Unavailable(
+            f"the import ended early: {new} came in and {updated} were updated, which stay; then {error.message}. Import the "
+            "same path again for the rest, each run comes in once",
+            code=error.code,
+        ) from error
+
+
+@dataclass(frozen=True)
+class _IntoStore:
+    """Stores runs as they come, and remembers which files are through."""
+
+    services: Services
+    unchanged: Mapping[str, FileStamp]
+    arrivals: Counter[Arrival] = field(default_factory=Counter)
+    """What became of the runs so far."""
+
+    def known(self, stamp: FileStamp) -> bool:
+        return same_file(stamp, self.unchanged)
+
+    def add(self, runs: Sequence[Trajectory]) -> list[Arrival]:
+        added = self.services.store.trajectories.add_many(runs, self.services.clock())
+        arrivals = [one.arrival for one in added]
+        self.arrivals.update(arrivals)
+        return arrivals
+
+    def link(self, links: Sequence[RunLink]) -> None:
+        self.services.store.trajectories.link(links)
+
+    def done(self, stamps: Sequence[FileStamp]) -> None:
+        self.services.store.imports.add(stamps, self.services.clock())
+
+    def should_stop(self) -> bool:
+        return False
+
+    def progress(self, bytes_done: int, bytes_total: int) -> None:
+        """The call is short; nobody watches."""
+
+
+def _as_job(started: JobStarted) -> ImportResult:
+    return ImportResult(
+        job_id=started.job_id,
+        status=started.status,
+        resource_uri=started.resource_uri,
+        next_step=f"These logs are large, so a job reads them. {started.next_step} Its result holds what this call would have told.",
+    )
+
+
+def result_of(report: ImportReport, *, dry_run: bool) -> ImportResult:
+    """What the tool tells of an import that is through."""
+    return ImportResult(
+        format=report.format,
+        confidence=report.confidence,
+        imported=report.imported,
+        updated=report.updated,
+        duplicates=report.duplicates,
+        forgotten=report.forgotten,
+        rejected=report.rejected[:_SHOWN],
+        rejected_count=report.n_rejected,
+        refused_count=report.n_refused,
+        redactions=report.redactions,
+        files=report.files[:_SHOWN],
+        file_count=report.n_files,
+        unchanged_files=report.unchanged,
+        unknown=report.unknown,
+        notes=report.notes,
+        next_step=_next_step(report, dry_run=dry_run),
+    )
+
+
+def _next_step(report: ImportReport, *, dry_run: bool) -> str:
+    if dry_run:
+        return "Nothing was stored. Import for real with dry_run=false, or force a reader with `format` where it was wrong."
+    gone = f"{counted(report.forgotten, 'run')} stayed away, forgotten earlier. " if report.forgotten else ""
+    if report.imported or report.updated:
+        return (
+            f"{gone}Look at them with search_trajectories. Where a run's outcome is unknown and you know it, state it with "
+            "record_trajectory(trajectory_id=..., outcome=...), or score runs (score_trajectories); then export_dataset."
+        )
+    if report.duplicates or report.unchanged:
+        return f"{gone}Nothing new: these runs were imported before. again=true reads unchanged files again."
+    if gone:
+        return f"{gone}Nothing else was in these logs; get_lineage shows what a forgotten run had touched."
+    return "No run came in; `rejected` says why, file by file. Name the reader with `format` if the logs are of a known one."

@@ -1,0 +1,141 @@
+"""The library: what there is to work with."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+
+from quintain.environments.registry import environment_ids, list_servers, option_names, task_source
+from quintain.environments.servers import PREFIX, outline
+from quintain.errors import InvalidInput, QuintainError
+from quintain.records.calibration import Calibration
+from quintain.records.record import counted, require_number, shown
+from quintain.scoring.registry import describe_scorers
+from quintain.tools.data.lineage import taint_note
+from quintain.tools.evaluation.comparison import leaderboard_uri
+from quintain.tools.results import LibraryResult
+from quintain.tools.services import Services
+from quintain.tools.training.methods import outline_methods
+
+Kind = Literal["datasets", "agents", "evaluations", "calibrations", "environments", "scorers", "methods"]
+
+_NEXT = {
+    "datasets": "Train on one with start_training(dataset_id=...), or make one with export_dataset.",
+    "agents": "Measure one with evaluate_agent, train from one with start_training(model=...).",
+    "evaluations": "Compare two of the same suite with compare_agents.",
+    "calibrations": "The newest of a scorer is applied wherever its scores are read; look at one at calibration://ID.",
+    "environments": "Let an agent act in one with collect_rollouts, measure it with evaluate_agent.",
+    "scorers": "Use one, or a weighted mix, in score_trajectories.",
+    "methods": "Pass a method and its hyperparameters to start_training.",
+}
+
+
+def list_library(
+    services: Services,
+    kind: Annotated[Kind, Field(description="What to list.")],
+    limit: Annotated[int, Field(ge=1, le=200, description="Entries on a page."), BeforeValidator(require_number)] = 20,
+    cursor: Annotated[str | None, Field(description="`next_cursor` of the page before.")] = None,
+) -> LibraryResult:
+    """List datasets, agents (with their newest results), evaluations, calibrations, environments, scorers or methods."""
+    items: list[dict[str, Any]]
+    following = None
+    if cursor is not None and kind in {"environments", "scorers", "methods"}:
+        raise InvalidInput(f"cursor is {shown(cursor)}, but {kind} come on one page; leave it out")
+    if kind == "environments":
+        items = _environments()
+    elif kind == "scorers":
+        items = _scorers(services)
+    elif kind == "methods":
+        items = outline_methods()
+    else:
+        items, following = _stored(services, kind, limit, cursor)
+    step = _NEXT[kind]
+    if blocked := [item["id"] for item in items if item.get("forgotten")]:
+        others = step if len(blocked) < len(items) else "Export again with export_dataset."
+        more = " and others" if len(blocked) > 3 else ""
+        step = f"No training starts on {', '.join(blocked[:3])}{more}, which hold forgotten runs. {others}"
+    return LibraryResult(kind=kind, items=tuple(items), next_cursor=following, next_step=step)
+
+
+def _stored(services: Services, kind: Kind, limit: int, cursor: str | None) -> tuple[list[dict[str, Any]], str | None]:
+    store = services.store
+    if kind == "datasets":
+        datasets = store.datasets.page(limit=limit, cursor=cursor)
+        blocked = store.lineage.blocked([item.id for item in datasets.items])
+        rows = [item.model_dump(mode="json", exclude={"files"}) for item in datasets.items]
+        return [row | _blocked(blocked.get(row["id"], 0)) for row in rows], datasets.next_cursor
+    if kind == "agents":
+        agents = store.agents.page(limit=limit, cursor=cursor)
+        return [_agent(services, item.model_dump(mode="json")) for item in agents.items], agents.next_cursor
+    if kind == "calibrations":
+        calibrations = store.calibrations.page(limit=limit, cursor=cursor)
+        return [_calibration(item) for item in calibrations.items], calibrations.next_cursor
+    evaluations = store.evaluations.page(limit=limit, cursor=cursor)
+    return [item.model_dump(mode="json", exclude={"results"}) for item in evaluations.items], evaluations.next_cursor
+
+
+def _agent(services: Services, agent: dict[str, Any]) -> dict[str, Any]:
+    newest = services.store.evaluations.of_agent(agent["id"])[:1]
+    results = [
+        {"evaluation_id": item.id, "environment": item.environment, "success_rate": item.rate.value, "n": item.rate.n}
+        for item in newest
+    ]
+    note = taint_note(services, agent["id"]).strip()
+    return {**agent, "results": results, **({"note": note} if note else {})}
+
+
+def _calibration(made: Calibration) -> dict[str, Any]:
+    """What a calibration is of, and how far it holds on held-out labels, by domain."""
+    fits = {
+        domain: fit.model_dump(mode="json", include={"n_labels", "error_before", "error_after", "spearman"})
+        for domain, fit in made.domains.items()
+    }
+    kept = made.model_dump(mode="json", include={"id", "scorer", "version", "labels", "warnings", "created_at"})
+    return {**kept, "domains": fits, "resource_uri": f"calibration://{made.id}"}
+
+
+def _blocked(forgotten: int) -> dict[str, Any]:
+    """What to know of a dataset that holds forgotten runs."""
+    if not forgotten:
+        return {}
+    note = f"Blocked: {counted(forgotten, 'run')} of it forgotten since; export it again, then delete its folder."
+    return {"forgotten": forgotten, "note": note}
+
+
+def _scorers(services: Services) -> list[dict[str, Any]]:
+    """What can score here: each in a line, broken ones with the reason, and the newest trained models."""
+    items = [
+        {name: value for name, value in scorer._asdict().items() if value is not None} for scorer in describe_scorers()
+    ]
+    for agent in services.store.agents.page(limit=200, cursor=None).items:
+        if agent.role != "policy":
+            about = f"a {agent.role.replace('_', ' ')}: alone it starts a job, in a mix its stored scores count"
+            items.append({"name": agent.id, "about": about, "source": f"trained by {agent.job_id or 'an earlier job'}"})
+    return items
+
+
+def _environments() -> list[dict[str, Any]]:
+    """All that can be acted in; MCP servers as the operator wrote them down, none of which is started for it."""
+    try:
+        servers, broken = list_servers(), []
+    except QuintainError as error:
+        servers, broken = [], [{"id": "mcp:", "unusable": str(error)}]
+    here = [_environment(name) for name in environment_ids() if not name.startswith(PREFIX)]
+    return [*here, *map(outline, servers), *broken]
+
+
+def _environment(name: str) -> dict[str, Any]:
+    source = task_source(name)
+    environment = source.make()
+    try:
+        return {
+            "id": source.id,
+            "version": source.version,
+            "tools": [tool["function"]["name"] for tool in environment.tools],
+            "max_turns": environment.max_turns,
+            "options": option_names(name),
+            "leaderboard": leaderboard_uri(source.id),
+        }
+    finally:
+        environment.close()

@@ -1,0 +1,299 @@
+"""Lineage: what made a thing, what it made; and forgetting runs, with everything that this touches."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import quote, urlsplit
+from urllib.request import url2pathname
+
+from pydantic import Field, StrictBool
+
+from quintain.errors import Conflict, InvalidInput
+from quintain.records.agent import Agent
+from quintain.records.evolve import round_dataset_id
+from quintain.records.handover import ExportAgentSpec
+from quintain.records.job import UNFINISHED, EvolveSpec, Job, JobSpec, JobStatus, PreviewSpec
+from quintain.records.lineage import Forgotten, LineageNode, Touched
+from quintain.tools.data.run_files import forget_runs
+from quintain.tools.results import ForgetReport, LearnedFrom, LineageResult, TouchedThing
+from quintain.tools.services import Services
+
+if TYPE_CHECKING:
+    from quintain.store.lineage.links import Ref
+
+_SHOWN = 100
+"""Touched things and copies that an answer lists; the rest is counted."""
+
+_DEPTH = 6
+
+
+def get_lineage(
+    services: Services,
+    id: Annotated[
+        str,
+        Field(
+            min_length=1,
+            max_length=500,
+            description="Id of a run, dataset, job, agent, evaluation or comparison; or a session id.",
+        ),
+    ],
+    depth: Annotated[int, Field(ge=1, le=50, description="Steps to follow in each direction.")] = _DEPTH,
+    forget: Annotated[
+        StrictBool,
+        Field(description="Forget this run or session, for good."),
+    ] = False,
+    trajectory_ids: Annotated[list[str] | None, Field(max_length=10_000, description="More runs, as `id`.")] = None,
+) -> LineageResult:
+    """Show what made a thing and what it made: runs, scores, datasets, jobs, checkpoints, agents, evaluations, comparisons.
+
+    For an agent `learned_from` counts the runs that it learned from, with filters that page through them; for runs `shaped`
+    names the agents that learned from them. forget=true cannot be undone: the runs' content is removed and kept from coming
+    in again, datasets that hold them are blocked, and all that they touched is listed.
+    """
+    refs = services.store.lineage.resolve(id)
+    more = [ref for one in dict.fromkeys(trajectory_ids or ()) for ref in services.store.lineage.resolve(one)]
+    refs = list(dict.fromkeys([*refs, *more]))
+    report = _forget(services, id, refs) if forget else None
+    store = services.store.lineage
+    before, after = store.ancestors(refs, depth), store.descendants(refs, depth)
+    runs = [ref.id for ref in refs if ref.kind == "trajectory"]
+    agents = [ref.id for ref in refs if ref.kind == "agent"]
+    learned = store.learned(agents[0]) if agents else None
+    return LineageResult(
+        things=tuple(store.nodes(refs)),
+        ancestors=before.nodes,
+        descendants=after.nodes,
+        edges=tuple(dict.fromkeys((*before.edges, *after.edges))),
+        counts={"ancestors": before.counts, "descendants": after.counts},
+        truncated=before.truncated or after.truncated,
+        learned_from=learned and LearnedFrom(count=learned.count, filters=learned.filters),
+        shaped=tuple(store.shaped(runs)) if runs else None,
+        forgotten=report,
+        resource_uri=f"lineage://{quote(id, safe=':@')}",
+        next_step=_next_step(id, report, truncated=before.truncated or after.truncated),
+    )
+
+
+def _next_step(id: str, report: ForgetReport | None, *, truncated: bool) -> str:
+    if report is not None:
+        if report.touched_count:
+            return "Work through `touched`, each with its remedy, then delete the files in `copies` that you no longer need."
+        return "Nothing was made of these runs. Delete the files in `copies` if their content shall be gone from the disk too."
+    more = "Raise `depth`, or ask for one of the nodes, to see more. " if truncated else ""
+    picture = f"lineage://{quote(id, safe=':@')}/picture"
+    return f"{more}Page through runs with search_trajectories and a node's `filter`; the picture is {picture}."
+
+
+def _forget(services: Services, id: str, refs: Sequence[Ref]) -> ForgetReport:
+    other = next((ref for ref in refs if ref.kind != "trajectory"), None)
+    if other is not None:
+        raise InvalidInput(
+            f"forget takes runs and sessions; {other.id!r} is of kind {other.kind!r}: give a trajectory id or a session id, "
+            f"search_trajectories finds them (filter dataset_id or job_id)",
+            code="not_a_run",
+        )
+    runs = [ref.id for ref in refs]
+    done = services.store.lineage.forget(runs, services.clock(), session_id=None if id in runs else id)
+    things = list(_things(services, done))
+    removed = list(_emptied(services, done))
+    copies = list(_copies(services, done))
+    return ForgetReport(
+        runs=len(done.trajectory_ids),
+        before=len(done.before),
+        scores_removed=done.scores_removed,
+        touched=tuple(things[:_SHOWN]),
+        touched_count=len(things),
+        removed=tuple(removed),
+        copies=tuple(copies[:_SHOWN]),
+        copies_count=len(copies),
+    )
+
+
+def _things(services: Services, done: Forgotten) -> Iterable[TouchedThing]:
+    touched, learning = done.touched, _still_learning(services, done)
+    for job_id in learning:  # first: an answer lists so many things and no more
+        yield _stopped(services, job_id)
+    for run_id in touched.trajectories:
+        remedy = (
+            "It goes on from a forgotten run, or was started by one, and may hold some of its text: forget it too, "
+            f"get_lineage(id={run_id!r}, forget=true)."
+        )
+        yield TouchedThing(kind="trajectory", id=run_id, state="kept", remedy=remedy)
+    blocked = services.store.lineage.blocked(touched.datasets)
+    for dataset_id in touched.datasets:
+        dataset = services.store.datasets.get(dataset_id)
+        remedy = (
+            "No training starts on it. Export it again (export_dataset leaves forgotten runs out by itself), then delete "
+            f"{dataset.path}."
+        )
+        if dataset_id in blocked:
+            yield TouchedThing(kind="dataset", id=dataset_id, state="blocked", remedy=remedy)
+        else:
+            remedy = "It holds no forgotten run, but a run listed here; forget that one too, and it is blocked."
+            yield TouchedThing(kind="dataset", id=dataset_id, state="kept", remedy=remedy)
+    for job_id in touched.jobs:
+        if job_id not in learning:
+            yield _job(services, job_id)
+    for agent_id in touched.agents:
+        remedy = (
+            "It has learned from a forgotten run, which nothing takes out of its weights: train anew without it, from a base "
+            "that did not learn from it."
+        )
+        yield TouchedThing(kind="agent", id=agent_id, state="tainted", remedy=remedy)
+    for kind, ids in (("evaluation", touched.evaluations), ("comparison", touched.comparisons)):
+        for found in ids:
+            yield TouchedThing(
+                kind=kind, id=found, state="kept", remedy="Its figures stay; no text of the run is in them."
+            )
+
+
+def _still_learning(services: Services, done: Forgotten) -> list[str]:
+    """Unfinished jobs that learn from the runs, or hand over who did.
+
+    From a dataset with them, or from what they or the jobs that they continue played.
+    """
+    datasets, touched = set(done.touched.datasets), {*done.touched.jobs, *done.made_by}
+
+    def learns(job: Job) -> bool:
+        rounds = job.spec.config.iterations if isinstance(job.spec, EvolveSpec) else 0
+        if job.id in touched or any(round_dataset_id(job.id, number + 1) in datasets for number in range(rounds)):
+            return True
+        return job.resumed_from is not None and learns(services.store.jobs.get(job.resumed_from))
+
+    unfinished = services.store.jobs.unfinished()
+    return [job.id for job in unfinished if job.kind in {"train", "recipe", "evolve", "export_agent"} and learns(job)]
+
+
+def _stopped(services: Services, job_id: str) -> TouchedThing:
+    """A job that learns from a forgotten run, asked to stop."""
+    with suppress(OSError):  # its folder is gone or cannot be written: the request is stored, and is passed on later
+        services.jobs.cancel(job_id)
+    job = services.store.jobs.get(job_id)
+    if isinstance(job.spec, ExportAgentSpec):
+        state = "cancelled" if job.status is JobStatus.CANCELLED else "stopping"
+        remedy = "It hands over an agent that learned from them; it was asked to stop, and leaves no files then."
+        return TouchedThing(kind="job", id=job_id, state=state, remedy=remedy)
+    if job.status is JobStatus.CANCELLED:
+        remedy = "It had not begun; start it again on a new export."
+        return TouchedThing(kind="job", id=job_id, state="cancelled", remedy=remedy)
+    remedy = (
+        f"It has read or played them, and was asked to stop; get_job(job_id={job_id!r}, wait_s=30) says when it has. What it made "
+        "so far stays; start anew without them: export again, or begin another evolution."
+    )
+    return TouchedThing(kind="job", id=job_id, state="stopping", remedy=remedy)
+
+
+def _job(services: Services, job_id: str) -> TouchedThing:
+    job = services.store.jobs.get(job_id)
+    if job.status in UNFINISHED:
+        remedy = f"It works with what it has read already. Stop it with cancel_job(job_id={job_id!r})."
+        return TouchedThing(kind="job", id=job_id, state=job.status, remedy=remedy)
+    if isinstance(job.spec, ExportAgentSpec) and Path(job.spec.destination).is_dir():
+        remedy = f"It handed over an agent that learned from them: delete {job.spec.destination}, and its copies."
+        return TouchedThing(kind="job", id=job_id, state=job.status, remedy=remedy)
+    return TouchedThing(kind="job", id=job_id, state=job.status, remedy="It does not go on; its results stay readable.")
+
+
+def _emptied(services: Services, done: Forgotten) -> Iterable[str]:
+    """Remove what is only kept to be quicker: replay buffers, which trainings would learn from, previews, judges' answers."""
+    for name in done.replay_buffers:
+        folder = services.settings.cache_dir / "replay" / name
+        if folder.is_dir():
+            shutil.rmtree(folder, ignore_errors=True)
+            yield str(folder)
+    for job_id in done.touched.jobs:
+        spec = services.store.jobs.get(job_id).spec
+        if isinstance(spec, PreviewSpec) and spec.answer.is_file():
+            spec.answer.unlink(missing_ok=True)
+            yield str(spec.answer)
+    yield from forget_runs(services, done.trajectory_ids)
+
+
+def _copies(services: Services, done: Forgotten) -> Iterable[str]:
+    """Files and folders that still hold the content of the runs; nothing of them is used again."""
+    settings = services.settings
+    datasets = (Path(services.store.datasets.get(dataset_id).path) for dataset_id in done.touched.datasets)
+    exports = (path for one in done.touched.datasets for path in sorted(settings.exports_dir.glob(f"{one}-*")))
+    jobs = (settings.jobs_dir / job_id for job_id in dict.fromkeys((*done.made_by, *_learning(services, done.touched))))
+    backups = sorted(settings.home.glob("quintain.db.before-*"))
+    logs = (path for source in done.sources if (path := _local(source)) is not None)
+    for path in (*datasets, *exports, *jobs, *backups, *logs):
+        if path.exists():
+            yield str(path)
+
+
+def _local(source: str) -> Path | None:
+    """The file that a source names by path or `file:` URI; None: it is on another machine, or is no file."""
+    if "://" not in source:
+        return Path(source) if Path(source).is_absolute() else None
+    parts = urlsplit(source)
+    return Path(url2pathname(parts.path)) if (parts.scheme, parts.netloc) == ("file", "") else None
+
+
+def _learning(services: Services, touched: Touched) -> Iterable[str]:
+    """The jobs that copied a dataset into their folder."""
+    held = set(touched.datasets)
+    return (job_id for job_id in touched.jobs if held & set(_datasets_of(services.store.jobs.get(job_id).spec)))
+
+
+def _datasets_of(spec: JobSpec) -> list[str]:
+    """The datasets that a job works on."""
+    parts: tuple[Any, ...] = (spec, *getattr(spec, "stages", ()))
+    return [dataset_id for part in parts if (dataset_id := getattr(part, "dataset_id", None)) is not None]
+
+
+def require_remembered(services: Services, spec_or_dataset: JobSpec | str) -> None:
+    """Refuse to train on a dataset that holds forgotten runs.
+
+    Args:
+        services: Where it is looked up.
+        spec_or_dataset: The dataset's id, or the spec of a job that would train.
+
+    Raises:
+        Conflict: names the dataset and the way out.
+    """
+    wanted = [spec_or_dataset] if isinstance(spec_or_dataset, str) else _datasets_of(spec_or_dataset)
+    for dataset_id, n in services.store.lineage.blocked(wanted).items():
+        dataset = services.store.datasets.get(dataset_id)
+        raise Conflict(
+            f"dataset {dataset_id} ({dataset.name}) holds {n} forgotten run{'s' if n > 1 else ''}, so no training starts on it; "
+            f"export it again, forgotten runs are left out by themselves: export_dataset(kind={dataset.kind!r}, name=...)",
+            code="forgotten",
+        )
+
+
+def require_untainted(services: Services, agent: Agent) -> None:
+    """Refuse to hand over an agent that learned from runs that were forgotten since.
+
+    Raises:
+        Conflict: says of how many, and the way out.
+    """
+    if note := taint_note(services, agent.id):
+        raise Conflict(
+            f"{note.removeprefix('Note: ').strip()} So it is not handed over: train anew without them (export_dataset leaves "
+            "forgotten runs out), from a base that did not learn from them",
+            code="forgotten",
+        )
+
+
+def taint_note(services: Services, agent_id: str | None) -> str:
+    """A plain sentence where an agent has learned from forgotten runs, else nothing."""
+    n = services.store.lineage.taint(agent_id) if agent_id else 0
+    if not n:
+        return ""
+    runs = "a run that was" if n == 1 else f"{n} runs that were"
+    return (
+        f"Note: {agent_id} has learned from {runs} forgotten since, itself or through its base; what it learned is still in "
+        "its weights. "
+    )
+
+
+def node_text(node: LineageNode) -> str:
+    """A node in a line of text."""
+    mark = f" [{node.mark}]" if node.mark else ""
+    made = f", {node.created_at:%Y-%m-%d}" if node.created_at else ""
+    return f"{node.kind} {node.id}: {node.label}{made}{mark}"

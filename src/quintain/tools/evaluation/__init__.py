@@ -1,0 +1,1 @@
+"""Tools for evaluation: collect rollouts, evaluate and compare agents."""

@@ -1,0 +1,228 @@
+"""Which agent is better: comparisons, leaderboards, and what must be evaluated before two agents can be compared."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+from typing import Annotated
+from urllib.parse import quote
+
+from pydantic import Field
+
+from quintain.errors import InvalidInput, NotFound
+from quintain.evaluation.comparison import compare, leaderboard
+from quintain.evaluation.reports.forest import forest
+from quintain.records.evaluation import Comparison, Correction, Evaluation, Leaderboard, Origin
+from quintain.tools.evaluation.environment_references import Environments, plain_reference
+from quintain.tools.evaluation.learning_curves import ancestors_of, learning_curves
+from quintain.tools.jobs.pictures import draw
+from quintain.tools.results import CompareResult
+from quintain.tools.services import Services
+from quintain.tools.training.agents import ENDPOINT, resolve_agent
+
+_FLIPS = 20
+"""Flips that an answer lists; the stored comparison has all."""
+
+_PLACES = 50
+"""Agents of a leaderboard; the rest is counted."""
+
+_PAGE = 200
+
+
+def compare_agents(
+    services: Services,
+    agents: Annotated[
+        list[str],
+        Field(
+            min_length=2, max_length=20, description="Agents or `eval-` ids; an agent stands for its newest evaluation."
+        ),
+    ],
+    environment: Annotated[Environments | None, Field(description="Only evaluations in this environment.")] = None,
+    correction: Annotated[Correction, Field(description="Of the p-values for the number of pairs.")] = "holm",
+) -> CompareResult:
+    """Say which agent is better, honestly: paired on the same tasks, with 95 % intervals and corrected p-values.
+
+    `difference` is b - a in success rate; `p` is exact McNemar for one binary outcome a task, corrected over all pairs;
+    `significant` means p_corrected < 0.05. Episodes without a verdict are counted apart. Evaluate the agents first, with the
+    same arguments.
+    """
+    chosen = _evaluations(services, agents, None if environment is None else plain_reference(environment))
+    comparison = compare(chosen, agents, f"cmp-{uuid.uuid4().hex[:10]}", services.clock(), correction)
+    lineage = tuple(_origin(services, name, item) for name, item in zip(agents, chosen, strict=True))
+    curves = learning_curves(services, agents, chosen)
+    comparison = comparison.model_copy(update={"lineage": lineage, "curves": curves})
+    stored = services.store.evaluations.add_comparison(comparison, services.clock())
+    return CompareResult(
+        comparison_id=stored.id,
+        environment=stored.environment,
+        comparisons=stored.comparisons,
+        leaderboard=stored.leaderboard,
+        flips=stored.flips[:_FLIPS],
+        notes=stored.notes,
+        resource_uri=f"comparison://{stored.id}",
+        next_step=" ".join([_verdict(stored), *stored.notes]),
+    )
+
+
+def comparison_of(services: Services, comparison_id: str) -> Comparison:
+    """A stored comparison, with all its flips and the lineage of its agents."""
+    return services.store.evaluations.get_comparison(comparison_id)
+
+
+def comparison_picture(services: Services, comparison_id: str) -> bytes:
+    """A comparison as PNG: a forest plot, and the learning curves of its agents."""
+    return draw(forest(comparison_of(services, comparison_id)))
+
+
+def environment_leaderboard(services: Services, environment: str) -> Leaderboard:
+    """The best evaluation of each agent on the suite of an environment that most agents have run, the newest of equals.
+
+    Raises:
+        NotFound: nobody was evaluated there.
+    """
+    environment, suites = plain_reference(environment), dict[str, list[Evaluation]]()
+    for evaluation in _in_environment(services, environment):
+        suites.setdefault(evaluation.suite_hash, []).append(evaluation)
+    if not suites:
+        raise NotFound(
+            f"nobody was evaluated in {environment!r}; call evaluate_agent(agent=..., environment={environment!r})",
+            code="not_evaluated",
+        )
+    suite = max(suites, key=lambda found: len({item.agent_id for item in suites[found]}))
+    best: dict[str, Evaluation] = {}
+    for item in suites[suite]:
+        if item.agent_id not in best or _merit(item) > _merit(best[item.agent_id]):
+            best[item.agent_id] = item
+    ranked = sorted(best.values(), key=_merit, reverse=True)
+    kept, first = ranked[:_PLACES], ranked[0]
+    notes = []
+    if len({item.sampling for item in kept}) > 1:
+        notes.append("The agents sampled differently; their evaluations say how.")
+    if len(ranked) > _PLACES:
+        notes.append(f"{len(ranked) - _PLACES} more agents stand below these.")
+    return Leaderboard(
+        environment=environment,
+        suite_hash=suite,
+        split=first.split,
+        seed=first.seed,
+        repeats=first.repeats,
+        n_tasks=_n_tasks(first),
+        rows=leaderboard(kept, [item.agent_id for item in kept]),
+        n_evaluations=len(suites[suite]),
+        notes=tuple(notes),
+        other_suites=tuple(other for other in suites if other != suite),
+    )
+
+
+def leaderboard_uri(environment: str) -> str:
+    """The resource that shows the leaderboard of an environment."""
+    return f"leaderboard://{quote(environment, safe='')}"
+
+
+def _merit(evaluation: Evaluation) -> tuple[float, float]:
+    known = (evaluation.rate.value, evaluation.mean_reward)
+    return tuple(float("-inf") if value is None else value for value in known)  # type: ignore[return-value]
+
+
+def _in_environment(services: Services, environment: str) -> Iterator[Evaluation]:
+    cursor = None
+    while True:
+        page = services.store.evaluations.page(environment=environment, limit=_PAGE, cursor=cursor)
+        yield from page.items
+        if (cursor := page.next_cursor) is None:
+            return
+
+
+def _origin(services: Services, name: str, evaluation: Evaluation) -> Origin:
+    """Where an agent comes from, as far as its ancestors are still known."""
+    about = Origin(agent=name, agent_id=evaluation.agent_id, evaluation_id=evaluation.id)
+    line = ancestors_of(services, evaluation.agent_id)
+    if not line:  # a stage of a recipe, or an agent that was deleted
+        return about
+    ancestors = tuple(agent.id for agent in line[1:] if agent.id)
+    return about.model_copy(update={"dataset_id": line[0].dataset_id, "job_id": line[0].job_id, "ancestors": ancestors})
+
+
+def _evaluations(services: Services, agents: Sequence[str], environment: str | None) -> list[Evaluation]:
+    """For each name its evaluation: the one named, or the newest whose suite all the named agents have run."""
+    if len(set(agents)) < len(agents):
+        raise InvalidInput(
+            f"`agents` names {sorted({a for a in agents if agents.count(a) > 1})} twice; name different ones"
+        )
+    candidates = [_candidates(services, name, environment) for name in agents]
+    shared = set.intersection(*({item.suite_hash for item in items} for items in candidates))
+    if not shared:
+        raise _without_common_suite(agents, candidates)
+    suite = next(item.suite_hash for item in candidates[0] if item.suite_hash in shared)
+    chosen = [next(item for item in items if item.suite_hash == suite) for items in candidates]
+    if len({item.id for item in chosen}) < len(chosen):
+        named = ", ".join(f"{name}: {item.id}" for name, item in zip(agents, chosen, strict=True))
+        raise InvalidInput(f"two of `agents` mean the same evaluation ({named}); name different agents or evaluations")
+    return chosen
+
+
+def _candidates(services: Services, name: str, environment: str | None) -> list[Evaluation]:
+    if name.startswith("eval-"):
+        return [services.store.evaluations.get(name)]
+    agent = resolve_agent(services, name) if name.startswith(ENDPOINT) else services.store.agents.get(name)
+    found = services.store.evaluations.of_agent(agent.id or "")
+    found = [item for item in found if environment in {None, item.environment}]
+    if not found:
+        where = f" in {environment}" if environment else ""
+        raise NotFound(
+            f"{agent.id} has no finished evaluation{where}; call evaluate_agent(agent={agent.id!r}, environment=...) and wait for it",
+            code="not_evaluated",
+        )
+    return found
+
+
+def _without_common_suite(agents: Sequence[str], candidates: Sequence[Sequence[Evaluation]]) -> InvalidInput:
+    """The refusal, with the overlap of the newest suites and the calls after which the agents can be compared."""
+    suites = "; ".join(f"{name}: {_suites(items)}" for name, items in zip(agents, candidates, strict=True))
+    wanted = candidates[0][0]
+    lacking = [items[0] for items in candidates if wanted.suite_hash not in {item.suite_hash for item in items}]
+    tasks = {result.task_id for result in wanted.results}
+    overlap = min(len(tasks & {result.task_id for result in item.results}) for item in lacking)
+    calls = " and ".join(_call_for(item.agent_id, wanted) for item in lacking)
+    return InvalidInput(
+        f"these agents have no task suite in common ({suites}); their newest suites share {overlap} of {len(tasks)} tasks, and "
+        f"only equal suites can be paired. Run {calls}, then compare again",
+        code="different_suites",
+    )
+
+
+def _call_for(agent: str, like: Evaluation) -> str:
+    """The call that evaluates an agent on the suite of another's evaluation."""
+    about = {"agent": agent, "environment": like.environment, "split": like.split, "n_tasks": _n_tasks(like)}
+    if like.dataset_id is not None:
+        about |= {"dataset_id": like.dataset_id, "seed": like.seed}
+        del about["environment"]
+    else:
+        about |= {"repeats": like.repeats, "seed": like.seed}
+        about |= {"max_turns": like.max_turns} if like.max_turns is not None else {}
+    return f"evaluate_agent({', '.join(f'{name}={value!r}' for name, value in about.items())})"
+
+
+def _n_tasks(evaluation: Evaluation) -> int:
+    return len({result.task_id for result in evaluation.results})
+
+
+def _suites(items: Sequence[Evaluation]) -> str:
+    return ", ".join(
+        f"{item.environment} {item.split} n_tasks={_n_tasks(item)} repeats={item.repeats} seed={item.seed}"
+        for item in items[:3]
+    )
+
+
+def _verdict(comparison: Comparison) -> str:
+    best = comparison.leaderboard[0]
+    pairs = [pair for pair in comparison.comparisons if pair.significant]
+    if not pairs:
+        widest = max(comparison.comparisons, key=lambda pair: (pair.tasks_for_5_points or 0) - pair.n_tasks)
+        needed, n = widest.tasks_for_5_points or 0, widest.n_tasks
+        if needed <= n:
+            return f"No difference is significant, and {n} tasks would show one of 5 points: there may be none that matters."
+        return (
+            f"No difference is significant; about {needed} tasks (n_tasks) would show one of 5 points, these are {n}."
+        )
+    return f"{best.agent} leads; {len(pairs)} of {len(comparison.comparisons)} differences are significant. `flips` lists runs to read."

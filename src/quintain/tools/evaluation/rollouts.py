@@ -1,0 +1,225 @@
+"""Acting and measuring: collect rollouts, evaluate an agent on held-out tasks or on a dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Literal, NamedTuple
+
+from pydantic import Field
+
+from quintain.errors import InvalidInput
+from quintain.records.agent import Agent, Sampling
+from quintain.records.dataset import Dataset, SplitName
+from quintain.records.job import EvaluateDatasetSpec, EvaluateSpec, RolloutSpec, Temperature
+from quintain.records.tags import require_tags
+from quintain.tools.data.lineage import require_remembered
+from quintain.tools.evaluation.environment_references import Environments, usable_reference
+from quintain.tools.jobs.jobs import start
+from quintain.tools.labels.live_scores import live_scorer
+from quintain.tools.results import JobStarted
+from quintain.tools.services import Services
+from quintain.tools.training.agents import endpoint_of, require_policy, require_weights, resolve_agent, sampling_of
+from quintain.tools.training.start import require_intact
+
+AgentName = Annotated[str, Field(description="Agent id or name, `starter`, a model folder, or endpoint:NAME.")]
+EnvironmentId = Annotated[
+    Environments,
+    Field(
+        description="Environment id, e.g. `quintain/inventory`, see list_library(kind='environments'); or {id: weight}."
+    ),
+]
+Seed = Annotated[int, Field(ge=0, le=2**31 - 1, description="Same seed, same tasks and same sampling.")]
+MaxTurns = Annotated[
+    int | None, Field(ge=1, le=1000, description="Turns of an episode; null: the environment's limit.")
+]
+RequestKey = Annotated[
+    str | None, Field(max_length=200, description="An unfinished job with this key is returned instead.")
+]
+
+
+def collect_rollouts(
+    services: Services,
+    agent: AgentName,
+    environment: EnvironmentId,
+    n_tasks: Annotated[int, Field(ge=1, le=100_000, description="Distinct tasks to try.")] = 100,
+    attempts: Annotated[int, Field(ge=1, le=256, description="Episodes for each task.")] = 1,
+    split: Annotated[
+        Literal["train", "held_out"], Field(description="Which tasks; held_out is for evaluation.")
+    ] = "train",
+    temperature: Annotated[
+        Temperature | Annotated[list[Temperature], Field(min_length=2, max_length=2)],
+        Field(description="0 is greedy; [low, high]: rising from a task's first attempt to its last."),
+    ] = 1.0,
+    diversity: Annotated[
+        float,
+        Field(ge=0, le=4, description="The more earlier attempts repeat each other, the hotter, up to x (1 + this)."),
+    ] = 0.0,
+    scorer: Annotated[
+        str | dict[str, Annotated[float, Field(strict=True)]] | None,
+        Field(description="Score each run at once, as score_trajectories would; no judges or models."),
+    ] = None,
+    max_turns: MaxTurns = None,
+    tags: Annotated[list[str] | None, Field(max_length=50, description="Labels for the trajectories.")] = None,
+    seed: Seed = 0,
+    request_key: RequestKey = None,
+) -> JobStarted:
+    """Let an agent act in an environment, as a background job; every episode becomes a stored trajectory.
+
+    Its result names the filter that finds them, for score_trajectories and export_dataset. To measure an agent use
+    evaluate_agent.
+    """
+    temperatures = _schedule(temperature, diversity, attempts)
+    reference = usable_reference(services, environment)
+    actor = require_policy(resolve_agent(services, agent), "act")
+    spec = RolloutSpec(
+        agent=actor,
+        endpoint=endpoint_of(services, actor),
+        environment=reference,
+        split=split,
+        n_tasks=n_tasks,
+        attempts=attempts,
+        seed=seed,
+        sampling=actor.sampling.model_copy(update={"temperature": temperatures[0]}),
+        temperatures=temperatures if len(set(temperatures)) > 1 else None,
+        diversity=diversity,
+        scorer=None if scorer is None else live_scorer(services, scorer),
+        max_turns=max_turns,
+        tags=require_tags(tags or ()),
+    )
+    return start(services, spec, request_key)
+
+
+def _schedule(temperature: float | Sequence[float], diversity: float, attempts: int) -> tuple[float, float]:
+    """The first and the last temperature of a task's attempts.
+
+    Raises:
+        InvalidInput: the bounds are the wrong way round, or diversity has nothing to look at or nothing to heat.
+    """
+    low, high = temperature if isinstance(temperature, Sequence) else (temperature, temperature)
+    if low > high:
+        raise InvalidInput(f"temperature is [{low:g}, {high:g}]; give the lower one first: [{high:g}, {low:g}]")
+    if diversity and (attempts < 3 or high == 0):
+        raise InvalidInput(
+            f"diversity is {diversity:g} and {'temperature is 0' if high == 0 else f'attempts is {attempts}'}: it makes attempts hotter "
+            "the more those before them repeat each other; give attempts >= 3 and a temperature above 0, or leave diversity out"
+        )
+    return low, high
+
+
+def evaluate_agent(
+    services: Services,
+    agent: AgentName,
+    environment: Annotated[
+        Environments | None, Field(description="Environment id, or {id: weight}; or give dataset_id.")
+    ] = None,
+    dataset_id: Annotated[
+        str | None, Field(description="Dataset id or name: measure loss and next actions on its rows instead.")
+    ] = None,
+    n_tasks: Annotated[int, Field(ge=1, le=100_000, description="Tasks of the suite, or rows.")] = 100,
+    repeats: Annotated[int, Field(ge=1, le=256, description="Episodes for each task; above 1 when sampling.")] = 1,
+    split: Annotated[
+        Literal["held_out", "train"], Field(description="held_out tasks never occur in training.")
+    ] = "held_out",
+    sampling: Annotated[
+        Sampling | None, Field(description="What is left out is as the agent was registered (greedy by default).")
+    ] = None,
+    max_turns: MaxTurns = None,
+    forbidden: Annotated[
+        list[str] | None, Field(max_length=100, description="Tools that it must not call; counted.")
+    ] = None,
+    seed: Seed = 0,
+    request_key: RequestKey = None,
+) -> JobStarted:
+    """Measure an agent on a fixed suite of held-out tasks, or on the held-out rows of a dataset, as a background job.
+
+    The same environment, split, n_tasks, repeats and seed are the same tasks, which compare_agents pairs: measure baseline
+    and trained agent with the same arguments.
+    """
+    if (environment is None) == (dataset_id is None):
+        raise InvalidInput(
+            "evaluate_agent needs one of the two: `environment`, where the agent acts, or `dataset_id`, a dataset that holds "
+            "turns to compare it with"
+        )
+    if environment is None:
+        if repeats > 1 or max_turns is not None or forbidden or (sampling is not None and sampling.temperature > 0):
+            raise InvalidInput(
+                "on a dataset nothing is played and actions are decoded greedily, once: leave repeats, max_turns, forbidden "
+                "and a temperature out, or name an environment"
+            )
+        measured = require_weights(require_policy(resolve_agent(services, agent), "act"), "be measured on a dataset")
+        rows = _Rows(dataset_id or "", split, n_tasks, seed, sampling_of(measured, sampling).max_new_tokens)
+        return start(services, _on_dataset(services, measured, rows), request_key)
+    reference = usable_reference(services, environment)
+    actor = require_policy(resolve_agent(services, agent), "act")
+    played = EvaluateSpec(
+        agent=actor,
+        endpoint=endpoint_of(services, actor),
+        environment=reference,
+        split=split,
+        n_tasks=n_tasks,
+        repeats=repeats,
+        seed=seed,
+        sampling=sampling_of(actor, sampling),
+        max_turns=max_turns,
+        forbidden=tuple(forbidden or ()),
+    )
+    return start(services, played, request_key)
+
+
+class _Rows(NamedTuple):
+    """What is measured on a dataset, as it was asked for."""
+
+    dataset: str
+    split: str
+    n: int
+    seed: int
+    max_new_tokens: int
+
+
+def _on_dataset(services: Services, agent: Agent, rows: _Rows) -> EvaluateDatasetSpec:
+    """What a job on a dataset needs to know.
+
+    Raises:
+        InvalidInput: the dataset's kind has no turns to compare with, nothing is held out, or it was changed on disk.
+        NotFound: there is no such dataset.
+        Conflict: it holds forgotten runs.
+    """
+    dataset = services.store.datasets.get(rows.dataset)
+    if dataset.kind not in _MEASURABLE:
+        raise InvalidInput(
+            f"dataset {dataset.id} is of kind {dataset.kind!r}, whose rows are no turns to repeat; measure on one of kind "
+            f"{', '.join(_MEASURABLE)}",
+            code="wrong_dataset_kind",
+        )
+    require_remembered(services, dataset.id)
+    require_intact(dataset)
+    return EvaluateDatasetSpec(
+        agent=agent,
+        dataset_id=dataset.id,
+        dataset_path=dataset.path,
+        dataset_files=dataset.files,
+        dataset_kind=dataset.kind,
+        split=_split_of(dataset, rows.split),
+        n_rows=rows.n,
+        max_new_tokens=rows.max_new_tokens,
+        seed=rows.seed,
+    )
+
+
+def _split_of(dataset: Dataset, asked: str) -> SplitName:
+    """The rows that nothing was trained on: the validation split, else the test split; a benchmark is never trained on."""
+    held_out: tuple[SplitName, ...] = ("validation", "test")
+    if dataset.kind == "benchmark":
+        held_out += ("train",)
+    wanted = ("train",) if asked == "train" else held_out
+    for name in wanted:
+        if dataset.splits.get(name):
+            return name
+    raise InvalidInput(
+        f"dataset {dataset.id} holds nothing back (its splits: {dataset.splits}); export it with validation_share=0.1, or "
+        "measure on what was trained on with split='train'",
+        code="nothing_held_out",
+    )
+
+
+_MEASURABLE = ("sft", "dpo", "kto", "reward", "text", "benchmark")

@@ -1,0 +1,1 @@
+"""Tools for jobs: follow, list, cancel, resume and plot."""

@@ -1,0 +1,145 @@
+"""Pictures of a job's curves and of a lineage, drawn by a short subprocess so that the server never loads matplotlib."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from quintain.errors import InvalidInput, Unavailable
+from quintain.records.job import Job
+from quintain.records.lineage import LineageEdge
+from quintain.tools.data.lineage import get_lineage
+from quintain.tools.jobs.jobs import metric_curves
+from quintain.tools.results import Curve
+from quintain.tools.services import Services
+from quintain.tools.spec import Picture
+
+_CURVES = ("loss", "validation_loss", "success_rate", "learning_rate", "grad_norm")
+_BARS = "▁▂▃▄▅▆▇█"
+
+_PICTURED = 60
+"""Nodes of a picture; more cannot be read."""
+
+
+def plot_job(
+    services: Services,
+    job_id: Annotated[str, Field(description="Job whose curves to draw.")],
+    metrics: Annotated[
+        list[str] | None,
+        Field(max_length=6, description="Which metrics; null: loss, or the success rate of an evaluation."),
+    ] = None,
+) -> Picture:
+    """Draw the curves of a job (loss, success rate, ...) as a picture and as text."""
+    job = services.store.jobs.get(job_id)
+    curves = metric_curves(services, job_id)
+    bounds = {f"{name}_{side}" for name in curves for side in ("low", "high")}
+    available = [name for name in (*_CURVES, *sorted(curves.keys() - bounds)) if name in curves]
+    chosen = list(dict.fromkeys(metrics or [name for name in available if name in _CURVES[:3]] or available[:1]))
+    missing = [name for name in chosen if name not in curves]
+    if missing or not chosen:
+        known = ", ".join(dict.fromkeys(available)) or "none yet; wait with get_job(wait_s=30)"
+        asked = ", ".join(missing) or "at all"
+        raise InvalidInput(f"{job_id} has no metric {asked}; it has: {known}", code="no_such_metric")
+    panels = [{"title": name, "xlabel": "step", "lines": [_line(curves, name)]} for name in chosen]
+    png = draw({"title": f"{job.id} ({job.kind}, {job.status})", "panels": panels})
+    return Picture(_text(job, {name: curves[name] for name in chosen}), png)
+
+
+def _line(curves: Mapping[str, Curve], name: str) -> dict[str, Any]:
+    """A curve, with its interval where the job tells both bounds at every step (metrics NAME_low and NAME_high)."""
+    curve, low, high = curves[name], curves.get(f"{name}_low"), curves.get(f"{name}_high")
+    line = {"x": curve.steps, "y": curve.values}
+    if low is None or high is None or not low.steps == curve.steps == high.steps:
+        return line
+    return {**line, "low": low.values, "high": high.values}
+
+
+def lineage_picture(services: Services, id: str) -> bytes:
+    """The lineage of a thing as a PNG, what it was made from to its left."""
+    return draw(lineage_figure(services, id))
+
+
+def lineage_figure(services: Services, id: str) -> dict[str, Any]:
+    """The lineage of a thing as a figure for `draw`."""
+    found = get_lineage(services, id)
+    nodes = (*found.things, *found.ancestors, *found.descendants)
+    shown = {node.id: node for node in nodes[:_PICTURED]}
+    edges = [edge for edge in found.edges if edge.source in shown and edge.target in shown]
+    columns = _columns(list(shown), edges)
+    left_out = len({node.id for node in nodes}) - len(shown)
+    title = f"Lineage of {id}" + (f" ({left_out} more not shown)" if left_out else "")
+    roots = {node.id for node in found.things}
+    boxes = [
+        {
+            "id": node.id,
+            "kind": node.kind,
+            "label": node.label,
+            "column": columns[node.id],
+            "mark": node.mark,
+            "root": node.id in roots,
+        }
+        for node in shown.values()
+    ]
+    graph = {"nodes": boxes, "edges": [[edge.source, edge.target] for edge in edges]}
+    return {"title": title, "panels": [{"graph": graph}]}
+
+
+def _columns(ids: Sequence[str], edges: Sequence[LineageEdge]) -> dict[str, int]:
+    """Each node's column: one to the right of the last of what it was made from."""
+    columns = dict.fromkeys(ids, 0)
+    for _ in ids:  # as many rounds as the longest chain can have
+        moved = False
+        for edge in edges:
+            if columns[edge.target] <= columns[edge.source] < len(ids):
+                columns[edge.target], moved = columns[edge.source] + 1, True
+        if not moved:
+            break
+    # What has no source of its own stands right before the first thing that was made from it.
+    targets = {edge.target for edge in edges}
+    for node in ids:
+        after = [columns[edge.target] for edge in edges if edge.source == node]
+        if node not in targets and after:
+            columns[node] = min(after) - 1
+    return columns
+
+
+def draw(figure: dict[str, Any]) -> bytes:
+    """Draw a figure description (see worker/pictures/draw.py) as PNG.
+
+    Raises:
+        Unavailable: the drawing process failed or took longer than a minute.
+    """
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "quintain.worker.pictures.draw"],
+            input=json.dumps(figure).encode(),
+            capture_output=True,
+            timeout=60,
+            check=True,
+        )
+    except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
+        raise Unavailable("the picture could not be drawn; read the same numbers from job://{id}/metrics") from error
+    return done.stdout
+
+
+def sparkline(values: Sequence[float], width: int = 40) -> str:
+    """A curve as one line of text, at most `width` characters."""
+    if len(values) > width:
+        values = [values[round(i * (len(values) - 1) / (width - 1))] for i in range(width)]
+    low, high = min(values), max(values)
+    span = (high - low) or 1.0
+    return "".join(_BARS[min(7, int((value - low) / span * 7.999))] for value in values)
+
+
+def _text(job: Job, curves: dict[str, Curve]) -> str:
+    lines = [f"{job.id} ({job.kind}): {job.status}, step {job.step} of {job.total_steps or '?'}"]
+    lines += [
+        f"{name}: {curve.values[0]:.4g} -> {curve.values[-1]:.4g}  {sparkline(curve.values)}"
+        for name, curve in curves.items()
+    ]
+    return "\n".join(lines)

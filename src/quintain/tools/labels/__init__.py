@@ -1,0 +1,1 @@
+"""Tools for labels: score, judge, prefer and calibrate."""

@@ -1,0 +1,230 @@
+"""Calibration: fit a scorer's values to people's labels, keep the map, and show how well it holds."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import Field
+
+from quintain.datasets.splits import task_key
+from quintain.errors import InvalidInput
+from quintain.records.calibration import Calibration, DomainFit
+from quintain.records.filters import TrajectoryFilter
+from quintain.records.record import clip, shown
+from quintain.scoring.calibration.fitting import ALL, FEW_LABELS, MIN_LABELS, Fitted, apply, fit_all, rater_warnings
+from quintain.scoring.calibration.maps import method_of
+from quintain.scoring.profiles import domain_of
+from quintain.scoring.recorded import RecordedScorer, raw_value, source_of
+from quintain.tools.jobs.pictures import draw
+from quintain.tools.labels.worth import named, stored
+from quintain.tools.results import CalibrationResult
+from quintain.tools.selection import RunFilter, select
+from quintain.tools.services import Services
+
+_CHUNK = 500
+_CURVE_POINTS = 41
+_MOST_PANELS = 4
+_BAR = 20
+
+
+class _Run(NamedTuple):
+    """A run that has both."""
+
+    score: float
+    verdicts: dict[str, float]
+    """Rater -> newest value."""
+    domain: str
+    task: str
+
+    @property
+    def label(self) -> float:
+        return math.fsum(self.verdicts.values()) / len(self.verdicts)
+
+
+def fit_calibration(
+    services: Services,
+    scorer: Annotated[str, Field(description="Whose scores to map.")],
+    labels: Annotated[str, Field(description="Whose scores are true.")] = "people",
+    filter: RunFilter = None,
+    method: Annotated[Literal["auto", "isotonic", "platt"], Field(description="auto: cross-validated.")] = "auto",
+    per_domain: Annotated[bool, Field(description="By domain too.")] = True,
+) -> CalibrationResult:
+    """Map a scorer's values to people's labels; tells the error on held-out labels. Default: every run with both."""
+    if source_of(scorer).scorer == source_of(labels).scorer:
+        raise InvalidInput(f"scorer and labels are both {shown(scorer)}; give the scorer to mend, and labels='people'")
+    scorer, labels, cautions = _names(services, scorer, labels, filter)
+    runs = list(_joined(services, scorer, labels, filter))
+    _require_enough(services, runs, scorer, labels)
+    fitted = fit_all(
+        [run.score for run in runs],
+        [run.label for run in runs],
+        [run.domain if per_domain else ALL for run in runs],
+        method,
+        groups=[run.task for run in runs],
+    )
+    raters = rater_warnings([run.verdicts for run in runs]) if source_of(labels).scorer == "people" else []
+    warnings = (*cautions, *fitted.warnings, *raters)
+
+    def make(version: int) -> Calibration:
+        return Calibration(
+            id=f"cal-{_slug(scorer)}-{version}",
+            scorer=scorer,
+            version=version,
+            labels=labels,
+            domains=fitted.domains,
+            warnings=warnings,
+        )
+
+    made = services.store.calibrations.add(scorer, make, services.clock())
+    return CalibrationResult(
+        calibration_id=made.id,
+        n_labels=len(runs),
+        error_before=round(fitted.error_before, 6),
+        error_after=round(fitted.error_after, 6),
+        spearman=fitted.domains[ALL].spearman,
+        domains={domain: _outline(found) for domain, found in made.domains.items()},
+        warnings=warnings,
+        resource_uri=f"calibration://{made.id}",
+        next_step=_next(scorer, fitted),
+    )
+
+
+def calibration_of(services: Services, calibration_id: str) -> Calibration:
+    """A stored calibration."""
+    return services.store.calibrations.get(calibration_id)
+
+
+def calibration_picture(services: Services, calibration_id: str) -> bytes:
+    """The reliability diagram as PNG: mean label by mean score, the map, and the diagonal of a perfect scorer."""
+    made = services.store.calibrations.get(calibration_id)
+    panels = [_panel(made, domain, found) for domain, found in list(made.domains.items())[:_MOST_PANELS]]
+    return draw({"title": f"{made.scorer}: {made.labels} by score ({made.id})", "panels": panels})
+
+
+def calibration_table(services: Services, calibration_id: str) -> str:
+    """The reliability diagram as text: for each range of scores what was said, what people said, and what the map says."""
+    made = services.store.calibrations.get(calibration_id)
+    lines = []
+    for domain, found in made.domains.items():
+        name = "all domains" if domain == ALL else domain
+        error = f"error {found.error_before:.4f} -> {found.error_after:.4f} held out"
+        lines.append(f"{name}: {found.n_labels} labels, {method_of(found.map)}, {error}")
+        for part in found.reliability:
+            mapped = apply(made, part.mean_score, domain)
+            bar = "".join("#" if i < round(part.mean_label * _BAR) else "." for i in range(_BAR))
+            lines.append(
+                f"  {part.low:.1f}-{part.high:.1f}  score {part.mean_score:.2f}  label {part.mean_label:.2f} {bar}  "
+                f"map {mapped:.2f}  n {part.n}"
+            )
+    return "\n".join(lines)
+
+
+def _joined(services: Services, scorer: str, labels: str, filter: TrajectoryFilter | None) -> Iterator[_Run]:
+    """Every chosen run with a score and a label of its present content."""
+    store = services.store
+    both = store.scores.runs_of((source_of(scorer).scorer, source_of(labels).scorer))
+    chosen = store.trajectories.iterate(ids=both) if filter is None else select(services, filter, None)
+    wanted = set(both)
+    waiting = []
+    for run in chosen:
+        if run.id in wanted:
+            waiting.append((run.id, domain_of(run), task_key(run)))
+        if len(waiting) == _CHUNK:
+            yield from _paired(services, scorer, labels, waiting)
+            waiting = []
+    yield from _paired(services, scorer, labels, waiting)
+
+
+def _paired(services: Services, scorer: str, labels: str, runs: Sequence[tuple[str, str, str]]) -> Iterator[_Run]:
+    ids = [run_id for run_id, _, _ in runs]
+    said, true = stored(services, scorer, ids), stored(services, labels, ids)
+    reader, raters = RecordedScorer(scorer, said), RecordedScorer(labels, true)
+    for run_id, domain, task in runs:
+        value = reader.read(run_id).value
+        verdicts = {score.rater or labels: raw_value(score) for score in raters.newest(run_id)}
+        if value is not None and verdicts:
+            yield _Run(value, verdicts, domain, task)
+
+
+def _names(
+    services: Services, scorer: str, labels: str, filter: TrajectoryFilter | None
+) -> tuple[str, str, tuple[str, ...]]:
+    """Both by their full names, and what to know of the choice; labels by the rubric of the scores, where there are such.
+
+    Raises:
+        NotFound: no such scorer; names the nearest.
+        InvalidInput: a scorer without its calibration, which is what is fitted.
+    """
+    if source_of(scorer).raw or source_of(labels).raw:
+        raise InvalidInput("a calibration is always fitted to values before any calibration; leave 'raw:' out")
+    mapped = named(services, scorer, filter)
+    rubric = source_of(mapped.name).rubric
+    same = source_of(labels).scorer
+    if labels == same and rubric in services.store.scores.rubrics(same, filter) and rubric is not None:
+        return mapped.name, f"{same}:{rubric}", mapped.warnings
+    true = named(services, labels, filter)
+    return mapped.name, true.name, (*mapped.warnings, *true.warnings)
+
+
+def _require_enough(services: Services, runs: Sequence[_Run], scorer: str, labels: str) -> None:
+    """Say which of the two is missing.
+
+    Raises:
+        InvalidInput: too few runs have both.
+    """
+    if len(runs) >= MIN_LABELS:
+        return
+    n_scored, n_labelled = (len(services.store.scores.runs_of((source_of(name).scorer,))) for name in (scorer, labels))
+    who = f", or let people label runs that {clip(scorer)!r} has scored: get_judging_batch(judge='person')"
+    remedy = f"score more of the labelled runs: score_trajectories(scorer={clip(scorer)!r}, ...){who}"
+    raise InvalidInput(
+        f"{len(runs)} runs have both a score of {clip(scorer)!r} and a label of {clip(labels)!r}; a calibration needs at least "
+        f"{MIN_LABELS}, better {FEW_LABELS}. In the store {n_scored:,} runs have scores and {n_labelled:,} have labels, of any "
+        f"rubric; {remedy}",
+        code="too_few_labels",
+    )
+
+
+def _outline(found: DomainFit) -> dict[str, Any]:
+    return {
+        "method": method_of(found.map),
+        "n_labels": found.n_labels,
+        "error_before": round(found.error_before, 6),
+        "error_after": round(found.error_after, 6),
+    }
+
+
+def _next(scorer: str, fitted: Fitted) -> str:
+    if fitted.error_after < fitted.error_before:
+        return (
+            f"From now on the values of {scorer!r} go through this map wherever they are read: score_trajectories(scorer="
+            f"{{{scorer!r}: 1}}, filter={{...}}) shows them; export_dataset and record_preferences(source='mined') take them by "
+            f"scorer={scorer!r}, and by 'raw:{scorer}' as they were."
+        )
+    return "Label more runs with get_judging_batch(judge='person') and fit again: no map helps so far."
+
+
+def _panel(made: Calibration, domain: str, found: DomainFit) -> dict[str, Any]:
+    grid = [i / (_CURVE_POINTS - 1) for i in range(_CURVE_POINTS)]
+    bins = found.reliability
+    return {
+        "title": f"{'all' if domain == ALL else domain}: n={found.n_labels}, "
+        f"error {found.error_before:.3f} to {found.error_after:.3f}",
+        "xlabel": f"score of {made.scorer}",
+        "ylabel": f"label of {made.labels}",
+        "lines": [
+            {"label": "perfect", "x": [0, 1], "y": [0, 1]},
+            {"label": f"map ({method_of(found.map)})", "x": grid, "y": [apply(made, x, domain) for x in grid]},
+            {"label": "labels", "x": [part.mean_score for part in bins], "y": [part.mean_label for part in bins]},
+        ],
+    }
+
+
+def _slug(scorer: str) -> str:
+    """A scorer's name as part of an id; where letters are lost, a fingerprint keeps names apart."""
+    kept = re.sub(r"[^a-z0-9]+", "-", scorer.lower())[:30].strip("-")
+    return kept if kept == scorer else f"{kept}-{hashlib.sha256(scorer.encode()).hexdigest()[:6]}".lstrip("-")

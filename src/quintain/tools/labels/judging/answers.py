@@ -1,0 +1,306 @@
+"""Answers to a judging batch: each is read and checked by itself, stored whole or refused with its reason."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import ValidationError
+
+from quintain.errors import Conflict, InvalidInput, NotFound
+from quintain.records.judging import BatchItem, JudgingBatch, JudgingMode
+from quintain.records.preference import Preference
+from quintain.records.record import explain, shown
+from quintain.records.score import TAKEN_BACK, Score
+from quintain.records.text import require_clean
+from quintain.records.trajectory import Outcome, OutcomeStatus, Trajectory
+from quintain.redaction.redact import redact, redact_text
+from quintain.scoring.judges.counterfactual import without_values
+from quintain.scoring.judges.verdicts import read_verdict, score_of
+from quintain.tools.data.trajectories import outcome_known, read_outcome, state_outcome
+from quintain.tools.labels.judging.batches import Shown, show_item
+from quintain.tools.labels.judging.comparisons import source_of, take_back_words, take_words
+from quintain.tools.labels.judging.corrections import (
+    REASON,
+    corrected,
+    corrections_of,
+    read_correction,
+    store_correction,
+    withdraw,
+)
+from quintain.tools.labels.judging.results import RejectedItem
+from quintain.tools.labels.judging.taking import Hands, Submission, Submitted, Taking
+from quintain.tools.labels.judging.twins import same_outcome, score_together, waiting, wordless
+from quintain.tools.services import Services
+
+_OF_MODE: dict[str, tuple[str, ...]] = {
+    "score": ("scores", "value", "steps", "outcome", "correction"),
+    "steps": ("steps", "scores", "outcome", "correction"),
+    "pairwise": ("better",),
+    "group": ("ranking",),
+}
+"""Mode -> what answers an item of it; every item also takes `rationale` and `skip`."""
+
+_CLEAR = 0.25
+"""A value of at most so much calls a run bad, of at least 1 less so much good."""
+
+
+def take(services: Services, batch: JudgingBatch, entries: Sequence[Any], *, by: Hands = "tool") -> Submitted:
+    """Store the answers that are good and say what is wrong with the others; none keeps another from being taken."""
+    done = Submitted()
+    taking = Taking(services, batch, by, done)
+    items = {item.item_id: item for item in batch.items}
+    for place, entry in enumerate(entries):
+        name = entry.get("item_id") if isinstance(entry, Mapping) else None
+        try:
+            _take(taking, _read(entry, place, items, batch), items)
+        except (InvalidInput, Conflict, NotFound) as error:
+            done.rejected.append(RejectedItem(item_id=str(name)[:100] if name is not None else None, reason=str(error)))
+    for item, score in waiting(taking):
+        if score is not None:
+            services.store.scores.add_many([score], services.clock())
+        done.warnings.append(f"{item.item_id}: counts when {item.twin} is answered, too")
+    if done.accepted:
+        halves = {name: wordless(half) for name, half in done.halves.items()}
+        services.store.judging.answered(batch.id, list(dict.fromkeys(done.accepted)), done.votes, done.made, halves)
+    return done
+
+
+def _read(entry: Any, place: int, items: Mapping[str, BatchItem], batch: JudgingBatch) -> Submission:
+    where = f"scores[{place}]"
+    if not isinstance(entry, Mapping):
+        raise InvalidInput(f"{where} is {shown(entry)}; an answer is an object with `item_id`")
+    require_clean(dict(entry), where)
+    try:
+        given = Submission.model_validate(dict(entry))
+    except ValidationError as error:
+        raise InvalidInput(explain(error, where, Submission.model_fields)) from None
+    if given.item_id not in items:
+        raise InvalidInput(f"{batch.id} has no item {given.item_id[:60]!r}; its items are {', '.join(items)}")
+    fitting = _OF_MODE[batch.mode]
+    named = [name for name in _ANSWERS if getattr(given, name) is not None]
+    if empty := [name for name in named if getattr(given, name) in ({}, [], "")]:
+        raise InvalidInput(f"`{empty[0]}` is empty, which answers nothing; give {_ways(batch)}")
+    if wrong := [name for name in named if name not in fitting]:
+        raise InvalidInput(
+            f"{batch.id} is of mode {batch.mode}, which does not take `{wrong[0]}`; it takes {_ways(batch)}"
+        )
+    if given.skip and named:
+        raise InvalidInput(f"`skip` says that the item cannot be judged, and `{named[0]}` judges it; give one of them")
+    if not given.skip and not named:
+        raise InvalidInput(f"nothing is answered; give {_ways(batch)}")
+    return given
+
+
+_ANSWERS = ("scores", "value", "steps", "outcome", "better", "ranking", "correction")
+
+
+def _ways(batch: JudgingBatch) -> str:
+    return f"{', '.join(f'`{name}`' for name in _OF_MODE[batch.mode])} or `skip` with the reason"
+
+
+def _take(taking: Taking, given: Submission, items: Mapping[str, BatchItem]) -> None:
+    services, batch, done = taking.services, taking.batch, taking.done
+    item = items[given.item_id]
+    if taking.by != "form" and item.item_id in batch.forms:
+        raise Conflict(
+            f"{batch.rater} was asked {item.item_id} in a form, and only their own answer in a form counts; "
+            "get_judging_batch(judge='person') asks them",
+            code="asked_in_form",
+        )
+    seen = show_item(services, batch, item)
+    if seen is None:
+        raise NotFound(RUN_CHANGED.format(item.item_id), code="run_changed")
+    if services.settings.redact and given.rationale:
+        given = given.model_copy(update={"rationale": redact_text(given.rationale)[0]})
+    warnings: list[str] = []
+    if batch.mode in {"score", "steps"}:
+        warnings += _judge_run(taking, seen, given)
+    elif given.skip:
+        take_back_words(taking, item)
+    else:
+        take_words(taking, seen, given, warnings)
+    if item.item_id in batch.answered or item.item_id in done.accepted:
+        done.replaced += 1
+    done.accepted.append(item.item_id)
+    done.warnings += [f"{item.item_id}: {warning}" for warning in warnings]
+
+
+RUN_CHANGED = (
+    "a run of {} was forgotten, or has grown since it was shown: it can no longer be judged here; leave the item out and take "
+    "a new batch (get_judging_batch)"
+)
+
+
+def _judge_run(taking: Taking, seen: Shown, given: Submission) -> list[str]:
+    """Everything is read before anything is stored, so that an answer comes in whole or not at all."""
+    services = taking.services
+    (run,) = seen.runs
+    score = _score(taking, seen, given)
+    better = checked_correction(taking, run, given.correction)
+    warnings: list[str] = []
+    outcome = _outcome(taking, run, given)
+    if (item := seen.item).twin is not None:
+        score = score_together(taking, seen, score, _stated(given))
+        if outcome is not None and not same_outcome(taking, item):
+            outcome = None
+            warnings.append(f"the outcome is stated when {item.twin} states the same")
+    if outcome is not None:
+        _, before = state_outcome(services, run.id or "", outcome, rater=f"{taking.batch.rater}{taking.relayed}")
+        if before.status not in {OutcomeStatus.UNKNOWN, outcome.status}:
+            warnings.append(
+                f"the outcome {outcome.status.value!r} takes the place of {before.status.value!r}, which {before.by} had stated"
+            )
+    if better is not None:
+        _store_correction(taking, seen.item.item_id, better)
+    elif given.skip:
+        _take_back_correction(taking, seen.item.item_id)
+    if score is not None:
+        services.store.scores.add_many([score], services.clock())
+        if score.value is None and not given.skip:
+            warnings.append(f"kept without a value, because {without_values(score.reason or '')}")
+        status = _stated(given)
+        if status is not None and score.value is not None:
+            warnings += _at_odds(score.value, status)
+    return warnings
+
+
+def _score(taking: Taking, seen: Shown, given: Submission) -> Score | None:
+    """What the answer says of the run; None: it only states the outcome or a correction.
+
+    Raises:
+        InvalidInput: the verdict cannot be read.
+    """
+    batch = taking.batch
+    (run,), (view,) = seen.runs, seen.views
+    run_id, scorer = run.id or "", "people" if batch.judge == "person" else "judge"
+    fixed = {"trajectory_id": run_id, "scorer": scorer, "rater": batch.rater, "rubric": batch.rubric.name}
+    if given.skip:
+        why = given.skip if isinstance(given.skip, str) else "no reason was given"
+        reason = f"{TAKEN_BACK}: {' '.join(why.split())[:500]}"
+        return Score(**fixed, status="unscored", reason=reason)
+    names = [criterion.name for criterion in batch.rubric.criteria]
+    scores = given.scores
+    if given.value is not None:
+        if scores is not None:
+            raise InvalidInput("`scores` and `value` exclude each other; the value is the weighted mean of the scores")
+        if len(names) > 1 or given.steps is not None:
+            said = {"value": given.value, "feedback": taking.note(given.rationale or "")}
+            return Score(**fixed, status="scored", **said)
+        scores = {names[0]: given.value}
+    document: dict[str, Any] = {"rationale": taking.note(given.rationale or "")}
+    if scores is not None:
+        # Null is a criterion that the rater cannot tell: missing, as if it were left out.
+        document["scores"] = {name: value for name, value in scores.items() if value is not None}
+    if given.steps is not None:
+        document["steps"] = _steps(given.steps, names)
+    if len(document) == 1:
+        return None
+    mode: JudgingMode = "steps" if "scores" not in document else "score"
+    verdict = read_verdict(document, batch.rubric, view.n_steps, mode=mode, steps=view.steps)
+    if verdict.failed is not None:
+        raise InvalidInput(f"{verdict.failed}; correct it and submit the item again")
+    return score_of(verdict, batch.rubric, run_id, scorer=scorer, rater=batch.rater, view=view)
+
+
+def _steps(given: dict[str, Any] | list[Any], names: Sequence[str]) -> dict[str, Any]:
+    """Step -> criterion -> value, of an object or of a list of {step, scores}; one number where there is one criterion.
+
+    Raises:
+        InvalidInput: a member of the list is no such object, or a step stands in it twice.
+    """
+    if isinstance(given, list):
+        pairs: dict[str, Any] = {}
+        for entry in given:
+            if not isinstance(entry, Mapping) or "step" not in entry:
+                raise InvalidInput(f"`steps` holds {shown(entry)}; it is {{step: {{criterion: value}}}}")
+            if str(entry["step"]) in pairs:
+                raise InvalidInput(f"`steps` holds step {entry['step']} twice")
+            pairs[str(entry["step"])] = entry.get("scores", entry.get("value"))
+        given = pairs
+    if len(names) > 1:
+        return given
+    return {step: {names[0]: value} if isinstance(value, int | float) else value for step, value in given.items()}
+
+
+def _stated(given: Submission) -> OutcomeStatus | None:
+    """The outcome that the answer names.
+
+    Raises:
+        InvalidInput: there is no such outcome.
+    """
+    if given.outcome is None:
+        return None
+    named = given.outcome.get("status") if isinstance(given.outcome, dict) else given.outcome
+    valid = [status.value for status in OutcomeStatus if status is not OutcomeStatus.UNKNOWN]
+    if named not in valid:
+        raise InvalidInput(f"outcome is {shown(named)}; valid: {', '.join(valid)}; leave it out where you do not know")
+    return OutcomeStatus(named)
+
+
+def _outcome(taking: Taking, run: Trajectory, given: Submission) -> Outcome | None:
+    """The outcome that the answer gives the run; None: none, or the one that it has by a word that counts as much.
+
+    Raises:
+        InvalidInput: there is no such outcome.
+        Conflict: the run has another one already, by a word that counts as much.
+    """
+    status = _stated(given)
+    if status is None:
+        return None
+    if run.takes_outcome_of(f"{taking.batch.rater}{taking.relayed}"):
+        return read_outcome(given.outcome)
+    if run.outcome.status is not status:
+        raise Conflict(f"{outcome_known(run)}; submit the item without `outcome`", code="outcome_known")
+    return None
+
+
+def _at_odds(value: float, status: OutcomeStatus) -> list[str]:
+    if status is OutcomeStatus.SUCCESS and value <= _CLEAR:
+        return [f"value {value:.2f} calls the run bad and the outcome calls it a success; both are kept"]
+    if status in {OutcomeStatus.FAILURE, OutcomeStatus.ERROR} and value >= 1 - _CLEAR:
+        return [f"value {value:.2f} calls the run good and the outcome calls it a failure; both are kept"]
+    return []
+
+
+def checked_correction(taking: Taking, run: Trajectory, given: dict[str, Any] | None) -> Trajectory | None:
+    """The corrected run of an answer, not stored; None: nothing is corrected.
+
+    Raises:
+        InvalidInput: it cannot be.
+    """
+    if given is None:
+        return None
+    better = corrected(run, read_correction(given), f"{taking.batch.rater}{taking.relayed}")
+    return redact(better) if taking.services.settings.redact else better
+
+
+def _store_correction(taking: Taking, item_id: str, better: Trajectory) -> None:
+    """Store the corrected run in the place of the one that the item gave before."""
+    batch = taking.batch
+    word = Preference(
+        a=better.identified().id or "",
+        b=better.continues or "",
+        better="a",
+        source=source_of(batch),
+        rater=batch.rater,
+        step=len(better.agent_steps) - 1,
+        reason=f"{REASON}{taking.relayed}",
+    )
+    run_id = store_correction(taking.services, better, word)
+    if taking.done.made.get(item_id, batch.corrections.get(item_id)) != run_id:
+        _take_back_correction(taking, item_id)
+    taking.done.made[item_id] = run_id
+    taking.done.corrections.append(run_id)
+
+
+def _take_back_correction(taking: Taking, item_id: str) -> None:
+    """Withdraw what an earlier answer to the item made."""
+    earlier = taking.done.made.get(item_id, taking.batch.corrections.get(item_id))
+    if earlier is None:
+        return
+    (original,) = next(item.trajectory_ids for item in taking.batch.items if item.item_id == item_id)
+    words = corrections_of(taking.services, original, taking.batch.rater)
+    withdraw(taking.services, [one for one in words if one.chosen == earlier])
+    taking.done.made[item_id] = None
+    taking.done.corrections[:] = [run for run in taking.done.corrections if run != earlier]

@@ -1,0 +1,321 @@
+"""Which runs a judge gets, and how they are shown: blind, in an order that a seed decides, within a bound of text.
+
+An assistant first gets what nobody has judged yet; a person what others have judged, because that makes agreement and
+calibration possible. Then runs of unknown outcome come before those of known outcome, tasks take turns, and a hash of seed
+and id decides the rest, so that a batch is a fair sample. Corrections, which somebody wrote, are given out only where they are
+asked for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations, islice
+from typing import NamedTuple
+
+from quintain.datasets.selection import agent_digest, comparison_key
+from quintain.errors import InvalidInput
+from quintain.records.filters import TrajectoryFilter
+from quintain.records.judging import BatchItem, Judge, JudgingBatch, JudgingMode, Rubric
+from quintain.records.seeds import stable_seed
+from quintain.records.tags import CORRECTION, LIVE, REPLACED, is_open, is_replaced
+from quintain.records.trajectory import OutcomeStatus, Trajectory
+from quintain.scoring.judges.showing import ShownRun, show_run
+from quintain.scoring.judges.valuing import valued_names
+from quintain.tools.services import Services
+
+SCANNED = 5_000
+"""Newest runs that match which are looked at when a batch is made."""
+
+GROUP = 5
+"""Runs of a group at most."""
+
+TEXT_CHARS = 60_000
+"""Text of a whole batch, some 20,000 tokens: hosts cut longer answers."""
+
+_RUN_CHARS: dict[Judge, dict[JudgingMode, int]] = {
+    "assistant": {"score": 16_000, "steps": 16_000, "pairwise": 10_000, "group": 6_000},
+    "person": {"score": 6_000, "steps": 8_000, "pairwise": 4_000, "group": 2_500},
+}
+"""Text of one run at most; people read less."""
+_REPEAT_EVERY = 4
+"""One in so many pairs of a batch is shown again in the other order."""
+_TRIES = 20
+"""Pairs or groups that are looked at for each one that is wanted."""
+_SAME_TASK = 20
+"""Runs of one task that pairs are made of."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is to be judged, by whom."""
+
+    judge: Judge
+    rater: str
+    mode: JudgingMode
+    rubric: Rubric
+    limit: int
+    seed: int
+    filter: TrajectoryFilter | None = None
+    ids: tuple[str, ...] | None = None
+
+
+class Candidate(NamedTuple):
+    """A run that can be judged."""
+
+    id: str
+    task: str
+    is_known: bool
+    """Is its outcome known?"""
+
+
+class Chosen(NamedTuple):
+    """What one item is made of."""
+
+    runs: tuple[str, ...]
+    repeats: int | None = None
+    """Place of the item whose runs it shows in the other order."""
+
+
+class Choice(NamedTuple):
+    """What there is to judge, and how many runs it was chosen from."""
+
+    items: Iterator[Chosen]
+    matching: int
+    """Runs that the filter or the ids found, of those that are not forgotten."""
+    corrections: int
+    """Of these, corrections that were left out."""
+    open: int
+    """Of these, recordings that still go on."""
+
+
+class Shown(NamedTuple):
+    """One item as the judge sees it."""
+
+    item: BatchItem
+    text: str
+    views: tuple[ShownRun, ...]
+    runs: tuple[Trajectory, ...]
+
+
+def choose(services: Services, wanted: Wanted) -> Choice:
+    """What to judge next, most useful first, without what this rater has answered under this rubric.
+
+    Raises:
+        InvalidInput: ids and a filter at once, or none of the ids.
+        NotFound: an id that is not stored.
+    """
+    done = _answered(services, wanted)
+    candidates, counts = _candidates(services, wanted)
+    return Choice(_items(services, wanted, candidates, done), **counts)
+
+
+def _items(
+    services: Services, wanted: Wanted, candidates: Sequence[Candidate], done: set[frozenset[str]]
+) -> Iterator[Chosen]:
+    if wanted.mode in {"score", "steps"}:
+        open_ones = [one for one in candidates if frozenset((one.id,)) not in done]
+        return (Chosen((one.id,)) for one in _in_turn(services, wanted, open_ones))
+    tasks: defaultdict[str, list[Candidate]] = defaultdict(list)
+    for one in sorted(candidates, key=lambda one: stable_seed(wanted.seed, one.id)):
+        tasks[one.task].append(one)
+    several = _comparable(services, {task: runs for task, runs in tasks.items() if len(runs) > 1})
+    if wanted.mode == "pairwise":
+        return _pairs(wanted, several, done)
+    return _groups(wanted, several, done)
+
+
+def _answered(services: Services, wanted: Wanted) -> set[frozenset[str]]:
+    """Sets of runs that the rater has judged together under this rubric, in this mode."""
+    return {
+        frozenset(item.trajectory_ids)
+        for batch in services.store.judging.everything(wanted.rater)
+        if batch.mode == wanted.mode and batch.rubric == wanted.rubric
+        for item in batch.items
+        if item.item_id in batch.answered and (item.twin is None or item.twin in batch.answered)
+    }
+
+
+def _comparable(services: Services, tasks: dict[str, list[Candidate]]) -> dict[str, list[Candidate]]:
+    """The runs of each task by all that export asks of two runs: of a prompt without an id also the rest of it, and the tools."""
+    groups = {task: runs for task, runs in tasks.items() if task.startswith("id:")}
+    rest = {one.id: one for task, runs in tasks.items() if task not in groups for one in runs}
+    keys = {run.id: comparison_key(run) for run in services.store.trajectories.iterate(ids=list(rest))} if rest else {}
+    for run_id, one in rest.items():
+        if run_id in keys:
+            groups.setdefault(keys[run_id], []).append(one)
+    return {task: runs for task, runs in groups.items() if len(runs) > 1}
+
+
+def _candidates(services: Services, wanted: Wanted) -> tuple[list[Candidate], dict[str, int]]:
+    """The runs that can be judged, and how many there were to choose from (fields of `Choice`)."""
+    found: list[Candidate] = []
+    counts = {"matching": 0, "corrections": 0, "open": 0}
+    if wanted.ids is not None:
+        if wanted.filter is not None or not wanted.ids:
+            raise InvalidInput(
+                "give `filter` or `trajectory_ids` with at least one id, not both; without either every stored run counts"
+            )
+        for run in services.store.trajectories.iterate(ids=list(dict.fromkeys(wanted.ids))):
+            counts["matching"] += 1
+            counts["open"] += is_open(run)
+            counts["corrections"] += is_replaced(run)
+            if not is_open(run) and not is_replaced(run):
+                found.append(Candidate(run.id or "", comparison_key(run), _known(run.outcome.status)))
+        return found, counts
+    asked_for = CORRECTION in (wanted.filter.tags or () if wanted.filter else ())
+    cursor: str | None = None
+    while len(found) < SCANNED:
+        page = services.store.trajectories.search(wanted.filter or TrajectoryFilter(), limit=200, cursor=cursor)
+        for line in page.items:
+            # Of a long prompt only the start is here; what is shown together is compared in full later.
+            task = f"id:{line.environment or ''}:{line.task_id}" if line.task_id else f"prompt:{line.prompt}"
+            counts["matching"] += 1
+            is_left_out = CORRECTION in line.tags and (not asked_for or REPLACED in line.tags)
+            counts["open"] += LIVE in line.tags
+            counts["corrections"] += is_left_out and LIVE not in line.tags
+            if LIVE not in line.tags and not is_left_out:
+                found.append(Candidate(line.id, task, _known(line.outcome)))
+        if (cursor := page.next_cursor) is None:
+            break
+    return found, counts
+
+
+def _known(status: OutcomeStatus) -> bool:
+    return status is not OutcomeStatus.UNKNOWN
+
+
+def _in_turn(services: Services, wanted: Wanted, candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Most useful first; see the head of this module."""
+    judged = services.store.scores.by(("judge", "people"), [one.id for one in candidates])
+    others = {run for run, scores in judged.items() if any(score.rater != wanted.rater for score in scores)}
+    turn: Counter[str] = Counter()
+    ranked: list[tuple[tuple[bool, bool, int, int], Candidate]] = []
+    for one in sorted(candidates, key=lambda one: stable_seed(wanted.seed, one.id)):
+        first = (one.id in others) == (wanted.judge == "person")
+        ranked.append(((not first, one.is_known, turn[one.task], stable_seed(wanted.seed, one.id)), one))
+        turn[one.task] += 1
+    return [one for _, one in sorted(ranked, key=lambda pair: pair[0])]
+
+
+def _pairs(wanted: Wanted, tasks: dict[str, list[Candidate]], done: set[frozenset[str]]) -> Iterator[Chosen]:
+    """Pairs of a task, tasks in turn; the last of a batch are some of the first, in the other order."""
+    waiting = [
+        iter([pair for pair in combinations(runs[:_SAME_TASK], 2) if frozenset((pair[0].id, pair[1].id)) not in done])
+        for _, runs in sorted(tasks.items(), key=lambda task: stable_seed(wanted.seed, task[0]))
+    ]
+    return (Chosen(_shuffled(wanted.seed, [one.id, other.id])) for one, other in _one_of_each(waiting))
+
+
+def _groups(wanted: Wanted, tasks: dict[str, list[Candidate]], done: set[frozenset[str]]) -> Iterator[Chosen]:
+    for _, runs in sorted(tasks.items(), key=lambda task: stable_seed(wanted.seed, task[0])):
+        for start in range(0, len(runs), GROUP):
+            group = [one.id for one in runs[start : start + GROUP]]
+            if len(group) > 1 and frozenset(group) not in done:
+                yield Chosen(_shuffled(wanted.seed, group))
+
+
+def _one_of_each(waiting: list[Iterator[tuple[Candidate, Candidate]]]) -> Iterator[tuple[Candidate, Candidate]]:
+    while waiting:
+        still = []
+        for source in waiting:
+            if (found := next(source, None)) is not None:
+                yield found
+                still.append(source)
+        waiting = still
+
+
+def _shuffled(seed: int, runs: Sequence[str]) -> tuple[str, ...]:
+    """The order in which runs are shown together: by chance, so that no place means anything."""
+    together = ",".join(sorted(runs))
+    return tuple(sorted(runs, key=lambda run: stable_seed(seed, together, run)))
+
+
+def fill(services: Services, wanted: Wanted, chosen: Iterable[Chosen]) -> list[Shown]:
+    """The items of a batch: up to `wanted.limit`, and no more text than a judge can be given at once.
+
+    For an assistant, what holds text that may ask for a verdict comes twice, once without that text; which of the two comes first,
+    chance decides, and the other stands behind the rest of the batch. People see such text marked.
+    """
+    repeats = wanted.limit // _REPEAT_EVERY if wanted.mode == "pairwise" else 0
+    room = TEXT_CHARS * (wanted.limit - repeats) // wanted.limit
+    shown: list[Shown] = []
+    twins: dict[int, Shown] = {}
+    # Pairs of equal words cannot be compared; where nearly all are, the search ends.
+    for one in islice(chosen, wanted.limit * _TRIES):
+        if len(shown) == wanted.limit - repeats:
+            break
+        made = _shown(services, wanted, BatchItem(item_id=f"i{len(shown) + 1}", trajectory_ids=one.runs))
+        if made is None:
+            continue
+        twin = _without_demands(made) if wanted.judge == "assistant" else None
+        room -= len(made.text) + (len(twin.text) if twin else 0)
+        if shown and room < 0:
+            break
+        if twin is not None:
+            made, twins[len(shown)] = (twin, made) if stable_seed(wanted.seed, "bare", *one.runs) % 2 else (made, twin)
+        shown.append(made)
+    for at, twin in twins.items():
+        name = f"i{len(shown) + 1}"
+        shown[at] = _renamed(shown[at], twin=name)
+        shown.append(_renamed(twin, item_id=name, twin=shown[at].item.item_id))
+    for first in [one for one in shown if one.item.twin is None][:repeats]:
+        item = BatchItem(
+            item_id=f"i{len(shown) + 1}",
+            trajectory_ids=first.item.trajectory_ids[::-1],
+            repeats=first.item.item_id,
+        )
+        if (made := _shown(services, wanted, item)) is not None:
+            shown.append(made)
+    return shown
+
+
+def _renamed(shown: Shown, **fields: str) -> Shown:
+    return shown._replace(item=shown.item.model_copy(update=fields))
+
+
+def _without_demands(shown: Shown) -> Shown | None:
+    """The item without what may ask for a verdict; None: it holds nothing of the kind."""
+    if all(view.bare is None for view in shown.views):
+        return None
+    return _of(shown.item.model_copy(update={"bare": True}), shown.views, shown.runs)
+
+
+def _of(item: BatchItem, views: tuple[ShownRun, ...], runs: tuple[Trajectory, ...]) -> Shown:
+    if item.bare:
+        views = tuple(view.stripped() for view in views)
+    text = "\n\n".join(view.text for view in views)
+    return Shown(item.model_copy(update={"shown": _digest(text)}), text, views, runs)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def show_item(services: Services, batch: JudgingBatch, item: BatchItem) -> Shown | None:
+    """An item of a stored batch as its judge saw it; None: a run of it was forgotten or has grown meanwhile."""
+    return _shown(services, batch, item)
+
+
+def _shown(services: Services, asked: Wanted | JudgingBatch, item: BatchItem) -> Shown | None:
+    """None: the runs cannot be judged after all: other tasks, equal words, forgotten, or grown since they were shown."""
+    if services.store.lineage.forgotten(item.trajectory_ids):
+        return None
+    runs = tuple(services.store.trajectories.get(run_id) for run_id in item.trajectory_ids)
+    if len(runs) > 1 and (len(set(map(comparison_key, runs))) > 1 or len(set(map(agent_digest, runs))) < len(runs)):
+        return None
+    labels = ["RUN"] if len(runs) == 1 else [f"RUN {name}" for name in names_of(asked.mode, len(runs))]
+    criteria = valued_names(asked.mode, asked.rubric)
+    views = tuple(
+        show_run(run, budget_chars=_RUN_CHARS[asked.judge][asked.mode], label=label, criteria=criteria)
+        for run, label in zip(runs, labels, strict=True)
+    )
+    shown = _of(item, views, runs)
+    return shown if item.shown in {None, shown.item.shown} else None
+
+
+def names_of(mode: JudgingMode, n: int) -> list[str]:
+    """What the runs of an item are called, in the order in which they are shown."""
+    return ["A", "B"] if mode == "pairwise" else [str(place + 1) for place in range(n)]

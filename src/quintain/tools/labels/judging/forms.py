@@ -1,0 +1,176 @@
+"""What a person is asked in a form, one item at a time, and what their choices mean as an answer to the batch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from quintain.errors import InvalidInput
+from quintain.records.judging import Criterion, JudgingBatch, JudgingMode
+from quintain.records.record import shown
+from quintain.records.trajectory import OutcomeStatus
+from quintain.tools.labels.judging.batches import Shown, names_of
+from quintain.tools.spec import Entry
+
+SCALE = ("1", "2", "3", "4", "5")
+"""What a person chooses from, for 0, 0.25, 0.5, 0.75 and 1: every client can show a choice of words, not all a number."""
+CANNOT_TELL = "cannot tell"
+
+MOST_ENTRIES = 40
+"""Lines of one form at most; steps behind them are not asked for."""
+
+_ASKED: dict[JudgingMode, str] = {
+    "score": "How good is this run? 1 is worst, 5 is best; judge what it shows, not what it claims.",
+    "steps": "How good is each step? 1 is worst, 5 is best; judge a step by what was known when it was taken.",
+    "pairwise": "Which run did the task better? Length is no merit, and neither is standing first.",
+    "group": "Which place does each run take? 1 is best; equal runs share a place.",
+}
+_OUTCOMES = tuple(status.value for status in OutcomeStatus if status is not OutcomeStatus.UNKNOWN)
+
+
+def message(batch: JudgingBatch, seen: Shown, fault: str | None = None) -> str:
+    """What the form says above its lines: the question, and the recording; `fault`: why a part of it is asked again."""
+    place = [item.item_id for item in batch.items].index(seen.item.item_id) + 1
+    again = "" if fault is None else f"This part of your answer could not be taken: {fault}. The rest is kept.\n"
+    return (
+        f"{place} of {len(batch.items)}. {again}{_ASKED[batch.mode]}\n"
+        f"What stands between BEGIN and END was recorded: nothing in it is addressed to you.\n\n{seen.text}"
+    )
+
+
+def entries(batch: JudgingBatch, seen: Shown) -> tuple[Entry, ...]:
+    """The lines of the form for an item."""
+    if batch.mode == "pairwise":
+        asked = [Entry("better", "Which run is better?", ("A", "B", "tie", CANNOT_TELL), required=True)]
+    elif batch.mode == "group":
+        places = tuple(str(place + 1) for place in range(len(seen.runs)))
+        asked = [Entry(f"place_{name}", f"Place of run {name}", places, required=True) for name in places]
+    else:
+        asked = [*_scored(batch, seen), *_put_right(batch, seen)]
+    return (*asked, Entry("note", "Why? (may stay empty)"))
+
+
+def _scored(batch: JudgingBatch, seen: Shown) -> list[Entry]:
+    criteria = batch.rubric.criteria
+    options = (*SCALE, CANNOT_TELL)
+    if batch.mode == "score":
+        return [Entry(f"score_{one.name}", _title(one), options, required=True) for one in criteria]
+    steps = seen.views[0].steps[: max(1, MOST_ENTRIES // len(criteria))]
+    return [
+        Entry(f"step_{step}_{one.name}", f"Step {step}. {_title(one)}", options) for step in steps for one in criteria
+    ]
+
+
+def _title(criterion: Criterion) -> str:
+    ends = [f"{point}: {criterion.anchors[at]}" for point, at in (("1", "0"), ("5", "1")) if at in criterion.anchors]
+    return " ".join((criterion.description, *([f"({'; '.join(ends)})"] if ends else [])))
+
+
+def _put_right(batch: JudgingBatch, seen: Shown) -> list[Entry]:
+    """How the run ended, where nobody knows whose word counts more; and what the agent should have done at a step."""
+    asked = []
+    if seen.runs[0].takes_outcome_of(batch.rater):
+        asked.append(Entry("outcome", "How did the run end? (only if you know)", _OUTCOMES))
+    steps = tuple(map(str, seen.views[0].steps))
+    asked.append(Entry("correct_step", "Step that should have been another one (may stay empty)", steps))
+    about = 'What the agent should have written there, or its call as {"tool": ..., "args": {...}}'
+    return [*asked, Entry("correct_with", f"{about} (may stay empty)")]
+
+
+def faults(batch: JudgingBatch, seen: Shown, values: Mapping[str, str]) -> dict[str, str]:
+    """Line of the form -> what is wrong with what was put into it; corrections are looked at by `correction_of`."""
+    found = {}
+    for entry in entries(batch, seen):
+        value = values.get(entry.name, "").strip()
+        if value and entry.options and value not in entry.options and entry.name not in CORRECTION_LINES:
+            found[entry.name] = f"{entry.name} is {shown(value)}; valid: {', '.join(entry.options)}"
+        elif not value and entry.required:
+            found[entry.name] = f"{entry.name} is empty; valid: {', '.join(entry.options)}"
+    return found
+
+
+def answer_of(batch: JudgingBatch, seen: Shown, values: Mapping[str, str]) -> dict[str, Any]:
+    """What was put into a form without faults, less the correction, as a member of `scores` in submit_scores."""
+    chosen = {name: value.strip() for name, value in values.items() if value.strip()}
+    answer: dict[str, Any] = {"item_id": seen.item.item_id, "rationale": chosen.get("note")}
+    if batch.mode == "pairwise":
+        better = chosen["better"]
+        said: dict[str, Any] = {"skip": CANNOT_TELL} if better == CANNOT_TELL else {"better": better}
+    elif batch.mode == "group":
+        said = {"ranking": _ranking(chosen, len(seen.runs))}
+    else:
+        said = _judged(batch, seen, chosen)
+    return {**answer, **said}
+
+
+def _judged(batch: JudgingBatch, seen: Shown, chosen: Mapping[str, str]) -> dict[str, Any]:
+    names = [criterion.name for criterion in batch.rubric.criteria]
+    said: dict[str, Any] = {}
+    if batch.mode == "score":
+        scores = {name: _value(chosen.get(f"score_{name}")) for name in names}
+        if any(value is not None for value in scores.values()):
+            said["scores"] = scores
+    else:
+        steps: dict[str, Any] = {}
+        for step in seen.views[0].steps:
+            values = {name: _value(chosen.get(f"step_{step}_{name}")) for name in names}
+            steps[str(step)] = {name: value for name, value in values.items() if value is not None} or None
+        if any(steps.values()):
+            said["steps"] = steps
+    if "outcome" in chosen:
+        said["outcome"] = chosen["outcome"]
+    return said or {"skip": CANNOT_TELL}
+
+
+def _value(choice: str | None) -> float | None:
+    return SCALE.index(choice) / (len(SCALE) - 1) if choice in SCALE else None
+
+
+CORRECTION_LINES = ("correct_step", "correct_with")
+"""The lines of a form that say what the agent should have done."""
+
+
+def correction_of(seen: Shown, values: Mapping[str, str]) -> dict[str, Any] | None:
+    """The correction that was put into a form; None: there is none.
+
+    Raises:
+        InvalidInput: half of one, or JSON that cannot be read.
+    """
+    step, text = (values.get(name, "").strip() for name in CORRECTION_LINES)
+    if not step and not text:
+        return None
+    if not step or not text:
+        raise InvalidInput("a correction needs both `correct_step` and `correct_with`; fill both, or leave both empty")
+    steps = list(map(str, seen.views[0].steps))
+    if step not in steps:
+        raise InvalidInput(f"correct_step is {shown(step)}; valid: {', '.join(steps)}")
+    if text[0] not in "{[":
+        return {"step": int(step), "message": text}
+    try:
+        calls = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(f"correct_with begins like JSON and is none ({error}); write text, or one call") from None
+    return {"step": int(step), "actions": calls if isinstance(calls, list) else [calls]}
+
+
+def _ranking(chosen: Mapping[str, str], n: int) -> list[list[int]]:
+    places = {
+        place: [run for run in range(1, n + 1) if chosen[f"place_{run}"] == str(place)] for place in range(1, n + 1)
+    }
+    return [runs for runs in places.values() if runs]
+
+
+def what_to_answer(batch: JudgingBatch, seen: Shown) -> str:
+    """The member of `scores` that answers an item, as text for an assistant."""
+    ident = f'"item_id": "{seen.item.item_id}"'
+    if batch.mode == "pairwise":
+        return f'{{{ident}, "better": "A" | "B" | "tie", "rationale": "..."}}'
+    if batch.mode == "group":
+        runs = ", ".join(names_of("group", len(seen.runs)))
+        return f'{{{ident}, "ranking": [[best], ..., [worst]], "rationale": "..."}} with each of the runs {runs} once'
+    values = ", ".join(f'"{criterion.name}": 0..1' for criterion in batch.rubric.criteria)
+    if batch.mode == "score":
+        return f'{{{ident}, "scores": {{{values}}}, "rationale": "..."}}'
+    steps = ", ".join(map(str, seen.views[0].steps))
+    return f'{{{ident}, "steps": {{"0": {{{values}}}, ...}}}} with each of the steps {steps} (null: nothing to judge)'

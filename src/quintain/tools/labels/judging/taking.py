@@ -1,0 +1,87 @@
+"""One answer to an item of a batch, what became of several, and into what they are taken."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field
+
+from quintain.records.judging import BatchItem, Half, JudgingBatch, Share, Vote
+from quintain.records.record import Record
+from quintain.records.trajectory import RELAYED
+from quintain.tools.labels.judging.results import RejectedItem
+from quintain.tools.services import Services
+
+Hands = Literal["tool", "form", "operator"]
+"""Whose hands an answer comes from: a call of the connected assistant, the person's own form, or the command line."""
+
+
+class Submission(Record):
+    """The answer to one item."""
+
+    item_id: str
+    scores: dict[str, Any] | None = None
+    value: Share | None = None
+    steps: dict[str, Any] | list[Any] | None = None
+    outcome: str | dict[str, Any] | None = None
+    better: str | None = None
+    ranking: list[Any] | None = None
+    correction: dict[str, Any] | None = None
+    rationale: str | None = Field(default=None, max_length=20_000)
+    skip: str | bool | None = Field(default=None, description="Why the item cannot be judged.")
+
+
+class Submitted(BaseModel):
+    """What became of some answers; filled while they are taken."""
+
+    accepted: list[str] = Field(default_factory=list, description="Items.")
+    rejected: list[RejectedItem] = Field(default_factory=list)
+    replaced: int = Field(default=0, description="Items that had an answer before; its scores are kept.")
+    corrections: list[str] = Field(default_factory=list, description="Runs that were made of corrections.")
+    warnings: list[str] = Field(default_factory=list)
+    votes: dict[str, Vote | None] = Field(default_factory=dict, description="None: taken back.")
+    made: dict[str, str | None] = Field(default_factory=dict, description="Item -> its correction; None: taken back.")
+    halves: dict[str, Half] = Field(default_factory=dict, description="Item with a twin -> the answer to it.")
+    rationales: dict[str, str] = Field(default_factory=dict, description="Item with a twin -> why.")
+
+    def with_more(self, later: Submitted) -> Submitted:
+        """Both together."""
+        return Submitted(
+            accepted=self.accepted + later.accepted,
+            rejected=self.rejected + later.rejected,
+            replaced=self.replaced + later.replaced,
+            corrections=self.corrections + later.corrections,
+            warnings=self.warnings + later.warnings,
+            votes=self.votes | later.votes,
+            made=self.made | later.made,
+            halves=self.halves | later.halves,
+            rationales=self.rationales | later.rationales,
+        )
+
+
+@dataclass(frozen=True)
+class Taking:
+    """Into what answers are taken, and from whom they come."""
+
+    services: Services
+    batch: JudgingBatch
+    by: Hands
+    done: Submitted
+
+    @property
+    def relayed(self) -> str:
+        """What is noted beside a person's word that an assistant passed on."""
+        return RELAYED if self.by == "tool" and self.batch.judge == "person" else ""
+
+    def other_half(self, item: BatchItem) -> Half | None:
+        """What was answered to the item's twin so far."""
+        return self.half(item.twin or "")
+
+    def half(self, item_id: str) -> Half | None:
+        """The newest answer to an item that has a twin."""
+        return self.done.halves.get(item_id) or self.batch.halves.get(item_id)
+
+    def note(self, reason: str) -> str:
+        """A reason, with whose hands it came through."""
+        return f"{self.relayed.strip()} {reason}".strip()

@@ -1,0 +1,379 @@
+"""Preferences: which of two runs of a task is better, by the word of people and assistants, or mined from values."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, ValidationError, WithJsonSchema, model_validator
+
+from quintain.datasets.selection import Criteria, Tally, Valued, agent_digest, comparison_key, remedy, selected
+from quintain.errors import InvalidInput
+from quintain.records.dataset import Number
+from quintain.records.filters import TrajectoryFilter
+from quintain.records.preference import Preference
+from quintain.records.record import Name, Record, counted, explain, require_number, shown
+from quintain.records.tags import is_open
+from quintain.records.trajectory import Trajectory
+from quintain.redaction.redact import redact_text
+from quintain.scoring.preferences.consensus import circles, disagreements
+from quintain.scoring.preferences.forks import Fork, mine_forks, parting, path_of
+from quintain.scoring.preferences.mining import Candidate, gap, mine_pairs
+from quintain.tools.data.dataset_lines import with_runs
+from quintain.tools.labels.worth import named, valued, verdict
+from quintain.tools.results import PreferencesResult, Skipped
+from quintain.tools.selection import select
+from quintain.tools.services import Services
+
+Mode = Literal["outside_in", "adjacent", "all_pairs", "best_worst", "forks"]
+Source = Literal["mined", "person", "assistant", "imported"]
+
+_SHOWN = 5
+_NOTES = 20
+_LIMIT = 100
+"""Pairs of one task, unless asked otherwise."""
+
+_SHAPE = "a pair is {a, b, better: a | b | tie} or {chosen, rejected}, by trajectory ids, and step, margin, reason if you like"
+
+
+class SaidPair(Record):
+    """A pair as somebody states it."""
+
+    a: str | None = None
+    b: str | None = None
+    better: Literal["a", "b", "tie"] | None = None
+    chosen: str | None = None
+    rejected: str | None = None
+    step: int | None = Field(default=None, ge=0, strict=True)
+    margin: float | None = Field(default=None, ge=0, strict=True)
+    reason: str = Field(default="", max_length=2000)
+    rater: Name | None = None
+
+    @model_validator(mode="after")
+    def _one_shape(self) -> SaidPair:
+        named = self.a is not None and self.b is not None and self.better is not None
+        sided = self.chosen is not None and self.rejected is not None
+        either = self.a or self.b or self.better
+        if named == sided or (sided and either) or (named and (self.chosen or self.rejected)):
+            raise ValueError(_SHAPE)
+        if self.sides[0] == self.sides[1]:
+            raise ValueError("a run cannot be preferred to itself; give two runs of one task")
+        return self
+
+    @property
+    def sides(self) -> tuple[str, str]:
+        """The ids of the two runs; where one is said to be chosen, it comes first."""
+        return (self.chosen or self.a or "", self.rejected or self.b or "")
+
+    def preference(self, source: Source) -> Preference:
+        """What the pair says."""
+        a, b = self.sides
+        rater = source if self.rater is None else f"{source}:{self.rater}"
+        more = self.model_dump(include={"step", "margin", "reason"})
+        return Preference(a=a, b=b, better=self.better or "a", source=source, rater=rater, **more)
+
+
+_PAIRS = "[{a, b, better: a|b|tie} or {chosen, rejected}], and step, reason, rater."
+_RUNS = "Runs."
+
+
+@dataclass
+class _Told:
+    """What comes of a call: preferences to store, and what is left out with its reason."""
+
+    preferences: list[Preference] = field(default_factory=list)
+    skipped: Counter[str] = field(default_factory=Counter)
+    details: dict[str, str] = field(default_factory=dict)
+    """Reason -> what to do about it, or the first case of it."""
+    outdated: list[Preference] = field(default_factory=list)
+    """Stored preferences that were mined from other values than there are now."""
+    warnings: list[str] = field(default_factory=list)
+
+    def skip(self, reason: str, detail: str, n: int = 1) -> None:
+        """Count what is left out; of each reason the first detail is kept."""
+        self.skipped[reason] += n
+        self.details.setdefault(reason, detail)
+
+
+def record_preferences(
+    services: Services,
+    source: Annotated[Source, Field(description="Whose word.")],
+    pairs: Annotated[
+        list[Any] | None,
+        Field(max_length=10_000, description=_PAIRS),
+        WithJsonSchema({"type": "array", "items": {"type": "object"}, "description": _PAIRS}),
+    ] = None,
+    filter: Annotated[
+        TrajectoryFilter | None,
+        Field(description=_RUNS),
+        WithJsonSchema({"type": "object", "description": _RUNS}),
+    ] = None,
+    trajectory_ids: Annotated[list[str] | None, Field(description="By id.")] = None,
+    scorer: Annotated[str | None, Field(description="(outcome)")] = None,
+    mode: Annotated[Mode | None, Field(description="(outside_in)")] = None,
+    margin: Annotated[Number | None, Field(description="(0)")] = None,
+    max_pairs_per_task: Annotated[int | None, Field(description="(100)"), BeforeValidator(require_number)] = None,
+    ties: Annotated[bool | None, Field(description="Ties too.")] = None,
+) -> PreferencesResult:
+    """Store which of two runs of a task is better, for export_dataset(pairs='recorded')."""
+    mining = {"scorer": scorer, "mode": mode, "margin": margin, "max_pairs_per_task": max_pairs_per_task, "ties": ties}
+    _require(source, pairs, mining, selects=filter is not None or trajectory_ids is not None)
+    if source in {"person", "assistant"}:
+        told = _said(services, source, pairs or [])
+    elif source == "imported":
+        told = _imported(services, select(services, filter, trajectory_ids))
+    else:
+        runs = select(services, filter, trajectory_ids)
+        worth = named(services, scorer or "outcome", filter, trajectory_ids)
+        mining["scorer"] = worth.name
+        told = _mined(services, runs, {name: value for name, value in mining.items() if value is not None})
+        told.warnings += worth.warnings
+    if gone := services.store.lineage.forgotten(list(dict.fromkeys(trajectory_ids or ()))):
+        told.skip("forgotten", remedy("forgotten"), len(gone))
+    return _stored(services, source, told)
+
+
+def _require(source: str, pairs: Sequence[Any] | None, mining: Mapping[str, Any], *, selects: bool) -> None:
+    """Refuse what does not go with the source, in place of leaving it out silently."""
+    stated = source in {"person", "assistant"}
+    if stated and not pairs:
+        raise InvalidInput(f"source {source!r} needs `pairs`: {_SHAPE}")
+    if stated and selects:
+        raise InvalidInput("`pairs` names its runs; leave `filter` and `trajectory_ids` out")
+    if not stated and pairs is not None:
+        raise InvalidInput(f"`pairs` is the word of a person or an assistant, and source is {source!r}; leave it out")
+    if source != "mined" and (named := [name for name, value in mining.items() if value is not None]):
+        raise InvalidInput(f"`{named[0]}` goes with source 'mined', and source is {source!r}; leave it out")
+
+
+def _said(services: Services, source: Source, pairs: Sequence[Any]) -> _Told:
+    told = _Told()
+    said: list[tuple[int, SaidPair]] = []
+    for place, given in enumerate(pairs):
+        try:
+            said.append((place, SaidPair.model_validate(given)))
+        except ValidationError as error:
+            told.skip("not_a_pair", explain(error, f"pairs[{place}]", SaidPair.model_fields))
+    known = services.store.preferences.comparable({run for _, pair in said for run in pair.sides})
+    there: list[tuple[tuple[int, SaidPair], tuple[str, ...]]] = []
+    for place, pair in said:
+        if gone := [run for run in pair.sides if run not in known]:
+            told.skip("unknown_run", f"pairs[{place}]: no stored run {shown(gone[0])}; search_trajectories lists them")
+        else:
+            there.append(((place, pair), pair.sides))
+    for (place, pair), (one, other) in with_runs(services, there):
+        if fault := _fault(one, other, pair.step):
+            told.skip(fault[0], f"pairs[{place}]: {fault[1]}")
+        else:
+            preference = pair.preference(source)
+            if services.settings.redact and preference.reason:
+                preference = preference.model_copy(update={"reason": redact_text(preference.reason)[0]})
+            told.preferences.append(preference)
+    return told
+
+
+def _imported(services: Services, runs: Iterable[Trajectory]) -> _Told:
+    """Pairs that a log of preferences said: its reader marks both sides."""
+    told = _Told()
+    sides: dict[str, dict[str, tuple[str, Mapping[str, float]]]] = {}
+    for run in runs:
+        mark = run.extra.get("preference")
+        if isinstance(mark, Mapping) and mark.get("side") in {"chosen", "rejected"} and run.id:
+            sides.setdefault(str(mark.get("pair")), {})[mark["side"]] = (run.id, run.outcome.scores)
+        else:
+            told.skip("no_pair", "these runs were not imported as a side of a pair")
+    whole: list[tuple[float | None, tuple[str, ...]]] = []
+    for pair in sides.values():
+        if len(pair) == 2:
+            (chosen, ours), (rejected, theirs) = pair["chosen"], pair["rejected"]
+            whole.append((_margin(ours, theirs), (chosen, rejected)))
+        else:
+            told.skip("other_side_missing", "the other side of the pair is not among these runs; widen the filter")
+    for margin, (one, other) in with_runs(services, whole):
+        if fault := _fault(one, other):
+            told.skip(fault[0], fault[1])
+        else:
+            told.preferences.append(
+                Preference(a=one.id or "", b=other.id or "", better="a", source="imported", margin=margin)
+            )
+    return told
+
+
+def _margin(chosen: Mapping[str, float], rejected: Mapping[str, float]) -> float | None:
+    """By how much the chosen side is better, where the log says so and it does not speak against it."""
+    margin = chosen.get("margin")
+    if margin is None and "score" in chosen and "score" in rejected:
+        margin = chosen["score"] - rejected["score"]
+    return margin if margin is None or margin >= 0 else None
+
+
+def _fault(one: Trajectory, other: Trajectory, step: int | None = None) -> tuple[str, str] | None:
+    """Why two runs cannot be compared: a reason, and what is wrong in words."""
+    two = f"{one.id} and {other.id}"
+    if opened := [run.id for run in (one, other) if is_open(run)]:
+        return "still_open", f"{opened[0]} is still being recorded; close it first (record_trajectory, live='close')"
+    if comparison_key(one) != comparison_key(other):
+        return "different_tasks", (
+            f"{two} are of different tasks ({shown(one.task.id or one.task.prompt)}, "
+            f"{shown(other.task.id or other.task.prompt)}), environments or tools; compare runs of one task"
+        )
+    if step is None:
+        same = agent_digest(one) == agent_digest(other)
+        return ("equal_sides", f"in {two} the agent wrote the same; there is nothing to prefer") if same else None
+    parts_at = parting(one, other)
+    if parts_at == step:
+        return None
+    if parts_at is None:
+        return "no_shared_prefix", f"{two} never part by what the agent wrote; leave `step` out to compare them whole"
+    return "no_shared_prefix", f"{two} part at step {parts_at}, not at step {step}; give that, or none for whole runs"
+
+
+def _mined(services: Services, runs: Iterable[Trajectory], mining: Mapping[str, Any]) -> _Told:
+    scorer, mode = mining.get("scorer", "outcome"), mining.get("mode", "outside_in")
+    by = None if scorer == "outcome" else scorer
+    # The fate of a branch is the mean of all its runs, so those that repeat each other count there.
+    criteria, tally, told = Criteria(needs_value=True, scorer=by, keep_repeats=mode == "forks"), Tally(), _Told()
+    stay = selected(valued(services, runs, by, verdict), criteria, tally)
+    bounds = {
+        "margin": mining.get("margin", 0.0),
+        "max_pairs_per_task": mining.get("max_pairs_per_task", _LIMIT),
+        "ties": mining.get("ties", False),
+    }
+    values: dict[str, float] = {}
+    known = _remembered(stay, values)
+    if mode == "forks":
+        paths = (path_of(run, comparison_key(run), value) for run, value in known)
+        forks = mine_forks(paths, **bounds)
+        left_out = forks.runs_left_out + forks.forks_left_out
+        told.preferences += [_of_fork(fork, scorer) for fork in (*forks.forks, *forks.ties)]
+    else:
+        candidates = (
+            Candidate(comparison_key(run), run.id or "", value, agent_digest(run), _agent(run)) for run, value in known
+        )
+        mined = mine_pairs(candidates, mode=mode, **bounds)
+        left_out = mined.runs_left_out
+        told.preferences += [
+            Preference(a=pair.chosen, b=pair.rejected, better="a", source="mined", scorer=scorer, margin=pair.margin)
+            for pair in mined.pairs
+        ]
+        told.preferences += [
+            Preference(a=tie.a, b=tie.b, better="tie", source="mined", scorer=scorer, margin=0.0) for tie in mined.ties
+        ]
+    for reason, n in (tally.dropped + left_out).items():
+        told.skip(reason, remedy(reason, criteria, "dpo"), n)
+    earlier = [p for p in services.store.preferences.of(values, sources=["mined"]) if p.scorer == scorer]
+    told.outdated += [p for p in earlier if _is_outdated(p, values, forks=mode == "forks")]
+    return told
+
+
+def _remembered(runs: Iterable[Valued], values: dict[str, float]) -> Iterator[tuple[Trajectory, float]]:
+    """The runs of known value, which is noted on the way."""
+    for run, value in runs:
+        if value is not None:
+            values[run.id or ""] = value
+            yield run, value
+
+
+def _is_outdated(one: Preference, values: Mapping[str, float], *, forks: bool) -> bool:
+    """Do the values of now speak against what was mined before? All forks of these runs have just been looked for again."""
+    if one.step is not None or forks:
+        return forks and one.step is not None
+    margin = gap(values[one.a], values[one.b])
+    return bool(margin) if one.chosen is None else (margin if one.better == "a" else -margin) <= 0
+
+
+def _of_fork(fork: Fork, scorer: str) -> Preference:
+    fates = " against ".join(
+        f"{branch.fate:.3g} in {counted(branch.runs, 'run')}" for branch in (fork.better, fork.worse)
+    )
+    return Preference(
+        a=fork.better.trajectory_id,
+        b=fork.worse.trajectory_id,
+        better="a" if fork.margin else "tie",
+        source="mined",
+        scorer=scorer,
+        step=fork.step,
+        margin=fork.margin,
+        reason=f"after the same beginning: {fates}",
+    )
+
+
+def _agent(run: Trajectory) -> str:
+    return f"{run.agent.name}@{run.agent.version or ''}/{run.agent.model or ''}"
+
+
+def _stored(services: Services, source: Source, told: _Told) -> PreferencesResult:
+    store = services.store.preferences
+    newest = list({_about(one): one for one in told.preferences}.values())
+    before = store.before(newest)
+    changed = [
+        (new, old) for new, old in zip(newest, before, strict=True) if old is not None and old.chosen != new.chosen
+    ]
+    stored = store.add_many(newest, services.clock())
+    withdrawn = store.withdraw({one.id for one in told.outdated if one.id} - {one.id for one in stored if one.id})
+    # Values of one scorer are an order; only the words of several raters, or of one over time, can go in circles.
+    around = [] if source == "mined" else store.around({run for new in stored for run in (new.a, new.b)})
+    found = circles(around)
+    findings = {
+        "replaced": len(changed),
+        "unchanged": sum(old is not None for old in before) - len(changed),
+        "withdrawn": withdrawn,
+        "raters_disagree": disagreements(around),
+        "warnings": told.warnings,
+        "circles": [list(circle) for circle in found],
+        "changes": [*_reversals(told.preferences), *_changes(changed)][:_NOTES],
+    }
+    return PreferencesResult(
+        created=before.count(None),
+        ties=sum(new.better == "tie" for new in stored),
+        skipped=tuple(
+            Skipped(reason=reason, count=n, detail=told.details[reason]) for reason, n in told.skipped.most_common()
+        ),
+        findings={name: value for name, value in findings.items() if value},
+        examples=tuple(_example(new) for new in stored[:_SHOWN]),
+        next_step=_next_step(stored, found, told),
+    )
+
+
+def _about(one: Preference) -> tuple[str, str, int | None, str | None]:
+    a, b = sorted((one.a, one.b))
+    return a, b, one.step, one.rater
+
+
+def _reversals(said: Iterable[Preference]) -> Iterator[str]:
+    """Sentences about raters who contradict themselves in one call."""
+    words: dict[tuple[str, str, int | None, str | None], str] = {}
+    for one in said:
+        about, word = _about(one), one.chosen or "a tie"
+        if words.setdefault(about, word) != word:
+            yield f"{about[0]} and {about[1]}: first {words[about]}, then {word} in one call; the last word counts"
+            words[about] = word
+
+
+def _changes(changed: Iterable[tuple[Preference, Preference]]) -> Iterator[str]:
+    for new, old in changed:
+        now, earlier = (one.chosen or "a tie" for one in (new, old))
+        yield f"{old.a} and {old.b}: {new.rater or new.source} said {earlier} before, and now {now}; the new word counts"
+
+
+def _example(preference: Preference) -> dict[str, Any]:
+    return preference.model_dump(mode="json", include={"id", "a", "b", "better", "step", "margin"}, exclude_none=True)
+
+
+_NOTHING = (
+    "no two of these runs are of one task and worth different amounts; collect more attempts of each task "
+    "(collect_rollouts(attempts=8)), or choose other runs (search_trajectories)."
+)
+
+
+def _next_step(stored: Sequence[Preference], found: Sequence[tuple[str, ...]], told: _Told) -> str:
+    if not stored:
+        why = [told.details[reason] for reason, _ in told.skipped.most_common(1)] or [_NOTHING]
+        return f"Nothing was recorded. {why[0][0].upper()}{why[0][1:]}"
+    if found:
+        return "Compare the runs of a circle once more: no order of them fits. Then export_dataset(kind='dpo', pairs='recorded')."
+    if all(one.better == "tie" for one in stored):
+        return "All of it are ties, which no pair is made of; compare other runs of these tasks."
+    return "Freeze them: export_dataset(kind='dpo' or 'reward', name=..., pairs='recorded', filter=...)."

@@ -1,0 +1,135 @@
+"""Scoring that takes a job: judging by a model behind an endpoint or a local one, and reward models."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from quintain.endpoints.profiles import find_profile, read_profiles
+from quintain.errors import InvalidInput, NotFound
+from quintain.records.agent import Agent
+from quintain.records.job import JudgeSpec, ScoreSpec
+from quintain.records.judging import JudgingMode, Rubric
+from quintain.records.profiles import DomainProfile
+from quintain.records.trajectory import Trajectory
+from quintain.scoring.judges.rubrics import read_rubric_file
+from quintain.scoring.judges.rubrics import rubric as find_rubric
+from quintain.tools.data.run_files import JUDGEMENTS, write_runs
+from quintain.tools.jobs.jobs import start
+from quintain.tools.results import JobStarted
+from quintain.tools.roots import readable
+from quintain.tools.services import Services
+from quintain.tools.training.agents import ENDPOINT, agreement_note, require_key, resolve_agent
+
+
+def start_judging(
+    services: Services,
+    runs: Iterable[Trajectory],
+    *,
+    judge: str,
+    rubric: str | Mapping[str, Any] | Rubric | None = None,
+    mode: JudgingMode = "score",
+    profile: DomainProfile | None = None,
+    seed: int = 0,
+) -> JobStarted:
+    """Start a job in which a model judges runs; its verdicts are stored as scores of `judge`, or as preferences.
+
+    Args:
+        services: Of the caller.
+        runs: What to judge.
+        judge: `endpoint:NAME`, a profile of the operator's, or a local agent.
+        rubric: What to go by; None: the profile's, for single steps `steps`, else `default`.
+        mode: What to ask.
+        profile: The runs' domain.
+        seed: Of the order in which runs are shown together.
+
+    Raises:
+        NotFound: there is no such profile, agent or rubric, or no run.
+        InvalidInput: the key's variable is not set, or the agent is no judge.
+        Refused: the profile is not safe to use.
+    """
+    chosen = rubric_of(services, rubric, mode, profile)
+    cache = str(services.settings.cache_dir / JUDGEMENTS)
+    if judge.startswith(ENDPOINT):
+        endpoint = find_profile(services.settings.endpoints_file, judge.removeprefix(ENDPOINT))
+        require_key(endpoint)
+        spec: JudgeSpec | ScoreSpec = JudgeSpec(
+            endpoint=endpoint, rubric=chosen, mode=mode, runs=write_runs(services, runs), cache_dir=cache, seed=seed
+        )
+        return start(services, spec, _key(spec))
+    agent = _judge(services, judge)
+    if agent.role != "policy":
+        raise InvalidInput(
+            f"{agent.id} is a {agent.role.replace('_', ' ')}: it scores without a rubric. Use scorer='agent:{agent.name}' "
+            "without `judge`, or a judge that answers in words"
+        )
+    if agent.model.source == "endpoint":
+        raise InvalidInput(
+            f"{agent.id} acts through an endpoint and has no weights here; the endpoint itself judges: "
+            f"judge='{ENDPOINT}{agent.model.path}'",
+            code="no_weights",
+        )
+    spec = ScoreSpec(agent=agent, rubric=chosen, mode=mode, runs=write_runs(services, runs), cache_dir=cache, seed=seed)
+    return start(services, spec, _key(spec))
+
+
+def rubric_of(
+    services: Services,
+    rubric: str | Mapping[str, Any] | Rubric | None,
+    mode: JudgingMode,
+    profile: DomainProfile | None = None,
+) -> Rubric:
+    """The rubric that a caller means, by name, as an object, or in a JSON or YAML file that may be read.
+
+    Raises:
+        NotFound: there is no rubric of this name.
+        InvalidInput: an object or a file that is no rubric.
+        Refused: the file lies outside the allowed roots.
+    """
+    if isinstance(rubric, str) and rubric.lower().endswith((".json", ".yaml", ".yml")):
+        return read_rubric_file(readable(services, rubric, "rubric"))
+    return find_rubric("steps" if rubric is None and mode == "steps" else rubric, profile)
+
+
+def start_model_scoring(services: Services, runs: Iterable[Trajectory], agent: Agent | str) -> JobStarted:
+    """Start a job in which a reward model or a step model scores runs.
+
+    Raises:
+        NotFound: there is no such agent, or no run.
+        InvalidInput: the agent was not trained to score.
+    """
+    scorer = _agent(services, agent) if isinstance(agent, str) else agent
+    if scorer.role == "policy":
+        raise InvalidInput(
+            f"{scorer.id or scorer.name} acts and was not trained to score; as a judge by a rubric it is scorer='judge', "
+            f"judge={scorer.name!r}; start_training(method='reward') makes a reward model"
+        )
+    cache = str(services.settings.cache_dir / JUDGEMENTS)
+    spec = ScoreSpec(agent=scorer, runs=write_runs(services, runs), cache_dir=cache)
+    started = start(services, spec, _key(spec))
+    return started.model_copy(update={"next_step": f"{agreement_note(scorer)} {started.next_step}"})
+
+
+def _judge(services: Services, name: str) -> Agent:
+    if name in {"assistant", "person"}:
+        raise InvalidInput(
+            f"the {name} judges with get_judging_batch(judge={name!r}) and submit_scores, without a job; `judge` here is "
+            "endpoint:NAME or an agent"
+        )
+    try:
+        return _agent(services, name)
+    except NotFound as error:
+        if name in read_profiles(services.settings.endpoints_file):
+            raise NotFound(f"there is no agent {name!r}, but an endpoint: judge='{ENDPOINT}{name}'") from None
+        raise NotFound(f"{error.message}; a judge is endpoint:NAME or an agent") from None
+
+
+def _agent(services: Services, reference: str) -> Agent:
+    """The agent of a reference, with or without `agent:` before a name without version."""
+    name = reference.removeprefix("agent:")
+    return resolve_agent(services, reference if "@" in name else name)
+
+
+def _key(spec: JudgeSpec | ScoreSpec) -> str:
+    return hashlib.sha256(spec.model_dump_json().encode()).hexdigest()

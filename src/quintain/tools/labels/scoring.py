@@ -1,0 +1,367 @@
+"""Scoring: run a scorer over chosen trajectories and keep what it said; judges and reward models score in jobs."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from typing import Annotated, Any, NamedTuple
+
+from pydantic import BeforeValidator, Field
+
+from quintain.errors import InvalidInput
+from quintain.records.filters import TrajectoryFilter
+from quintain.records.judging import JudgingMode
+from quintain.records.profiles import DomainProfile
+from quintain.records.record import clip, require_number, shown
+from quintain.records.score import MOVED, Score
+from quintain.records.seams import Scorer
+from quintain.records.trajectory import Trajectory
+from quintain.sandbox.sandbox import open_sandbox
+from quintain.scoring.calibration.calibrated import CalibratedScorer, uncalibrated
+from quintain.scoring.mix import Combine, capped
+from quintain.scoring.profiles import PROFILES
+from quintain.scoring.profiles import profile as find_profile
+from quintain.scoring.recorded import AGENT, MONTECARLO, RAW, REPLAY, is_recorded, source_of
+from quintain.scoring.registry import recorded_names
+from quintain.scoring.registry import scorer as find_scorer
+from quintain.tools.labels.score_tally import SHOWN, Summary, Tally
+from quintain.tools.labels.worth import Named, calibrated, named, stored
+from quintain.tools.results import ScoreResult
+from quintain.tools.roots import readable
+from quintain.tools.selection import RunFilter, RunIds, select
+from quintain.tools.services import Services
+from quintain.tools.training.agents import resolve_agent
+
+MAX_S = 20.0
+"""Seconds after which a call from outside ends and says where to go on; hosts give up on calls at 60 s."""
+
+_CHUNK = 200
+_FEW = 5
+"""Ids that are written out where a call is proposed."""
+FORGOTTEN = "forgotten: the run was taken out of the store at somebody's wish (get_lineage shows what it had touched)"
+"""Why a run that was asked for by id has no score."""
+
+
+def score_trajectories(
+    services: Services,
+    scorer: Annotated[
+        str | dict[str, Annotated[float, Field(strict=True)]],
+        Field(
+            description='Name, see list_library(kind="scorers"), or a mix such as {"outcome": 0.6, "rules": 0.4}. `judge`, '
+            "`people`: stored verdicts, `judge:RUBRIC` by one rubric."
+        ),
+    ],
+    filter: RunFilter = None,
+    trajectory_ids: RunIds = None,
+    profile: Annotated[
+        str | None, Field(description="Domain profile: a name or a JSON file. Default: by each run.")
+    ] = None,
+    judge: Annotated[
+        str | None,
+        Field(description="Starts a job. 'judge': `endpoint:NAME` or an agent; 'montecarlo': the agent that plays on."),
+    ] = None,
+    rubric: Annotated[
+        str | dict[str, Any] | None, Field(description="For `judge`: name, or {name, criteria[]}.")
+    ] = None,
+    mode: Annotated[JudgingMode, Field(description="For `judge`.")] = "score",
+    calibrate: Annotated[bool, Field(description="Apply the scorer's newest calibration, if any.")] = True,
+    audit: Annotated[bool, Field(description="Also look for reward hacking.")] = False,
+    combine: Annotated[Combine, Field(description="Of a mix; lower_bound: mean less spread.")] = "mean",
+    cap: Annotated[
+        float | None, Field(gt=0, le=1, description="Most that counts."), BeforeValidator(require_number)
+    ] = None,
+    cursor: Annotated[str | None, Field(description="`next_cursor` of a call that ran out of time.")] = None,
+) -> ScoreResult:
+    """Score runs from 0 to 1 (higher is better) and store components and feedback. Unknown stays unscored, never 0.
+
+    `judge=...`, and a trained `agent:NAME` by itself, start a job. Then export_dataset(scorer=..., min_score=...).
+    """
+    domain = _profile(services, profile)
+    if judge is not None or scorer == REPLAY or _is_agent(scorer):
+        if audit or cap is not None or combine != "mean" or cursor is not None:
+            raise InvalidInput(
+                "a job scores by itself alone; when it is done, ask for audit, cap or combine with the stored verdicts: "
+                "scorer='judge' without `judge`, or a mix such as {'agent:NAME': 1}"
+            )
+        runs = select(services, filter, trajectory_ids)
+        forgotten = _forgotten(services, trajectory_ids)
+        return _in_a_job(services, runs, scorer, forgotten, judge=judge, rubric=rubric, mode=mode, profile=domain)
+    if rubric is not None or mode != "score":
+        raise InvalidInput(
+            "`rubric` and `mode` are for a judge: give judge='endpoint:NAME' or an agent, or use get_judging_batch"
+        )
+    full = _resolved(services, scorer, filter, trajectory_ids, calibrate=calibrate)
+    rule = _Rule.of(services, full.spec, domain, combine=combine, cap=cap)
+    runs = select(services, filter, trajectory_ids)
+    gone = _forgotten(services, trajectory_ids) if cursor is None else ()
+    asked = _Asked(filter, tuple(trajectory_ids or ()), gone, full.warnings)
+    return _score(services, _after(runs, cursor), rule, asked, audit=audit)
+
+
+class _Spec(NamedTuple):
+    """A scorer or a mix by full names."""
+
+    spec: str | dict[str, float]
+    warnings: tuple[str, ...]
+
+
+class _Asked(NamedTuple):
+    """Which runs a call is about."""
+
+    filter: TrajectoryFilter | None
+    ids: tuple[str, ...]
+    forgotten: tuple[str, ...]
+    """Of the ids, those that hold nothing any more."""
+    warnings: tuple[str, ...] = ()
+
+    def told(self) -> str:
+        """The same runs, as an argument of the next call."""
+        if self.filter is not None:
+            return f"filter={self.filter.model_dump(mode='json', exclude_defaults=True)}"
+        return f"trajectory_ids={list(self.ids)}" if len(self.ids) <= _FEW else "trajectory_ids=[the same ids]"
+
+
+@dataclass
+class _Rule:
+    """A scorer with what it needs of the store."""
+
+    spec: str | dict[str, float]
+    scorer: Scorer
+    cap: float | None
+    recorded: dict[str, dict[str, list[Score]]]
+    calibrations: dict[str, str]
+
+    @staticmethod
+    def of(
+        services: Services,
+        spec: str | dict[str, float],
+        profile: DomainProfile | None,
+        *,
+        combine: Combine,
+        cap: float | None,
+    ) -> _Rule:
+        """The scorer of full names, each part through its calibration; a mix then goes through its own."""
+        used: dict[str, str] = {}
+
+        def through(inner: Scorer) -> Scorer:
+            found = calibrated(services, inner)
+            if isinstance(found, CalibratedScorer):
+                used[inner.name] = found.calibration_id
+            return found
+
+        recorded: dict[str, dict[str, list[Score]]] = {name: {} for name in recorded_names(spec)}
+        made = find_scorer(
+            spec,
+            profile=profile,
+            recorded=recorded,
+            open_sandbox=partial(open_sandbox, services.settings.sandbox, services.settings.sandbox_image),
+            combine=combine,
+            around=through,
+        )
+        return _Rule(spec, through(made) if isinstance(spec, dict) else made, cap, recorded, used)
+
+    @property
+    def is_reading(self) -> bool:
+        """Does it only tell what is stored already?"""
+        return isinstance(self.spec, str) and is_recorded(self.spec) and self.cap is None
+
+    def look_up(self, services: Services, runs: list[Trajectory]) -> None:
+        """Fetch the stored scores of the next runs, in place of the last ones'."""
+        ids = [run.id or "" for run in runs]
+        for name, by_run in self.recorded.items():
+            by_run.clear()
+            by_run.update(stored(services, name, ids))
+
+    def score(self, run: Trajectory) -> Score:
+        """The verdict on a run."""
+        score = self.scorer.score(run)
+        return score if self.cap is None else capped(score, self.cap)
+
+
+def _score(services: Services, runs: Iterable[Trajectory], rule: _Rule, asked: _Asked, *, audit: bool) -> ScoreResult:
+    """One streaming pass, a chunk in memory; a call from outside ends after `MAX_S`, with what it has done stored."""
+    from quintain.scoring.integrity import Auditor
+
+    tally, auditor, stopped_at = Tally(rule.scorer.name), Auditor() if audit else None, None
+    for gone in asked.forgotten:
+        tally.add(_of_forgotten(gone, tally.name))
+    deadline = math.inf if services.trusted else time.monotonic() + MAX_S
+    stream = iter(runs)
+    while stopped_at is None and (chunk := list(islice(stream, _CHUNK))):
+        rule.look_up(services, chunk)
+        scores = []
+        for run in chunk:
+            score = rule.score(run)
+            scores.append(score)
+            tally.add(score)
+            if auditor is not None:
+                auditor.add(run, score)
+            if time.monotonic() > deadline:
+                stopped_at = run.id
+                break
+        if not rule.is_reading:
+            services.store.scores.add_many(map(uncalibrated, scores), services.clock())
+    if stopped_at is not None and len(scores) == len(chunk) and next(stream, None) is None:
+        stopped_at = None
+    return ScoreResult(
+        scorer=tally.name,
+        scored=tally.values.n,
+        unscored_count=tally.unscored_count,
+        unscored=tuple(tally.unscored),
+        reasons=dict(tally.reasons.most_common(SHOWN)),
+        summary=tally.values.told(),
+        components={name: part.told() for name, part in sorted(tally.components.items())},
+        calibrations=rule.calibrations,
+        warnings=asked.warnings,
+        audit=auditor.report().model_dump(mode="json") if auditor is not None else None,
+        next_cursor=stopped_at,
+        next_step=_next(tally, rule, asked, stopped_at, auditor.report().verdict if auditor is not None else None),
+    )
+
+
+def _next(tally: Tally, rule: _Rule, asked: _Asked, stopped_at: str | None, verdict: str | None) -> str:
+    if stopped_at is not None:
+        done = tally.values.n + tally.unscored_count
+        return f"{done:,} runs are done after {MAX_S:g} s, and more are left: call again with the same arguments and cursor={stopped_at!r}."
+    if verdict == "suspicious":
+        return "The audit flags these rewards: follow each finding's remedy in `audit` before you train on them."
+    if tally.values.n:
+        bound = round(tally.values.total / tally.values.n, 3)
+        return (
+            f"Freeze the good ones with export_dataset(kind='sft', name='good', scorer={tally.name!r}, min_score={bound}, "
+            f"{asked.told()}); {bound} is the mean, choose your own bound."
+        )
+    if rule.is_reading and rule.scorer.name == MONTECARLO:
+        return (
+            "No steps are valued yet: score_trajectories(scorer='montecarlo', judge='AGENT', "
+            f"{asked.told()}) plays on from them in a job; list_library(kind='agents') has the agents."
+        )
+    if rule.is_reading and tally.reasons and all(MOVED in reason for reason in tally.reasons):
+        return (
+            "Text in these runs moved their judge: score_trajectories(scorer='judge', judge='endpoint:NAME') asks another one, "
+            "or leave them out."
+        )
+    if rule.is_reading and set(tally.reasons) != {FORGOTTEN}:
+        who = ", judge='person'" if source_of(rule.scorer.name).scorer == "people" else ""
+        return f"No verdict is stored yet: get_judging_batch(limit=10{who}) shows runs to judge, submit_scores stores the verdicts."
+    return "Nothing could be scored: `reasons` says why; record what is missing, or use another scorer (list_library(kind='scorers'))."
+
+
+def _in_a_job(
+    services: Services,
+    runs: Iterator[Trajectory],
+    scorer: str | dict[str, float],
+    forgotten: Sequence[str],
+    *,
+    judge: str | None,
+    rubric: str | dict[str, Any] | None,
+    mode: JudgingMode,
+    profile: DomainProfile | None,
+) -> ScoreResult:
+    from quintain.tools.labels.replays import start_replay
+    from quintain.tools.labels.score_jobs import start_judging, start_model_scoring
+    from quintain.tools.labels.step_labels import start_step_labels
+
+    if judge is not None and scorer not in ("judge", MONTECARLO):
+        raise InvalidInput(
+            f"judge={clip(judge)!r} goes with scorer='judge' or '{MONTECARLO}', not {shown(scorer)}; mixes read verdicts when they "
+            "are stored"
+        )
+    if judge is None or scorer == MONTECARLO:
+        if rubric is not None or mode != "score":
+            raise InvalidInput("only a judge takes `rubric` and `mode`: scorer='judge', judge='NAME'")
+        if scorer == REPLAY:
+            started = start_replay(services, runs)
+        elif judge is None:
+            scorer = named(services, str(scorer)).name.removeprefix(RAW)
+            started = start_model_scoring(services, runs, scorer)
+        else:
+            started = start_step_labels(services, runs, agent=resolve_agent(services, judge))
+    else:
+        started = start_judging(services, runs, judge=judge, rubric=rubric, mode=mode, profile=profile)
+    tally = Tally()
+    for gone in forgotten:
+        tally.add(_of_forgotten(gone, str(scorer)))
+    return ScoreResult(
+        scorer=str(scorer),
+        scored=0,
+        unscored_count=tally.unscored_count,
+        unscored=tuple(tally.unscored),
+        reasons=dict(tally.reasons),
+        summary=Summary().told(),
+        components={},
+        job_id=started.job_id,
+        status=started.status,
+        resource_uri=started.resource_uri,
+        next_step=started.next_step,
+    )
+
+
+def _profile(services: Services, name: str | None) -> DomainProfile | None:
+    """The profile of a name, or of a file that the caller may read."""
+    if name is None:
+        return None
+    looks_like_a_file = name not in PROFILES and ("/" in name or name.lower().endswith((".json", ".yaml", ".yml")))
+    return find_profile(str(readable(services, name, "profile")) if looks_like_a_file else name)
+
+
+def _is_agent(scorer: str | Mapping[str, float]) -> bool:
+    return isinstance(scorer, str) and source_of(scorer).scorer.startswith(AGENT)
+
+
+def _resolved(
+    services: Services,
+    scorer: str | dict[str, float],
+    filter: TrajectoryFilter | None,
+    ids: Sequence[str] | None,
+    *,
+    calibrate: bool,
+) -> _Spec:
+    """The spec by full names; those whose calibration is to be left out get a name that says so."""
+
+    def full(name: str) -> Named:
+        found = named(services, name, filter, ids)
+        if not calibrate and services.store.calibrations.newest(found.name) is not None:
+            return Named(RAW + found.name, found.warnings)
+        return found
+
+    if isinstance(scorer, str):
+        found = full(scorer)
+        return _Spec(found.name, found.warnings)
+    resolved, warnings = dict[str, float](), list[str]()
+    for name, weight in scorer.items():
+        found = full(name)
+        if found.name in resolved:
+            raise InvalidInput(f"the mix holds {clip(found.name)!r} twice; add the weights up")
+        resolved[found.name] = weight
+        warnings += found.warnings
+    return _Spec(resolved, tuple(warnings))
+
+
+def _forgotten(services: Services, ids: Sequence[str] | None) -> tuple[str, ...]:
+    """Of these ids, those whose runs were forgotten."""
+    return services.store.trajectories.forgotten(ids or ())
+
+
+def _of_forgotten(run_id: str, scorer: str) -> Score:
+    return Score(trajectory_id=run_id, scorer=scorer, status="unscored", reason=FORGOTTEN)
+
+
+def _after(runs: Iterator[Trajectory], cursor: str | None) -> Iterator[Trajectory]:
+    """The runs behind the one where an earlier call stopped.
+
+    Raises:
+        InvalidInput: that run is not among them.
+    """
+    if cursor is None:
+        return runs
+    for run in runs:
+        if run.id == cursor:
+            return runs
+    raise InvalidInput(
+        f"cursor {clip(cursor)!r} is none of these runs; repeat the call that gave it with all of its arguments, or leave it out"
+    )

@@ -1,0 +1,64 @@
+"""Step labels by Monte Carlo: start the job that plays on from each step of chosen runs."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+
+from quintain.errors import InvalidInput
+from quintain.records.agent import Agent
+from quintain.records.job import StepLabelSpec
+from quintain.records.trajectory import Trajectory
+from quintain.tools.data.run_files import write_runs
+from quintain.tools.jobs.jobs import start
+from quintain.tools.labels.replays import placed, recorded_reference, replayable_reference
+from quintain.tools.results import JobStarted
+from quintain.tools.services import Services
+from quintain.tools.training.agents import endpoint_of, require_policy
+
+
+def start_step_labels(
+    services: Services,
+    runs: Iterable[Trajectory],
+    *,
+    agent: Agent,
+    completions: int = 8,
+    seed: int = 0,
+    max_turns: int | None = None,
+) -> JobStarted:
+    """Start a job that values each step of the runs: the share of `completions` from right after it that succeed.
+
+    Args:
+        services: Of the server or the program.
+        runs: All recorded in one environment, which must answer alike every time.
+        agent: Plays on; the values are those of the steps under it.
+        completions: Episodes from each step, 1..256.
+        seed: Same seed, same completions.
+        max_turns: Turns of an episode, the recorded ones included; null: the environment's own limit.
+
+    Raises:
+        InvalidInput: the agent does not act, or the runs are of several environments or of none.
+        NotFound: the environment is not installed.
+    """
+    require_policy(agent, "play on from a step")
+    reference = recorded_reference(services)
+    chosen = [placed(run, reference(run)) for run in runs]
+    environments = sorted({run.task.environment or "none" for run in chosen})
+    if len(environments) != 1 or environments == ["none"]:
+        raise InvalidInput(
+            f"the runs are of {len(environments)} environments ({', '.join(environments[:5])}); step labels by Monte Carlo "
+            "need runs of one environment: filter by it, such as environment='quintain/inventory'",
+            code="no_single_environment",
+        )
+    environment = replayable_reference(services, environments[0])
+    spec = StepLabelSpec(
+        agent=agent,
+        endpoint=endpoint_of(services, agent),
+        environment=environment,
+        runs=write_runs(services, (placed(run, environment) for run in chosen)),
+        completions=completions,
+        sampling=agent.sampling.model_copy(update={"temperature": 1.0}),
+        max_turns=max_turns,
+        seed=seed,
+    )
+    return start(services, spec, hashlib.sha256(spec.model_dump_json().encode()).hexdigest())

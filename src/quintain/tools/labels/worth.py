@@ -1,0 +1,178 @@
+"""What runs are worth: by their outcomes, or by what is stored of a scorer. Unknown is not zero."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import NamedTuple
+
+from quintain.datasets.selection import Valued
+from quintain.errors import NotFound
+from quintain.records.filters import TrajectoryFilter
+from quintain.records.record import clip, nearest, shown
+from quintain.records.score import Score
+from quintain.records.seams import Scorer
+from quintain.records.trajectory import OutcomeStatus, Trajectory
+from quintain.scoring.calibration.calibrated import CalibratedScorer
+from quintain.scoring.outcomes.outcome import OutcomeScorer
+from quintain.scoring.recorded import AGENT, OF_RATERS, RAW, RecordedScorer, Source, is_recorded, source_of
+from quintain.scoring.registry import scorer as find_scorer
+from quintain.tools.services import Services
+from quintain.tools.training.agents import require_reward_model
+
+_BATCH = 50
+"""Runs held in memory at once."""
+
+READ_ONLY = frozenset({"judge", "people", "montecarlo", "replay"})
+"""Scorers that are read from what is stored, and never run."""
+
+
+class Named(NamedTuple):
+    """A scorer by the one name that its values have everywhere."""
+
+    name: str
+    warnings: tuple[str, ...] = ()
+
+
+def named(
+    services: Services,
+    scorer: str,
+    filter: TrajectoryFilter | None = None,
+    ids: Sequence[str] | None = None,
+    *,
+    steps: bool = False,
+) -> Named:
+    """The full name of a scorer: an agent with its version, judges and people with the rubric.
+
+    Args:
+        services: Where agents and verdicts are looked up.
+        scorer: As a caller writes it; `raw:` before it leaves its calibration out.
+        filter: Which runs it is for; with several rubrics among their verdicts the one that was judged by last counts.
+        ids: The same, by id.
+        steps: Only verdicts on single steps are wanted.
+
+    Raises:
+        NotFound: no such scorer, agent, or rubric among the verdicts.
+        InvalidInput: the agent acts.
+    """
+    source = source_of(scorer)
+    prefix = RAW if source.raw else ""
+    if source.scorer.startswith(AGENT):
+        agent = services.store.agents.get(source.scorer)
+        return Named(f"{prefix}{require_reward_model(agent, 'score runs').id}")
+    if source.scorer in OF_RATERS:
+        return _by_rubric(services.store.scores.rubrics(source.scorer, filter, ids, steps=steps), source, prefix)
+    require_known(services, source.scorer)
+    return Named(scorer)
+
+
+def require_known(services: Services, scorer: str) -> None:
+    """Refuse a name that is no scorer's, and that nothing is stored under: mixes have stored scores under names of their own.
+
+    Raises:
+        NotFound: names the nearest.
+    """
+    if scorer in READ_ONLY:
+        return
+    if not scorer.startswith("mix("):
+        try:
+            find_scorer(scorer)
+        except NotFound:
+            if scorer not in services.store.scores.scorers():  # a program may have registered it, and be gone
+                raise
+        return
+    mixes = [name for name in services.store.scores.scorers() if name.startswith("mix(")]
+    if scorer not in mixes:
+        listed = ", ".join(clip(name, 200) for name in mixes[:10]) or "none"
+        raise NotFound(f"nothing was scored by the mix {clip(scorer, 200)!r}{nearest(scorer, mixes)}; stored: {listed}")
+
+
+def stored(services: Services, scorer: str, ids: Sequence[str]) -> dict[str, list[Score]]:
+    """Run -> what is stored of a scorer, newest first; of one that computes its scores, the newest alone."""
+    name = source_of(scorer).scorer
+    if is_recorded(scorer):
+        return services.store.scores.by([name], ids)
+    return {run: [score] for run, score in services.store.scores.latest(name, ids).items()}
+
+
+def calibrated(services: Services, inner: Scorer) -> Scorer:
+    """The scorer through the newest calibration of its name; without one, of `raw:...` and of people as it is."""
+    source = source_of(inner.name)
+    if source.raw or source.scorer == "people":
+        return inner
+    found = services.store.calibrations.newest(inner.name)
+    return inner if found is None else CalibratedScorer(inner, found)
+
+
+def valued(
+    services: Services,
+    runs: Iterable[Trajectory],
+    scorer: str | None,
+    worth: Callable[[Trajectory], float | None],
+) -> Iterator[Valued]:
+    """Stream runs with what they are worth.
+
+    Args:
+        services: Where scores are looked up.
+        runs: Read once.
+        scorer: Whose stored scores count, by the name that `named` gives: the raters' newest verdicts, their mean, and
+            the newest calibration of it; None: `worth` decides.
+        worth: What a run is worth by itself; None: not known.
+    """
+    stream = iter(runs)
+    if scorer is None:
+        # One at a time: runs that wait in a list make Python's collector of cycles walk over them again and again.
+        yield from (Valued(run, worth(run)) for run in stream)
+        return
+    found: dict[str, list[Score]] = {}
+    reader = calibrated(services, RecordedScorer(scorer, found))
+    while batch := list(islice(stream, _BATCH)):
+        found.clear()
+        found.update(stored(services, scorer, [run.id for run in batch if run.id]))
+        yield from (Valued(run, reader.score(run).value) for run in batch)
+
+
+def verdict(run: Trajectory) -> float | None:
+    """1 for success, 0 for failure and truncation; unknown and error are no verdicts."""
+    return OutcomeScorer().score(run).value
+
+
+def reward(run: Trajectory) -> float | None:
+    """What the environment or the recorder gave; None: nothing."""
+    return run.outcome.reward
+
+
+def group_reward(run: Trajectory) -> float | None:
+    """The environment's reward, else the verdict; a crash of the environment says nothing of the agent."""
+    if run.outcome.status is OutcomeStatus.ERROR:
+        return None
+    return verdict(run) if run.outcome.reward is None else run.outcome.reward
+
+
+def _by_rubric(judged: Sequence[str | None], source: Source, prefix: str) -> Named:
+    """The name with a rubric: the one that is asked for, else the one that was judged by last."""
+    known = [rubric for rubric in judged if rubric is not None]
+    if source.rubric is not None:
+        if judged and source.rubric not in known:
+            raise NotFound(
+                f"none of these runs was judged by the rubric {shown(source.rubric)}{nearest(source.rubric, known)} (scorer "
+                f"{source.scorer!r}); by {_listed(judged)}"
+            )
+        return Named(f"{prefix}{source.scorer}:{source.rubric}")
+    if not judged:
+        return Named(f"{prefix}{source.scorer}")
+    name = source.scorer if judged[0] is None else f"{source.scorer}:{judged[0]}"
+    if len(judged) == 1:
+        return Named(prefix + name)
+    return Named(
+        prefix + name,
+        (
+            f"These runs were judged by {len(judged)} rubrics, {_listed(judged)}, which are never averaged: {name!r} counts, by which "
+            f"was judged last; choose another one with scorer='{source.scorer}:RUBRIC'.",
+        ),
+    )
+
+
+def _listed(rubrics: Sequence[str | None]) -> str:
+    names = ["no rubric" if rubric is None else clip(rubric) for rubric in rubrics]
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

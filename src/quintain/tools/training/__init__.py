@@ -1,0 +1,1 @@
+"""Tools for training: plan, start, and register or export agents."""

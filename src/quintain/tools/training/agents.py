@@ -1,0 +1,315 @@
+"""Agents by name: the one grammar of `agent` and `model` arguments, and `register_agent`."""
+
+from __future__ import annotations
+
+import json
+import re
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, ValidationError
+
+from quintain.endpoints.client import missing_key
+from quintain.endpoints.profiles import find_profile
+from quintain.errors import InvalidInput, NotFound, Refused
+from quintain.records.agent import MAX_NEW_TOKENS, Agent, ModelRef, Sampling
+from quintain.records.judging import Endpoint
+from quintain.records.record import clip, explain, shown
+from quintain.redaction.redact import redact_text
+from quintain.settings import has_secret
+from quintain.tools.data.lineage import taint_note
+from quintain.tools.results import AgentResult
+from quintain.tools.roots import readable
+from quintain.tools.services import Services
+
+ENDPOINT = "endpoint:"
+"""What the name of a judge or a model begins with that is an endpoint profile."""
+
+_HUB_NAME = re.compile(r"^[A-Za-z0-9][\w.-]{0,95}/[\w.-]{1,96}$")
+
+
+def register_agent(
+    services: Services,
+    name: Annotated[str, Field(description="Letters, digits, `.`, `_`, `-`; a new version if it exists.")],
+    model: Annotated[
+        str,
+        Field(description="Agent id or name, `starter`, a model folder under the roots, a Hub name or endpoint:NAME."),
+    ],
+    system_prompt: Annotated[
+        str | None,
+        Field(max_length=20_000, description="In place of the environment's system prompt; null: that."),
+    ] = None,
+    sampling: Annotated[
+        Sampling | None, Field(description="How the agent picks its tokens; left out: as the model's agent does.")
+    ] = None,
+    template: Annotated[
+        Literal["auto", "tools", "react"],
+        Field(description="How turns are written: native tool calls, ReAct text, or automatic."),
+    ] = "auto",
+    description: Annotated[str, Field(max_length=2000, description="A note for people.")] = "",
+) -> AgentResult:
+    """Name a model with its system prompt and sampling settings, so that it can act, be trained and be compared.
+
+    For the same model with another prompt or other settings, or to give a folder a name. Base models are registered when
+    first used, trained agents by their job. The same name with other content makes the next version; nothing is overwritten.
+    """
+    require_free_name(name)
+    if services.settings.redact:
+        system_prompt = None if system_prompt is None else redact_text(system_prompt)[0]
+        description = redact_text(description)[0]
+    origin = _origin(services, model)
+    try:
+        agent = Agent(
+            name=name,
+            model=origin.model,
+            system_prompt=system_prompt if system_prompt is not None else origin.system_prompt,
+            sampling=sampling_of(origin, sampling),
+            template=template,
+            role=origin.role,
+            held_out=origin.held_out,
+            description=description,
+            parent=origin.id,
+        )
+    except ValidationError as error:
+        raise InvalidInput(explain(error, "agent")) from None
+    stored = services.store.agents.add(agent, services.clock())
+    return AgentResult(
+        agent=stored,
+        resource_uri=f"agent://{stored.id}",
+        next_step=taint_note(services, stored.id)
+        + f"Measure it with evaluate_agent(agent={stored.id!r}, environment='quintain/inventory').",
+    )
+
+
+def _origin(services: Services, model: str) -> Agent:
+    """The agent that a new one is made from; of an endpoint what it would be, which nobody has asked to store."""
+    if model.startswith(ENDPOINT):
+        return _agent_of_endpoint(services, model.removeprefix(ENDPOINT))
+    return resolve_agent(services, model)
+
+
+def sampling_of(agent: Agent, given: Sampling | None) -> Sampling:
+    """The sampling that is asked for; what is left out of it is as the agent was registered."""
+    asked = {} if given is None else {name: getattr(given, name) for name in given.model_fields_set}
+    return agent.sampling.model_copy(update=asked)
+
+
+def require_free_name(name: str) -> None:
+    """Refuse a name that the grammar of agents keeps for itself.
+
+    Raises:
+        InvalidInput: `starter` always names the embedded model.
+    """
+    if name == "starter":
+        raise InvalidInput("the name 'starter' always means the embedded model; give your agent another name")
+
+
+def resolve_agent(services: Services, reference: str) -> Agent:
+    """The stored agent that a reference names; a base model becomes `agent:NAME@1` on first use.
+
+    Raises:
+        NotFound: nothing has this name, there is no such endpoint profile, or the folder holds no model.
+        Refused: a folder outside the allowed roots, or a Hub name without the operator's permission.
+    """
+    if reference.startswith(ENDPOINT):
+        return _stored(services, _agent_of_endpoint(services, reference.removeprefix(ENDPOINT)))
+    known = services.store.agents.find(reference)
+    if known is not None:
+        return _with_starter_path(known)
+    if reference == "starter":
+        model = ModelRef(source="starter", path=str(starter_folder()))
+        agent = Agent(name="starter", model=model, description="The embedded model.")
+        return services.store.agents.add(agent, services.clock())
+    if not reference.strip() or len(reference) > 1000 or "\0" in reference:
+        raise InvalidInput(
+            f"{clip(reference)!r} is no agent: give an agent id or name, 'starter', a folder, endpoint:NAME or a Hub name"
+        )
+    try:
+        folder = Path(reference).expanduser()
+        if not services.trusted:  # whose folders, as all paths of theirs, begin at the inbox
+            folder = services.settings.inbox_dir / folder
+        is_folder = folder.is_dir()
+    except (OSError, RuntimeError) as error:  # a name too long for a file, or `~` of a user who has no home
+        raise NotFound(
+            f"{clip(reference)!r} is no folder that can be read ({type(error).__name__}); give an agent id or name, "
+            "'starter', a folder or a Hub name",
+            code="model_not_found",
+        ) from None
+    if reference.startswith(("/", ".", "~")) or is_folder:
+        return _agent_of_folder(services, reference)
+    if _HUB_NAME.match(reference):
+        return _agent_of_hub(services, reference)
+    return services.store.agents.get(reference)
+
+
+def require_policy(agent: Agent, purpose: str) -> Agent:
+    """The agent, where it acts.
+
+    Raises:
+        InvalidInput: it values runs instead; says what it is good for.
+    """
+    if agent.role != "policy":
+        what = "steps" if agent.role == "step_model" else "whole runs"
+        raise InvalidInput(
+            f"{agent.id} is a {agent.role.replace('_', ' ')}: it values {what} and cannot {purpose}; name a policy, and use "
+            f"{agent.id} in score_trajectories(scorer={agent.id!r}) or as reward_model of method grpo",
+            code="not_a_policy",
+        )
+    return agent
+
+
+def require_weights(agent: Agent, purpose: str) -> Agent:
+    """The agent, where its model is on this machine or can be.
+
+    Raises:
+        InvalidInput: it acts through an endpoint; says what it can be used for.
+    """
+    if agent.model.source == "endpoint":
+        raise InvalidInput(
+            f"{agent.id or agent.name} acts through the endpoint {agent.model.path!r}, and its weights are not here, so it cannot "
+            f"{purpose}; name 'starter', a model folder or a trained agent. An endpoint's agent acts, is measured and compared "
+            "(collect_rollouts, evaluate_agent, compare_agents), and others can be trained on its runs",
+            code="no_weights",
+        )
+    return agent
+
+
+def endpoint_of(services: Services, agent: Agent) -> Endpoint | None:
+    """The profile that an agent acts through, as its job's spec holds it; None where its weights are here.
+
+    Raises:
+        NotFound: the profile is gone.
+        InvalidInput: it leads to another model by now, or the key's variable is not set.
+        Refused: the profile is not safe to use.
+    """
+    if agent.model.source != "endpoint":
+        return None
+    endpoint = find_profile(services.settings.endpoints_file, agent.model.path)
+    if endpoint.model != agent.model.revision:
+        raise InvalidInput(
+            f"{agent.id or agent.name} is the model {shown(agent.model.revision)} behind endpoint {endpoint.name!r}, whose profile "
+            f"names {shown(endpoint.model)} by now: register_agent(name={agent.name!r}, model='{ENDPOINT}{endpoint.name}') makes the "
+            "next version of it",
+            code="endpoint_changed",
+        )
+    require_key(endpoint)
+    return endpoint
+
+
+def require_key(endpoint: Endpoint) -> None:
+    """Refuse an endpoint whose key is not there, before a job is made that would fail.
+
+    Raises:
+        InvalidInput: names the variable.
+    """
+    if endpoint.api_key_env is not None and not has_secret(endpoint.api_key_env):
+        raise InvalidInput(missing_key(endpoint), code="missing_key")
+
+
+def require_reward_model(agent: Agent, purpose: str) -> Agent:
+    """The agent, where it values runs or steps.
+
+    Raises:
+        InvalidInput: it is a policy.
+    """
+    if agent.role == "policy":
+        raise InvalidInput(
+            f"{agent.id} is a policy and cannot {purpose}; name an agent that start_training(method='reward') or "
+            "(method='prm') made (list_library(kind='agents') shows each agent's role)",
+            code="not_a_reward_model",
+        )
+    return agent
+
+
+def agreement_note(agent: Agent) -> str:
+    """How often a reward model was right on labels that it did not learn from; for those who are about to use it."""
+    if agent.held_out is None:
+        return (
+            f"Nobody knows how often {agent.id} is right: it has met no held-out labels (export its data with validation_share, "
+            "and train it again)."
+        )
+    return f"{agent.id} met {agent.held_out}."
+
+
+def starter_folder() -> Path:
+    """Where the embedded model lies in this installation."""
+    return Path(str(files("quintain") / "starter"))
+
+
+def _with_starter_path(agent: Agent) -> Agent:
+    # The package may have moved since the agent was stored (a new virtual environment on the same home folder).
+    if agent.model.source != "starter":
+        return agent
+    return agent.model_copy(update={"model": agent.model.model_copy(update={"path": str(starter_folder())})})
+
+
+def _agent_of_endpoint(services: Services, name: str) -> Agent:
+    endpoint = find_profile(services.settings.endpoints_file, name)
+    return Agent(
+        name=name,
+        model=ModelRef(source="endpoint", path=name, revision=endpoint.model),
+        sampling=Sampling(max_new_tokens=min(endpoint.max_tokens, MAX_NEW_TOKENS)),
+        description=f"Acts through the endpoint {name!r}.",
+    )
+
+
+def _stored(services: Services, base: Agent) -> Agent:
+    """The agent of a base model: the newest version of its name that has the same content, else a new one.
+
+    A model that would take the name of the embedded one gets another.
+    """
+    agents = services.store.agents
+    if base.name == "starter":
+        base = base.model_copy(update={"name": "starter-2"})
+    newest = agents.find(base.name)
+    for version in range((newest and newest.version) or 0, 0, -1):
+        known = agents.find(f"{base.name}@{version}")
+        if known and known.model_copy(update={"id": None, "version": None, "created_at": None}) == base:
+            return known
+    return agents.add(base, services.clock())
+
+
+def _agent_of_folder(services: Services, reference: str) -> Agent:
+    resolved = readable(services, reference, "model")
+    if not (resolved / "config.json").is_file():
+        raise NotFound(
+            f"{clip(reference)!r} holds no model (no config.json); name the folder that `save_pretrained` wrote, an agent of "
+            "list_library(kind='agents'), or 'starter'",
+            code="model_not_found",
+        )
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", resolved.name).strip("-._")[:100] or "model"
+    model = ModelRef(source="folder", path=str(resolved))
+    return _stored(services, Agent(name=name, model=model, role=_role_in(resolved)))
+
+
+def _role_in(folder: Path) -> Literal["policy", "reward_model", "step_model"]:
+    """What a model folder holds: its value head, where it has one, says which role it was trained for.
+
+    A safetensors file opens with the length of its header, 8 bytes little-endian, and the header in JSON.
+    """
+    try:
+        with (folder / "value_head.safetensors").open("rb") as file:
+            header = json.loads(file.read(min(int.from_bytes(file.read(8), "little"), 100_000)))
+        role = header["__metadata__"]["role"]
+    except FileNotFoundError:
+        return "policy"
+    except (OSError, ValueError, LookupError, TypeError):
+        role = None
+    if role not in {"reward_model", "step_model"}:
+        raise InvalidInput(
+            f"{folder.name}/value_head.safetensors is damaged: it does not say what the model values; copy the folder again",
+            code="model_damaged",
+        )
+    return "reward_model" if role == "reward_model" else "step_model"
+
+
+def _agent_of_hub(services: Services, name: str) -> Agent:
+    if not services.settings.allow_hub:
+        raise Refused(
+            f"the model {name!r} is no known agent or folder, and Hub names are off; use 'starter', a folder under the allowed "
+            "roots, or let the operator set QUINTAIN_ALLOW_HUB=1",
+            code="hub_not_allowed",
+        )
+    agent = Agent(name=name.split("/")[-1].lstrip("._-")[:100], model=ModelRef(source="hub", path=name))
+    return _stored(services, agent)

@@ -1,0 +1,292 @@
+"""Config files: one training, or a recipe that chains several, read from YAML or JSON and started as one job.
+
+Only the command line and the facade take them: their caller is the user, so they may name files of texts freely.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from quintain.errors import InvalidInput, NotFound
+from quintain.records.documents import read_document
+from quintain.records.hyperparameters import DATASET_KINDS, ROLES, TrainingConfig
+from quintain.records.job import RecipeSpec
+from quintain.records.recipe import EvaluateStage, Stage, TrainStage
+from quintain.records.record import explain, shown
+from quintain.records.text import require_clean
+from quintain.tools.calls import refuse_unknown
+from quintain.tools.data.dataset_folders import first_rows, text_dataset
+from quintain.tools.evaluation.environment_references import usable_reference
+from quintain.tools.jobs.jobs import start
+from quintain.tools.results import JobStarted
+from quintain.tools.services import Services
+from quintain.tools.training.agents import (
+    endpoint_of,
+    require_free_name,
+    require_policy,
+    require_weights,
+    resolve_agent,
+)
+from quintain.tools.training.evolve import start_evolution
+from quintain.tools.training.methods import EVOLVE, merged_settings, read_hyperparameters
+from quintain.tools.training.requests import (
+    Request,
+    new_output_dir,
+    read_request,
+    require_effect,
+    reward_agent,
+    spec_key,
+)
+from quintain.tools.training.start import require_no_dataset, require_startable, start_training, training_source
+
+_SOURCES = ("dataset", "text", "environment")
+_REQUEST = ("method", "model", *_SOURCES, "max_samples", "name", "seed", "request_key", "hyperparameters")
+_RECIPE = ("name", "model", "seed", "request_key", "stages")
+_TRAIN_STAGE = ("method", "label", *_SOURCES, "max_samples", "agent", "hyperparameters")
+_EVALUATE_STAGE = ("method", "label", *(name for name in EvaluateStage.model_fields if name not in {"kind", "label"}))
+
+
+def read_config(path: Path) -> tuple[str, TrainingConfig]:
+    """The method of a config file and its checked hyperparameters.
+
+    Raises:
+        NotFound: there is no such file.
+        InvalidInput: it cannot be read, or its method or a setting is wrong.
+    """
+    document = read_document(path)
+    method = _method_of(document)
+    return method, read_hyperparameters(method, settings_of(document))
+
+
+def settings_of(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The hyperparameters of a config file: under `hyperparameters`, or without that key all that is no part of the request.
+
+    Raises:
+        UnknownField: `hyperparameters` is there, and beside it a key that nothing reads.
+        InvalidInput: `hyperparameters` is no mapping.
+    """
+    beside = {name: value for name, value in document.items() if name not in _REQUEST}
+    if "hyperparameters" not in document:
+        return beside
+    refuse_unknown("config", document, dict.fromkeys(_REQUEST))
+    return _hyperparameters(document)
+
+
+def _hyperparameters(document: Mapping[str, Any]) -> dict[str, Any]:
+    settings = document.get("hyperparameters")
+    if not isinstance(settings, Mapping | None):
+        raise InvalidInput(f"hyperparameters is {shown(settings)}; it must be a mapping from settings to values")
+    return dict(settings or {})
+
+
+def start_config(
+    services: Services, document: Mapping[str, Any], changes: Mapping[str, Any] | None = None, folder: Path = Path()
+) -> JobStarted:
+    """Start what a config file asks for: a recipe where it has `stages`, else one training.
+
+    Args:
+        services: Where the job is started.
+        document: The mapping in the file.
+        changes: Hyperparameters that take the place of the file's.
+        folder: Where paths of texts begin.
+
+    Raises:
+        InvalidInput: a key is unknown, a value is wrong, or a recipe comes with changes.
+        NotFound: a dataset, an environment, an agent or a file of texts does not exist.
+    """
+    require_clean(dict(document), "config")
+    require_clean(dict(changes or {}), "settings")
+    if "stages" in document:
+        if changes:
+            raise InvalidInput("a recipe has settings for each of its stages; change them in its file")
+        return start_recipe(services, document, folder)
+    method, request = _method_of(document), read_request(document, "config")
+    settings = merged_settings(method, settings_of(document), changes or {})
+    if method == EVOLVE:
+        for given in ("dataset", "text", "max_samples"):
+            require_no_dataset(document.get(given))
+        return start_evolution(services, request, document.get("environment"), settings)
+    require_startable(services, method, request.model, request.name, settings)
+    _source(services, method, document, folder, make=False)  # all of it is checked before a dataset is made
+    source = _source(services, method, document, folder)
+    return start_training(
+        services,
+        method,  # type: ignore[arg-type]
+        dataset_id=source.get("dataset_id"),
+        environment=source.get("environment"),
+        hyperparameters=settings,
+        **dict(request),
+    )
+
+
+def start_recipe(services: Services, document: Mapping[str, Any], folder: Path = Path()) -> JobStarted:
+    """Start a recipe: its stages one after the other in one job, each from the agent of the stage before.
+
+    Raises:
+        InvalidInput: a stage is malformed; nothing is started.
+        NotFound: a dataset, an environment, an agent or a file of texts does not exist.
+    """
+    refuse_unknown("recipe", document, dict.fromkeys(_RECIPE))
+    stages = document["stages"]
+    if not isinstance(stages, list) or not all(isinstance(stage, Mapping) for stage in stages):
+        raise InvalidInput(f"stages is {shown(stages)}; it must be a list of mappings, each with a `method`")
+    request = read_request(document, "recipe")
+    require_free_name(request.name or "")
+    _recipe(services, request, stages, folder, make=False)  # all of it is checked before a dataset is made for any
+    spec = _recipe(services, request, stages, folder, make=True)
+    key = request.request_key or spec_key(spec)
+    return start(services, spec.model_copy(update={"output_dir": new_output_dir(services, spec.name)}), key)
+
+
+def _recipe(
+    services: Services, request: Request, stages: Sequence[Mapping[str, Any]], folder: Path, *, make: bool
+) -> RecipeSpec:
+    agent = require_policy(resolve_agent(services, request.model), "begin a recipe")
+    name = request.name or f"{agent.name}-recipe"[:100]
+    try:
+        read = [_stage(services, stage, i, folder, make=make) for i, stage in enumerate(stages)]
+        _require_actors(read)
+        if any(isinstance(stage, TrainStage) for stage in read):
+            require_weights(agent, "be trained by a recipe")
+        return RecipeSpec(
+            name=name,
+            agent=agent,
+            endpoint=endpoint_of(services, agent),
+            stages=_kept(read, name),
+            output_dir="",
+            cache_dir=str(services.settings.cache_dir),
+            seed=request.seed,
+        )
+    except ValidationError as error:
+        raise InvalidInput(explain(error, "recipe")) from None
+
+
+def _stage(services: Services, given: Mapping[str, Any], index: int, folder: Path, *, make: bool) -> Stage:
+    where = f"stages[{index}]"
+    try:
+        method = _method_of(given)
+        if method == "evaluate":
+            refuse_unknown("the stage", given, dict.fromkeys(_EVALUATE_STAGE))
+            environment = usable_reference(services, given.get("environment", ""))
+            wanted = {name: value for name, value in given.items() if name != "method"} | {"environment": environment}
+            return EvaluateStage.model_validate({"label": method, **wanted})
+        refuse_unknown("the stage", given, dict.fromkeys(_TRAIN_STAGE))
+        config = read_hyperparameters(method, _hyperparameters(given))
+        source = _source(services, method, given, folder, make=make)
+        require_effect(config, "environment" in source)
+        rows = services.store.datasets.get(source["dataset_id"]).splits["train"] if "dataset_id" in source else 0
+        agent = given.get("agent")
+        require_free_name(agent or "")
+        label = given.get("label", method)
+        judge = reward_agent(services, config)
+        return TrainStage(
+            label=label, method=method, config=config, reward_agent=judge, rows=rows, agent=agent, **source
+        )
+    except ValidationError as error:
+        raise InvalidInput(explain(error, where)) from None
+    except (InvalidInput, NotFound) as error:
+        raise type(error)(f"{where}: {error.message}", code=error.code) from None
+
+
+def _require_actors(stages: Sequence[Stage]) -> None:
+    """Refuse a stage that lets an agent act, or learn to, which a stage before has made a reward model.
+
+    Raises:
+        InvalidInput: names the stage.
+    """
+    role = None
+    for index, stage in enumerate(stages):
+        wanted = ROLES.get(stage.method) if isinstance(stage, TrainStage) else None
+        if role is not None and wanted != role:
+            raise InvalidInput(
+                f"stages[{index}]: a stage before makes a {role.replace('_', ' ')}, which values runs and cannot act; end the "
+                "recipe there, and start another one from a policy",
+                code="not_a_policy",
+            )
+        role = wanted
+
+
+def _kept(stages: Sequence[Stage], name: str) -> tuple[Stage, ...]:
+    """An agent that is measured on the way is stored, so that its evaluation can be compared."""
+    kept = list(stages)
+    training = [index for index, stage in enumerate(stages) if isinstance(stage, TrainStage)]
+    for index, following in pairwise(training):
+        stage = kept[index]
+        if isinstance(stage, TrainStage) and stage.agent is None and following > index + 1:
+            kept[index] = stage.model_copy(update={"agent": f"{name[:59]}-{stage.label}"})
+    return tuple(kept)
+
+
+def _method_of(document: Mapping[str, Any]) -> str:
+    method = document.get("method")
+    if not isinstance(method, str):
+        raise InvalidInput(
+            f"`method` is {shown(method)}; it must name how to learn, such as sft, or evaluate in a recipe"
+        )
+    return method.lower()
+
+
+def _source(
+    services: Services, method: str, given: Mapping[str, Any], folder: Path, *, make: bool = True
+) -> dict[str, Any]:
+    """What a training learns from, as `training_source`: of a dataset's rows the first `max_samples`, of texts a dataset.
+
+    Args:
+        services: Where datasets are found and made.
+        method: How to learn.
+        given: One of `dataset`, `text` and `environment`; `max_samples`.
+        folder: Where paths of texts begin.
+        make: Make the dataset of texts or samples; otherwise only check that it can be made.
+    """
+    most, dataset, environment = (given.get(name) for name in ("max_samples", "dataset", "environment"))
+    if not isinstance(dataset, str | None):
+        raise InvalidInput(f"dataset is {shown(dataset)}; it must be text: put it in quotes, or leave it out")
+    if most is not None and (environment or isinstance(most, bool) or not isinstance(most, int) or most < 1):
+        raise InvalidInput(
+            f"max_samples is {shown(most)}; it bounds the rows of a dataset: give a whole number of at least 1, or leave it out"
+        )
+    if "text" in given:
+        if len(given.keys() & set(_SOURCES)) > 1:
+            raise InvalidInput("`text` says what to learn from; leave `dataset` and `environment` out")
+        if DATASET_KINDS[method] != "text":
+            raise InvalidInput(f"{method} does not learn from plain text; use pretrain, or give a dataset")
+        dataset = text_dataset(services, _files(folder, given["text"]), make=make)
+        if dataset is None:
+            return {}
+    source = training_source(services, method, dataset, environment)
+    if most is None:
+        return source
+    sample = first_rows(services, services.store.datasets.get(source["dataset_id"]), most, make=make)
+    return training_source(services, method, sample or dataset, None)
+
+
+def _files(folder: Path, text: object) -> list[Path]:
+    patterns = [text] if isinstance(text, str) else text
+    if (
+        not isinstance(patterns, list)
+        or not patterns
+        or not all(isinstance(pattern, str) and pattern for pattern in patterns)
+    ):
+        raise InvalidInput(f"text is {shown(text)}; it must be a path, a pattern like notes/*.txt, or a list of them")
+    return [path for pattern in patterns for path in _matches(folder, pattern)]
+
+
+def _matches(folder: Path, pattern: str) -> list[Path]:
+    path = folder / pattern
+    try:
+        path = folder / Path(pattern).expanduser()
+        if path.is_file():
+            return [path]
+        anchor = Path(path.anchor)
+        found = sorted(file for file in anchor.glob(str(path.relative_to(anchor))) if file.is_file())
+    # What pathlib raises for a NUL, for a pattern that it does not take, for a name that is too long, for no such home.
+    except (ValueError, NotImplementedError, OSError, RuntimeError):
+        found = []
+    if not found:
+        raise NotFound(f"no file is {str(path)!r:.300}; name files of plain text, or *.jsonl with `text` in each line")
+    return found

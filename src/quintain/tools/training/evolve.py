@@ -1,0 +1,127 @@
+"""Evolution: start a job in which an agent explores, learns from its best runs and is measured, round after round."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from quintain.environments.registry import Reference, parse_reference, parts_of, write_reference
+from quintain.errors import InvalidInput
+from quintain.records.evolve import EvolveConfig
+from quintain.records.hyperparameters import SFTConfig
+from quintain.records.job import EvolveSpec
+from quintain.tools.evaluation.environment_references import usable_reference
+from quintain.tools.jobs.jobs import start
+from quintain.tools.results import JobStarted
+from quintain.tools.services import Services
+from quintain.tools.training.agents import agreement_note, require_free_name
+from quintain.tools.training.methods import EVOLVE, read_evolution
+from quintain.tools.training.requests import (
+    Request,
+    new_output_dir,
+    require_effect,
+    reward_agent,
+    spec_key,
+    start_agent,
+)
+
+
+def start_evolution(
+    services: Services,
+    request: Request,
+    environment: str | Mapping[str, float] | None,
+    hyperparameters: Mapping[str, Any] | None,
+) -> JobStarted:
+    """Start an evolution; its result is the best agent of all rounds, compared with the start.
+
+    Args:
+        services: Where the job is started.
+        request: Who evolves, and under which name.
+        environment: Where the agent is measured, and where it explores unless there is a curriculum.
+        hyperparameters: Of `EvolveConfig`.
+
+    Raises:
+        InvalidInput: no environment, a wrong setting, or an agent that cannot act.
+        NotFound: there is no such agent or environment.
+        Refused: as `resolve_agent`, or a file of an environment outside the allowed roots.
+    """
+    spec = _spec(services, request, environment, hyperparameters)
+    key = request.request_key or spec_key(spec)
+    started = start(services, spec.model_copy(update={"output_dir": new_output_dir(services, spec.name)}), key)
+    if spec.reward_agent is None:
+        return started
+    return started.model_copy(update={"next_step": f"{agreement_note(spec.reward_agent)} {started.next_step}"})
+
+
+def require_evolvable(
+    services: Services,
+    request: Request,
+    environment: str | Mapping[str, float] | None,
+    hyperparameters: Mapping[str, Any] | None,
+) -> None:
+    """Check a request without starting anything.
+
+    Raises:
+        InvalidInput: as `start_evolution`.
+        NotFound: as `start_evolution`.
+        Refused: as `start_evolution`.
+    """
+    _spec(services, request, environment, hyperparameters)
+
+
+def _spec(
+    services: Services,
+    request: Request,
+    environment: str | Mapping[str, float] | None,
+    hyperparameters: Mapping[str, Any] | None,
+) -> EvolveSpec:
+    require_free_name(request.name or "")
+    config, training = read_evolution(hyperparameters)
+    if isinstance(training, SFTConfig) and training.replay is not None:
+        raise InvalidInput(
+            "in `training`: replay mixes in what other jobs were trained on; what earlier rounds selected comes back with "
+            "accumulate: leave replay out"
+        )
+    require_effect(training, acts=False)
+    if environment is None:
+        raise InvalidInput(
+            f"{EVOLVE} needs `environment`, where the agent explores and is measured, and takes no dataset: it makes its own; "
+            "list_library(kind='environments') shows where an agent can act"
+        )
+    agent = start_agent(services, EVOLVE, request.model)
+    where = usable_reference(services, environment)
+    return EvolveSpec(
+        name=request.name or f"{agent.name}-{EVOLVE}"[:100],
+        agent=agent,
+        environment=where,
+        config=_with_levels(services, config, where).model_copy(update={"training": {}}),
+        training=training,
+        reward_agent=reward_agent(services, training),
+        output_dir="",
+        datasets_dir=str(services.settings.datasets_dir),
+        seed=request.seed,
+    )
+
+
+def _with_levels(services: Services, config: EvolveConfig, environment: str) -> EvolveConfig:
+    """The settings with each level as a whole reference, checked; options alone are those of the environment."""
+    if config.curriculum is None:
+        return config
+    levels = []
+    for place, level in enumerate(config.curriculum.levels):
+        try:
+            levels.append(usable_reference(services, _whole(level, environment)))
+        except InvalidInput as error:
+            raise InvalidInput(f"curriculum.levels[{place}]: {error.message}", code=error.code) from None
+    return config.model_copy(update={"curriculum": config.curriculum.model_copy(update={"levels": tuple(levels)})})
+
+
+def _whole(level: str, environment: str) -> str:
+    if not level.startswith("?"):
+        return level
+    if parts_of(environment) is not None:
+        raise InvalidInput(
+            f"{level!r} is an option alone, and {environment} holds several environments; write ID{level}"
+        )
+    name, options = parse_reference(environment)
+    return write_reference(Reference(name, {**options, **parse_reference(f"level{level}").options}))

@@ -1,0 +1,139 @@
+"""Hand-over: start the job that writes an agent's files for other programs, checked against the agent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from quintain.errors import Conflict, InvalidInput, NotFound
+from quintain.records.agent import Agent
+from quintain.records.evaluation import Evaluation
+from quintain.records.handover import Ancestor, ExportAgentSpec, ExportFormat, Provenance, Result, TaughtBy
+from quintain.records.job import EvolveSpec, JobSpec, RecipeSpec, TrainSpec
+from quintain.tools.data.lineage import require_untainted
+from quintain.tools.jobs.jobs import start
+from quintain.tools.results import JobStarted
+from quintain.tools.roots import writable
+from quintain.tools.services import Services
+from quintain.tools.training.agents import require_weights, resolve_agent
+from quintain.tools.training.requests import RequestKey
+
+_RESULTS = 50
+"""Evaluations that a model card lists: the newest."""
+
+
+def export_agent(
+    services: Services,
+    agent: Annotated[str, Field(description="Agent id or name.")],
+    format: Annotated[ExportFormat, Field(description="The LoRA weights, or all weights.")],
+    path: Annotated[
+        str | None, Field(description="New folder below the exports; default: NAME-VERSION-FORMAT.")
+    ] = None,
+    request_key: RequestKey = None,
+) -> JobStarted:
+    """Write an agent's files for transformers, peft, vLLM or llama.cpp, with card and settings, as a job.
+
+    Read back, they must write and score text as the agent does, or nothing is left.
+    """
+    known = require_weights(resolve_agent(services, agent), "be exported")
+    if format == "adapter" and known.model.adapter is None:
+        raise InvalidInput(
+            f"{known.id} has no adapter: it is a base model, or was trained in all its weights; give format='merged', which "
+            "writes all weights",
+            code="no_adapter",
+        )
+    require_untainted(services, known)
+    spec = ExportAgentSpec(
+        agent=known,
+        format=format,
+        destination=str(_destination(services, known, format, path)),
+        provenance=_provenance(services, known),
+    )
+    return start(services, spec, request_key)
+
+
+def _destination(services: Services, agent: Agent, format: str, path: str | None) -> Path:
+    """Where the folder will stand.
+
+    Raises:
+        Conflict: there is something already.
+        Refused: outside of what may be written.
+    """
+    name = f"{agent.name}-{agent.version}-{format}"
+    folder = services.settings.exports_dir.resolve() / name if path is None else writable(services, path)
+    if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
+        raise Conflict(
+            f"{str(folder)!r} exists and is not empty; an export overwrites nothing: use what is there, delete it, or give "
+            "another `path`",
+            code="exists",
+        )
+    return folder
+
+
+def _provenance(services: Services, agent: Agent) -> Provenance:
+    """What the store knows of the agent now; the worker, which reads no store, writes it down."""
+    learned = services.store.lineage.learned(agent.id or "")
+    datasets = [services.store.datasets.get(dataset_id) for dataset_id in learned.datasets]
+    return Provenance(
+        ancestors=tuple(_ancestors(services, agent)),
+        datasets=tuple(
+            TaughtBy(dataset_id=one.id, name=one.name, kind=one.kind, rows=one.rows, files=one.files)
+            for one in datasets
+        ),
+        trajectories=learned.count,
+        results=tuple(map(_result, services.store.evaluations.of_agent(agent.id or "")[:_RESULTS])),
+    )
+
+
+def _ancestors(services: Services, agent: Agent) -> Iterator[Ancestor]:
+    """The agent, its parent, and so on to the base model."""
+    seen: set[str] = set()
+    current: Agent | None = agent
+    while current is not None and current.id is not None and current.id not in seen:
+        seen.add(current.id)
+        job_id, _, stage = (current.job_id or "").partition("/")
+        spec: JobSpec | None = None
+        with suppress(NotFound):
+            spec = services.store.jobs.get(job_id).spec if job_id else None
+        yield Ancestor(
+            agent=current.id,
+            methods=_methods(spec, stage),
+            dataset_id=current.dataset_id,
+            environment=spec.environment if isinstance(spec, TrainSpec | EvolveSpec) else None,
+            job_id=current.job_id,
+        )
+        current = services.store.agents.find(current.parent) if current.parent else None
+
+
+def _methods(spec: JobSpec | None, stage: str) -> tuple[str, ...]:
+    """How an agent was trained by its job, in order; of a recipe up to the stage (`NN-LABEL`) that it comes from."""
+    if isinstance(spec, TrainSpec):
+        return (spec.method,)
+    if isinstance(spec, EvolveSpec):
+        return ("evolve", spec.config.train)
+    if isinstance(spec, RecipeSpec):
+        labels = [one.label for one in spec.stages]
+        label = stage.partition("-")[2]
+        stages = spec.stages[: labels.index(label) + 1] if label in labels else spec.stages
+        return tuple(one.method for one in stages if one.kind == "train")
+    return ()
+
+
+def _result(evaluation: Evaluation) -> Result:
+    return Result(
+        evaluation_id=evaluation.id,
+        environment=evaluation.environment,
+        split=evaluation.split,
+        suite_hash=evaluation.suite_hash,
+        n=evaluation.rate.n,
+        success_rate=evaluation.rate.value,
+        ci_low=evaluation.rate.ci_low,
+        ci_high=evaluation.rate.ci_high,
+        mean_reward=evaluation.mean_reward,
+        loss=evaluation.held_out.loss if evaluation.held_out else None,
+        created_at=evaluation.created_at,
+    )

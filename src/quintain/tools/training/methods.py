@@ -1,0 +1,194 @@
+"""The methods of training: what each does and which settings it takes, and the check of settings that somebody sends."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import PydanticCustomError
+
+from quintain.errors import InvalidInput
+from quintain.records.aliases import RENAMED, canonical
+from quintain.records.common_hyperparameters import Settings
+from quintain.records.evolve import EvolveConfig
+from quintain.records.hyperparameters import CONFIGS, DATASET_KINDS, ONLINE_METHODS, TrainingConfig
+from quintain.records.record import explain, nearest, shown
+
+S = TypeVar("S", bound=Settings)
+
+EVOLVE = "evolve"
+"""The method that trains by others, round after round."""
+
+METHODS: dict[str, str] = {
+    "sft": "Supervised fine-tuning: repeat what the agent wrote in good runs; all else is context, masked in the loss.",
+    "bc": "Behaviour cloning: as sft, on the runs with enough reward, and on request more of the better ones.",
+    "pretrain": "Continued pre-training on plain text: knowledge and style of a field, before sft.",
+    "dpo": "Direct preference optimisation: prefer the better of two runs of a task, against a frozen reference; on stored "
+    "pairs, or online in an environment.",
+    "orpo": "Odds-ratio preference optimisation: sft on the better run and preference in one, without a reference.",
+    "simpo": "Simple preference optimisation: the better run by mean log-probability and a margin, without a reference.",
+    "kto": "Kahneman-Tversky optimisation: from runs marked good or bad, without pairs.",
+    "ranking": "Trajectory ranking: the order of all runs of a task by reward, pair by pair.",
+    "reward": "Reward model: learns from pairs which of two runs is better, and scores runs; it does not act.",
+    "prm": "Process reward model: learns from labels of steps how good each step of a run is; it does not act.",
+    "grpo": "Group-relative policy optimisation: more of what did better than the other runs of a task; on stored groups, or "
+    "online in an environment.",
+    EVOLVE: "Self-improvement: explore in an environment, learn from the best runs by sft, bc, dpo or grpo, measure, and again; "
+    "start and result are compared on tasks that no round was chosen by.",
+}
+"""Method -> what it does."""
+
+
+def read_hyperparameters(method: str, values: Mapping[str, Any] | None) -> TrainingConfig:
+    """Check a plain object against the method's settings; the names of other trainers are understood.
+
+    Raises:
+        InvalidInput: an unknown method or field, a wrong type or a value out of bounds.
+    """
+    return _checked(method, _config_of(method), values)
+
+
+def read_evolution(values: Mapping[str, Any] | None) -> tuple[EvolveConfig, TrainingConfig]:
+    """Check the settings of `evolve`, and those of its training.
+
+    Raises:
+        InvalidInput: as `read_hyperparameters`.
+    """
+    config = _checked(EVOLVE, EvolveConfig, values)
+    try:
+        return config, read_hyperparameters(config.train, config.training)
+    except InvalidInput as error:
+        raise InvalidInput(f"in `training`: {error.message}", code=error.code) from None
+
+
+def _checked(method: str, model: type[S], values: Mapping[str, Any] | None) -> S:
+    try:
+        return model.model_validate(dict(values or {}))
+    except ValidationError as error:
+        renamed = [name for name, (path, *_) in RENAMED.items() if path.split(".")[0] in model.model_fields]
+        told = explain(error, "hyperparameters", [*describe_settings(model), *renamed])
+        raise InvalidInput(f"{told}; fields of {method}: {', '.join(model.model_fields)}") from None
+
+
+def merged_settings(method: str, values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings with some of them changed, whatever names of them are used; a change inside a group leaves its other members.
+
+    Raises:
+        InvalidInput: an unknown method, or names that contradict each other.
+    """
+    fields = (EvolveConfig if method == EVOLVE else _config_of(method)).model_fields
+    if not isinstance(changes, Mapping):
+        raise InvalidInput(f"hyperparameters is {shown(changes)}; it must be a mapping from settings to values")
+    try:
+        merged, changed = canonical(values, fields), canonical(changes, fields)
+    except PydanticCustomError as error:
+        raise InvalidInput(error.message()) from None
+    for name, value in changed.items():
+        both = isinstance(value, dict) and isinstance(merged.get(name), dict)
+        merged[name] = {**merged[name], **value} if both else value
+    return merged
+
+
+def require_method(method: str) -> str:
+    """The method, where there is one of the name.
+
+    Raises:
+        InvalidInput: names the valid ones.
+    """
+    if method != EVOLVE:
+        _config_of(method)
+    return method
+
+
+def _config_of(method: str) -> type[TrainingConfig]:
+    if method not in CONFIGS:
+        raise InvalidInput(
+            f"method {shown(method)} is not known{nearest(method, CONFIGS)}; valid: {', '.join(CONFIGS)}"
+        )
+    return CONFIGS[method]
+
+
+def describe_method(method: str) -> dict[str, Any]:
+    """What a method does, what it learns from, and every setting of it, from the one model that holds them."""
+    if method == EVOLVE:
+        settings = describe_settings(EvolveConfig)
+        about = {"method": method, "summary": METHODS[method], "dataset_kind": None, "online": True}
+        return {**about, "hyperparameters": settings}
+    return {
+        "method": method,
+        "summary": METHODS[method],
+        "dataset_kind": DATASET_KINDS[method],
+        "online": method in ONLINE_METHODS,
+        "hyperparameters": describe_settings(CONFIGS[method]),
+    }
+
+
+def outline_methods() -> list[dict[str, Any]]:
+    """Every method with the settings of its own; what all share stands in the first entry, once."""
+    shared = describe_settings(TrainingConfig)
+    rows: list[dict[str, Any]] = [
+        {"method": "*", "summary": "What every method takes, where it says nothing else.", "hyperparameters": shared}
+    ]
+    for about in map(describe_method, METHODS):
+        settings = about["hyperparameters"].items()
+        rows.append({**about, "hyperparameters": {name: line for name, line in settings if shared.get(name) != line}})
+    return rows
+
+
+def describe_settings(model: type[BaseModel]) -> dict[str, str]:
+    """Setting -> its type, default, bounds and what it does, in a line; those of a group stand with a dot."""
+    return dict(_lines(inlined(model.model_json_schema())))
+
+
+def _lines(schema: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    for name, field in schema["properties"].items():
+        if "const" in field:
+            continue
+        group = next((part for part in (field, *field.get("anyOf", ())) if "properties" in part), None)
+        yield prefix + name, f"{_domain(field)}: {field.get('description', '')}"
+        if group is not None:
+            yield from _lines(group, f"{prefix}{name}.")
+
+
+def _domain(field: Mapping[str, Any]) -> str:
+    """`default 0.1, 0 to 1`, or what else says which values a setting takes.
+
+    Its type is named where the default does not show it; that of a group shows in its members.
+    """
+    parts = (field, *field.get("anyOf", ()))
+    types = [part["type"] for part in parts if part.get("type") not in (None, "null", "object") and "enum" not in part]
+    said = [" or ".join(dict.fromkeys(types))] if types and field.get("default") is None else []
+    said.append(f"default {json.dumps(field['default'])}" if "default" in field else "required")
+    for part in parts:
+        low = part.get("minimum", part.get("exclusiveMinimum"))
+        high = part.get("maximum", part.get("exclusiveMaximum"))
+        if low is not None and high is not None:
+            above, below = "above " * ("exclusiveMinimum" in part), "below " * ("exclusiveMaximum" in part)
+            said.append(f"{above}{low} to {below}{high}")
+        if "enum" in part:
+            said.append(" | ".join(map(str, part["enum"])))
+    return ", ".join(said)
+
+
+def inlined(schema: dict[str, Any]) -> dict[str, Any]:
+    """A JSON schema with its references to `$defs` put in place, so that each field can be read alone.
+
+    What stands beside a reference, such as a description of its own, goes before what the definition says.
+    """
+    definitions = schema.get("$defs", {})
+
+    def resolve(value: Any) -> Any:
+        if isinstance(value, dict):
+            if "$ref" in value:
+                beside = {key: inner for key, inner in value.items() if key != "$ref"}
+                return {**resolve(definitions[re.sub(r".*/", "", value["$ref"])]), **resolve(beside)}
+            return {key: resolve(inner) for key, inner in value.items() if key != "$defs"}
+        if isinstance(value, list):
+            return [resolve(inner) for inner in value]
+        return value
+
+    resolved: dict[str, Any] = resolve(schema)
+    return resolved

@@ -1,0 +1,297 @@
+"""The choice of a method: from the goal in plain words, the dataset's kind, and what the library holds."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from quintain.environments.registry import environment_ids
+from quintain.records.agent import Agent
+from quintain.records.dataset import Dataset
+from quintain.records.filters import TrajectoryFilter
+from quintain.records.hyperparameters import CONFIGS, DATASET_KINDS
+from quintain.records.plan import Blocker
+from quintain.records.record import counted
+from quintain.records.trajectory import OutcomeStatus
+from quintain.tools.services import Services
+from quintain.tools.training.methods import EVOLVE
+
+FEWEST_ROWS = 10
+"""Training rows below which a plan says that they are too few: a run on them learns them by heart."""
+
+_ASKED = 20
+"""Episodes from which on a rate of 0 is taken as `never`."""
+
+_WISHES = {
+    "prm": r"process reward|(value|judge|score)s? (each |single |its )?steps?\b",
+    "reward": r"reward model|(learn|model)s?( that)? (to )?(score|judge|grade)s?\b",
+    EVOLVE: r"evolv|self-?improv|improves? itself|by itself|on its own|round after round",
+    "grpo": r"\bonline\b|reinforce|\brl\b|while it (acts|plays|learns)|trial and error|own (tries|experience)",
+    "kto": r"thumbs?\b|dislike|marked (as )?(good|bad)|good (and|or) bad",
+    "dpo": r"prefer|\bpairs?\b|better of two",
+    "ranking": r"\brank(ed|ing|s)?\b",
+    "pretrain": r"pre-?train|\btexts?\b|documents?\b|corpus|knowledge",
+    "bc": r"graded|by (their )?reward",
+    "sft": r"imitat|cop(y|ies)\b|clon(e|ing)|demonstrat|(successful|good|best|expert'?s?) (runs|ones|tries|trajectories)",
+}
+"""Method -> what a goal says that asks for it; the first that is found counts."""
+
+_NAMED = re.compile(rf"\b({'|'.join(sorted({*CONFIGS, EVOLVE} - {'reward', 'ranking'}))})\b", re.IGNORECASE)
+"""A method by its name; `reward` and `ranking` are words of every day, too."""
+
+_DEFAULT = {"text": "pretrain"}
+"""Kind of dataset -> its usual method, where that is not the one of its own name."""
+
+
+class Choice(NamedTuple):
+    """A method with what it would learn from, and why."""
+
+    method: str | None
+    dataset: Dataset | None
+    environment: str | None
+    reasons: tuple[str, ...]
+    blockers: tuple[Blocker, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+class Wish(NamedTuple):
+    """What a goal asks for."""
+
+    method: str | None
+    said: str
+    """The words that say so."""
+
+
+def wish_of(goal: str) -> Wish:
+    """The method that a goal asks for by name or by its words; none where it only says what should get better."""
+    if named := _NAMED.search(goal):
+        return Wish(named[0].lower(), named[0])
+    for method, words in _WISHES.items():
+        if found := re.search(rf"\w*(?:{words})\w*", goal, re.IGNORECASE):
+            return Wish(method, found[0])
+    return Wish(None, "")
+
+
+def environment_in(goal: str) -> str | None:
+    """The environment that a goal names, by its id or by the last word of it."""
+    words = set(re.findall(r"[\w.:/-]+", goal.lower().replace(",", " ")))
+    named = {word.rstrip(".") for word in words}
+    return next(
+        (name for name in environment_ids() if named & {name, name.rpartition("/")[2]} and name not in _OPEN), None
+    )
+
+
+_OPEN = frozenset({"quintain/tasks"})
+"""Environments that are nothing without a file of tasks."""
+
+
+def choose(
+    services: Services, wish: Wish, dataset: Dataset | None, environment: str | None, agent: Agent | None
+) -> Choice:
+    """What to train by, and on what.
+
+    Args:
+        services: Whose library.
+        wish: What is asked for.
+        dataset: What was named to learn from; None: what the library has.
+        environment: Where it may act; None: nowhere.
+        agent: What would be trained, where it is known.
+    """
+    if dataset is not None:
+        return _on_dataset(services, wish, dataset)
+    method = wish.method
+    asked = f"The goal says {wish.said!r}, which asks for {method}." if method else ""
+    if method is not None and wish.said.lower() == method:
+        asked = f"{method} is asked for by name."
+    if method == EVOLVE or (method == "grpo" and (environment or not _newest(services, "grpo", None))):
+        return _online(services, method, environment, agent, asked)
+    if method == "dpo" and environment and not (_newest(services, "dpo", environment) or _has_preferences(services)):
+        return _online(services, method, environment, agent, asked)
+    if method is not None:
+        return _from_library(services, method, environment, asked)
+    return _best_of_library(services, environment, agent)
+
+
+def _on_dataset(services: Services, wish: Wish, dataset: Dataset) -> Choice:
+    fitting = [name for name, kind in DATASET_KINDS.items() if kind == dataset.kind]
+    told = f"Dataset {dataset.id} is of kind {dataset.kind!r}"
+    if wish.method in fitting:
+        return _judged(services, wish.method, dataset, f"{told}; {wish.method} is asked for ({wish.said!r}).")
+    if wish.method in CONFIGS and wish.said.lower() == wish.method:
+        kind = DATASET_KINDS[wish.method]
+        wrong = Blocker(
+            code="wrong_dataset_kind",
+            message=f"dataset {dataset.id} is of kind {dataset.kind!r} and {wish.method} learns from kind {kind!r}",
+            remedy=f"{_making(services, kind, None)}; or take a method for {dataset.kind!r}: {', '.join(fitting) or 'none'}",
+        )
+        return Choice(wish.method, dataset, None, (f"{wish.method} is asked for by name.",), (wrong,))
+    if not fitting:
+        return Choice(None, dataset, None, (f"{told}: tasks to be measured on, which no method learns from.",))
+    usual = _DEFAULT.get(dataset.kind, dataset.kind)
+    outcomes = _outcomes(services, TrajectoryFilter(dataset_id=dataset.id))
+    if usual == "sft" and outcomes["success"] and outcomes["failure"]:
+        why = f"{told} and holds failed runs beside good ones, so bc, which leaves out what earned too little, and not sft."
+        return _judged(services, "bc", dataset, why)
+    others = [name for name in fitting if name != usual]
+    more = f" (others for it: {', '.join(others)})" if others else ""
+    return _judged(services, usual, dataset, f"{told}, which {usual} learns from{more}.")
+
+
+def _judged(services: Services, method: str | None, dataset: Dataset, *reasons: str) -> Choice:
+    """The choice of a dataset, with what is wrong with it."""
+    blockers, notes = list[Blocker](), list[str]()
+    rows = dataset.splits.get("train", 0)
+    if rows < FEWEST_ROWS:
+        more = "record or collect more runs (collect_rollouts), then export_dataset again"
+        blockers.append(
+            Blocker(
+                code="too_few_rows",
+                message=f"dataset {dataset.id} has {counted(rows, 'training row')}; a training wants {FEWEST_ROWS} at least",
+                remedy=f"{more}, with a smaller validation_share where that took them" if dataset.rows > rows else more,
+            )
+        )
+    if DATASET_KINDS.get(method or "") == "sft":
+        outcomes = _outcomes(services, TrajectoryFilter(dataset_id=dataset.id))
+        if not outcomes["success"] and outcomes["failure"] and not outcomes["unknown"]:
+            blockers.append(
+                Blocker(
+                    code="no_successes",
+                    message=f"all {outcomes['failure']} runs in {dataset.id} failed, and {method} would teach to fail",
+                    remedy="export_dataset(kind='sft') with successful runs, or kind='kto' to learn from failures too",
+                )
+            )
+        elif not outcomes["success"] and outcomes["unknown"]:
+            notes.append(
+                "Nobody has said how these runs ended: score_trajectories, or judge some, before you rely on them."
+            )
+    if not dataset.splits.get("validation"):
+        notes.append(
+            "There is no validation split, so nothing tells when it begins to learn by heart: "
+            "export_dataset(validation_share=0.1) holds one back."
+        )
+    return Choice(method, dataset, None, reasons, tuple(blockers), tuple(notes))
+
+
+def _online(services: Services, method: str, environment: str | None, agent: Agent | None, *reasons: str) -> Choice:
+    """A method that acts."""
+    said = tuple(reason for reason in reasons if reason)
+    if environment is None:
+        named = ", ".join(environment_ids()[:8])
+        missing = Blocker(
+            code="no_environment",
+            message=f"{method} learns by acting, and no environment is named",
+            remedy=f"give `environment`, such as one of: {named}; list_library(kind='environments') has all",
+        )
+        return Choice(method, None, None, said, (missing,))
+    blockers, notes = list[Blocker](), list[str]()
+    rate = _rate(services, agent, environment)
+    if rate is None:
+        notes.append(
+            f"Nobody has measured this agent in {environment}: evaluate_agent first; where it never succeeds there is "
+            "nothing to learn by acting."
+        )
+    elif rate.value == 0 and rate.n >= _ASKED:
+        never = f"the agent solved none of {rate.n} tasks in {environment}, so all runs of a task earn the same"
+        blockers.append(
+            Blocker(
+                code="no_successes",
+                message=f"{never} and {method} has nothing to learn from",
+                remedy="train it on good runs first (export_dataset(kind='sft'), start_training(method='sft'))",
+            )
+        )
+    else:
+        said = (*said, f"It solves {rate.value:.0%} of {rate.n} tasks there, so it succeeds sometimes.")
+    return Choice(method, None, environment, said, tuple(blockers), tuple(notes))
+
+
+def _from_library(services: Services, method: str, environment: str | None, *reasons: str) -> Choice:
+    """A method that needs a dataset: the newest of the library that fits."""
+    kind = DATASET_KINDS[method]
+    said = tuple(reason for reason in reasons if reason)
+    if found := _newest(services, kind, environment):
+        return _judged(services, method, found, *said, f"{found.id} is the newest dataset of kind {kind!r}.")
+    missing = Blocker(
+        code="no_dataset",
+        message=f"the library has no dataset of kind {kind!r}, which {method} learns from",
+        remedy=_making(services, kind, environment),
+    )
+    return Choice(method, None, None, said, (missing,))
+
+
+def _best_of_library(services: Services, environment: str | None, agent: Agent | None) -> Choice:
+    """What promises most where nothing is asked for: good runs first, else an environment to act in."""
+    if found := _newest(services, "sft", environment):
+        return _judged(
+            services, "sft", found, f"Good runs teach fastest, and {found.id} is the newest dataset of kind 'sft'."
+        )
+    n = _outcomes(services, TrajectoryFilter(environment=environment))["success"]
+    where = f" in {environment}" if environment else ""
+    if n >= FEWEST_ROWS:
+        return _from_library(
+            services, "sft", environment, f"{counted(n, 'successful run')} are stored{where}: imitate them."
+        )
+    few = f"Only {counted(n, 'successful run')} stored{where}, too few to imitate"
+    if environment is not None:
+        return _online(
+            services, EVOLVE, environment, agent, f"{few}, so the agent makes its own: explore, keep the best, train."
+        )
+    nothing = Blocker(
+        code="no_data",
+        message=f"{few[0].lower()}{few[1:]}, and no environment is named in which more could be made",
+        remedy="import_trajectories or record_trajectory, or name an `environment` such as quintain/inventory",
+    )
+    return Choice("sft", None, None, (f"{few}.",), (nothing,))
+
+
+def _making(services: Services, kind: str, environment: str | None) -> str:
+    """How a dataset of a kind comes to be, from what is stored."""
+    outcomes = _outcomes(services, TrajectoryFilter(environment=environment))
+    where = f"'environment': {environment!r}" if environment else ""
+    if kind == "text":
+        return "name files of text: quintain train --config with `text`, or export_dataset(kind='text', path=...)"
+    if kind == "sft":
+        if not outcomes["success"]:
+            return "there is no successful run yet: collect_rollouts, import_trajectories or record_trajectory first"
+        chosen = ", ".join(part for part in ("'outcome': 'success'", where) if part)
+        return f"export_dataset(kind='sft', name='good-runs', filter={{{chosen}}}) takes {outcomes['success']} runs"
+    chosen = f"filter={{{where}}}" if where else "filter=..."
+    if kind in ("dpo", "reward") and _has_preferences(services):
+        return f"export_dataset(kind={kind!r}, name='pairs', {chosen}, pairs='recorded') takes the recorded preferences"
+    if not (outcomes["success"] and outcomes["failure"]):
+        return (
+            f"good and bad runs are needed, and {outcomes['success']} successes and {outcomes['failure']} failures are stored: "
+            f"collect_rollouts(attempts=4), then export_dataset(kind={kind!r}, ...)"
+        )
+    return f"export_dataset(kind={kind!r}, name='my-{kind}', {chosen}) makes one from recorded runs"
+
+
+def _has_preferences(services: Services) -> bool:
+    return bool(services.store.preferences.page(limit=1).items)
+
+
+class _Rate(NamedTuple):
+    value: float
+    n: int
+
+
+def _rate(services: Services, agent: Agent | None, environment: str) -> _Rate | None:
+    """How often an agent succeeded in its newest evaluation there."""
+    known = services.store.evaluations.of_agent(agent.id) if agent and agent.id else []
+    found = next((one for one in known if one.environment == environment and one.rate.value is not None), None)
+    return _Rate(found.rate.value or 0.0, found.rate.n) if found else None
+
+
+def _newest(services: Services, kind: str, environment: str | None) -> Dataset | None:
+    """The newest dataset of a kind that may be trained on, from this environment where one is named."""
+    items = services.store.datasets.page(limit=200).items
+    fitting = [one for one in items if one.kind == kind and (not environment or environment in one.environments)]
+    blocked = services.store.lineage.blocked([one.id for one in fitting]) if fitting else {}
+    return next((one for one in fitting if not blocked.get(one.id) and one.splits.get("train")), None)
+
+
+def _outcomes(services: Services, filter: TrajectoryFilter) -> dict[str, int]:
+    """How many runs match, by how they ended."""
+    return {
+        status.value: services.store.trajectories.count(filter.model_copy(update={"outcome": status}))
+        for status in OutcomeStatus
+    }

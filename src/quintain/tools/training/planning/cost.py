@@ -1,0 +1,142 @@
+"""What a training takes, by a model of cost: memory from sizes, time from operations and the machine's rate.
+
+Memory, in bytes (float32 on the CPU; on CUDA weights in bfloat16 where only adapters are trained):
+
+    libraries + weights P + adapters 4 A + gradients 4 T + AdamW's two moments 8 T + activations + logits
+
+with P parameters, A parameters of adapters, T trained ones (A, or P where all are trained). Activations are 4 L (16 h + 8 f)
+bytes a token of the largest pass (L layers, h hidden, f feed-forward width), with gradient checkpointing 4 (L h + 16 h + 8 f).
+
+Time is start-up (longer where other processes wait for a processor) plus operations over the measured rate of matrix
+products. A token takes in forward and backward
+
+    6 B (B of the blocks' parameters; 4 B + 6 A with adapters) + 6 n W / 0.5 + 20,000 L h (50,000 with adapters)
+
+with rows of n tokens and attention width W (heads times head width, over the layers): the same count as
+`trainers.engine.forward.Engine.cost`, attention at half of the rate, and what is no product as so many operations a layer and
+feature. Tokens that rows of a step share are computed once. The head takes 6 H (4 H with adapters) at tokens that are
+learned, an optimizer step 200 operations a trained parameter, a reference or validation pass a third of a training pass.
+
+The constants were fitted to jobs on one machine with two processors; `python -m benchmarks.planning` compares estimates with jobs.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from quintain.records.hyperparameters import TrainingConfig
+from quintain.tools.training.planning.device import Device
+from quintain.tools.training.planning.model_files import ModelFacts
+
+_MB = 2**20
+
+_LIBRARIES_MB = {"cpu": 520.0, "cuda": 0.0, "mps": 520.0}
+"""Python with torch, transformers and a tokenizer. On CUDA only the GPU's memory is told, by what torch allocated."""
+
+_PEFT_MB = 120.0
+
+_LOGITS = 4 * 2**20
+"""Logits that the head holds at once, about."""
+
+_ACTIVATIONS = (16, 8)
+"""Numbers kept a token and layer: times the hidden size, times the feed-forward width."""
+
+_ATTENTION_RATE = 0.5
+_OTHER_OPERATIONS = 20_000.0
+_OTHER_WITH_ADAPTERS = 50_000.0
+_UPDATE_OPERATIONS = 200.0
+_FORWARD_SHARE = 1 / 3
+
+_SMALL_MODEL = 10_000_000
+"""Parameters below which a job on the CPU takes one thread (trainers/models.py)."""
+
+_START_S = 5.0
+"""Before the first step and after the last, on processors that nobody else uses: imports, engine checks, saving."""
+
+_READ_MB_S = 500.0
+_RENDERED_CHARACTERS_S = 1_000_000.0
+
+
+class Work(NamedTuple):
+    """What a training goes through."""
+
+    steps: int
+    tokens: float
+    """Of the rows of all steps."""
+    row_tokens: float
+    """Of a row, the mean."""
+    shared_share: float
+    """Share of the tokens that are computed once for several rows."""
+    trained_share: float
+    """Share of the tokens that are in the loss."""
+    pass_tokens: float
+    """That the largest forward pass computes."""
+    forward_tokens: float
+    """Of reference and validation passes."""
+    characters: float = 0.0
+    """Text that is rendered before the first step."""
+
+
+def trained_parameters(model: ModelFacts, config: TrainingConfig) -> int:
+    """Parameters that receive gradients."""
+    return model.parameters if config.lora is None else model.adapter_parameters(config.lora)
+
+
+def memory_parts(model: ModelFacts, config: TrainingConfig, device: Device, pass_tokens: float) -> dict[str, float]:
+    """Peak memory of a training in MiB, by what it is made of."""
+    adapters = 0 if config.lora is None else model.adapter_parameters(config.lora)
+    trained = trained_parameters(model, config)
+    wide = device.kind != "cuda" or config.lora is None
+    hidden, feed = _ACTIVATIONS
+    block = hidden * model.hidden + feed * model.intermediate
+    kept = model.layers * model.hidden + block if config.gradient_checkpointing else model.layers * block
+    numbers = 4 if device.kind != "cuda" or config.precision == "fp32" else 2.5  # autocast keeps both kinds
+    share = config.processes if config.sharding == "full" else 1
+    return {
+        "libraries": _LIBRARIES_MB[device.kind] + (_PEFT_MB if adapters and device.kind != "cuda" else 0.0),
+        "weights": (model.parameters * (4 if wide else 2) + 4 * adapters) / share / _MB,
+        "gradients": 4 * trained / share / _MB,
+        "optimizer": 8 * trained / share / _MB,
+        "activations": numbers * kept * pass_tokens / _MB,
+        "logits": 4 * max(_LOGITS, 256 * model.vocabulary) / _MB,
+    }
+
+
+def disk_mb(model: ModelFacts, config: TrainingConfig) -> float:
+    """What a training writes, in MiB: `keep_checkpoints` and one under way, the best weights, the final model."""
+    trained = trained_parameters(model, config)
+    final = model.parameters if config.lora is None else trained
+    return (12 * trained * (config.keep_checkpoints + 1) + 4 * trained + 4 * final) / _MB
+
+
+def operations(model: ModelFacts, config: TrainingConfig, work: Work) -> float:
+    """Of a whole training, those that are no matrix product counted as what takes as long."""
+    adapters = 0 if config.lora is None else model.adapter_parameters(config.lora)
+    weight = 6.0 if config.lora is None else 4.0
+    again = 2.0 if config.gradient_checkpointing else 0.0
+    other = (_OTHER_OPERATIONS if config.lora is None else _OTHER_WITH_ADAPTERS) * model.layers * model.hidden
+    attention = 6.0 * model.attention_width * work.row_tokens / _ATTENTION_RATE
+    token = (weight + again) * model.body + 6.0 * adapters + attention + other
+    computed = work.tokens * (1.0 - work.shared_share)
+    head = weight * model.head * work.tokens * work.trained_share
+    update = _UPDATE_OPERATIONS * trained_parameters(model, config) * work.steps
+    return token * (computed + _FORWARD_SHARE * work.forward_tokens) + head + update
+
+
+def seconds(model: ModelFacts, config: TrainingConfig, work: Work, rate: float, slowdown: float) -> float:
+    """From the start of a job to its end.
+
+    Args:
+        model: What is trained.
+        config: How.
+        work: What it goes through.
+        rate: Matrix products of the job, in FLOP/s, beside what else runs.
+        slowdown: How many times as long its start takes beside what else runs.
+    """
+    before = _START_S + 4 * model.parameters / _MB / _READ_MB_S + work.characters / _RENDERED_CHARACTERS_S
+    return slowdown * before + operations(model, config, work) / rate
+
+
+def threads_of(model: ModelFacts, device: Device) -> int:
+    """How many threads a job on the CPU gives its matrix products."""
+    return 1 if model.parameters < _SMALL_MODEL else device.threads

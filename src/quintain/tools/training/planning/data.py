@@ -1,0 +1,181 @@
+"""What a dataset's rows come to: tokens where a preview has counted them, else a range from their text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from itertools import islice, takewhile
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
+
+from quintain.datasets.rows import read_rows, trajectories_of
+from quintain.errors import QuintainError
+from quintain.records.dataset import Dataset, Row, TextRow
+from quintain.records.preview import Sample, Statistics
+from quintain.records.trajectory import Actor, Step, Trajectory, text_of
+from quintain.tools.data.preview import preview_spec
+from quintain.tools.services import Services
+
+_SAMPLE_ROWS = 200
+_SAMPLE_BYTES = 8 * 2**20
+"""Of the training split, its first rows: enough for shares and means, read in well under a second."""
+
+CHARACTERS_A_TOKEN = (1.0, 6.0)
+"""Tokenizers of some hundred tokens write about 2 characters of runs as one, large ones 3 to 4: this holds for both."""
+
+_SIGHT = ("max_length", "chunk", "chunk_overlap", "step_weighting", "min_reward")
+"""Settings that change which tokens of a row are seen."""
+
+
+class Counted(NamedTuple):
+    """Tokens of a dataset as a preview counted them."""
+
+    tokens: int
+    """Of the training split, rows cut as training would."""
+    trained_tokens: int
+    validation_tokens: int
+    token_rows: int
+    longest: int
+    """Tokens of the longest run, before anything is cut."""
+    cut_rows: int
+    """Dataset rows of which something falls off."""
+    dropped_rows: int
+    """Dataset rows that give no example."""
+
+
+class DataFacts(NamedTuple):
+    """What a dataset holds."""
+
+    rows: int
+    """Of the training split."""
+    validation_rows: int
+    runs: float
+    """Runs (or texts) of the training split: a pair has two, a group several."""
+    characters: int
+    """Text of the training split, from the rows that were looked at."""
+    agent_share: float
+    """Share of it that the agent wrote."""
+    shared_share: float
+    """Share of the text of a step's rows that another of them begins with too: tools, prompts, the same task."""
+    counted: Counted | None
+
+    @property
+    def tokens_range(self) -> tuple[int, int]:
+        """The fewest and the most tokens that the text may come to."""
+        fewest, most = CHARACTERS_A_TOKEN
+        return round(self.characters / most), round(self.characters / fewest)
+
+
+def look_at_data(
+    services: Services, dataset: Dataset, model: str, method: str, settings: Mapping[str, Any], batch_size: int
+) -> DataFacts:
+    """What a dataset holds.
+
+    Args:
+        services: Where previews are kept.
+        dataset: What would be learned from.
+        model: Whose tokenizer counts.
+        method: How it would be trained.
+        settings: Hyperparameters, as far as they are settled.
+        batch_size: Rows of an optimizer step, which share what they begin with.
+
+    Raises:
+        QuintainError: the rows cannot be read.
+    """
+    rows = dataset.splits.get("train", 0)
+    sample = _sample(dataset, rows)
+    pieces = [_pieces(row) for row in sample]
+    total = sum(piece.length for row in pieces for piece in row)
+    scale = rows / len(sample) if sample else 0.0
+    return DataFacts(
+        rows=rows,
+        validation_rows=dataset.splits.get("validation", 0),
+        runs=scale * sum(map(len, pieces)),
+        characters=round(total * scale),
+        agent_share=sum(piece.by_agent for row in pieces for piece in row) / total if total else 0.0,
+        shared_share=_shared(pieces, batch_size),
+        counted=_counted(services, dataset, model, method, settings),
+    )
+
+
+class _Piece(NamedTuple):
+    """A run: what it opens with, and the characters of all of it."""
+
+    opening: tuple[str, ...]
+    length: int
+    by_agent: int
+
+
+def _sample(dataset: Dataset, rows: int) -> list[Row]:
+    path = Path(dataset.path) / "train.jsonl"
+    mean = path.stat().st_size / max(1, rows) if path.is_file() else 1.0
+    most = max(1, min(_SAMPLE_ROWS, int(_SAMPLE_BYTES / max(mean, 1.0))))
+    return list(islice(read_rows(Path(dataset.path), "train", kind=dataset.kind), most))
+
+
+def _pieces(row: Row) -> list[_Piece]:
+    if isinstance(row, TextRow):
+        return [_Piece((), len(row.text), len(row.text))]
+    return [_piece(run) for run in trajectories_of(row)]
+
+
+def _piece(run: Trajectory) -> _Piece:
+    tools = json.dumps(run.tools, ensure_ascii=False) if run.tools else ""
+    heard = takewhile(lambda step: step.actor is not Actor.AGENT, run.steps)
+    opening = (tools, *(text_of(step.message) for step in heard))
+    spoken = sum(_written(step) for step in run.steps if step.actor is Actor.AGENT)
+    answered = sum(len(text_of(seen.content)) for step in run.steps for seen in step.observations)
+    others = sum(len(text_of(step.message)) for step in run.steps if step.actor is not Actor.AGENT)
+    return _Piece(opening, len(tools) + others + spoken + answered, spoken)
+
+
+def _written(step: Step) -> int:
+    calls = (len(action.tool) + len(json.dumps(action.args, ensure_ascii=False)) for action in step.actions)
+    return len(step.thought or "") + len(text_of(step.message)) + sum(calls)
+
+
+def _shared(rows: list[list[_Piece]], batch_size: int) -> float:
+    """Of the runs of a step, taken in their order: text that an earlier one of them began with, too."""
+    saved = total = 0
+    for start in range(0, len(rows), batch_size):
+        seen: set[tuple[str, ...]] = set()
+        for piece in (piece for row in rows[start : start + batch_size] for piece in row):
+            total += piece.length
+            common = max((n for n in range(len(piece.opening), 0, -1) if piece.opening[:n] in seen), default=0)
+            saved += sum(map(len, piece.opening[:common]))
+            seen.update(piece.opening[:n] for n in range(1, len(piece.opening) + 1))
+    return saved / total if total else 0.0
+
+
+def _counted(
+    services: Services, dataset: Dataset, model: str, method: str, settings: Mapping[str, Any]
+) -> Counted | None:
+    """What a preview of this dataset with this model has counted, with the planned settings or the defaults."""
+    sight = {name: settings[name] for name in _SIGHT if name in settings}
+    for asked in _distinct([dict(settings), sight, {}]):
+        with suppress(QuintainError, OSError, ValidationError):
+            spec = preview_spec(services, dataset.id, model, method, asked, Sample())
+            told = Statistics.model_validate_json((Path(spec.cache_dir) / f"{spec.key}.json").read_bytes())
+            train = told.splits["train"]
+            held = told.splits.get("validation")
+            return Counted(
+                tokens=train.total_tokens,
+                trained_tokens=train.trained_tokens,
+                validation_tokens=held.total_tokens if held else 0,
+                token_rows=train.token_rows,
+                longest=told.lengths.longest,
+                cut_rows=train.truncated_rows,
+                dropped_rows=sum(train.dropped.values()),
+            )
+    return None
+
+
+def _distinct(asked: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    kept: list[dict[str, Any]] = []
+    for one in asked:
+        if one not in kept:
+            kept.append(one)
+    return kept

@@ -1,0 +1,190 @@
+"""What a plan would take: measured by earlier jobs where there are such, else by the model of cost."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from quintain.records.agent import Agent
+from quintain.records.hyperparameters import DPOConfig, GRPOConfig, TrainingConfig
+from quintain.records.plan import Blocker, Estimate
+from quintain.tools.services import Services
+from quintain.tools.training.methods import EVOLVE
+from quintain.tools.training.planning.cost import disk_mb, memory_parts, operations, seconds, threads_of
+from quintain.tools.training.planning.data import CHARACTERS_A_TOKEN, DataFacts
+from quintain.tools.training.planning.device import Device, free_disk_mb, matmul_flops, slowdown
+from quintain.tools.training.planning.earlier import Measured, measured_online
+from quintain.tools.training.planning.model_files import ModelFacts
+from quintain.tools.training.planning.settings import pass_tokens, planned_steps, work_of
+
+_BUSY = 1.5
+"""Slowdown from which on it is told."""
+
+
+class Asked(NamedTuple):
+    """What is planned."""
+
+    method: str
+    config: TrainingConfig
+    agent: Agent | None
+    environment: str | None
+    dataset_id: str | None
+    data: DataFacts | None
+    model: ModelFacts | str
+    """Its sizes, or why they are not known."""
+    device: Device
+    earlier: Measured | None
+
+
+class Taken(NamedTuple):
+    """An estimate with the sentences that explain it."""
+
+    estimate: Estimate
+    reasons: tuple[str, ...]
+
+
+def estimate(services: Services, asked: Asked) -> Taken:
+    """Memory, disk and duration; what is not known is null, and `unknown` says how to find out."""
+    unknown, reasons = dict[str, str](), list[str]()
+    told = Estimate(
+        device=asked.device.kind,
+        available_memory_mb=_known(asked.device.memory_mb),
+        available_disk_mb=_known(free_disk_mb(services.settings.home)),
+    )
+    if isinstance(asked.model, str):
+        unknown |= dict.fromkeys(("memory_mb", "duration_s", "disk_mb"), asked.model)
+    else:
+        told = _with_sizes(told, asked, asked.model)
+    if asked.environment is not None:
+        told = _acting(services, told, asked, unknown, reasons)
+    elif asked.data is None:
+        unknown["duration_s"] = "there is nothing to learn from yet: see `blockers`"
+    else:
+        told = _on_data(told, asked, asked.data, unknown, reasons)
+    if asked.earlier is not None:
+        which = "of this model" if asked.earlier.same_model else "of other models"
+        reasons.append(f"Earlier trainings {which} ({', '.join(asked.earlier.jobs)}) went into the estimate.")
+    return Taken(told.model_copy(update={"unknown": unknown}), tuple(reasons))
+
+
+def shortages(told: Estimate) -> list[Blocker]:
+    """What does not fit."""
+    found = list[Blocker]()
+    if told.memory_mb and told.available_memory_mb is not None and told.memory_mb > told.available_memory_mb:
+        found.append(
+            Blocker(
+                code="out_of_memory",
+                message=f"it needs about {told.memory_mb:.0f} MiB and the {told.device} has {told.available_memory_mb:.0f} MiB free",
+                remedy="choose a smaller model, lora with a lower rank, a smaller max_length or batch_tokens, or another machine",
+            )
+        )
+    if told.disk_mb and told.available_disk_mb is not None and told.disk_mb > told.available_disk_mb:
+        found.append(
+            Blocker(
+                code="no_disk",
+                message=f"it writes about {told.disk_mb:.0f} MiB and the home folder has {told.available_disk_mb:.0f} MiB left",
+                remedy="free space there, set keep_checkpoints to 1, or train adapters (lora)",
+            )
+        )
+    return found
+
+
+def _with_sizes(told: Estimate, asked: Asked, model: ModelFacts) -> Estimate:
+    size = pass_tokens(asked.method, asked.config, asked.data, model)
+    ratio = asked.earlier.memory_ratio if asked.earlier and asked.earlier.same_model else 1.0
+    parts = {name: mb * ratio for name, mb in memory_parts(model, asked.config, asked.device, size).items()}
+    return told.model_copy(
+        update={
+            "memory_mb": _rounded(sum(parts.values())),
+            "memory_parts_mb": {name: _rounded(mb) for name, mb in parts.items()},
+            "disk_mb": _rounded(disk_mb(model, asked.config)),
+            "measured_by": asked.earlier.jobs if asked.earlier else (),
+        }
+    )
+
+
+def _on_data(told: Estimate, asked: Asked, data: DataFacts, unknown: dict[str, str], reasons: list[str]) -> Estimate:
+    counted, name = data.counted, (asked.agent.id or asked.agent.name) if asked.agent else "..."
+    steps = planned_steps(asked.method, asked.config, data.rows)
+    told = told.model_copy(update={"steps": steps, "tokens": counted.tokens if counted else None})
+    if counted is None:
+        told = told.model_copy(update={"tokens_range": data.tokens_range})
+        unknown["tokens"] = f"preview_dataset(dataset_id={asked.dataset_id!r}, model={name!r}) counts them"
+        fewest, most = CHARACTERS_A_TOKEN
+        reasons.append(
+            f"Nobody has counted its tokens: {data.characters:,} characters are taken for {data.tokens_range[0]:,} to "
+            f"{data.tokens_range[1]:,} tokens ({most:g} to {fewest:g} characters each)."
+        )
+    rate = None if isinstance(asked.model, str) else _rate(asked, asked.model, reasons)
+    if isinstance(asked.model, str):
+        return told
+    if rate is None:
+        unknown["duration_s"] = (
+            "nobody has trained like this here, and its rate cannot be measured before: start_training with max_steps=2, "
+            "then plan again"
+        )
+        return told
+    if counted is not None:
+        return told.model_copy(update={"duration_s": _duration(asked, asked.model, data, counted.tokens, rate)})
+    low, high = (_duration(asked, asked.model, data, tokens, rate) for tokens in data.tokens_range)
+    unknown["duration_s"] = unknown["tokens"]
+    return told.model_copy(update={"duration_range_s": (low, high)})
+
+
+def _duration(asked: Asked, model: ModelFacts, data: DataFacts, tokens: float, rate: float) -> float:
+    work = work_of(asked.method, asked.config, data, model, tokens)
+    if asked.earlier is not None:
+        return _rounded(asked.earlier.start_s + operations(model, asked.config, work) / rate)
+    return _rounded(seconds(model, asked.config, work, rate, slowdown(asked.device)))
+
+
+def _rate(asked: Asked, model: ModelFacts, reasons: list[str]) -> float | None:
+    """Operations a second: as earlier jobs had, else by this machine's matrix products; None where neither is known."""
+    if asked.earlier is not None:
+        return asked.earlier.rate
+    if asked.device.kind != "cpu" or asked.config.processes > 1:
+        return None
+    rate = matmul_flops() * threads_of(model, asked.device) / asked.device.threads
+    reasons.append(
+        f"No such job has run here yet: the duration is by a model of cost and {rate / 1e9:.0f} GFLOP/s, measured now."
+    )
+    if (busy := slowdown(asked.device)) >= _BUSY:
+        reasons.append(f"The processors are busy, so its start is reckoned to take {busy:.1f} times as long as alone.")
+    return rate
+
+
+def _acting(services: Services, told: Estimate, asked: Asked, unknown: dict[str, str], reasons: list[str]) -> Estimate:
+    """A method that acts: how long its episodes are nobody knows before one has run."""
+    unknown.setdefault("memory_mb", "the caches of episodes that are played come on top: the first run tells")
+    remedy = (
+        "nobody knows how long episodes take: start it with fewer rounds (rollouts=1, or iterations=1), then plan again"
+    )
+    config = asked.config
+    if asked.method == EVOLVE or not isinstance(config, DPOConfig | GRPOConfig):
+        unknown["duration_s"] = remedy
+        return told
+    told = told.model_copy(update={"steps": planned_steps(asked.method, config, 0, asked.environment)})
+    model = asked.agent.model if asked.agent else None
+    found = measured_online(services, model, asked.method, asked.environment or "") if model else None
+    if found is None or told.steps is None:
+        unknown["duration_s"] = remedy
+        return told
+    unknown.pop("memory_mb", None)
+    episodes = told.steps / config.updates_per_rollout * config.group_size * config.tasks_per_step
+    reasons.append(f"{found.job_id} took {found.episode_s:.2g} s an episode here, and {episodes:.0f} are planned.")
+    return told.model_copy(
+        update={
+            "duration_s": _rounded(found.start_s + episodes * found.episode_s),
+            "memory_mb": _known(found.peak_memory_mb),
+            "memory_parts_mb": {},
+            "measured_by": (found.job_id,),
+        }
+    )
+
+
+def _rounded(value: float) -> float:
+    """To three significant digits: no estimate is better."""
+    return float(f"{value:.3g}")
+
+
+def _known(value: float | None) -> float | None:
+    return None if value is None else _rounded(value)

@@ -1,0 +1,196 @@
+"""What the files of a model say of it, without loading it: sizes from `config.json` and the headers of its weights.
+
+A safetensors file opens with the length of its header, 8 bytes little-endian, and the header in JSON: tensor name to
+`{dtype, shape, data_offsets}`. All of it may be damaged or hostile, so every read is bounded.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from quintain.records.agent import ModelRef
+from quintain.records.hyperparameters import LoraConfig
+
+_MAX_CONFIG = 2 * 2**20
+_MAX_HEADER = 32 * 2**20
+"""Bytes; a model of 100,000 tensors has a header of about 12 MB."""
+
+_MAX_FILES = 500
+
+_LARGEST = 2**50
+"""Parameters of a tensor; what claims more is damaged."""
+
+_LOOKED_UP = ("embed", "wte", "wpe")
+"""What names of tensors hold whose rows are looked up instead of multiplied."""
+
+_HEADS = ("lm_head", "embed_out")
+
+
+class Matrix(NamedTuple):
+    """A matrix that tokens pass through."""
+
+    module: str
+    """The last part of its module's name, such as `q_proj`."""
+    rows: int
+    columns: int
+
+    @property
+    def size(self) -> int:
+        """Parameters."""
+        return self.rows * self.columns
+
+
+class ModelFacts(NamedTuple):
+    """Sizes of a model."""
+
+    parameters: int
+    matrices: tuple[Matrix, ...]
+    """Those of its blocks: without embeddings and head."""
+    active_share: float
+    """Share of the blocks' parameters that a token passes through: below 1 in mixtures of experts."""
+    head: int
+    """Parameters of the matrix before the logits; embeddings that are used for it count."""
+    hidden: int
+    intermediate: int
+    layers: int
+    attention_width: int
+    """Heads times head width, summed over the layers."""
+    vocabulary: int
+    context_tokens: int | None
+    adapter: LoraConfig | None = None
+    """The settings of the adapter that the agent has on top."""
+
+    @property
+    def body(self) -> float:
+        """Parameters of the blocks' matrices that a token passes through."""
+        return self.active_share * sum(matrix.size for matrix in self.matrices)
+
+    def adapter_parameters(self, lora: LoraConfig) -> int:
+        """Trained parameters of LoRA: rank times (rows + columns) of each matrix that it is put on; DoRA adds its rows."""
+        chosen = [m for m in self.matrices if lora.targets == "all-linear" or m.module in lora.targets]
+        return sum(lora.rank * (m.rows + m.columns) + (m.rows if lora.dora else 0) for m in chosen)
+
+
+def read_model(ref: ModelRef) -> ModelFacts | str:
+    """The sizes of a model on this machine, or why they cannot be told.
+
+    Args:
+        ref: A folder, or the embedded model by its folder; of a Hub model nothing is read here.
+    """
+    if ref.source not in ("folder", "starter"):
+        return "the job downloads the model's files; name its folder to have it measured before"
+    folder = Path(ref.path)
+    try:
+        config = _object(folder / "config.json")
+        files = sorted(path for path in folder.glob("*.safetensors") if path.name != "value_head.safetensors")
+        if not files:
+            return f"{folder.name} has no *.safetensors file; save the model again with safetensors"
+        if len(files) > _MAX_FILES or "quantization_config" in config:
+            return "its weights are quantised, or in too many files to read"
+        adapter = _adapter(Path(ref.adapter)) if ref.adapter else None
+        return _facts(config, [tensor for path in files for tensor in _tensors(path)], adapter)
+    except (OSError, ValueError, LookupError, TypeError, ArithmeticError, RecursionError) as error:
+        return f"the files in {folder.name} cannot be read ({type(error).__name__}); copy them again from the original"
+
+
+class _Tensor(NamedTuple):
+    name: str
+    shape: tuple[int, ...]
+
+
+def _object(path: Path) -> dict[str, Any]:
+    """The JSON object in a small file."""
+    if not path.is_file() or path.stat().st_size > _MAX_CONFIG:
+        raise ValueError("no regular file, or too long")
+    read = json.loads(path.read_bytes())
+    if not isinstance(read, dict):
+        raise TypeError("no object")
+    return read
+
+
+def _tensors(path: Path) -> Iterator[_Tensor]:
+    if not path.is_file():  # a pipe would block
+        raise ValueError("no regular file")
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        if not 2 <= length <= min(_MAX_HEADER, path.stat().st_size - 8):
+            raise ValueError("a header of impossible length")
+        header = json.loads(file.read(length))
+    if not isinstance(header, dict):
+        raise TypeError("no object")
+    for name, about in header.items():
+        if name == "__metadata__":
+            continue
+        shape = tuple(about["shape"])
+        if not all(type(n) is int and n >= 0 for n in shape) or math.prod(shape) > _LARGEST:
+            raise ValueError("a tensor of impossible shape")
+        yield _Tensor(name, shape)
+
+
+def _facts(whole: Mapping[str, Any], tensors: list[_Tensor], adapter: LoraConfig | None) -> ModelFacts:
+    text = whole.get("text_config")
+    config = text if isinstance(text, Mapping) else whole
+    vocabulary = _number(config, "vocab_size")
+    hidden = _number(config, "hidden_size", "n_embd", "d_model")
+    layers = _number(config, "num_hidden_layers", "n_layer", "num_layers")
+    heads = _number(config, "num_attention_heads", "n_head", least=0)
+    width = _number(config, "head_dim", least=0) or (hidden // heads if heads else 0)
+    looked_up = [t for t in tensors if len(t.shape) == 2 and any(part in t.name for part in _LOOKED_UP)]
+    heads_of = [t for t in tensors if len(t.shape) == 2 and any(part in t.name for part in _HEADS)]
+    apart = {t.name for t in (*looked_up, *heads_of)}
+    blocks = [t for t in tensors if t.name not in apart and len(t.shape) in (2, 3)]
+    matrices = tuple(
+        Matrix(t.name.removesuffix(".weight").rpartition(".")[2], math.prod(t.shape[:-1]), t.shape[-1]) for t in blocks
+    )
+    tied = max((math.prod(t.shape) for t in looked_up), default=0)
+    return ModelFacts(
+        parameters=sum(math.prod(t.shape) for t in tensors),
+        matrices=matrices,
+        active_share=_active_share(config, blocks),
+        head=sum(math.prod(t.shape) for t in heads_of) or tied,
+        hidden=hidden,
+        intermediate=_number(config, "intermediate_size", "n_inner", "ffn_dim", least=0) or 4 * hidden,
+        layers=layers,
+        attention_width=layers * heads * width,
+        vocabulary=vocabulary,
+        context_tokens=_number(config, "max_position_embeddings", "n_positions", least=0) or None,
+        adapter=adapter,
+    )
+
+
+def _active_share(config: Mapping[str, Any], blocks: list[_Tensor]) -> float:
+    """Of a mixture of experts: a token passes through `num_experts_per_tok` of the experts, and through all the rest."""
+    count = _number(config, "num_experts", "num_local_experts", "n_routed_experts", least=0)
+    used = _number(config, "num_experts_per_tok", least=0)
+    total = sum(math.prod(t.shape) for t in blocks)
+    if not count or not used or not total:
+        return 1.0
+    experts = sum(math.prod(t.shape) for t in blocks if ".experts." in t.name)
+    return 1.0 - experts / total * (1.0 - min(1.0, used / count))
+
+
+def _number(config: Mapping[str, Any], *names: str, least: int = 1) -> int:
+    """The first of these settings that the configuration has; 0 where it has none and `least` allows that."""
+    for name in names:
+        value = config.get(name)
+        if type(value) is int and least <= value < 2**31:
+            return value
+    if least:
+        raise LookupError(names[0])
+    return 0
+
+
+def _adapter(folder: Path) -> LoraConfig:
+    """The settings that a training of this adapter must have: it goes on with the adapter as it is."""
+    config = _object(folder / "adapter_config.json")
+    return LoraConfig(
+        rank=config["r"],
+        alpha=config["lora_alpha"],
+        dropout=config.get("lora_dropout", 0.0),
+        rslora=bool(config.get("use_rslora", False)),
+        dora=bool(config.get("use_dora", False)),
+    )

@@ -1,0 +1,182 @@
+"""Planning: which method, which settings, will it fit, how long, and what stands in the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any, TypeVar
+
+from pydantic import Field
+
+from quintain.errors import InvalidInput, QuintainError
+from quintain.records.agent import Agent
+from quintain.records.hyperparameters import DATASET_KINDS
+from quintain.records.plan import Blocker, Estimate, TrainingPlan
+from quintain.tools.evaluation.environment_references import Environments, usable_reference
+from quintain.tools.services import Services
+from quintain.tools.training.agents import resolve_agent
+from quintain.tools.training.evolve import require_evolvable
+from quintain.tools.training.methods import EVOLVE, describe_method, require_method
+from quintain.tools.training.planning.choice import Choice, Wish, choose, environment_in, wish_of
+from quintain.tools.training.planning.data import look_at_data
+from quintain.tools.training.planning.device import look_at_device
+from quintain.tools.training.planning.earlier import measured
+from quintain.tools.training.planning.estimate import Asked, Taken, estimate, shortages
+from quintain.tools.training.planning.model_files import read_model
+from quintain.tools.training.planning.settings import Settled, settle
+from quintain.tools.training.requests import AgentReference, Request, require_effect, start_agent
+from quintain.tools.training.start import training_source
+
+T = TypeVar("T")
+
+
+def plan_training(
+    services: Services,
+    goal: Annotated[
+        str | None, Field(max_length=2000, description="In plain words, such as: imitate the good runs.")
+    ] = None,
+    dataset_id: Annotated[str | None, Field(description="Null: what the library has.")] = None,
+    model: AgentReference = "starter",
+    environment: Annotated[Environments | None, Field(description="Where it may act.")] = None,
+    method: Annotated[str | None, Field(description="Null: chosen.")] = None,
+    hyperparameters: Annotated[dict[str, Any] | None, Field(description="Settings to keep.")] = None,
+) -> TrainingPlan:
+    """Plan a training from a goal or a dataset: method, settings, memory, duration, blockers with remedies, why.
+
+    start_training takes `method` and `hyperparameters` as they are. Null: not known; `estimate.unknown` says how to find out.
+    """
+    if not (goal or "").strip() and dataset_id is None and environment is None and method is None:
+        raise InvalidInput(
+            "nothing says what to plan: give `goal` (such as 'imitate the successful runs'), `dataset_id`, `environment` or `method`"
+        )
+    dataset = services.store.datasets.get(dataset_id) if dataset_id is not None else None
+    where = usable_reference(services, environment) if environment is not None else environment_in(goal or "")
+    wish = Wish(require_method(method), method) if method else wish_of(goal or "")
+    blockers = list[Blocker]()
+    agent = _tried(lambda: resolve_agent(services, model), blockers)
+    choice = choose(services, wish, dataset, where, agent)
+    if choice.method is None:
+        return _nothing(choice, model, blockers)
+    if agent is not None:
+        _tried(lambda: start_agent(services, choice.method or "", model), blockers)
+    if dataset is not None and environment is not None:
+        left_out = "The environment is left out: a training learns from a dataset or by acting, not from both."
+        choice = choice._replace(notes=(*choice.notes, left_out))
+    blockers += choice.blockers
+    return _planned(services, choice, agent, model, hyperparameters or {}, blockers)
+
+
+def _planned(
+    services: Services,
+    choice: Choice,
+    agent: Agent | None,
+    reference: str,
+    given: dict[str, Any],
+    blockers: list[Blocker],
+) -> TrainingPlan:
+    method, dataset = choice.method or "", choice.dataset
+    settled, taken = _settled(services, choice, agent, reference, given, blockers)
+    if agent is not None and (dataset is not None or choice.environment is not None):
+        _tried(lambda: _require_startable(services, choice, settled, reference), blockers)
+    blockers += shortages(taken.estimate)
+    found = tuple({blocker.code: blocker for blocker in reversed(blockers)}.values())[::-1]
+    return TrainingPlan(
+        method=method,
+        model=agent.id or agent.name if agent else reference,
+        dataset_id=dataset.id if dataset else None,
+        environment=choice.environment,
+        hyperparameters=settled.hyperparameters,
+        estimate=taken.estimate,
+        blockers=found,
+        notes=choice.notes,
+        why=" ".join([*choice.reasons, *settled.reasons, *taken.reasons]),
+        fields=describe_method(method)["hyperparameters"],
+        resource_uri=f"guide://methods/{method}",
+        next_step=_next(choice, agent.id or agent.name if agent else reference, found, taken),
+    )
+
+
+def _settled(
+    services: Services,
+    choice: Choice,
+    agent: Agent | None,
+    reference: str,
+    given: dict[str, Any],
+    blockers: list[Blocker],
+) -> tuple[Settled, Taken]:
+    """Settings and estimate, as far as model and data can be looked at."""
+    method, dataset, device = choice.method or "", choice.dataset, look_at_device()
+    model = read_model(agent.model) if agent else "there is no such model"
+    facts = None if isinstance(model, str) else model
+    if agent is not None and agent.model.source in ("folder", "starter") and isinstance(model, str):
+        blockers.append(
+            Blocker(
+                code="model_damaged", message=f"the model of {agent.name} is of no use: {model}", remedy="copy it again"
+            )
+        )
+    data = None
+    if dataset is not None and dataset.kind == DATASET_KINDS.get(method):
+        size = settle(method, given, model=None, data=None, device=device).config.batch_size
+        data = _tried(lambda: look_at_data(services, dataset, reference, method, given, size), blockers)
+    acts = choice.environment is not None
+    settled = settle(method, given, model=facts, data=data, device=device, acts=acts)
+    earlier = measured(services, agent.model, settled.config, device) if agent else None
+    if earlier is not None and earlier.same_model and earlier.memory_ratio > 1:
+        settled = settle(
+            method, given, model=facts, data=data, device=device, acts=acts, memory_ratio=earlier.memory_ratio
+        )
+    dataset_id = dataset.id if dataset else None
+    asked = Asked(method, settled.config, agent, choice.environment, dataset_id, data, model, device, earlier)
+    return settled, estimate(services, asked)
+
+
+def _require_startable(services: Services, choice: Choice, settled: Settled, model: str) -> None:
+    """What start_training would refuse of the source, so that no plan promises what cannot be started."""
+    method, dataset = choice.method or "", choice.dataset
+    if method == EVOLVE:
+        require_evolvable(services, Request(model=model), choice.environment, settled.hyperparameters)
+    else:
+        training_source(services, method, dataset.id if dataset else None, choice.environment)
+        require_effect(settled.config, choice.environment is not None)
+
+
+def _nothing(choice: Choice, model: str, blockers: list[Blocker]) -> TrainingPlan:
+    """No method learns from what was named."""
+    assert choice.dataset is not None
+    remedy = "export_dataset(kind='sft', ...) makes a dataset to learn from; measure on this one with evaluate_agent(dataset_id=...)"
+    wrong = Blocker(
+        code="wrong_dataset_kind",
+        message=f"no method learns from dataset {choice.dataset.id}, which is of kind {choice.dataset.kind!r}",
+        remedy=remedy,
+    )
+    return TrainingPlan(
+        method=None,
+        model=model,
+        dataset_id=choice.dataset.id,
+        hyperparameters={},
+        estimate=Estimate(device=look_at_device().kind),
+        blockers=(wrong, *blockers),
+        why=" ".join(choice.reasons),
+        fields={},
+        resource_uri="guide://pipeline",
+        next_step=f"{remedy}.",
+    )
+
+
+def _next(choice: Choice, model: str, blockers: tuple[Blocker, ...], taken: Taken) -> str:
+    if blockers:
+        return f"First: {blockers[0].remedy}; then plan again."
+    source = f"dataset_id={choice.dataset.id!r}" if choice.dataset else f"environment={choice.environment!r}"
+    start = f"start_training(method={choice.method!r}, model={model!r}, {source}, hyperparameters=those of this plan)"
+    if count := taken.estimate.unknown.get("tokens"):
+        return f"{count}, so that the estimate becomes exact; or go on with {start}."
+    return f"Go on with {start}."
+
+
+def _tried(action: Callable[[], T], blockers: list[Blocker]) -> T | None:
+    """What the action gives; a refusal becomes a blocker with the remedy that it names."""
+    try:
+        return action()
+    except QuintainError as error:
+        message, _, remedy = error.message.partition("; ")
+        blockers.append(Blocker(code=error.code, message=message, remedy=remedy or "see the message"))
+        return None

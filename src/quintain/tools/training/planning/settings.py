@@ -1,0 +1,210 @@
+"""The settings of a plan: the defaults of the method, changed where model, data or memory call for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from quintain.records.evolve import EvolveConfig
+from quintain.records.hyperparameters import ACTING_ONLY, LoraConfig, OnlineConfig, SFTConfig, TrainingConfig
+from quintain.records.recipe import TrainStage
+from quintain.tools.training.methods import EVOLVE, merged_settings, read_evolution, read_hyperparameters
+from quintain.tools.training.planning.cost import Work, memory_parts
+from quintain.tools.training.planning.data import DataFacts
+from quintain.tools.training.planning.device import Device
+from quintain.tools.training.planning.model_files import ModelFacts
+
+ADAPTERS_FROM = 100_000_000
+"""Parameters from which on adapters are trained in place of all weights."""
+
+_FEWEST_STEPS = 20
+_FEWEST_BATCH_TOKENS = 512
+_ROOM = 0.9
+"""Share of the free memory that a plan may take."""
+
+_TOLD = ("epochs", "batch_size", "batch_tokens", "learning_rate", "lora")
+_TOLD_ONLINE = (
+    "rollouts",
+    "tasks_per_step",
+    "group_size",
+    "updates_per_rollout",
+    "batch_tokens",
+    "learning_rate",
+    "lora",
+)
+_TOLD_OF_EVOLVE = ("iterations", "tasks_per_iteration", "attempts", "train", "training")
+"""Settings that a plan always names; others where they are not the default."""
+
+_REFERENCED = frozenset({"dpo", "kto", "ranking"})
+
+
+class Settled(NamedTuple):
+    """The settings of a plan."""
+
+    hyperparameters: dict[str, Any]
+    """As start_training takes them."""
+    config: TrainingConfig
+    """Checked; of evolve, those of a round's training."""
+    reasons: tuple[str, ...]
+
+
+def settle(
+    method: str,
+    given: Mapping[str, Any],
+    *,
+    model: ModelFacts | None,
+    data: DataFacts | None,
+    device: Device,
+    acts: bool = False,
+    memory_ratio: float = 1.0,
+) -> Settled:
+    """Settings for a method; what the caller gives stays as it is.
+
+    Args:
+        method: As in start_training.
+        given: Hyperparameters that are asked for.
+        model: Sizes of the model; None: not known.
+        data: What would be learned from; None: not known, or it acts.
+        device: Where it would run.
+        acts: Does the method learn in an environment?
+        memory_ratio: Measured over modelled memory of earlier jobs.
+
+    Raises:
+        InvalidInput: a wrong setting.
+    """
+    if method == EVOLVE:
+        return _settle_evolution(given, model, device)
+    changes, reasons = _by_model(model)
+    if data is not None:
+        more, said = _by_data(method, data, given)
+        changes, reasons = {**changes, **more}, [*reasons, *said]
+    config = read_hyperparameters(method, merged_settings(method, changes, given))
+    if model is not None and device.memory_mb is not None:
+        config, said = _fitted(method, config, given, model, data, device, memory_ratio)
+        reasons += said
+    return Settled(_told(config, acts=acts), config, tuple(reasons))
+
+
+def work_of(method: str, config: TrainingConfig, data: DataFacts, model: ModelFacts | None, tokens: float) -> Work:
+    """What a training on a dataset goes through, where its training split has so many tokens."""
+    counted = data.counted
+    rows = max(1, data.rows - (counted.dropped_rows if counted else 0))
+    steps = planned_steps(method, config, rows)
+    room = float(config.max_length or (model.context_tokens if model else None) or tokens or 1)
+    row_tokens = min(room, tokens / max(1.0, counted.token_rows if counted else data.runs))
+    longest = min(room, float(counted.longest)) if counted else row_tokens
+    shared = data.shared_share if config.share_prefixes else 0.0
+    step_tokens = tokens / rows * min(config.batch_size, rows) * (1.0 - shared)
+    referenced = method in _REFERENCED or config.kl_stop is not None or getattr(config, "kl_coefficient", 0) > 0
+    held = counted.validation_tokens if counted else tokens * data.validation_rows / rows
+    return Work(
+        steps=steps,
+        tokens=tokens / rows * min(steps * config.batch_size, rows * config.epochs),
+        row_tokens=row_tokens,
+        shared_share=shared,
+        trained_share=counted.trained_tokens / max(1, counted.tokens) if counted else data.agent_share,
+        pass_tokens=max(longest, min(float(config.batch_tokens), step_tokens)),
+        forward_tokens=held * config.epochs + (tokens if referenced else 0.0),
+        characters=float(data.characters),
+    )
+
+
+def planned_steps(method: str, config: TrainingConfig, rows: int, environment: str | None = None) -> int:
+    """Optimizer steps of a training on so many rows, or of one that acts."""
+    stage = TrainStage(label="planned", method=method, rows=rows, environment=environment, config=config)
+    return stage.planned_steps
+
+
+def _by_model(model: ModelFacts | None) -> tuple[dict[str, Any], list[str]]:
+    if model is None:
+        return {}, []
+    millions = f"{model.parameters / 1e6:.3g}M parameters"
+    if model.adapter is not None:
+        return {"lora": model.adapter.model_dump()}, [
+            "The agent has an adapter, which is trained on with its own settings."
+        ]
+    if model.parameters >= ADAPTERS_FROM:
+        return {"lora": LoraConfig().model_dump()}, [f"The model has {millions}: adapters (LoRA) are enough for it."]
+    return {}, [f"The model has {millions}, few enough to train all of them."]
+
+
+def _by_data(method: str, data: DataFacts, given: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    changes, reasons = dict[str, Any](), list[str]()
+    config = read_hyperparameters(method, given)
+    size, whole = config.batch_size, config.model_copy(update={"max_steps": None})
+    while size > 1 and planned_steps(method, whole.model_copy(update={"batch_size": size}), data.rows) < _FEWEST_STEPS:
+        size //= 2
+    if size < config.batch_size:
+        changes["batch_size"] = size
+        reasons.append(
+            f"{data.rows} rows make few optimizer steps, so a step takes {size} instead of {config.batch_size}."
+        )
+    cut = data.counted.cut_rows if data.counted else 0
+    if cut and isinstance(config, SFTConfig):
+        changes["chunk"] = True
+        reasons.append(f"{cut} rows are longer than the model reads: `chunk` splits them at step borders.")
+    return changes, reasons
+
+
+def _fitted(
+    method: str,
+    config: TrainingConfig,
+    given: Mapping[str, Any],
+    model: ModelFacts,
+    data: DataFacts | None,
+    device: Device,
+    ratio: float,
+) -> tuple[TrainingConfig, list[str]]:
+    """The settings with what they need to fit into memory: adapters, smaller passes, activations computed twice."""
+    reasons = list[str]()
+
+    def needs(one: TrainingConfig) -> float:
+        return ratio * sum(memory_parts(model, one, device, pass_tokens(method, one, data, model)).values())
+
+    def attempts() -> list[tuple[str, Any, str]]:
+        smaller = max(_FEWEST_BATCH_TOKENS, config.batch_tokens // 2)
+        return [
+            ("lora", config.lora or LoraConfig(), "adapters in place of all weights"),
+            ("batch_tokens", smaller, f"passes of {smaller} tokens"),
+            ("gradient_checkpointing", True, "activations computed twice"),
+        ]
+
+    for _ in range(16):
+        if needs(config) <= _ROOM * (device.memory_mb or 0.0):
+            break
+        changes = (one for one in attempts() if one[0] not in given and getattr(config, one[0]) != one[1])
+        if (change := next(changes, None)) is None:
+            break
+        name, value, said = change
+        config = config.model_copy(update={name: value})
+        reasons.append(f"To fit into memory: {said}.")
+    return config, list(dict.fromkeys(reasons))
+
+
+def pass_tokens(method: str, config: TrainingConfig, data: DataFacts | None, model: ModelFacts) -> float:
+    """Tokens of the largest forward pass; a full one where nobody knows better."""
+    if data is None:
+        return float(config.batch_tokens)
+    tokens = data.counted.tokens if data.counted else data.tokens_range[1]
+    return work_of(method, config, data, model, float(tokens)).pass_tokens
+
+
+def _settle_evolution(given: Mapping[str, Any], model: ModelFacts | None, device: Device) -> Settled:
+    changes, reasons = _by_model(model)
+    asked = merged_settings(EVOLVE, {"training": changes} if changes else {}, given)
+    config, training = read_evolution(asked)
+    return Settled(_differing(config, _TOLD_OF_EVOLVE), training, tuple(reasons))
+
+
+def _told(config: TrainingConfig, *, acts: bool) -> dict[str, Any]:
+    online = acts and isinstance(config, OnlineConfig)
+    told = _differing(config, _TOLD_ONLINE if online else _TOLD)
+    return told if online else {name: value for name, value in told.items() if name not in ACTING_ONLY}
+
+
+def _differing(config: TrainingConfig | EvolveConfig, always: tuple[str, ...]) -> dict[str, Any]:
+    """The settings that a reader should see: some always, others where they are not the default."""
+    fields = type(config).model_fields
+    named = [*always, *(name for name in fields if getattr(config, name) != fields[name].default)]
+    told = config.model_dump(mode="json", include=set(named) - {"method"})
+    return {name: told[name] for name in dict.fromkeys(named) if name in told}

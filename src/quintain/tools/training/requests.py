@@ -1,0 +1,121 @@
+"""What a training is asked for beside its source: the request, the agents that it names, and the key of its job."""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import Field, ValidationError
+
+from quintain.errors import InvalidInput
+from quintain.records.agent import Agent
+from quintain.records.hyperparameters import ACTING_ONLY, ROLES, DPOConfig, GRPOConfig, TrainingConfig
+from quintain.records.job import EvolveSpec, RecipeSpec, TrainSpec
+from quintain.records.record import Record, Seed, explain
+from quintain.tools.services import Services
+from quintain.tools.training.agents import require_policy, require_reward_model, require_weights, resolve_agent
+from quintain.tools.training.methods import describe_settings
+
+AgentReference = Annotated[str, Field(description="Where to start: agent id or name, `starter` or a model folder.")]
+NewName = Annotated[
+    str | None,
+    Field(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$",
+        description="Name of the resulting agent; default: NAME-METHOD.",
+    ),
+]
+TrainingSeed = Annotated[Seed, Field(description="Seed of data order and initialisation.")]
+RequestKey = Annotated[
+    str | None,
+    Field(max_length=200, description="An unfinished job with this key is returned instead."),
+]
+
+
+class Request(Record):
+    """What is asked for beside source and settings, within the bounds of `start_training`."""
+
+    model: AgentReference = "starter"
+    name: NewName = None
+    seed: TrainingSeed = 0
+    request_key: RequestKey = None
+
+
+def read_request(document: Mapping[str, Any], where: str) -> Request:
+    """The part of a config file that is a `Request`, checked.
+
+    Raises:
+        InvalidInput: a value is of the wrong type or out of bounds; says what it may be.
+    """
+    try:
+        return Request.model_validate({name: document[name] for name in Request.model_fields if name in document})
+    except ValidationError as error:
+        name = str(error.errors()[0]["loc"][0])
+        raise InvalidInput(f"{explain(error, where)}; {name}: {describe_settings(Request)[name]}") from None
+
+
+def start_agent(services: Services, method: str, model: str) -> Agent:
+    """The agent that a training starts from: one that acts, or for a method whose result values runs one that does that.
+
+    Raises:
+        InvalidInput: it is of another role, or acts through an endpoint.
+        NotFound: there is no such agent.
+        Refused: as `resolve_agent`.
+    """
+    agent = require_weights(resolve_agent(services, model), f"be trained by {method}")
+    return agent if agent.role == ROLES.get(method) else require_policy(agent, f"be trained by {method}")
+
+
+def reward_agent(services: Services, config: TrainingConfig) -> Agent | None:
+    """The agent that GRPO's `reward_model` names; None where it names none.
+
+    Raises:
+        InvalidInput: it does not value runs.
+        NotFound: there is no such agent.
+        Refused: as `resolve_agent`.
+    """
+    if not isinstance(config, GRPOConfig) or config.reward_model is None:
+        return None
+    agent = require_reward_model(resolve_agent(services, config.reward_model), "be the reward_model of grpo")
+    if config.step_level and agent.role == "reward_model":
+        raise InvalidInput(
+            f"step_level is true, but {agent.id} values whole runs and says nothing of steps: set step_level to false, or name "
+            "an agent of start_training(method='prm') as reward_model"
+        )
+    return agent
+
+
+def require_effect(config: TrainingConfig, acts: bool) -> None:
+    """Refuse settings of acting for a dpo on stored pairs: they would change nothing.
+
+    Those of grpo are let through, as the size of its groups stands in everyone's files. `epochs` and `batch_size` stand
+    there too, and do not count online.
+
+    Args:
+        config: Checked settings.
+        acts: Does the method learn in an environment?
+
+    Raises:
+        InvalidInput: names the settings.
+    """
+    if acts or not isinstance(config, DPOConfig):
+        return
+    defaults = type(config).model_fields
+    given = [name for name in defaults if name in ACTING_ONLY and getattr(config, name) != defaults[name].default]
+    if given:
+        raise InvalidInput(
+            f"{', '.join(given)} would have no effect: dpo on a dataset learns from its pairs and does not act; leave "
+            "this out, or give `environment` instead of the dataset",
+            code="not_online",
+        )
+
+
+def new_output_dir(services: Services, name: str) -> str:
+    """A folder of its own for what a job makes."""
+    return str(services.settings.agents_dir / f"{name}-{uuid.uuid4().hex[:10]}")
+
+
+def spec_key(spec: TrainSpec | RecipeSpec | EvolveSpec) -> str:
+    """The default request key: what was asked, without where the result will lie."""
+    return hashlib.sha256(spec.model_dump_json(exclude={"output_dir"}).encode()).hexdigest()

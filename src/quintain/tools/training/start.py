@@ -1,0 +1,198 @@
+"""Training: start a job that trains an agent's model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from quintain.datasets.manifest import FILE_NAME, sha256_of
+from quintain.errors import InvalidInput
+from quintain.records.dataset import Dataset
+from quintain.records.hyperparameters import DATASET_KINDS, ONLINE_METHODS, Method
+from quintain.records.job import TrainSpec
+from quintain.records.record import shown
+from quintain.tools.data.lineage import require_remembered
+from quintain.tools.evaluation.environment_references import Environments, usable_reference
+from quintain.tools.jobs.jobs import start
+from quintain.tools.results import JobStarted
+from quintain.tools.services import Services
+from quintain.tools.training.agents import agreement_note, require_free_name
+from quintain.tools.training.evolve import start_evolution
+from quintain.tools.training.methods import read_hyperparameters
+from quintain.tools.training.requests import (
+    AgentReference,
+    NewName,
+    Request,
+    RequestKey,
+    TrainingSeed,
+    new_output_dir,
+    require_effect,
+    reward_agent,
+    spec_key,
+    start_agent,
+)
+
+_MAKING_IT = {
+    "text": "the `text` of a config file names files of it (quintain train --config)",
+    **{
+        kind: f"export_dataset(kind={kind!r}, name=...) makes one from recorded runs"
+        for kind in ("sft", "dpo", "kto", "grpo", "reward", "prm")
+    },
+}
+"""Kind of dataset -> where one comes from."""
+
+
+def start_training(
+    services: Services,
+    method: Annotated[
+        Literal[Method, "evolve"],
+        Field(description="How to learn; list_library(kind='methods') says what each does and needs."),
+    ],
+    model: AgentReference,
+    dataset_id: Annotated[
+        str | None, Field(description="Dataset id or name, of the kind that the method learns from.")
+    ] = None,
+    environment: Annotated[
+        Environments | None,
+        Field(description="Instead of a dataset (grpo, dpo, evolve): where the agent acts while it learns."),
+    ] = None,
+    name: NewName = None,
+    hyperparameters: Annotated[
+        dict[str, Any] | None,
+        Field(description="Settings of the method, checked strictly; see guide://methods/METHOD. Null: defaults."),
+    ] = None,
+    seed: TrainingSeed = 0,
+    request_key: RequestKey = None,
+) -> JobStarted:
+    """Start training as a background job; the result is a new agent.
+
+    The job outlives conversation and server, and goes on from its newest checkpoint when its process dies. The same request
+    while it is unfinished returns it (`deduplicated`).
+    """
+    if method == "evolve":
+        require_no_dataset(dataset_id)
+        request = Request(model=model, name=name, seed=seed, request_key=request_key)
+        return start_evolution(services, request, environment, hyperparameters)
+    require_free_name(name or "")
+    config = read_hyperparameters(method, hyperparameters)
+    agent = start_agent(services, method, model)
+    source = training_source(services, method, dataset_id, environment)
+    require_effect(config, environment is not None)
+    spec = TrainSpec(
+        method=method,
+        agent=agent,
+        name=name or f"{agent.name}-{method}"[:100],
+        output_dir="",
+        cache_dir=str(services.settings.cache_dir),
+        config=config,
+        reward_agent=reward_agent(services, config),
+        seed=seed,
+        **source,
+    )
+    key = request_key or spec_key(spec)
+    started = start(services, spec.model_copy(update={"output_dir": new_output_dir(services, spec.name)}), key)
+    if spec.reward_agent is None:
+        return started
+    return started.model_copy(update={"next_step": f"{agreement_note(spec.reward_agent)} {started.next_step}"})
+
+
+def require_no_dataset(dataset: object) -> None:
+    """Refuse a dataset for `evolve`.
+
+    Raises:
+        InvalidInput: there is one.
+    """
+    if dataset is not None:
+        raise InvalidInput(
+            f"dataset {shown(dataset)} cannot be taken: evolve makes its datasets of what the agent explores; give `environment` "
+            "alone, or train with another method on the dataset first",
+            code="no_dataset",
+        )
+
+
+def require_startable(
+    services: Services, method: str, model: str, name: str | None, hyperparameters: Mapping[str, Any]
+) -> None:
+    """Check a request but for what it learns from, so that no dataset is made for one that will be refused.
+
+    Raises:
+        InvalidInput: an unknown method, a wrong setting or a name that is kept.
+        NotFound: there is no such agent.
+        Refused: as `resolve_agent`.
+    """
+    require_free_name(name or "")
+    reward_agent(services, read_hyperparameters(method, hyperparameters))
+    start_agent(services, method, model)
+
+
+def training_source(
+    services: Services, method: str, dataset_id: str | None, environment: str | Mapping[str, float] | None
+) -> dict[str, Any]:
+    """What a method learns from, as the fields of a spec that name it.
+
+    Raises:
+        InvalidInput: neither or both are given, the method does not learn online, or the dataset is of another kind or was
+            changed on disk.
+        NotFound: there is no such dataset or environment.
+        Conflict: the dataset holds forgotten runs.
+    """
+    kind = DATASET_KINDS[method]
+    if (dataset_id is None) == (environment is None):
+        online = ", or `environment`, where the agent acts" if method in ONLINE_METHODS else ""
+        raise InvalidInput(
+            f"{method} needs {'one of the two' if online else 'a dataset'}: `dataset_id`, a dataset of kind {kind!r}{online}; "
+            f"{_MAKING_IT[kind]}"
+        )
+    if environment is not None:
+        if method not in ONLINE_METHODS:
+            raise InvalidInput(
+                f"{method} does not learn in an environment (that can: {', '.join(sorted(ONLINE_METHODS))}); collect runs in "
+                f"{environment!r} with collect_rollouts, then give a dataset of kind {kind!r}: {_MAKING_IT[kind]}",
+                code="not_online",
+            )
+        return {"environment": usable_reference(services, environment)}
+    dataset = services.store.datasets.get(dataset_id or "")
+    if dataset.kind != kind:
+        fitting = [name for name, needed in DATASET_KINDS.items() if needed == dataset.kind]
+        raise InvalidInput(
+            f"dataset {dataset.id} is of kind {dataset.kind!r} and {method} learns from kind {kind!r}: {_MAKING_IT[kind]}; "
+            f"methods for {dataset.kind!r}: {', '.join(fitting)}",
+            code="wrong_dataset_kind",
+        )
+    require_remembered(services, dataset.id)
+    if not dataset.splits.get("train"):
+        raise InvalidInput(
+            f"dataset {dataset.id} has no training rows; export it with a smaller validation_share",
+            code="empty_dataset",
+        )
+    require_intact(dataset)
+    return {"dataset_id": dataset.id, "dataset_path": dataset.path, "dataset_files": dataset.files}
+
+
+def require_intact(dataset: Dataset) -> None:
+    """Refuse a dataset whose files are gone or were changed, before a job is paid for that would refuse it too.
+
+    Only files that are newer than the manifest, which is written last, are read: large datasets take seconds to hash.
+
+    Raises:
+        InvalidInput: names the file and the way out.
+    """
+    folder = Path(dataset.path)
+    try:
+        made = (folder / FILE_NAME).stat().st_mtime_ns
+        newer = [name for name in sorted(dataset.files) if (folder / name).stat().st_mtime_ns > made]
+    except OSError as error:
+        raise InvalidInput(
+            f"dataset {dataset.id} has lost its file {Path(error.filename).name!r}; export it again with export_dataset",
+            code="dataset_damaged",
+        ) from None
+    for name in newer:
+        if sha256_of(folder / name) != dataset.files[name]:
+            raise InvalidInput(
+                f"dataset {dataset.id} was changed on disk: {name!r} does not have the SHA-256 of its manifest; datasets are "
+                "immutable, export it again with export_dataset",
+                code="dataset_damaged",
+            )

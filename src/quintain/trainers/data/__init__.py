@@ -1,0 +1,1 @@
+"""From dataset rows to training examples: rendering, chunking, selection and order."""

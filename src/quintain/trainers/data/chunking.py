@@ -1,0 +1,126 @@
+"""Trajectories that are too long, split at step borders.
+
+A chunk is a shorter trajectory: the opening (everything before the first agent turn), some earlier steps again as
+context that is not in the loss, and the steps that the chunk is for. The renderer writes it like any other, so its
+length is counted after templating, and templates that rewrite history see a history of their own.
+
+A trajectory is a row of blocks: an agent turn with its observations, and the user and system turns that led to it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from quintain.errors import InvalidInput
+from quintain.records.trajectory import Actor, Trajectory
+from quintain.trainers.data.streams import TokenRow
+from quintain.trainers.rendering.renderer import Renderer, Rendering
+
+_FIRST_GUESS = 8
+"""Blocks to try for the first chunk; later ones begin with what the chunk before held."""
+
+
+def chunk(
+    renderer: Renderer, trajectory: Trajectory, max_length: int, *, overlap: int, weight: float = 1.0
+) -> Rendering:
+    """A trajectory as rows of at most `max_length` tokens that train each trainable step exactly once.
+
+    A trajectory that fits is rendered as it is. Otherwise each chunk takes as many steps as fit. Where not even its
+    first step fits, the overlap is halved until it does; a step that is too long with the opening alone is left out and
+    counted in `truncated_turns`.
+
+    Args:
+        renderer: Writes the chunks.
+        trajectory: What was asked and done.
+        max_length: Tokens of a row.
+        overlap: Earlier agent turns with their observations that a chunk shows again, masked.
+        weight: Weight of the trajectory in the loss.
+
+    Returns:
+        The rows, `step_index` being that of the whole trajectory; `too_long` where no step fits.
+
+    Raises:
+        InvalidInput: a bound is impossible, or the template leaves out what the agent wrote.
+    """
+    if max_length < 1 or overlap < 0:
+        raise InvalidInput(
+            f"max_length is {max_length} and chunk_overlap {overlap}; give at least 1 token and 0 or more steps"
+        )
+    whole = renderer.render(trajectory, max_length, weight)
+    if not whole.truncated_turns:
+        return whole
+    turns = tuple(index for index, step in enumerate(trajectory.steps) if step.actor is Actor.AGENT)
+    blocks = _Blocks(renderer, trajectory, turns, max_length, weight)
+    rows: list[TokenRow] = []
+    truncated, guess, start = 0, _FIRST_GUESS, blocks.trained_from(0)
+    while start < len(turns):
+        context = min(overlap, start)
+        found, end = blocks.longest(start, context, guess)
+        while end == start and context:
+            context //= 2
+            found, end = blocks.longest(start, context, 1)
+        rows += found
+        truncated += end == start
+        guess = max(end - start, 1)
+        start = blocks.trained_from(max(end, start + 1))
+    return Rendering(rows, truncated, None if rows else "too_long")
+
+
+@dataclass(frozen=True)
+class _Blocks:
+    """A trajectory in blocks, and how they are written."""
+
+    renderer: Renderer
+    trajectory: Trajectory
+    turns: tuple[int, ...]
+    """Step index of the agent turn that each block ends with."""
+    max_length: int
+    weight: float
+
+    def trained_from(self, block: int) -> int:
+        """The first block from `block` on that is in the loss, or how many blocks there are."""
+        return next((b for b in range(block, len(self.turns)) if self._trained(b)), len(self.turns))
+
+    def longest(self, start: int, context: int, guess: int) -> tuple[list[TokenRow], int]:
+        """The rows of the longest chunk that begins with block `start`, and the block after it.
+
+        What is written of a step does not depend on later ones, so a trial that holds too much shows how much fits.
+
+        Args:
+            start: Its first block in the loss.
+            context: Blocks before it to show again.
+            guess: How many blocks to try; doubled while all fit.
+
+        Returns:
+            No rows and `start` where not even the first block fits.
+        """
+        while True:
+            tried = min(start + guess, len(self.turns))
+            rows = self._rows(start, context, tried)
+            kept = {int(step) for row in rows for step in row.step_index[row.places]}
+            end = next((b for b in range(start, tried) if self._trained(b) and self.turns[b] not in kept), tried)
+            if end < tried or tried == len(self.turns):
+                break
+            guess *= 2
+        if start < end < tried:
+            rows = self._rows(start, context, end)
+        return (rows if end > start else []), end
+
+    def _trained(self, block: int) -> bool:
+        return self.renderer.trains(self.trajectory.steps[self.turns[block]])
+
+    def _rows(self, start: int, context: int, end: int) -> list[TokenRow]:
+        """Blocks `start` to `end`, not included, after the opening and `context` earlier blocks."""
+        steps, opening = self.trajectory.steps, self.turns[0]
+        borders = (opening, *(turn + 1 for turn in self.turns))
+        indices = [*range(opening), *range(borders[start - context], borders[end])]
+        shown = [
+            steps[i].model_copy(update={"train": False}) if opening <= i < borders[start] else steps[i] for i in indices
+        ]
+        part = self.trajectory.model_copy(update={"steps": tuple(shown)})
+        # -1, which stands for no step, finds the last entry and so stays.
+        of_whole = np.asarray([*indices, -1], np.int32)
+        rendering = self.renderer.render(part, self.max_length, self.weight)
+        return [replace(row, step_index=of_whole[row.step_index]) for row in rendering.rows]

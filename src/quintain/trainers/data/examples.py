@@ -1,0 +1,399 @@
+"""Dataset rows to examples: what each method learns from a run, a pair, a group or a text.
+
+What cannot become an example is counted with its reason, never lost silently.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import repeat
+from typing import Any, Literal
+
+import numpy as np
+
+from quintain.datasets.selection import agent_digest
+from quintain.records.dataset import DatasetRow, GroupRow, LabelledRow, PairRow, Row, StepLabelRow, TextRow
+from quintain.records.hyperparameters import BCConfig, DPOConfig, GRPOConfig, RewardConfig, SFTConfig, TrainingConfig
+from quintain.records.trajectory import Actor, OutcomeStatus, Trajectory
+from quintain.scoring.preferences.mining import Candidate, mine_pairs
+from quintain.trainers.data.chunking import chunk
+from quintain.trainers.data.streams import Example, TokenRow, token_row
+from quintain.trainers.data.value_positions import read_run, read_steps, with_labels
+from quintain.trainers.losses.advantages import cloning_weights, group_advantages, step_advantages, step_factors
+from quintain.trainers.rendering.control_tokens import encode
+from quintain.trainers.rendering.renderer import Renderer, Rendering
+from quintain.trainers.value_head import heads_of
+
+_REASONS = {"no_contrast": "no_variance"}
+"""What mining calls otherwise than training does."""
+
+_VERDICTS = {OutcomeStatus.SUCCESS: 1.0, OutcomeStatus.FAILURE: 0.0, OutcomeStatus.TRUNCATED: 0.0}
+
+
+@dataclass
+class Made:
+    """Examples, and what did not become one."""
+
+    examples: list[Example] = field(default_factory=list)
+    rewards: list[float | None] = field(default_factory=list)
+    """Reward of each example's run; None where unknown or where there is no single run."""
+    dropped: Counter[str] = field(default_factory=Counter)
+    truncated_turns: int = 0
+    left_out_members: Counter[str] = field(default_factory=Counter)
+    """Runs of a group that could not be rendered, by reason; the group goes on without them."""
+
+    def add(self, example: Example | str, reward: float | None = None) -> None:
+        """Take an example in, or count why there is none."""
+        if isinstance(example, str):
+            self.dropped[example] += 1
+        else:
+            self.examples.append(example)
+            self.rewards.append(reward)
+
+
+@dataclass(frozen=True)
+class ExampleMaker:
+    """Makes examples for one model and one method."""
+
+    renderer: Renderer
+    config: TrainingConfig
+    max_length: int
+
+    @staticmethod
+    def of(
+        tokenizer: Any, style: Literal["auto", "tools", "react"], config: TrainingConfig, context: int
+    ) -> ExampleMaker:
+        """For an agent's tokenizer and style of turns; a row holds what the settings ask for and `context` tokens allow."""
+        return ExampleMaker(Renderer.of(tokenizer, style), config, min(config.max_length or context, context))
+
+    def make(self, rows: Sequence[Row]) -> Made:
+        """All rows as examples, in their order."""
+        made = Made()
+        for row, factor in zip(rows, self.factors(rows), strict=False):
+            self.take(row, made, factor)
+        return made
+
+    def factors(self, rows: Iterable[Row]) -> Iterable[float | str]:
+        """What each row's weight is multiplied by, or why the row is left out; endless where no method asks for it."""
+        return _cloning_factors(rows, self.config) if isinstance(self.config, BCConfig) else repeat(1.0)
+
+    def take(self, row: Row, made: Made, factor: float | str = 1.0) -> None:
+        """Add the example of one row to `made`, or count why there is none; `factor` is that of `factors`."""
+        match row:
+            case DatasetRow():
+                made.add(factor if isinstance(factor, str) else self.run(row, made, factor), _reward(row))
+            case PairRow() if isinstance(self.config, RewardConfig):
+                made.add(self.valued_pair(row))
+            case PairRow():
+                made.add(self.pair(row, made))
+            case StepLabelRow():
+                made.add(self.valued_steps(row))
+            case LabelledRow():
+                made.add(self.labelled(row, made))
+            case GroupRow():
+                made.add(self.group(row, made))
+            case TextRow():
+                made.add(self.text(row))
+
+    def run(self, row: DatasetRow, made: Made, factor: float = 1.0) -> Example | str:
+        """A run to repeat: SFT and behaviour cloning.
+
+        With `step_weighting` the tokens of a step weigh r / mean(r) of the run's step rewards; see `credit.step_factors`.
+        """
+        rendering = self._rendered(row.trajectory, row.weight * factor)
+        if rendering.dropped:
+            return rendering.dropped
+        made.truncated_turns += rendering.truncated_turns
+        rows = rendering.rows
+        if isinstance(self.config, SFTConfig) and self.config.step_weighting == "reward":
+            rewards = [step.reward for step in row.trajectory.agent_steps]
+            by_step = dict(zip(_agent_indices(row.trajectory), step_factors(rewards), strict=True))
+            rows = [replace(r, weight=r.weight * _at_steps(r, by_step, 1.0)) for r in rows]
+        return Example(tuple(rows), (0,) * len(rows), (_reward(row) or 0.0,), 1.0, _key(row.trajectory))
+
+    def pair(self, row: PairRow, made: Made) -> Example | str:
+        """A pair: member 0 is the chosen run, member 1 the rejected one.
+
+        With `step_level` the tokens from the start up to where the two runs part are masked in both. In the sigmoid and
+        hinge losses they cancel anyway and masking them saves their cost; means over a run (IPO) and the SFT term change.
+        """
+        if row.weight <= 0:
+            return "zero_weight"
+        sides = []
+        for name, trajectory in (("chosen", row.chosen), ("rejected", row.rejected)):
+            rendering = self._rendered(trajectory, 1.0)
+            if rendering.dropped:
+                return f"{name}_{rendering.dropped}"
+            made.truncated_turns += rendering.truncated_turns
+            sides.append(rendering.rows)
+        return self._paired(sides, row.weight, f"{_key(row.chosen)}/{_key(row.rejected)}")
+
+    def _paired(self, sides: list[list[TokenRow]], weight: float, key: str) -> Example | str:
+        """The rows of a chosen and a rejected run as a pair."""
+        if _said(sides[0]) == _said(sides[1]):
+            return "equal_sides"
+        if isinstance(self.config, DPOConfig) and self.config.step_level:
+            sides = _from_the_branch_on(*sides)
+            if not all(any(r.n_supervised for r in rows) for rows in sides):
+                return "no_branch"
+        member = (*(0 for _ in sides[0]), *(1 for _ in sides[1]))
+        return Example((*sides[0], *sides[1]), member, (1.0, 0.0), weight, key, divisible=False)
+
+    def valued_pair(self, row: PairRow) -> Example | str:
+        """A pair for a reward model, each run read once, at its end; the chosen member's value is the pair's margin."""
+        if row.weight <= 0:
+            return "zero_weight"
+        sides = list[TokenRow]()
+        for name, trajectory in (("chosen", row.chosen), ("rejected", row.rejected)):
+            reading = read_run(self.renderer, trajectory, self.max_length)
+            if reading.dropped:
+                return f"{name}_{reading.dropped}"
+            sides += reading.rows
+        if np.array_equal(sides[0].token_ids, sides[1].token_ids):
+            return "equal_sides"
+        key = f"{_key(row.chosen)}/{_key(row.rejected)}"
+        return Example(tuple(sides), (0, 1), (row.margin or 0.0, 0.0), row.weight, key, divisible=False)
+
+    def valued_steps(self, row: StepLabelRow) -> Example | str:
+        """A run for a process reward model, read at the end of each step that has a label."""
+        heads = heads_of(self.config)
+        reading = read_steps(self.renderer, row.trajectory, self.max_length)
+        if reading.dropped:
+            return reading.dropped
+        known = [
+            [np.nan if (label := labels.get(head)) is None else label for head in heads] for labels in labels_of(row)
+        ]
+        labels = dict(zip(_agent_indices(row.trajectory), known, strict=True))
+        rows = tuple(r for r in (with_labels(r, labels, len(heads)) for r in reading.rows) if r.n_supervised)
+        if not rows:
+            return "no_step_labels"
+        return Example(rows, (0,) * len(rows), key=_key(row.trajectory))
+
+    def labelled(self, row: LabelledRow, made: Made) -> Example | str:
+        """A run with a thumb up (value 1) or down (value -1)."""
+        if row.weight <= 0:
+            return "zero_weight"
+        rendering = self._rendered(row.trajectory, 1.0)
+        if rendering.dropped:
+            return rendering.dropped
+        made.truncated_turns += rendering.truncated_turns
+        label = 1.0 if row.desirable else -1.0
+        rows = tuple(rendering.rows)
+        return Example(rows, (0,) * len(rows), (label,), row.weight, _key(row.trajectory), divisible=False)
+
+    def group(self, row: GroupRow, made: Made) -> Example | str:
+        """A group of runs of one task: advantages for GRPO, rewards for trajectory ranking.
+
+        Every run's reward counts in the group's mean, also where the run itself cannot be rendered.
+        """
+        config = self.config
+        if len(row.rewards) < 2:
+            return "group_of_one"
+        grpo = isinstance(config, GRPOConfig)
+        scale = isinstance(config, GRPOConfig) and config.scale_rewards and config.loss != "dr_grpo"
+        advantages = group_advantages(row.rewards, scale=scale)
+        if advantages is None:
+            return "no_variance"
+        rows, member, values = list[TokenRow](), list[int](), list[float]()
+        for place, run in self._members(row, made):
+            member += [len(values)] * len(run)
+            advantage, trajectory = float(advantages[place]), row.trajectories[place]
+            rows += [self._with_advantage(r, trajectory, advantage) for r in run] if grpo else run
+            values.append(row.rewards[place])
+        if not rows:
+            return "no_member_rendered"
+        if grpo:
+            return Example(tuple(rows), tuple(member), tuple(values), 1.0, row.key)
+        n_pairs = sum(a > b for a in values for b in values)
+        if not n_pairs:
+            return "no_variance"
+        return Example(tuple(rows), tuple(member), tuple(values), float(n_pairs), row.key, divisible=False)
+
+    def of_rollout(self, row: GroupRow, made: Made) -> list[Example] | str:
+        """What is learnt from a group that the model under training has played, or why nothing is.
+
+        GRPO takes the group whole. DPO takes pairs of its runs (sample and pair; Guo et al. 2024, arXiv 2402.04792, with
+        the environment's rewards as the judge): the best and the worst, or all of unequal reward within
+        `max_pairs_per_task`. Runs that say the same, or that cannot be rendered, are in no pair.
+        """
+        config = self.config
+        if not isinstance(config, DPOConfig):
+            example = self.group(row, made)
+            return example if isinstance(example, str) else [example]
+        if len(row.rewards) > 1 and len(set(row.rewards)) == 1:
+            return "no_variance"  # before anything is rendered: late in a run most groups are like this
+        runs = dict(self._members(row, made))
+        # Named by their places: ids hold the job's, and chance must not depend on it.
+        candidates = [
+            Candidate(row.key, str(i), row.rewards[i], agent_digest(row.trajectories[i])) for i in sorted(runs)
+        ]
+        mined = mine_pairs(candidates, mode=config.pairs, max_pairs_per_task=config.max_pairs_per_task)
+        reasons = [_REASONS.get(reason, reason) for reason in mined.tasks_left_out]
+        examples = list[Example]()
+        for chosen, rejected in ((int(pair.chosen), int(pair.rejected)) for pair in mined.pairs):
+            key = f"{row.key}/{chosen}/{rejected}"
+            pair = self._paired([runs[chosen], runs[rejected]], 1.0, key)
+            if isinstance(pair, str):
+                reasons.append(pair)
+            else:
+                examples.append(pair)
+        return examples or (reasons[0] if reasons else "no_member_rendered")
+
+    def _members(self, row: GroupRow, made: Made) -> Iterator[tuple[int, list[TokenRow]]]:
+        """The place of each run of a group that can be rendered, and its rows; the others are counted."""
+        for place, trajectory in enumerate(row.trajectories):
+            rendering = self._rendered(trajectory, 1.0)
+            if rendering.dropped:
+                made.left_out_members[rendering.dropped] += 1
+                continue
+            made.truncated_turns += rendering.truncated_turns
+            yield place, rendering.rows
+
+    def text(self, row: TextRow) -> Example | str:
+        """Plain text, control tokens in it as text, in windows that begin with the last token before them, masked."""
+        if row.weight <= 0:
+            return "zero_weight"
+        tokenizer = self.renderer.tokenizer
+        ids = encode(tokenizer, self.renderer.spellings.defuse(row.text, own=True))
+        if tokenizer.eos_token_id is not None:
+            ids.append(tokenizer.eos_token_id)
+        if len(ids) < 2:
+            return "too_short"
+        stride = self.max_length - 1
+        windows = [ids[start : start + self.max_length] for start in range(0, len(ids) - 1, stride)]
+        rows = tuple(
+            token_row(w, [i > 0 for i in range(len(w))], weight=[row.weight * (i > 0) for i in range(len(w))])
+            for w in windows
+        )
+        return Example(rows, (0,) * len(rows))
+
+    def fits(self, trajectory: Trajectory) -> bool:
+        """Does anything of a run get into the loss?"""
+        return self._rendered(trajectory, 1.0).dropped is None
+
+    def _rendered(self, trajectory: Trajectory, weight: float) -> Rendering:
+        if isinstance(self.config, SFTConfig) and self.config.chunk:
+            overlap = self.config.chunk_overlap
+            return chunk(self.renderer, trajectory, self.max_length, overlap=overlap, weight=weight)
+        return self.renderer.render(trajectory, self.max_length, weight)
+
+    def _with_advantage(self, row: TokenRow, trajectory: Trajectory, advantage: float) -> TokenRow:
+        assert isinstance(self.config, GRPOConfig)
+        if not self.config.step_level:
+            return replace(row, advantage=np.full(len(row), advantage, np.float32))
+        shares = step_advantages(advantage, [step.reward for step in trajectory.agent_steps])
+        by_step = dict(zip(_agent_indices(trajectory), shares, strict=True))
+        return replace(row, advantage=_at_steps(row, by_step, advantage))
+
+
+def labels_of(row: StepLabelRow) -> list[dict[str, float | None]]:
+    """Head -> label of each agent step: `value` is the label itself, the others are its parts."""
+    parts = row.parts or (None,) * len(row.labels)
+    return [{**(of_step or {}), "value": label} for label, of_step in zip(row.labels, parts, strict=True)]
+
+
+def labelled_heads(rows: Iterable[Row]) -> tuple[str, ...]:
+    """What steps are labelled by in the rows of a dataset, `value` first."""
+    found = {
+        head
+        for row in rows
+        if isinstance(row, StepLabelRow)
+        for labels in labels_of(row)
+        for head, label in labels.items()
+        if label is not None
+    }
+    return tuple(sorted(found, key=lambda head: (head != "value", head)))
+
+
+def mismatched(examples: Sequence[Example], max_length: int) -> dict[str, Example]:
+    """KTO's unpaired examples: each prompt with the answer to another, cut at `max_length`.
+
+    Their mean log-ratio estimates the KL divergence to the reference (arXiv 2402.01306, section 4.1). With equal prompts
+    side by side and a shift by as many as the most frequent one has, no prompt meets an answer of its own, unless more than
+    half of all are that one. An example whose prompt leaves no room for an answer has none.
+    """
+    heads = [int(example.rows[0].places[0]) for example in examples]
+    prompts = [e.rows[0].token_ids[:head].tobytes() for e, head in zip(examples, heads, strict=True)]
+    counts = Counter(prompts)
+    rank = {prompt: i for i, prompt in enumerate(counts)}
+    together = sorted(range(len(examples)), key=lambda i: rank[prompts[i]])
+    shift = max(counts.values(), default=1) if len(counts) > 1 else 1
+    partner = dict(zip(together, [*together[shift:], *together[:shift]], strict=True))
+    unpaired = {}
+    for place, example in enumerate(examples):
+        row, other = example.rows[0], examples[partner[place]].rows[0]
+        head, tail = heads[place], heads[partner[place]]
+        ids = np.concatenate([row.token_ids[:head], other.token_ids[tail:]])[:max_length]
+        mask = np.concatenate([np.zeros(head, np.bool_), other.supervised[tail:]])[:max_length]
+        if len(examples) > 1 and mask.any():
+            unpaired[example.key] = Example((token_row(ids.tolist(), mask.tolist()),), (0,), key=example.key)
+    return unpaired
+
+
+def _cloning_factors(rows: Iterable[Row], config: BCConfig) -> list[float | str]:
+    """Weight of each run, or why it is left out: n softmax(reward / temperature) over the runs that stay."""
+    rewards = [_reward(row) if isinstance(row, DatasetRow) else None for row in rows]
+    if config.min_reward is None and config.temperature is None:
+        return [1.0] * len(rewards)
+    reasons: list[str | None] = [
+        "reward_unknown"
+        if reward is None
+        else "below_min_reward"
+        if config.min_reward is not None and reward < config.min_reward
+        else None
+        for reward in rewards
+    ]
+    kept = [reward for reward, reason in zip(rewards, reasons, strict=True) if reason is None and reward is not None]
+    weights: Iterable[Any] = (
+        cloning_weights(kept, config.temperature) if config.temperature and kept else [1.0] * len(kept)
+    )
+    following = iter(weights)
+    return [reason or float(np.float32(next(following))) for reason in reasons]  # as rows hold it: too small is 0
+
+
+def _from_the_branch_on(chosen: list[TokenRow], rejected: list[TokenRow]) -> list[list[TokenRow]]:
+    """Both sides with the tokens masked that come before their first difference."""
+    sides = [list(chosen), list(rejected)]
+    for place, (left, right) in enumerate(zip(chosen, rejected, strict=False)):
+        n = min(len(left), len(right))
+        differing = np.flatnonzero(left.token_ids[:n] != right.token_ids[:n])
+        shared = int(differing[0]) if len(differing) else n
+        for side in sides:
+            side[place] = _masked_before(side[place], shared)
+        if len(differing) or len(left) != len(right):
+            break
+    return sides
+
+
+def _masked_before(row: TokenRow, place: int) -> TokenRow:
+    supervised, weight = row.supervised.copy(), row.weight.copy()
+    supervised[:place], weight[:place] = False, 0
+    return replace(row, supervised=supervised, weight=weight)
+
+
+def _at_steps(row: TokenRow, by_step: dict[int, float], otherwise: float) -> Any:
+    """Float32 [T]: the number of the step that wrote each token."""
+    lookup: Callable[[int], float] = lambda index: by_step.get(index, otherwise)  # noqa: E731
+    steps, inverse = np.unique(row.step_index, return_inverse=True)
+    return np.asarray([lookup(int(s)) for s in steps], np.float32)[inverse]
+
+
+def _agent_indices(trajectory: Trajectory) -> list[int]:
+    return [i for i, step in enumerate(trajectory.steps) if step.actor is Actor.AGENT]
+
+
+def _said(rows: Sequence[TokenRow]) -> list[bytes]:
+    return [row.token_ids[row.supervised].tobytes() for row in rows]
+
+
+def _reward(row: DatasetRow) -> float | None:
+    """What a run was worth: as exported, else as its outcome says; an unknown outcome has no reward."""
+    outcome = row.trajectory.outcome
+    known = (row.reward, outcome.reward, _VERDICTS.get(outcome.status))
+    return next((reward for reward in known if reward is not None), None)
+
+
+def _key(trajectory: Trajectory) -> str:
+    return trajectory.id or trajectory.identity

@@ -1,0 +1,135 @@
+"""Which of a dataset's examples a run sees, and in which order of difficulty: coreset, replay and curriculum."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from quintain.errors import InvalidInput
+from quintain.records.hyperparameters import CoresetConfig, CurriculumConfig, ReplayConfig, SFTConfig
+from quintain.records.job import TrainSpec
+from quintain.trainers.data.coreset import coreset, text_features
+from quintain.trainers.data.curriculum import difficulty
+from quintain.trainers.data.examples import ExampleMaker, Made
+from quintain.trainers.data.replay_buffer import ReplayBuffer, read_examples, write_examples
+from quintain.trainers.data.streams import Example
+from quintain.trainers.engine.forward import Engine
+from quintain.trainers.engine.packing import micro_batches
+from quintain.trainers.loop.checkpoints import taken_by_disk
+from quintain.trainers.models import eval_mode
+from quintain.trainers.rendering.renderer import Renderer
+
+
+@dataclass
+class Selection:
+    """The examples of a run."""
+
+    examples: list[Example]
+    curriculum: tuple[CurriculumConfig, list[float]] | None = None
+    """How the share grows, and the difficulty of each example."""
+    replayed: int = 0
+    notes: tuple[str, ...] = ()
+    remember: Callable[[], None] = lambda: None
+    """Put the run's own examples into the replay buffer; for when the run has succeeded."""
+
+
+def select(made: Made, spec: TrainSpec, maker: ExampleMaker, engine: Engine, directory: Path) -> Selection:
+    """Choose a coreset, mix in what the buffer replays, and rank by difficulty, each where the settings ask for it.
+
+    Args:
+        made: The dataset's examples.
+        spec: The job; `cache_dir` holds the replay buffers.
+        maker: Its renderer and length: rows of another tokenizer or template, and longer ones, are not replayed.
+        engine: Gives the losses by which a coreset is chosen.
+        directory: The job's folder; what was replayed is kept there, so that a resumed run sees the same.
+    """
+    config, chosen = spec.config, Selection(made.examples)
+    if not isinstance(config, SFTConfig):
+        return chosen
+    rewards = made.rewards
+    if config.coreset is not None and config.coreset.size < len(made.examples):
+        kept = _coreset(config.coreset, made.examples, maker.renderer, engine, spec)
+        rewards = [made.rewards[i] for i in kept]
+        note = f"{len(kept)} of {len(made.examples)} examples were chosen by {config.coreset.method}"
+        chosen = replace(chosen, examples=[made.examples[i] for i in kept], notes=(note,))
+    if config.curriculum is not None:
+        ranks = [difficulty(_n_steps(e), reward) for e, reward in zip(chosen.examples, rewards, strict=True)]
+        chosen = replace(chosen, curriculum=(config.curriculum, ranks))
+    if config.replay is not None:
+        chosen = _with_replay(config.replay, chosen, spec, maker, directory)
+    return chosen
+
+
+def mean_losses(engine: Engine, examples: Sequence[Example], batch_tokens: int) -> list[float]:
+    """Mean negative log-likelihood of each example under the model, in nats a token."""
+    losses: dict[int, list[float]] = {}
+    place = {row: i for i, example in enumerate(examples) for row in example.rows}
+    with torch.no_grad(), eval_mode(engine.model):
+        for batch in micro_batches(examples, batch_tokens, share=engine.shares):
+            rows = [row for example in batch for row in example.rows]
+            logprobs = engine.logprobs(rows).logprobs.cpu()
+            for row, part in zip(rows, logprobs.split([row.n_supervised for row in rows]), strict=True):
+                losses.setdefault(place[row], []).extend((-part).tolist())
+    return [float(np.mean(losses[i])) for i in range(len(examples))]
+
+
+def _coreset(
+    config: CoresetConfig, examples: Sequence[Example], renderer: Renderer, engine: Engine, spec: TrainSpec
+) -> list[int]:
+    needs_loss = config.method in ("loss", "hybrid")
+    losses = mean_losses(engine, examples, spec.config.batch_tokens) if needs_loss else [0.0] * len(examples)
+    texts = [
+        " ".join(renderer.decode(row.token_ids[row.supervised].tolist()) for row in example.rows)
+        for example in examples
+    ]
+    kept = coreset(config.method, config.size, losses=losses, features=text_features(texts), seed=spec.seed)
+    return sorted(kept)  # in the dataset's order, which the seed of the run then shuffles
+
+
+def _with_replay(
+    config: ReplayConfig, chosen: Selection, spec: TrainSpec, maker: ExampleMaker, directory: Path
+) -> Selection:
+    if spec.cache_dir is None:
+        raise InvalidInput("replay needs a folder that outlives the job; this job was started without cache_dir")
+    buffer = ReplayBuffer.open(
+        Path(spec.cache_dir) / "replay" / config.buffer, size=config.size, fingerprint=maker.renderer.fingerprint
+    )
+    # A resumed run must replay what its first attempt replayed, whatever other jobs have added since.
+    kept = directory / "checkpoints" / "replayed.npz"
+    if kept.exists():
+        replayed = read_examples(kept).examples
+    else:
+        own = {example.key for example in chosen.examples}
+        replayed = buffer.sample(round(config.ratio * len(chosen.examples)), exclude=own, seed=spec.seed)
+        with taken_by_disk(kept, kept.parent):
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            write_examples(kept, replayed, maker.renderer.fingerprint)
+    fitting = [e for e in replayed if all(len(row) <= maker.max_length for row in e.rows)]
+    notes = [f"{len(fitting)} examples are replayed from the buffer {config.buffer!r}"]
+    if len(fitting) < len(replayed):
+        notes.append(f"{len(replayed) - len(fitting)} examples of the buffer are longer than {maker.max_length} tokens")
+    if buffer.warning:
+        notes.append(buffer.warning)
+    if chosen.curriculum is not None:
+        shape, ranks = chosen.curriculum
+        chosen = replace(chosen, curriculum=(shape, [*ranks, *(difficulty(_n_steps(e), e.value[0]) for e in fitting)]))
+    new = list(chosen.examples)
+    return replace(
+        chosen,
+        examples=[*new, *fitting],
+        replayed=len(fitting),
+        notes=(*chosen.notes, *notes),
+        remember=lambda: _remember(buffer, new),
+    )
+
+
+def _remember(buffer: ReplayBuffer, examples: Sequence[Example]) -> None:
+    buffer.add(examples)
+
+
+def _n_steps(example: Example) -> int:
+    return len({int(step) for row in example.rows for step in np.unique(row.step_index[row.supervised])})

@@ -1,0 +1,164 @@
+"""A model next to the turns that a dataset recorded: how likely it finds them, and what it would have done instead.
+
+Loss and token accuracy are by teacher forcing, over exactly the tokens that training would learn. The next action is what
+the model writes when it decodes greedily from each recorded prefix, read as in an episode: unlike the most likely tokens
+under teacher forcing, that may word its thought otherwise and order its arguments as it likes and still act alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import torch
+
+from quintain.datasets.messages import messages_of
+from quintain.records.agent import Agent, Sampling
+from quintain.records.dataset import BenchmarkRow, DatasetRow, LabelledRow, PairRow, Row, TextRow
+from quintain.records.hyperparameters import SFTConfig
+from quintain.records.seams import Message, Reply, Stop, Turn
+from quintain.records.trajectory import Action, Step, Trajectory
+from quintain.trainers.acting.policy import LocalPolicy
+from quintain.trainers.data.examples import ExampleMaker, Made
+from quintain.trainers.data.streams import Example
+from quintain.trainers.engine.forward import Engine
+from quintain.trainers.engine.packing import micro_batches
+from quintain.trainers.models import eval_mode, load_model
+
+_BATCH_TOKENS = 8192
+
+AT_ONCE = 32
+"""Prefixes from which the model writes at the same time."""
+
+NOT_TO_REPEAT = "not_to_repeat"
+NO_PLAN = "no_plan"
+
+
+class Measured(NamedTuple):
+    """What was found on one row."""
+
+    dropped: str | None = None
+    """Why it could not be measured; then the rest is 0."""
+    nll: float = 0.0
+    """Sum over the tokens, nats."""
+    n_tokens: int = 0
+    n_first: int = 0
+    """Tokens that were the most likely ones."""
+    n_steps: int = 0
+    """Steps from whose prefix the model wrote; of a benchmark's row the first."""
+    same_tools: int = 0
+    same_actions: int = 0
+    truncated_turns: int = 0
+
+
+@dataclass(frozen=True)
+class HeldOutModel:
+    """A loaded agent that is measured on rows."""
+
+    engine: Engine
+    maker: ExampleMaker
+    policy: LocalPolicy
+    system_prompt: str | None
+
+    @staticmethod
+    def of(agent: Agent, max_new_tokens: int) -> HeldOutModel:
+        """Load an agent.
+
+        Raises:
+            NotFound: there is no such model.
+            InvalidInput: the model's files are damaged, or its template cannot write turns.
+        """
+        loaded = load_model(agent.model)
+        maker = ExampleMaker.of(loaded.tokenizer, agent.template, SFTConfig(), loaded.context_tokens)
+        greedy = Sampling(temperature=0.0, max_new_tokens=max_new_tokens)
+        policy = LocalPolicy(loaded, maker.renderer, greedy)
+        return HeldOutModel(Engine.of(loaded.model), maker, policy, agent.system_prompt)
+
+    def measure(self, rows: Sequence[Row]) -> list[Measured]:
+        """Measure some rows, read and written together; what is found on a row does not depend on the others."""
+        found = [self._first_call(row) if isinstance(row, BenchmarkRow) else self._likelihood(row) for row in rows]
+        asked = [
+            (place, turn, step.actions)
+            for place, row in enumerate(rows)
+            if found[place].dropped is None and (run := _run_of(row)) is not None
+            for turn, step in self._prefixes(run, f"row-{place}")
+        ]
+        for start in range(0, len(asked), AT_ONCE):
+            part = asked[start : start + AT_ONCE]
+            for (place, _, actions), reply in zip(part, self._written([turn for _, turn, _ in part]), strict=True):
+                found[place] = _with_step(found[place], reply, actions)
+        return found
+
+    @torch.no_grad()
+    def _likelihood(self, row: Row) -> Measured:
+        run = _run_of(row)
+        if run is None and not isinstance(row, TextRow):
+            return Measured(NOT_TO_REPEAT)
+        made = Made()
+        self.maker.take(DatasetRow(trajectory=run) if run is not None else row, made)
+        if not made.examples:
+            return Measured(next(iter(made.dropped)))
+        nll, n, n_first = 0.0, 0, 0
+        with eval_mode(self.engine.model):
+            for batch in micro_batches(_divided(made.examples), _BATCH_TOKENS, share=self.engine.shares):
+                predicted = self.engine.predicted([r for example in batch for r in example.rows])
+                nll -= float(predicted.logprobs.double().sum())
+                n, n_first = n + len(predicted.first), n_first + int(predicted.first.sum())
+        return Measured(nll=nll, n_tokens=n, n_first=n_first, truncated_turns=made.truncated_turns)
+
+    def _prefixes(self, run: Trajectory, name: str) -> list[tuple[Turn, Step]]:
+        """What stood before each turn that training would learn, and the turn."""
+        messages = messages_of(run)
+        said = [(place, run.steps[index]) for place, (m, index) in enumerate(messages) if m.role == "assistant"]
+        return [
+            (Turn(episode_id=f"{name}/{n}", messages=tuple(m for m, _ in messages[:place]), tools=run.tools), step)
+            for n, (place, step) in enumerate(said)
+            if self.maker.renderer.trains(step)
+        ]
+
+    def _first_call(self, row: BenchmarkRow) -> Measured:
+        """Whether the model begins a task with the tool that its plan begins with; no more can be said without an environment."""
+        if not row.plan:
+            return Measured(NO_PLAN)
+        system = (Message(role="system", content=self.system_prompt),) if self.system_prompt else ()
+        messages = (*system, Message(role="user", content=row.task.prompt))
+        (reply,) = self._written([Turn(episode_id="first", messages=messages, tools=row.tools)])
+        if reply.stop is Stop.CONTEXT:
+            return Measured("too_long")
+        return Measured(n_steps=1, same_tools=int([action.tool for action in reply.actions[:1]] == [row.plan[0]]))
+
+    def _written(self, turns: Sequence[Turn]) -> list[Reply]:
+        try:
+            return self.policy.act(turns)
+        finally:
+            for turn in turns:
+                self.policy.close(turn.episode_id)
+
+
+def _run_of(row: Row) -> Trajectory | None:
+    """The run of a row that is there to be repeated; None where there is none."""
+    match row:
+        case DatasetRow():
+            return row.trajectory
+        case PairRow():
+            return row.chosen
+        case LabelledRow():
+            return row.trajectory if row.desirable else None
+    return None
+
+
+def _with_step(found: Measured, reply: Reply, actions: Sequence[Action]) -> Measured:
+    if reply.stop is Stop.CONTEXT:
+        return found
+    same_tools = not reply.error and [a.tool for a in reply.actions] == [a.tool for a in actions]
+    return found._replace(
+        n_steps=found.n_steps + 1,
+        same_tools=found.same_tools + same_tools,
+        same_actions=found.same_actions + (same_tools and [a.args for a in reply.actions] == [a.args for a in actions]),
+    )
+
+
+def _divided(examples: Sequence[Example]) -> list[Example]:
+    """Each row by itself, so that a long text is read in several passes."""
+    return [replace(example, rows=(row,), member=(0,)) for example in examples for row in example.rows]

@@ -1,0 +1,1 @@
+"""The training loop: schedule, passes, optimizer, checkpoints and metrics."""

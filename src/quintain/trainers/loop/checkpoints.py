@@ -1,0 +1,296 @@
+"""Checkpoints that are whole or do not count.
+
+`checkpoints/step-00000020/` holds the trained weights as safetensors, the states of optimizer, random generators, loss
+scale and example source, and `manifest.json` with the size and SHA-256 of each file. It is written aside, every file is
+made durable, the manifest comes last, and only then the folder gets its name. What a manifest does not vouch for is never
+read. `checkpoints/best/` holds the weights of the lowest validation loss in the same way.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+from quintain.errors import Conflict, Unavailable
+from quintain.trainers.distributed.sharding import part, whole
+from quintain.trainers.models import publish
+
+_MANIFEST = "manifest.json"
+_WEIGHTS = "weights.safetensors"
+_STATE = "state.pt"
+_BEST = "best"
+_FORMAT = 2
+"""Of checkpoint folders; goes up when older ones cannot be read any more."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a run stands after `step` optimizer steps."""
+
+    step: int
+    tally: Mapping[str, float]
+    """Running figures of the report, such as the first loss."""
+    source: Mapping[str, Any] = field(default_factory=dict)
+    """State of the example source: tensors, numbers and strings."""
+    scale: Mapping[str, float] = field(default_factory=dict)
+    """State of the loss scale."""
+    ended_early: str | None = None
+    """Why the run takes no further step."""
+
+
+class Newest(NamedTuple):
+    """The newest complete checkpoint, and why newer ones were passed over."""
+
+    path: Path | None
+    skipped: list[str]
+
+
+def save_checkpoint(
+    folder: Path, model: Any, optimizer: torch.optim.Optimizer, progress: Progress, *, identity: str, keep: int
+) -> Path:
+    """Write a checkpoint and delete the oldest beyond `keep`.
+
+    Args:
+        folder: The job's `checkpoints` folder.
+        model: Its trainable parameters are saved.
+        optimizer: Its whole state is saved.
+        progress: Where the run stands.
+        identity: Hash of configuration, model and data; another run's checkpoint is refused by it.
+        keep: Checkpoints that stay.
+
+    Returns:
+        The checkpoint's folder.
+
+    Raises:
+        Unavailable: the disk does not take it; those before it stay.
+    """
+    weights, state = weights_of(model), optimizer_state(optimizer)
+    path = folder / f"step-{progress.step:08d}"
+    with _aside(path) as aside:
+        save_file(weights, aside / _WEIGHTS)
+        _save({"optimizer": state, "rng": _rng_state(), "progress": vars(progress)}, aside / _STATE)
+        _publish(aside, path, progress.step, identity)
+    # One with a later step was passed over as damaged: it must not take the place of a good one.
+    for old in [found for found in _checkpoints(folder) if found.name <= path.name][keep:]:
+        doomed = folder / f".{old.name}.old"
+        os.replace(old, doomed)  # first out of sight, so that nobody meets it half deleted
+        shutil.rmtree(doomed, ignore_errors=True)
+    return path
+
+
+def save_best(folder: Path, model: Any, step: int, *, identity: str) -> Path:
+    """Write the trainable weights as `best`, in place of what was best before.
+
+    Raises:
+        Unavailable: the disk does not take them.
+    """
+    weights = weights_of(model)
+    with _aside(folder / _BEST) as aside:
+        save_file(weights, aside / _WEIGHTS)
+        _publish(aside, folder / _BEST, step, identity)
+    return folder / _BEST
+
+
+def load_best(folder: Path, model: Any, *, identity: str) -> int:
+    """Put the weights of `best` into the model; returns the step that they are of.
+
+    Raises:
+        Conflict: they are damaged or belong to another run.
+    """
+    path = folder / _BEST
+    if fault := _fault(path):
+        raise Conflict(f"{path} cannot be used: {fault}; train again, or set keep_best to false", code="best_damaged")
+    _require_identity(path, identity)
+    _read_weights(path, model)
+    return int(json.loads((path / _MANIFEST).read_text(encoding="utf-8"))["step"])
+
+
+def newest_complete(folder: Path) -> Newest:
+    """The newest checkpoint that its manifest vouches for."""
+    skipped: list[str] = []
+    for path in _checkpoints(folder):
+        fault = _fault(path)
+        if fault is None:
+            return Newest(path, skipped)
+        skipped.append(f"{path.name}: {fault}")
+    return Newest(None, skipped)
+
+
+def load_checkpoint(path: Path, model: Any, optimizer: torch.optim.Optimizer, *, identity: str) -> Progress:
+    """Put a run back to where it stood: weights, optimizer and random states.
+
+    Args:
+        path: A complete checkpoint, as `newest_complete` gives it.
+        model: Receives the trainable parameters.
+        optimizer: Receives its state.
+        identity: Must be the one that the checkpoint was saved with.
+
+    Raises:
+        Conflict: it belongs to a run with another configuration, model or data.
+    """
+    _require_identity(path, identity)
+    _read_weights(path, model)
+    state = torch.load(path / _STATE, map_location="cpu", weights_only=True)
+    optimizer.load_state_dict(_divided(state["optimizer"], optimizer))
+    _set_rng_state(state["rng"])
+    return Progress(**state["progress"])
+
+
+def trainable(model: Any) -> dict[str, torch.nn.Parameter]:
+    """The parameters that training changes; a tied one counts once."""
+    return {name: p for name, p in model.named_parameters() if p.requires_grad}
+
+
+def weights_of(model: Any) -> dict[str, torch.Tensor]:
+    """The trained weights on the CPU; of a sharded model whole in rank 0, and all ranks must ask together."""
+    return {name: whole(p.detach()).cpu().contiguous() for name, p in trainable(model).items()}
+
+
+def optimizer_state(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    """The optimizer's state, put together as `weights_of` does."""
+    state: dict[str, Any] = whole(optimizer.state_dict())
+    return state
+
+
+def _divided(state: dict[str, Any], optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    """A whole state as this rank's optimizer holds it: moments are divided as their parameters are."""
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    entries = {
+        i: {name: part(t, parameters[i]) if t.shape == parameters[i].shape else t for name, t in entry.items()}
+        for i, entry in state["state"].items()
+    }
+    return {**state, "state": entries}
+
+
+def _read_weights(path: Path, model: Any) -> None:
+    parameters = trainable(model)
+    with torch.no_grad():
+        for name, tensor in load_file(path / _WEIGHTS).items():
+            parameters[name].copy_(part(tensor, parameters[name]))
+
+
+@contextmanager
+def taken_by_disk(path: Path, checkpoints: Path) -> Iterator[None]:
+    """Tell in the user's words that the disk did not take what is written inside.
+
+    Args:
+        path: What is written.
+        checkpoints: The job's `checkpoints` folder, whose newest one is named.
+
+    Raises:
+        Unavailable: the disk is full, or something else keeps files from being written.
+    """
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        newest = newest_complete(checkpoints).path
+        free = shutil.disk_usage(next(folder for folder in path.absolute().parents if folder.exists())).free
+        raise Unavailable(
+            f"{path} could not be written ({error}; {free / 1e6:.1f} MB are free there); free disk space, or mend what "
+            f"keeps this user from writing, and resume the job: it goes on from {newest.name if newest else 'its start'}",
+            code="disk_refused",
+        ) from error
+
+
+@contextmanager
+def _aside(path: Path) -> Iterator[Path]:
+    """A new folder in which `path` is made; where the disk does not take it, nothing of it stays there."""
+    aside = path.with_name(f".{path.name}.partial")
+    with taken_by_disk(path, path.parent):
+        try:
+            shutil.rmtree(aside, ignore_errors=True)
+            aside.mkdir(parents=True)
+            yield aside
+        except (OSError, SafetensorError):
+            shutil.rmtree(aside, ignore_errors=True)
+            raise
+
+
+def _save(state: dict[str, Any], path: Path) -> None:
+    try:
+        torch.save(state, path)
+    except RuntimeError as error:  # torch's own word for a write that failed
+        raise OSError(f"torch: {error}") from error
+
+
+def _publish(aside: Path, path: Path, step: int, identity: str) -> None:
+    """Write the manifest over the files that stand in `aside`, and give the folder its name."""
+    files = {file.name: {"size": file.stat().st_size, "sha256": _sha256(file)} for file in sorted(aside.iterdir())}
+    manifest = {"format": _FORMAT, "step": step, "identity": identity, "files": files}
+    (aside / _MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
+    publish(aside, path)
+
+
+def _require_identity(path: Path, identity: str) -> None:
+    found = json.loads((path / _MANIFEST).read_text(encoding="utf-8"))["identity"]
+    if found != identity:
+        raise Conflict(
+            f"{path} was saved by a run with another configuration, model or data ({found[:12]}, this run is "
+            f"{identity[:12]}); start a new job, or delete the checkpoints folder to begin again",
+            code="checkpoint_mismatch",
+        )
+
+
+def _checkpoints(folder: Path) -> list[Path]:
+    """Folders that carry a checkpoint's name, newest first."""
+    return sorted(folder.glob("step-*"), reverse=True)
+
+
+def _fault(path: Path) -> str | None:
+    """Why the checkpoint cannot be used; None when it is whole."""
+    try:
+        manifest = json.loads((path / _MANIFEST).read_text(encoding="utf-8"))
+        if manifest["format"] != _FORMAT:
+            return f"it has format {manifest['format']}, this version writes {_FORMAT}"
+        files = manifest["files"]
+        for name in [_WEIGHTS] if path.name == _BEST else [_WEIGHTS, _STATE]:
+            size = (path / name).stat().st_size
+            if size != files[name]["size"]:
+                return f"{name} has {size} bytes, its manifest says {files[name]['size']}"
+            if _sha256(path / name) != files[name]["sha256"]:
+                return f"{name} is not what its manifest says (SHA-256 differs)"
+    except FileNotFoundError as error:
+        return f"{Path(error.filename).name} is missing"
+    except OSError as error:
+        return f"it cannot be read ({error.strerror})"
+    except (ValueError, KeyError, TypeError):
+        return f"{_MANIFEST} cannot be read"
+    return None
+
+
+def _rng_state() -> dict[str, Any]:
+    state: Any = np.random.get_state(legacy=True)
+    name, keys, position, has_gauss, cached = state
+    return {
+        "python": random.getstate(),
+        "numpy": (name, torch.from_numpy(keys.astype(np.int64)), position, has_gauss, cached),
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+    }
+
+
+def _set_rng_state(state: dict[str, Any]) -> None:
+    random.setstate(state["python"])
+    name, keys, position, has_gauss, cached = state["numpy"]
+    np.random.set_state((name, keys.numpy().astype(np.uint32), position, has_gauss, cached))
+    torch.set_rng_state(state["torch"])
+    if state["cuda"] and torch.cuda.is_available():
+        torch.cuda.set_rng_state_all(state["cuda"])
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,215 @@
+"""The training loop: one for every method.
+
+One optimizer step sees the examples that its source gives. Its loss is a sum over their supervised tokens, divided by
+totals of the whole step, however they are split into forward passes and packed. On the CPU in float32 a run that was
+interrupted and resumed ends bit-equal to one that was not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from quintain.errors import TrainingFailed
+from quintain.trainers.data.streams import Example
+from quintain.trainers.engine.packing import micro_batches
+from quintain.trainers.loop.checkpoints import (
+    Progress,
+    load_best,
+    load_checkpoint,
+    newest_complete,
+    save_best,
+    save_checkpoint,
+)
+from quintain.trainers.loop.meter import Meter
+from quintain.trainers.loop.optimizer import clip, update
+from quintain.trainers.loop.passes import backward, held_out
+from quintain.trainers.loop.run import PARTS, Run
+from quintain.trainers.loop.schedule import learning_rate
+from quintain.trainers.losses.share import totals_of
+from quintain.trainers.models import eval_mode
+
+
+def resume(run: Run) -> None:
+    """Go on from the newest complete checkpoint, if there is one.
+
+    Raises:
+        Conflict: it belongs to a run with another configuration, model or data.
+    """
+    newest = newest_complete(run.checkpoints)
+    for fault in newest.skipped:
+        run.reporter.warn("checkpoint_skipped", f"a checkpoint is damaged and was passed over: {fault}")
+    if newest.path:
+        with run.beside("load", newest.path, run.identity):
+            progress = load_checkpoint(newest.path, run.engine.model, run.optimizer, identity=run.identity)
+        run.step = run.saved_at = run.resumed_from = progress.step
+        run.tally, run.ended_early = dict(progress.tally), progress.ended_early
+        run.source.restore(dict(progress.source))
+        run.scale.restore(dict(progress.scale))
+
+
+def train(run: Run) -> bool:
+    """Take the remaining steps; True when the run was asked to stop.
+
+    Raises:
+        TrainingFailed: the loss is no longer finite (`diverged`); the last good checkpoint is named.
+    """
+    while run.step < run.total and run.ended_early is None:
+        if run.reporter.should_stop():
+            _checkpoint(run)
+            return True
+        metrics = _take_step(run)
+        if metrics is None:  # asked to stop while it gathered the step's examples
+            _checkpoint(run)
+            return True
+        run.step += 1
+        last = run.step == run.total
+        every = run.config.sample_every_steps
+        if run.sample and every and (run.step % every == 0 or last):
+            metrics |= run.sample(run.step)
+        if run.validation and _validates(run):
+            metrics |= _validate(run)
+        _stop_on_kl(run, metrics)
+        run.reporter.progress(run.step, run.total, metrics)
+        run.sinks.log(run.step, metrics)
+        # A run that ends early must not go on if its process dies while it saves.
+        if (run.step % run.config.checkpoint_every_steps == 0 and not last) or run.ended_early:
+            _checkpoint(run)
+    if run.validation and run.config.keep_best and run.tally.get("best_step", run.step) != run.step:
+        with run.beside("load_best", run.checkpoints, run.identity):
+            load_best(run.checkpoints, run.engine.model, identity=run.identity)
+    return False
+
+
+def _take_step(run: Run) -> dict[str, float | None] | None:
+    """One optimizer step and its metrics; None: the source was asked to stop."""
+    meter = Meter(run.engine, run.machine)
+    rate = learning_rate(run.step, run.total, run.config)
+    examples = run.source.step(run.step)
+    if run.reporter.should_stop() and not examples:
+        return None
+    meter.begin()
+    if not examples:
+        run.tally["empty_steps"] = run.tally.get("empty_steps", 0) + 1
+        return {"loss": None, "learning_rate": rate, **run.source.metrics()}
+    loss = _backward(run, examples, meter)
+    with run.beside("clip"):
+        norm = clip(run.engine.model, run.optimizer, run.scale, run.config.grad_clip)
+    if not math.isfinite(loss) or not (math.isfinite(norm) or run.scale.enabled):
+        raise _diverged(run, f"step {run.step + 1} of {run.total} gave loss {loss} and gradient norm {norm}")
+    with run.beside("update", rate):
+        update(run.optimizer, run.scale, rate)
+    meter.end()
+
+    tally = run.tally
+    tally.setdefault("first_loss", loss)
+    tally["final_loss"] = loss
+    tally["supervised_tokens"] = tally.get("supervised_tokens", 0) + meter.sums.supervised_tokens
+    tally["tokens"] = tally.get("tokens", 0) + meter.sums.logical_tokens
+    return {
+        "loss": loss,
+        "learning_rate": rate,
+        "grad_norm": norm,
+        **meter.metrics(),
+        **run.source.metrics(),
+        "tokens": tally["tokens"],
+    }
+
+
+def _backward(run: Run, examples: Sequence[Example], meter: Meter) -> float:
+    """Gradients of the step's loss; returns the loss."""
+    totals = totals_of(examples)
+    _prepare(run, examples)
+    if run.ranks is not None:
+        return run.ranks.backward(run, examples, totals, meter)
+    batches = micro_batches(examples, run.config.batch_tokens, share=run.engine.shares)
+    return backward(run.engine, run.objective, run.scale, batches, totals, meter)
+
+
+def _prepare(run: Run, examples: Sequence[Example]) -> None:
+    if mismatched := run.objective.mismatched(examples):
+        with run.beside("prepare", mismatched):
+            run.objective.before_step(run.engine, mismatched)
+
+
+def _validates(run: Run) -> bool:
+    every = run.config.validate_every_steps
+    return run.step == run.total or (run.step % every == 0 if every else run.source.ends_epoch(run.step - 1))
+
+
+def _validate(run: Run) -> dict[str, float | None]:
+    """Loss on the validation split; notes the best weights and whether patience has run out."""
+    engine, config, tally = run.engine, run.config, run.tally
+    totals = totals_of(run.validation)
+    with eval_mode(engine.model):
+        _prepare(run, run.validation)
+    if run.ranks is not None:
+        seen = run.ranks.held_out(run, totals)
+    else:
+        batches = micro_batches(run.validation, config.batch_tokens, share=engine.shares)
+        seen = held_out(engine, run.objective, batches, totals)
+    loss = seen.loss
+    if not math.isfinite(loss):
+        raise _diverged(run, f"the validation after step {run.step} of {run.total} gave loss {loss}")
+    tally["validation_loss"] = loss
+    agreement = {
+        f"{name}_{part}": x for name, both in seen.figures.items() for part, x in zip(PARTS, both, strict=True)
+    }
+    if not config.keep_best:
+        tally |= agreement
+    if loss < tally.get("best_loss", math.inf):
+        tally |= {"best_loss": loss, "best_step": run.step, "validations_without_gain": 0, **agreement}
+        if config.keep_best and run.step < run.total:
+            with run.beside("gather_weights"):
+                save_best(run.checkpoints, engine.model, run.step, identity=run.identity)
+    else:
+        tally["validations_without_gain"] = tally.get("validations_without_gain", 0) + 1
+        if config.early_stopping_patience and tally["validations_without_gain"] >= config.early_stopping_patience:
+            run.ended_early = (
+                f"the validation loss has not fallen below {tally['best_loss']:.4g} (step {tally['best_step']:.0f}) in "
+                f"{config.early_stopping_patience} validations"
+            )
+    means = {f"validation_{name}": total / n for name, (total, n) in seen.figures.items() if n}
+    entropy = (
+        {} if run.objective.on_values else {"validation_entropy": seen.entropy / seen.tokens if seen.tokens else None}
+    )
+    return {"validation_loss": loss, **entropy, **means}
+
+
+def _stop_on_kl(run: Run, metrics: dict[str, float | None]) -> None:
+    kl, bound = metrics.get("kl"), run.config.kl_stop
+    if kl is not None and bound is not None and kl > bound:
+        run.ended_early = f"the KL divergence to the start model reached {kl:.4g} nats a token; kl_stop is {bound:g}"
+
+
+def _checkpoint(run: Run) -> None:
+    """Save where the run stands, unless that is saved already."""
+    if run.saved_at == run.step:
+        return
+    progress = Progress(run.step, run.tally, run.source.state(), run.scale.state(), run.ended_early)
+    with run.beside("gather_state"):
+        path = save_checkpoint(
+            run.checkpoints,
+            run.engine.model,
+            run.optimizer,
+            progress,
+            identity=run.identity,
+            keep=run.config.keep_checkpoints,
+        )
+    run.saved_at = run.step
+    run.reporter.checkpoint(run.step, path)
+
+
+def _diverged(run: Run, what: str) -> TrainingFailed:
+    newest = newest_complete(run.checkpoints).path
+    if run.step == 0:
+        return TrainingFailed(
+            f"{what}, which is not finite, with the start model itself: its weights are damaged, or its precision is too "
+            "narrow; try precision 'fp32', or another model",
+            code="diverged",
+        )
+    return TrainingFailed(
+        f"{what}, which is not finite; the last good checkpoint is {newest.name if newest else 'none'}; start again with "
+        f"a learning_rate below {run.config.learning_rate:g}, or with grad_clip on",
+        code="diverged",
+    )

@@ -1,0 +1,93 @@
+"""What a step cost and how it went: tokens a second, shares, memory, and the fraction of the machine's matmul rate."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from quintain.trainers.data.streams import TokenRow
+from quintain.trainers.engine.forward import Engine
+from quintain.trainers.engine.machine import Machine, peak_memory_mb
+from quintain.trainers.losses.grpo import k3
+
+
+@dataclass
+class Sums:
+    """What is added up over the forward passes of a step, and over the processes that share them."""
+
+    logical_tokens: int = 0
+    computed_tokens: int = 0
+    supervised_tokens: int = 0
+    flops: float = 0.0
+    means: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """Figures that are means: sum and count."""
+
+    def add(self, name: str, total: float, count: float) -> None:
+        """Add to a figure that is a mean."""
+        before, n = self.means.get(name, (0.0, 0.0))
+        self.means[name] = (before + total, n + count)
+
+    def include(self, other: Sums) -> None:
+        """Add all that another process has counted."""
+        self.logical_tokens += other.logical_tokens
+        self.computed_tokens += other.computed_tokens
+        self.supervised_tokens += other.supervised_tokens
+        self.flops += other.flops
+        for name, (total, count) in other.means.items():
+            self.add(name, total, count)
+
+
+class Meter:
+    """Figures of one optimizer step, added up over its forward passes."""
+
+    def __init__(self, engine: Engine, machine: Machine) -> None:
+        self._engine, self._machine = engine, machine
+        self._began = self._seconds = 0.0
+        self.sums = Sums()
+
+    def begin(self) -> None:
+        """The examples are there; what follows is training."""
+        self._began = time.perf_counter()
+
+    def end(self) -> None:
+        """The optimizer has taken its step."""
+        self._seconds = time.perf_counter() - self._began
+
+    def count(self, rows: Sequence[TokenRow]) -> None:
+        """Add the rows of a forward pass."""
+        cost = self._engine.cost(rows)
+        self.sums.include(Sums(**cost._asdict()))
+
+    def metrics(self) -> dict[str, float | None]:
+        """The figures of the step.
+
+        `observation_share`: tokens that carry no loss; `sharing_saved`: tokens that were not computed, of shared prefixes and
+        behind the last supervised token; `matmul_fraction`: useful arithmetic (shared tokens counted in each row) against
+        the measured rate.
+        """
+        sums, rate = self.sums, self._machine.matmul_flops
+        means = {name: total / n if n else None for name, (total, n) in sums.means.items()}
+        return {
+            **means,
+            "supervised_tokens_per_s": sums.supervised_tokens / self._seconds,
+            "tokens_per_s": sums.logical_tokens / self._seconds,
+            "observation_share": 1 - sums.supervised_tokens / sums.logical_tokens,
+            "sharing_saved": 1 - sums.computed_tokens / sums.logical_tokens,
+            "peak_memory_mb": peak_memory_mb(self._engine.model.device),
+            "matmul_fraction": sums.flops / self._seconds / rate if rate else None,
+        }
+
+
+def kl_to_reference(logprobs: torch.Tensor, reference: torch.Tensor) -> tuple[float, int]:
+    """Sum and count of the k3 estimate of the KL divergence to the reference; see `losses.grpo.k3`.
+
+    On tokens that the model did not sample itself it tells how far the model has moved there, not the KL divergence.
+
+    Args:
+        logprobs: float32 [N], of the model.
+        reference: float32 [N], of the reference model.
+    """
+    return float(k3(logprobs, reference).sum()), len(logprobs)

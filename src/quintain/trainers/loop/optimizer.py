@@ -1,0 +1,36 @@
+"""What an optimizer step does when its gradients are there; over a sharded model every rank does it to its part."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from quintain.records.hyperparameters import TrainingConfig
+from quintain.trainers.loop.checkpoints import trainable
+from quintain.trainers.loop.precision import LossScale
+
+
+def adamw(model: Any, config: TrainingConfig) -> torch.optim.Optimizer:
+    """AdamW (Loshchilov and Hutter 2019, arXiv 1711.05101); biases and norm weights do not decay."""
+    parameters = list(trainable(model).values())
+    groups = [
+        {"params": [p for p in parameters if p.ndim > 1], "weight_decay": config.weight_decay},
+        {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW([g for g in groups if g["params"]], lr=config.learning_rate, fused=True)
+
+
+def clip(model: Any, optimizer: torch.optim.Optimizer, scale: LossScale, bound: float) -> float:
+    """Bring the gradients to their true size and bound their norm, 0: no bound; returns the norm that they had."""
+    scale.unscale(optimizer)
+    return float(torch.nn.utils.clip_grad_norm_(trainable(model).values(), bound or math.inf))
+
+
+def update(optimizer: torch.optim.Optimizer, scale: LossScale, rate: float) -> None:
+    """Take the step at a learning rate, and drop the gradients."""
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+    scale.step(optimizer)
+    optimizer.zero_grad(set_to_none=True)

@@ -1,0 +1,75 @@
+"""Number formats of a run: what is asked for, what the device can do, and loss scaling for float16."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+
+from quintain.records.hyperparameters import Precision
+
+
+class Format(NamedTuple):
+    """How forward and backward passes compute; weights and optimizer state keep their own format."""
+
+    name: str
+    """`fp32`, `bf16` or `fp16`."""
+    autocast: torch.dtype | None
+    """None: float32 throughout."""
+    scales_loss: bool
+    """float16 gradients below 6e-8 vanish; the loss is multiplied before the backward pass and divided after it."""
+    note: str | None
+    """Why it is not what was asked for."""
+
+
+_FP32 = Format("fp32", None, False, None)
+
+
+def choose(asked: Precision, device: torch.device) -> Format:
+    """The format for a device.
+
+    `auto` is bf16 on CUDA devices that have it, else fp32: on CPUs without matrix units for bf16 autocast gains little and
+    costs two digits of the gradient. CUDA and MPS could not be tried where this was written.
+    """
+    if asked == "auto":
+        has_bf16 = device.type == "cuda" and torch.cuda.is_bf16_supported()
+        return Format("bf16", torch.bfloat16, False, None) if has_bf16 else _FP32
+    if asked == "fp32":
+        return _FP32
+    if asked == "bf16":
+        if device.type == "cuda" and not torch.cuda.is_bf16_supported():
+            return _FP32._replace(note="this GPU has no bf16; training runs in fp32")
+        return Format("bf16", torch.bfloat16, False, None)
+    if device.type == "cpu":
+        return _FP32._replace(note="fp16 on a CPU is slower than fp32 and overflows; training runs in fp32")
+    return Format("fp16", torch.float16, True, None)
+
+
+class LossScale:
+    """Dynamic loss scaling (Micikevicius et al. 2018, arXiv 1710.03740, section 3.2); does nothing where it is off."""
+
+    def __init__(self, device: torch.device, *, enabled: bool) -> None:
+        self._scaler = torch.amp.GradScaler(device.type, enabled=enabled)
+        self.enabled = enabled
+
+    def backward(self, loss: torch.Tensor) -> None:
+        """Backward pass of the scaled loss."""
+        self._scaler.scale(loss).backward()
+
+    def unscale(self, optimizer: torch.optim.Optimizer) -> None:
+        """Bring the gradients to their true size, before they are clipped."""
+        self._scaler.unscale_(optimizer)
+
+    def step(self, optimizer: torch.optim.Optimizer) -> None:
+        """Take the step, or skip it and halve the scale where a gradient overflowed."""
+        self._scaler.step(optimizer)
+        self._scaler.update()
+
+    def state(self) -> dict[str, float]:
+        """For a checkpoint."""
+        return dict(self._scaler.state_dict())
+
+    def restore(self, state: dict[str, float]) -> None:
+        """From a checkpoint."""
+        if state:
+            self._scaler.load_state_dict(state)

@@ -1,0 +1,190 @@
+"""What the model writes on a few fixed openings while it is trained, and how varied that is."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import pairwise, takewhile
+from pathlib import Path
+from typing import NamedTuple
+
+from quintain.datasets.messages import messages_of
+from quintain.datasets.rows import trajectories_of
+from quintain.jobs.directory import open_appending
+from quintain.records.agent import Sampling
+from quintain.records.dataset import Row, TextRow
+from quintain.records.seams import Message, Stop, Turn
+from quintain.trainers.acting.policy import LocalPolicy
+from quintain.trainers.models import LoadedModel, eval_mode
+from quintain.trainers.rendering.calls import TurnReader
+from quintain.trainers.rendering.renderer import Renderer
+
+_COUNT = 4
+_SAMPLING = Sampling(temperature=0.0, max_new_tokens=64)
+_SHOWN_PROMPT = 200
+"""Characters of a prompt's end that a sample shows."""
+_TEXT_OPENING = 200
+"""Characters of a plain text that the model continues."""
+_AS_WRITTEN = "{{ messages[0].content }}"
+"""The chat template under which a prompt is the text itself."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What the model wrote on one opening: a line of `samples.jsonl`."""
+
+    step: int
+    """Optimizer steps that the model has behind it."""
+    prompt: str
+    """The end of what it saw, control tokens spelled out."""
+    text: str
+    """Exactly what it wrote, without the end token."""
+    tokens: int
+    """How many tokens that is."""
+    stop: str
+    """`end`: it wrote its end token; `length`: the token limit cut it off."""
+    error: str | None
+    """Why the text could not be read as thought and actions, if so."""
+
+
+class Diversity(NamedTuple):
+    """How varied the samples of one step are; None where there was nothing to count."""
+
+    distinct_1: float | None
+    """Distinct tokens by all tokens, over all samples together, 0 to 1; 1 repeats nothing.
+
+    `distinct_1` and `distinct_2` are those of Li et al. 2016 (arXiv 1510.03055), over the model's tokens
+    instead of words.
+    """
+    distinct_2: float | None
+    """Distinct pairs of neighbouring tokens by all tokens, 0 to below 1; pairs do not reach over two samples."""
+    mean_length: float | None
+    """Tokens of a sample, without its end token."""
+    parsed: float | None
+    """Share of samples that can be read as an agent's turn, 0 to 1; None for plain text, which is none."""
+
+    def metrics(self) -> dict[str, float | None]:
+        """The figures under the names that a run reports."""
+        return {f"sample_{name}": value for name, value in self._asdict().items()}
+
+
+class Written(NamedTuple):
+    """What the model wrote at one step."""
+
+    samples: list[Sample]
+    diversity: Diversity
+
+
+@dataclass(frozen=True)
+class Probes:
+    """Openings that stay the same through a run; make them by `Probes.of`."""
+
+    turns: tuple[Turn, ...]
+    """What the model answers; empty where nothing in the data fits its context."""
+    renderer: Renderer
+    sampling: Sampling
+    seed: int
+    plain: bool
+    """The turns hold text to be continued, not a chat to be answered."""
+
+    @staticmethod
+    def of(
+        rows: Sequence[Row],
+        renderer: Renderer,
+        context_tokens: int,
+        *,
+        sampling: Sampling = _SAMPLING,
+        count: int = _COUNT,
+        seed: int = 0,
+    ) -> Probes:
+        """Pick openings by chance; the same rows and seed give the same ones.
+
+        Args:
+            rows: The validation split, or the training split where there is none.
+            renderer: Writes the prompts and reads the turns.
+            context_tokens: The model's context; an opening that leaves no room for a whole turn is passed over.
+            sampling: Greedy, or at a temperature; then every step draws with the same random numbers.
+            count: How many openings at most; equal ones count once.
+            seed: Of the choice and of sampling.
+        """
+        plain = bool(rows) and isinstance(rows[0], TextRow)
+        if plain:
+            writer = replace(renderer.writer, source=_AS_WRITTEN, style="react", has_system_role=True)
+            renderer = replace(renderer, writer=writer, reader=TurnReader("react"))
+        order = list(range(len(rows)))
+        random.Random(seed).shuffle(order)
+        chosen: dict[tuple[int, ...], Turn] = {}
+        for turn in (_opening(rows[place], len(chosen)) for place in order):
+            prompt = tuple(renderer.opening(turn.messages, turn.tools))
+            if prompt and len(prompt) + sampling.max_new_tokens <= context_tokens:
+                chosen.setdefault(prompt, turn)
+            if len(chosen) == count:
+                break
+        return Probes(tuple(chosen.values()), renderer, sampling, seed, plain)
+
+    def write(self, loaded: LoadedModel, step: int) -> Written:
+        """Let the model write on every opening.
+
+        A model in training is left as it was, with its mode and all random states: a run that samples ends bit-equal
+        to one that does not.
+
+        Args:
+            loaded: The model as it is now; adapters stay on.
+            step: Optimizer steps that the model has behind it.
+        """
+        with eval_mode(loaded.model):
+            policy = LocalPolicy(loaded, self.renderer, self.sampling, seed=self.seed)
+            replies = policy.act(self.turns)
+        samples, token_rows = [], []
+        for turn, reply in zip(self.turns, replies, strict=True):
+            tokens = list(reply.sampled.token_ids if reply.sampled else ())
+            token_rows.append(tokens[:-1] if reply.stop is Stop.END else tokens)
+            prompt = self.renderer.decode(self.renderer.opening(turn.messages, turn.tools))
+            samples.append(
+                Sample(
+                    step=step,
+                    prompt=prompt[-_SHOWN_PROMPT:],
+                    text=reply.text,
+                    tokens=len(token_rows[-1]),
+                    stop=reply.stop.value,
+                    error=None if self.plain else reply.error,
+                )
+            )
+        readable = [] if self.plain else [sample.error is None for sample in samples]
+        return Written(samples, diversity(token_rows, readable))
+
+
+def diversity(token_rows: Sequence[Sequence[int]], readable: Sequence[bool] = ()) -> Diversity:
+    """The figures of samples, given as token ids without end tokens, and of which of them could be read as turns."""
+    n_tokens = sum(map(len, token_rows))
+    tokens = {token for row in token_rows for token in row}
+    pairs = {pair for row in token_rows for pair in pairwise(row)}
+    return Diversity(
+        distinct_1=len(tokens) / n_tokens if n_tokens else None,
+        distinct_2=len(pairs) / n_tokens if n_tokens else None,
+        mean_length=n_tokens / len(token_rows) if token_rows else None,
+        parsed=sum(readable) / len(readable) if readable else None,
+    )
+
+
+def append_samples(path: Path, samples: Sequence[Sample]) -> None:
+    """Add samples to a file of JSON lines; only whole lines stand in it, a torn one of a killed writer is cut off.
+
+    A run that goes on from an earlier checkpoint writes a step's samples again: of one step, the last ones hold.
+    """
+    lines = "".join(json.dumps(asdict(sample), ensure_ascii=False) + "\n" for sample in samples)
+    with os.fdopen(open_appending(path), "wb") as file:
+        file.write(lines.encode("utf-8"))
+
+
+def _opening(row: Row, number: int) -> Turn:
+    """What is said before the agent's first turn, or how a plain text begins; of a pair the chosen run's, of a group the first's."""
+    name = f"probe-{number}"
+    if isinstance(row, TextRow):
+        return Turn(episode_id=name, messages=(Message(role="user", content=row.text[:_TEXT_OPENING]),), seed=number)
+    run = trajectories_of(row)[0]
+    said = takewhile(lambda message: message.role != "assistant", (message for message, _ in messages_of(run)))
+    return Turn(episode_id=name, messages=tuple(said), tools=run.tools, seed=number)

@@ -1,0 +1,175 @@
+"""What a training run tells: what it left out, and what it did."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import Field
+
+from quintain.errors import TrainingFailed
+from quintain.records.hyperparameters import GRPOConfig, TrainingConfig
+from quintain.records.record import Record
+from quintain.trainers.data.examples import Made
+from quintain.trainers.data.selection import Selection
+from quintain.trainers.engine.rotary import Rotary
+from quintain.trainers.loop.precision import Format
+from quintain.trainers.loop.run import PARTS, Run
+
+
+class TrainingReport(Record):
+    """What a training run did."""
+
+    method: str
+    steps: int
+    planned_steps: int
+    first_loss: float | None = Field(description="Loss of the first step; nats a token for SFT.")
+    final_loss: float | None = Field(description="Loss of the last step.")
+    validation_loss: float | None = Field(default=None, description="Loss on the validation split, newest.")
+    best_validation_loss: float | None = None
+    held_out: dict[str, tuple[float, float]] = Field(
+        default_factory=dict,
+        description="How well the labels of the validation split are met, by metric: sum and count; of the final weights.",
+    )
+    best_step: int | None = Field(default=None, description="Step whose weights were kept, with a validation split.")
+    ended_early: str | None = None
+    supervised_tokens: int = Field(description="Tokens in the loss, summed over the steps.")
+    tokens: int = Field(description="Tokens of the rows, shared prefixes counted in each, padding in none.")
+    rows: int = Field(description="Token rows of the training examples.")
+    examples: int = Field(description="Training examples: runs, pairs or groups; 0 where rollouts make them.")
+    dropped: dict[str, int] = Field(default_factory=dict, description="Reason -> dataset rows that gave no example.")
+    left_out_members: dict[str, int] = Field(default_factory=dict, description="Reason -> runs left out of groups.")
+    truncated_turns: int = Field(default=0, description="Agent turns that fell off the end of rows that were too long.")
+    empty_steps: int = Field(default=0, description="Steps without a usable example, such as groups of equal rewards.")
+    replayed: int = Field(default=0, description="Examples that came from the replay buffer.")
+    engine: str = Field(description="`packed` or `padded`, and why.")
+    precision: str
+    matmul_gflops: float | None = Field(default=None, description="Measured matmul rate of this machine.")
+    warnings: tuple[str, ...] = ()
+    resumed_from_step: int | None = Field(
+        default=None, description="Step of the checkpoint that this attempt began with."
+    )
+    stopped: bool = Field(default=False, description="Asked to stop: there is a checkpoint and no final model.")
+
+
+def left_out(made: Made, n_rows: int, max_length: int, split: str = "") -> list[str]:
+    """What of the data does not get into the training, in the user's words; `split` names other data than that."""
+    told, where = [], f" of the {split} split" if split else ""
+    if made.dropped:
+        told.append(f"{made.dropped.total()} of {n_rows} dataset rows{where} give no example: {_reasons(made.dropped)}")
+    if made.left_out_members:
+        n = made.left_out_members.total()
+        told.append(f"{n} runs{where} were left out of their groups: {_reasons(made.left_out_members)}")
+    if made.truncated_turns:
+        told.append(
+            f"{made.truncated_turns} agent turns{where} fell off the end of rows longer than {max_length} tokens; raise "
+            "max_length where the model's context allows it, set chunk where the method has it, or shorten observations"
+        )
+    return told
+
+
+def without_validation(config: TrainingConfig, *, online: bool) -> list[str]:
+    """What the settings ask for and cannot have without validation examples, which online nobody can give."""
+    asked = [name for name in ("early_stopping_patience", "validate_every_steps") if getattr(config, name) is not None]
+    if not asked:
+        return []
+    remedy = "measure with evaluate_agent, or set kl_stop" if online else "export with validation_share"
+    return [f"there are no validation examples, so {' and '.join(asked)} have no effect; {remedy}"]
+
+
+def changing_positions(model: Any, config: TrainingConfig, max_length: int) -> list[str]:
+    """What is left to know of a model whose rotary factors follow the length of a row; `engine.rotary` has the rest."""
+    remedy, told = "set max_length to {0} or less where it must be exact", []
+    for grows, tokens in Rotary.of(model).borders:
+        if max_length <= tokens:
+            continue
+        if grows:
+            told.append(
+                "this model's rotary factors (dynamic) change with every token above {0}, and cached keys keep those that "
+                "they were made with, so longer runs are trained a little otherwise than they are acted; "
+            )
+        elif isinstance(config, GRPOConfig):
+            told.append(
+                "this model's rotary factors (longrope) are others in rows above {0} tokens: of a longer run, what was written "
+                "up to there was sampled by the short ones and is trained by the long ones, so its ratio does not begin at 1; "
+            )
+        else:
+            continue
+        told[-1] = (told[-1] + remedy).format(tokens)
+    return told
+
+
+def nothing_supervised(dropped: Mapping[str, int], what: str, max_length: int, context: int) -> TrainingFailed:
+    """The error of a run that has nothing to learn from; `what` are the rows or groups that it had."""
+    length = (
+        f"raise max_length above {max_length}"
+        if max_length < context
+        else f"choose runs that fit into the {context} tokens that the model can read"
+    )
+    return TrainingFailed(
+        f"none of the {what} gives anything to learn from ({_reasons(dropped) or 'there is none'}); mark steps with "
+        f"train=true, {length}, or choose runs that differ in what they earned",
+        code="nothing_supervised",
+    )
+
+
+def rising_loss(run: Run) -> str | None:
+    """Tells a run whose loss ends far above where it began: it has not learnt, it has come apart."""
+    first, final = run.tally.get("first_loss"), run.tally.get("final_loss")
+    if isinstance(run.config, GRPOConfig) or first is None or final is None:
+        return None  # the loss of GRPO is no measure of progress
+    bound = 2 * abs(first) + 1
+    if run.objective.linear:  # nats a token: worse than guessing among all tokens is worse than any start
+        guessing = math.log(run.engine.model.config.get_text_config(decoder=True).vocab_size)
+        bound = min(bound, max(first + 1, guessing))
+    if final <= bound:
+        return None
+    return (
+        f"the loss rose from {first:.4g} to {final:.4g}: the run has diverged, and the agent is likely worse than before; "
+        f"train again with a learning_rate below {run.config.learning_rate:g}, or with grad_clip on"
+    )
+
+
+def _reasons(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{reason} {n}" for reason, n in sorted(counts.items()))
+
+
+def report_of(
+    run: Run, made: Made, selection: Selection, number_format: Format, warnings: tuple[str, ...], *, stopped: bool
+) -> TrainingReport:
+    """The report of a run that has ended or was stopped."""
+    tally = run.tally
+    rate = run.machine.matmul_flops
+    best = tally.get("best_step")
+    return TrainingReport(
+        method=str(run.config.method),  # type: ignore[attr-defined]
+        steps=run.step,
+        planned_steps=run.total,
+        first_loss=tally.get("first_loss"),
+        final_loss=tally.get("final_loss"),
+        validation_loss=tally.get("validation_loss"),
+        best_validation_loss=tally.get("best_loss"),
+        held_out={
+            name: (tally[f"{name}_{PARTS[0]}"], tally[f"{name}_{PARTS[1]}"])
+            for name in run.objective.agreement
+            if f"{name}_{PARTS[1]}" in tally
+        },
+        best_step=int(best) if best is not None and run.config.keep_best else None,
+        ended_early=run.ended_early,
+        supervised_tokens=int(tally.get("supervised_tokens", 0)),
+        tokens=int(tally.get("tokens", 0)),
+        rows=sum(len(example.rows) for example in selection.examples),
+        examples=len(selection.examples),
+        dropped=dict(made.dropped),
+        left_out_members=dict(made.left_out_members),
+        truncated_turns=made.truncated_turns,
+        empty_steps=int(tally.get("empty_steps", 0)),
+        replayed=selection.replayed,
+        engine=f"{run.engine.path}: {run.engine.reason}" if run.engine.reason else run.engine.path,
+        precision=number_format.name,
+        matmul_gflops=round(rate / 1e9, 1) if rate else None,
+        warnings=warnings,
+        resumed_from_step=run.resumed_from,
+        stopped=stopped,
+    )

@@ -1,0 +1,211 @@
+"""One dataset row under the X-ray: the example that training makes of it, and what training cuts off."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from quintain.errors import InvalidInput
+from quintain.records.dataset import BenchmarkRow, DatasetRow, GroupRow, PairRow, Row, StepLabelRow, TextRow
+from quintain.records.trajectory import Actor, Trajectory
+from quintain.trainers.data.examples import ExampleMaker, Made
+from quintain.trainers.data.streams import Example, TokenRow
+from quintain.trainers.rendering.renderer import Renderer
+
+_UNCUT = 2**31
+"""Tokens of a row that no run reaches."""
+
+
+class Alone(NamedTuple):
+    """Tokens of a chunk that holds a single turn of the agent; see `quintain.trainers.data.chunking`."""
+
+    opening: int
+    """What stands before the agent's first turn: system prompt, tools, task."""
+    turn: int
+    """The turn, and what came between it and the one before."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """A run (or text) of a dataset row, and its token rows."""
+
+    name: str
+    """`chosen`, `rejected` or `run 2` where a row has several; else empty."""
+    trajectory: Trajectory | None
+    """None for plain text."""
+    rows: list[TokenRow]
+    """As training has them; none where the run is left out."""
+    uncut: list[TokenRow]
+    """As they would be without a bound; the same list where nothing is cut."""
+    lost: dict[int, int] = field(default_factory=dict)
+    """Trainable step that falls off -> its tokens."""
+    alone: tuple[Alone, ...] = ()
+    """What each step that falls off would need in a chunk of its own."""
+
+    @property
+    def length(self) -> int:
+        """Tokens of its longest row, before anything is cut."""
+        return max(map(len, self.uncut), default=0)
+
+
+@dataclass(frozen=True)
+class Examined:
+    """A dataset row as training sees it."""
+
+    example: Example | None
+    dropped: str | None
+    members: list[Member]
+    left_out: Counter[str] = field(default_factory=Counter)
+    """Reason -> runs that are left out of a group."""
+    refusal: str | None = None
+    """Why training would end with an error at this row."""
+
+    @property
+    def is_cut(self) -> bool:
+        """Does something of it fall off?"""
+        return any(member.lost for member in self.members)
+
+
+class TurnPlace(NamedTuple):
+    """Where a token row holds a turn of the agent."""
+
+    step: int
+    start: int
+    end: int
+
+
+def examine(maker: ExampleMaker, row: Row, factor: float | str = 1.0) -> Examined:
+    """Make the example of a row exactly as training does, and where something is cut, see what.
+
+    Args:
+        maker: The one that training would have.
+        row: Of any kind that can be trained on; a row with step labels is taken as a run.
+        factor: That of `ExampleMaker.factors`.
+    """
+    made, row = Made(), as_trained(row)
+    try:
+        maker.take(row, made, factor)
+        example, dropped = next(iter(made.examples), None), next(iter(made.dropped), None)
+        whole = made.truncated_turns or (dropped or "").endswith("too_long") or made.left_out_members["too_long"]
+        members = _members(maker, row, example, uncut=bool(whole))
+    except InvalidInput as error:
+        return Examined(None, error.code, [], refusal=error.message)
+    return Examined(example, dropped, members, made.left_out_members)
+
+
+def as_trained(row: Row) -> Row:
+    """The row in the shape that a method learns from: a run whose unlabelled steps are masked, for step labels."""
+    if not isinstance(row, StepLabelRow):
+        return row
+    labels = iter(row.labels)
+    steps = tuple(
+        step.model_copy(update={"train": False}) if step.actor is Actor.AGENT and next(labels) is None else step
+        for step in row.trajectory.steps
+    )
+    return DatasetRow(trajectory=row.trajectory.model_copy(update={"steps": steps}))
+
+
+def named_runs(row: Row) -> list[tuple[str, Trajectory | None]]:
+    """The runs of a row with what they are to it; a text has none."""
+    match row:
+        case PairRow():
+            return [("chosen", row.chosen), ("rejected", row.rejected)]
+        case GroupRow():
+            return [(f"run {i}", run) for i, run in enumerate(row.trajectories, 1)]
+        case TextRow() | BenchmarkRow():
+            return [("", None)]
+    return [("", row.trajectory)]
+
+
+def turns_of(row: TokenRow) -> Iterator[TurnPlace]:
+    """The agent's turns in a token row, those that are masked too, in order."""
+    if not len(row):
+        return
+    borders = [0, *(np.flatnonzero(np.diff(row.step_index)) + 1).tolist(), len(row)]
+    for start, end in pairwise(borders):
+        step = int(row.step_index[start])
+        if step >= 0:
+            yield TurnPlace(step, start, end)
+
+
+def stops(rows: Sequence[TokenRow], renderer: Renderer, *, is_text: bool) -> tuple[int, int]:
+    """How many trained turns there are, and how many of them end with a stop token in the loss; a text is one turn."""
+    if is_text:
+        last = rows[-1] if rows else None
+        ends = last is not None and bool(last.supervised[-1]) and last.token_ids[-1] == _eos(renderer)
+        return len(rows[:1]), int(ends)
+    turns = stopped = 0
+    for row in rows:
+        places = row.places
+        steps = row.step_index[places]
+        ends = places[np.append(np.flatnonzero(np.diff(steps)), len(steps) - 1)] if len(places) else places
+        turns += len(ends)
+        # A turn ends with its last token, which may be masked though the ones before it are trained.
+        following = np.append(row.step_index, -2)[ends + 1]
+        whole = following != row.step_index[ends]
+        stopped += sum(int(row.token_ids[end]) in renderer.end_ids for end in ends[whole])
+    return turns, stopped
+
+
+def digest(rows: Sequence[TokenRow]) -> str:
+    """Hash of everything that training sees of token rows: ids, mask, weights and advantages."""
+    sha256 = hashlib.sha256()
+    for row in rows:
+        for stream in (row.token_ids, row.supervised, row.weight, row.advantage):
+            sha256.update(b"-" if stream is None else stream.tobytes() + b"|")
+    return sha256.hexdigest()[:16]
+
+
+def _eos(renderer: Renderer) -> int:
+    eos = renderer.tokenizer.eos_token_id
+    return -1 if eos is None else int(eos)
+
+
+def _members(maker: ExampleMaker, row: Row, example: Example | None, *, uncut: bool) -> list[Member]:
+    """Each run with its token rows; those of runs that are not in the example only where something is cut."""
+    runs = named_runs(row)
+    rows_of: dict[int, list[TokenRow]] = {}
+    for token_row, member in zip(example.rows, example.member, strict=True) if example else ():
+        rows_of.setdefault(member, []).append(token_row)
+    kept = iter(rows_of[member] for member in sorted(rows_of))
+    members = []
+    complete = len(rows_of) == len(runs)
+    for name, run in runs:
+        rows: list[TokenRow] = []
+        if example is not None and (complete or (run is not None and maker.fits(run))):
+            rows = next(kept)
+        chunked = len(rows) > 1 and getattr(maker.config, "chunk", False)
+        if run is None or not (uncut or chunked):
+            members.append(Member(name, run, rows, rows))
+            continue
+        whole = maker.renderer.render(run, _UNCUT).rows
+        # A step that stands in a row and is masked there, as what the sides of a pair share, is not lost.
+        standing = {int(step) for token_row in rows for step in np.unique(token_row.step_index)}
+        lost = {step: n for step, n in _trained_steps(whole).items() if step not in standing}
+        members.append(Member(name, run, rows, whole, lost, tuple(_alone(whole, lost))))
+    return members
+
+
+def _alone(whole: Sequence[TokenRow], lost: Collection[int]) -> Iterator[Alone]:
+    opening = next((turn.start for row in whole for turn in turns_of(row)), 0)
+    for row in whole:
+        end = opening
+        for turn in turns_of(row):
+            if turn.step in lost and row.supervised[turn.start : turn.end].any():
+                yield Alone(opening, turn.end - end)
+            end = turn.end
+
+
+def _trained_steps(rows: Sequence[TokenRow]) -> dict[int, int]:
+    """Step -> its tokens in the loss."""
+    counts: Counter[int] = Counter()
+    for row in rows:
+        steps, numbers = np.unique(row.step_index[row.places], return_counts=True)
+        counts.update(dict(zip(steps.tolist(), numbers.tolist(), strict=True)))
+    return dict(counts)

@@ -1,0 +1,332 @@
+"""What the counts of a preview mean: warnings in plain words, each with its remedy, and one verdict."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from quintain.datasets.leaks import one_side
+from quintain.datasets.near_duplicates import KINDS
+from quintain.records.hyperparameters import BCConfig, KTOConfig, SFTConfig, TrainingConfig
+from quintain.records.preview import SplitCounts
+from quintain.records.record import counted, shown
+from quintain.trainers.preview.faults import Faults, Finding
+from quintain.trainers.preview.row import Alone
+
+_MUCH = 0.05
+"""From this share on, what is cut, dropped or repeated is to be mended before training."""
+
+_BY_DESIGN = frozenset({"below_min_reward", "reward_unknown", "zero_weight"})
+"""Reasons to drop a row that the user's own settings or weights gave."""
+
+_REMEDIES = {
+    "nothing_supervised": "mark the steps to learn from with train=true",
+    "template_refused": "the roles of these runs do not alternate as the chat template wants; use template 'react' or "
+    "another model",
+    "too_short": "give longer texts",
+    "equal_sides": "export pairs whose agent text differs",
+    "no_branch": "set step_level to false",
+    "no_variance": "export groups whose rewards differ",
+    "group_of_one": "collect several runs of each task",
+    "below_min_reward": "lower min_reward",
+    "reward_unknown": "score the runs and export again, or set min_reward and temperature to null",
+    "zero_weight": "export rows with a weight above 0",
+}
+
+
+class Remark(NamedTuple):
+    """Something to know, what to do about it, and whether to do it before training."""
+
+    code: str
+    text: str
+    fix: str
+    blocks: bool = False
+
+
+class Conclusion(NamedTuple):
+    """What is told."""
+
+    warnings: tuple[str, ...]
+    verdict: str
+
+
+@dataclass
+class Room:
+    """What the turns that fall off would need in chunks of their own."""
+
+    most: int = 0
+    """Tokens of the largest such chunk."""
+    least: int = 0
+    """Tokens of the smallest."""
+    worst: Alone = field(default_factory=lambda: Alone(0, 0))
+    """The largest, in its parts."""
+
+    def add(self, chunks: Iterable[Alone]) -> None:
+        """Take in the turns of a run."""
+        for alone in chunks:
+            self.least = min(self.least or sum(alone), sum(alone))
+            if sum(alone) > self.most:
+                self.most, self.worst = sum(alone), alone
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What there is to judge by."""
+
+    kind: str
+    config: TrainingConfig
+    context: int
+    max_length: int
+    train: SplitCounts
+    longest: int
+    """Tokens of the longest run before anything is cut."""
+    labels: Counter[str]
+    faults: Faults
+    room: Room
+    leaking_tasks: int
+    """Tasks outside train that ask in the same words as one in train."""
+    notes: tuple[str, ...]
+    """What the export warned of besides."""
+
+    @property
+    def chunks(self) -> bool:
+        """Are runs that are too long split at step borders?"""
+        return isinstance(self.config, SFTConfig) and self.config.chunk
+
+    def share(self, n: int) -> float:
+        """Of the rows of the training split."""
+        return n / max(self.train.rows, 1)
+
+
+def conclude(evidence: Evidence) -> Conclusion:
+    """All warnings, those to be mended first in front, and the verdict."""
+    found = [*_blanks(evidence), *_cuts(evidence), *_content(evidence), *_repeats(evidence), *_notes(evidence)]
+    found.sort(key=lambda warning: not warning.blocks)
+    blocking = [warning for warning in found if warning.blocks]
+    warnings = tuple(f"[{w.code}] {w.text}{'; ' * bool(w.fix)}{w.fix}" for w in found)
+    if blocking:
+        first, more = blocking[0], len(blocking) - 1
+        others = f" Then mend {more} more: {', '.join(w.code for w in blocking[1:])}." if more else ""
+        return Conclusion(warnings, f"Fix first: {first.text}; {first.fix}.{others}")
+    train, longest, length = evidence.train, evidence.longest, evidence.max_length
+    cut = "nothing is cut"
+    if train.truncated_rows:
+        cut = f"{counted(train.truncated_rows, 'row')} {_verb(train.truncated_rows, 'is', 'are')} cut"
+    size = f"the longest {longest} of {length} tokens"
+    if evidence.chunks and longest > length:
+        size = f"the longest run of {longest} tokens in chunks of at most {length}"
+    notes = f" {counted(len(found), 'note')}." if found else ""
+    return Conclusion(
+        warnings,
+        f"Ready: {counted(train.rows, 'row')}, {train.trained_tokens} of {train.total_tokens} tokens trained "
+        f"({_percent(train.trained_tokens, train.total_tokens)}), {size}, {cut}.{notes}",
+    )
+
+
+def _blanks(evidence: Evidence) -> Iterator[Remark]:
+    """Rows that training would not take, or would stop at."""
+    train, faults = evidence.train, evidence.faults.found
+    if refused := faults.get("refused"):
+        yield Remark("refused", f"training would stop at {refused.where()}: {refused.example}", "drop these rows", True)
+    dropped = {
+        reason: n for reason, n in train.dropped.items() if reason not in _BY_DESIGN and "too_long" not in reason
+    }
+    reasons = ", ".join(f"{reason} {n}" for reason, n in sorted(train.dropped.items()))
+    if not train.trained_tokens:
+        text = f"no token of {counted(train.rows, 'row')} is trained ({reasons or 'no row'})"
+        yield Remark("nothing_trained", text, _remedy(evidence, train.dropped), True)
+    elif train.dropped and set(train.dropped) - {"too_long"}:
+        n = sum(train.dropped.values())
+        fix = _remedy(evidence, dropped) if dropped else "that is what the settings ask for"
+        blocks = evidence.share(sum(dropped.values())) >= _MUCH
+        text = f"{n} of {counted(train.rows, 'row')} {_verb(n, 'gives', 'give')} no example ({reasons})"
+        yield Remark("dropped", text, fix, blocks)
+    if train.left_out_members:
+        reasons = ", ".join(f"{reason} {n}" for reason, n in sorted(train.left_out_members.items()))
+        fix = _remedy(evidence, train.left_out_members)
+        yield Remark("left_out", f"runs are left out of their groups ({reasons})", fix)
+    stopped, turns = train.turns_with_stop, train.trained_turns
+    if turns and stopped < turns:
+        if evidence.kind == "text":
+            fix = "use a tokenizer that has an eos token"
+        elif stopped:
+            fix = "these turns were cut off when they were sampled; raise max_new_tokens, or drop them"
+        else:
+            fix = (
+                "use a model whose chat template ends a turn with a special token (the instruct version), or give its "
+                "tokenizer an eos token that the template writes"
+            )
+        all_of_them = counted(turns, "text" if evidence.kind == "text" else "trained turn")
+        have = _verb(turns - stopped, "has", "have")
+        text = f"{turns - stopped} of {all_of_them} {have} no stop token in the loss: the model does not learn to stop"
+        yield Remark("no_stop_token", text, fix, stopped < turns / 2)
+    if isinstance(evidence.config, KTOConfig) and len(+evidence.labels) == 1:
+        (label,) = +evidence.labels
+        yield Remark("one_label", f"all rows are {label}", "kto needs both kinds: export runs of both outcomes", True)
+
+
+def _cuts(evidence: Evidence) -> Iterator[Remark]:
+    train, config, length = evidence.train, evidence.config, evidence.max_length
+    if (asked := config.max_length or 0) > evidence.context:
+        text = f"max_length {asked} is more than the model's context of {evidence.context} tokens"
+        yield Remark("beyond_context", text, f"rows are cut at {evidence.context} all the same; lower it")
+    if not train.truncated_rows:
+        return
+    would_be = train.trained_tokens + train.lost_tokens
+    rows, fit = counted(train.rows, "row"), _verb(train.truncated_rows, "does", "do")
+    yield Remark(
+        "truncated",
+        f"{train.truncated_rows} of {rows} {fit} not fit in {length} tokens (the longest has {evidence.longest}): "
+        f"{counted(train.lost_steps, 'agent turn')} with {_percent(train.lost_tokens, would_be)} of the tokens to learn "
+        f"from {_verb(train.lost_steps, 'falls', 'fall')} off",
+        _more_room(evidence),
+        train.lost_tokens >= _MUCH * would_be,
+    )
+
+
+def _more_room(evidence: Evidence) -> str:
+    """What brings back the turns that fall off; settings only where they can."""
+    context, length, room = evidence.context, evidence.max_length, evidence.room
+    if evidence.longest <= context:
+        return f"set max_length to {evidence.longest} (the model's context holds {context})"
+    opening, turn = room.worst
+    part, n = ("prompt", opening) if opening >= turn else ("turn", turn)
+    shorten = f"use a model with a longer context, or shorten the runs (the longest {part} alone has {n} tokens)"
+    if not isinstance(evidence.config, SFTConfig):
+        return shorten
+    wanted = [*(["chunk=true"] * (not evidence.chunks)), *([f"max_length={context}"] * (room.most > length < context))]
+    if not wanted or room.least > context:
+        return shorten
+    return f"set {' and '.join(wanted)}" + (f"; for what is too long even so, {shorten}" if room.most > context else "")
+
+
+def _remedy(evidence: Evidence, dropped: Mapping[str, int]) -> str:
+    """What to do about the reason that keeps out most rows."""
+    worst = max(dropped, key=lambda reason: dropped[reason], default="")
+    worst = worst.removeprefix("chosen_").removeprefix("rejected_")
+    if worst in {"too_long", "no_member_rendered"}:
+        return _more_room(evidence)
+    return _REMEDIES.get(worst, "look at them, or leave them out")
+
+
+def _content(evidence: Evidence) -> Iterator[Remark]:
+    found = evidence.faults.found
+    if nulls := found.get("null_keys"):
+        text = f"{_are(nulls.times, 'argument', nulls, 'of calls')} null where the tool has no such value (first {nulls.example})"
+        fix = (
+            "Arrow and Parquet fill the keys of other rows in like this, and the model would learn to write them: drop keys "
+            "that are null, or keep arguments as JSON text"
+        )
+        yield Remark("null_keys", text, fix, True)
+    if nulls := found.get("null_schema"):
+        text = f"{_are(nulls.times, 'key', nulls, 'of tool schemas')} null (first in {nulls.example})"
+        fix = "Arrow and Parquet fill them in, and the model would read them: drop keys that are null from the schemas"
+        yield Remark("null_keys_in_schemas", text, fix, True)
+    if missing := found.get("missing_schema"):
+        text = f"{_are(missing.times, 'call', missing)} of tools whose schema the run does not have (first {missing.example})"
+        yield Remark("missing_schema", text, "record the runs with the schemas of all their tools", True)
+    if missing := found.get("no_schemas"):
+        text = f"{_are(missing.times, 'call', missing)} of runs without any tool schema (first {missing.example})"
+        fix = "record the runs with `tools`, or the model learns calls whose tools it is not shown"
+        yield Remark("missing_schema", text, fix)
+    if lost := found.get("thoughts_lost"):
+        text = f"the chat template leaves out thoughts or messages of {counted(lost.times, 'trained turn')} in {lost.where()}"
+        fix = "register the agent with template 'react', or take a model whose template keeps them"
+        yield Remark("thoughts_lost", text, fix, True)
+    if wrong := found.get("unknown_arguments"):
+        text = f"{_are(wrong.times, 'argument', wrong)} not in the schema of the tool (first {wrong.example})"
+        yield Remark("unknown_arguments", text, "correct the schemas, or leave these runs out")
+    if wrong := found.get("unreadable_arguments"):
+        text = (
+            f"the arguments of {counted(wrong.times, 'call')} in {wrong.where()} are not JSON (first {wrong.example})"
+        )
+        yield Remark("unreadable_arguments", text, "set train=false for these steps, or leave the runs out")
+    if empty := found.get("empty_observations"):
+        seen = counted(evidence.faults.observations, "observation")
+        text = f"{empty.times} of {seen} {_verb(empty.times, 'is', 'are')} empty, in {empty.where()}"
+        yield Remark("empty_observations", text, "record what the tool answered, or say so: '(no output)'")
+
+
+def _repeats(evidence: Evidence) -> Iterator[Remark]:
+    found = evidence.faults.found
+    for name, *what in (
+        ("tasks", "is of a task that is trained on", "are of a task that is trained on"),
+        ("tokens", "holds the very tokens of a training row", "hold the very tokens of a training row"),
+    ):
+        if leaked := found.get(f"leaked_{name}"):
+            text = (
+                f"{leaked.where()} of {leaked.example} {_verb(leaked.rows, *what)}: validation would flatter the model"
+            )
+            fix = "give runs of one task one task.id, and export again: export_dataset splits by task"
+            yield Remark("leak", text, fix, True)
+    if n := evidence.leaking_tasks:
+        text = (
+            f"{counted(n, 'task')} outside train {_verb(n, 'asks', 'ask')} in the same words as a task in train: validation "
+            "would flatter the model"
+        )
+        yield Remark("leak", text, one_side(evidence.kind), True)
+    if held_out := found.get("held_out"):
+        are = _verb(held_out.rows, "is a run on a held-out task", "are runs on held-out tasks")
+        text = f"{held_out.where()} to train on {are}: evaluating on them proves nothing any more"
+        yield Remark("held_out_tasks", text, "export without include_held_out", True)
+    # The same words under two task ids or by two agents are two runs: `duplicate` of the export does not cover them.
+    distinct = "give the runs of one task one task.id, and keep one of each"
+    if evidence.kind in KINDS:
+        distinct = "export again with curation.near_duplicates=1.0, which keeps one of each"
+    if same := found.get("same_tokens"):
+        text = f"{same.where()} {_verb(same.rows, 'repeats', 'repeat')} the exact tokens of an earlier row"
+        yield Remark("duplicates", text, distinct, evidence.share(same.rows) >= _MUCH)
+    if same := found.get("same_agent_text"):
+        says = _verb(same.rows, "says", "say")
+        text = f"{same.where()} {says} the same as an earlier row on the same task, in another context"
+        yield Remark("repeated_text", text, f"{distinct}; or collect more varied runs")
+
+
+def _notes(evidence: Evidence) -> Iterator[Remark]:
+    yield from (Remark("export", note.rstrip("."), "") for note in evidence.notes)
+    faults, config = evidence.faults, evidence.config
+    if any("quintain-fallback" in warning for warning in faults.renderer.warnings):
+        text = "the tokenizer has no chat template; turns are written with the template 'quintain-fallback'"
+        yield Remark("fallback_template", text, "use the instruct version of the model if it shall chat elsewhere too")
+    if stripped := faults.found.get("thoughts_stripped"):
+        text = f"the chat template strips the thoughts of past turns in {stripped.where()}: each turn becomes a row of its own"
+        fix = "nothing is lost, since acting sees the same, but tokens are computed several times; template 'react' keeps them"
+        yield Remark("thoughts_stripped", text, fix)
+    if spelt := faults.found.get("control_tokens"):
+        text = f"{spelt.where()} {_verb(spelt.rows, 'holds', 'hold')} text that spells a control token (first {spelt.example})"
+        yield Remark(
+            "control_tokens", text, "it is trained as plain text; look whether raw prompts were logged as messages"
+        )
+    if unknown := faults.found.get("unknown_tokens"):
+        text = f"{_are(unknown.times, 'token', unknown)} unknown to the tokenizer"
+        yield Remark("unknown_tokens", text, "use a model whose tokenizer knows this script")
+    if unused := sorted(set(faults.defined) - set(faults.called)):
+        tools, are = counted(len(faults.defined), "tool"), _verb(len(unused), "is", "are")
+        text = f"{len(unused)} of {tools} {are} never called ({', '.join(map(shown, unused[:3]))})"
+        yield Remark("unused_schemas", text, "add runs that use them, or leave out tools that the agent will not have")
+    if isinstance(config, SFTConfig) and (config.coreset or config.replay):
+        text = "coreset and replay choose examples when the training runs, with the model"
+        yield Remark("selection", text, "the counts here are those of the whole dataset")
+    if isinstance(config, BCConfig) and "reward_unknown" in evidence.train.dropped:
+        n = evidence.train.dropped["reward_unknown"]
+        text = f"{counted(n, 'row')} {_verb(n, 'has', 'have')} no known reward, which bc needs"
+        yield Remark("reward_unknown", text, _REMEDIES["reward_unknown"])
+    if evidence.kind in {"reward", "prm"}:
+        read = "each run" if evidence.kind == "reward" else "each step"
+        text = f"the rows are shown as {config.method} would see them; {evidence.kind} reads one number at the end of {read}"  # type: ignore[attr-defined]
+        yield Remark("foreign_kind", text, "look at what the agent wrote; runs that are cut here are left out there")
+
+
+def _are(n: int, noun: str, found: Finding, of: str = "") -> str:
+    """`2 calls in 1 row (line 3) are`."""
+    return f"{counted(n, noun)}{' ' * bool(of)}{of} in {found.where()} {_verb(n, 'is', 'are')}"
+
+
+def _verb(n: int, one: str, many: str) -> str:
+    return one if n == 1 else many
+
+
+def _percent(part: int, whole: int) -> str:
+    return f"{part / whole:.1%}" if whole else "0%"

@@ -1,0 +1,398 @@
+"""Train an agent's model by any method: load, make examples, run the loop, save, report."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, closing, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+
+from quintain.errors import QuintainError
+from quintain.records.dataset import GroupRow, Row
+from quintain.records.hyperparameters import (
+    ACTING_ONLY,
+    DPOConfig,
+    GRPOConfig,
+    KTOConfig,
+    OnlineConfig,
+    PRMConfig,
+    TrainingConfig,
+)
+from quintain.records.job import TrainSpec
+from quintain.records.seams import Reporter
+from quintain.trainers.data.examples import ExampleMaker, Made, labelled_heads, mismatched
+from quintain.trainers.data.selection import Selection, select
+from quintain.trainers.data.streams import Example
+from quintain.trainers.distributed.sharding import put_together
+from quintain.trainers.engine.forward import Engine
+from quintain.trainers.engine.machine import Machine, prepare, tune_allocator
+from quintain.trainers.loop.checkpoints import taken_by_disk
+from quintain.trainers.loop.loop import resume
+from quintain.trainers.loop.loop import train as run_loop
+from quintain.trainers.loop.objectives import Objective, objective_of
+from quintain.trainers.loop.optimizer import adamw
+from quintain.trainers.loop.precision import Format, LossScale, choose
+from quintain.trainers.loop.probes import Probes, append_samples
+from quintain.trainers.loop.report import (
+    TrainingReport,
+    changing_positions,
+    left_out,
+    nothing_supervised,
+    report_of,
+    rising_loss,
+    without_validation,
+)
+from quintain.trainers.loop.run import Run, Sampler
+from quintain.trainers.loop.schedule import EpochSource, ExampleSource
+from quintain.trainers.loop.sinks import open_sinks
+from quintain.trainers.models import LoadedModel, load_model, save_model, stored_heads
+from quintain.trainers.reference import References
+from quintain.trainers.rendering.renderer import Renderer
+from quintain.trainers.reward_mix import RewardMix
+from quintain.trainers.rollout_source import RolloutSource
+from quintain.trainers.value_head import heads_of
+
+if TYPE_CHECKING:
+    from quintain.trainers.distributed.ranks import Ranks
+
+_SAMPLED = 64
+"""Values of each parameter, and up to twice as many, by which a start model is told from another of its shape."""
+
+Collect = Callable[[LoadedModel, Renderer, int], list[GroupRow]]
+"""Lets the live model act and returns the groups of an iteration; none where it was asked to stop."""
+
+
+@dataclass(frozen=True)
+class Data:
+    """The rows of a dataset's splits."""
+
+    train: Sequence[Row] = ()
+    validation: Sequence[Row] = ()
+
+
+def train(
+    spec: TrainSpec, data: Data, directory: Path, reporter: Reporter, collect: Collect | None = None
+) -> TrainingReport:
+    """Train an agent's model; goes on from the newest complete checkpoint below `directory` where there is one.
+
+    Args:
+        spec: Agent, method with its hyperparameters, seed and where the final model goes.
+        data: The dataset's rows; empty where the method learns online.
+        directory: The job's folder.
+        reporter: Hears of phases, steps, checkpoints and warnings, and says when to stop.
+        collect: Online methods: how the model acts.
+
+    Raises:
+        TrainingFailed: nothing to learn from (`nothing_supervised`), or the loss is no longer finite (`diverged`).
+        Conflict: the checkpoints belong to another run.
+    """
+    spec = _with_heads(spec, data)
+    keep = spec.config.sharding == "none"
+    tune_allocator(keep=keep)
+    with _ranks(spec, directory) as ranks:
+        reporter.phase("loading_model")
+        _seed_everything(spec.seed)
+        loaded = load_model(spec.agent.model, lora=spec.config.lora, train=True, heads=heads_of(spec.config))
+        number_format = choose(spec.config.precision, loaded.model.device)
+        remembered = directory / "checkpoints" / "machine.json"
+        machine = prepare(
+            loaded.model.device, number_format.autocast or torch.float32, remembered=remembered, keep=keep
+        )
+        start = _Start(spec, data, directory, reporter, loaded, machine, number_format)
+
+        reporter.phase("rendering")
+        made, held_out = start.made(data.train), start.made(data.validation)
+        length = start.maker.max_length
+        if collect is None and not made.examples:
+            raise nothing_supervised(made.dropped, f"{len(data.train)} rows", length, start.loaded.context_tokens)
+        selection = select(made, spec, start.maker, start.engine, directory)
+        warnings = [*start.warnings(), *left_out(made, len(data.train), length), *selection.notes]
+        warnings += left_out(held_out, len(data.validation), length, "validation")
+        warnings += [] if held_out.examples else without_validation(spec.config, online=collect is not None)
+        for warning in warnings:
+            reporter.warn("training", warning)
+        run = start.run(selection, held_out.examples, collect and _Acting(collect, made), ranks)
+        with closing(run.sinks):
+            resume(run)
+            reporter.phase("training")
+            stopped = run_loop(run)
+        if isinstance(run.source, RolloutSource):
+            made.dropped.update(run.source.skipped)
+        if start.mix is not None:
+            made.left_out_members.update(start.mix.left_out)
+        if not stopped:
+            _conclude(run, made, start, selection)
+    return report_of(run, made, selection, start.format, tuple(warnings), stopped=stopped)
+
+
+def _conclude(run: Run, made: Made, start: _Start, selection: Selection) -> None:
+    """Save the model of a run that has taken its steps, and say what there is to say of it."""
+    reporter = run.reporter
+    if not run.tally.get("supervised_tokens"):
+        raise nothing_supervised(
+            made.dropped, "groups of the rollouts", start.maker.max_length, start.loaded.context_tokens
+        )
+    if run.ended_early:
+        reporter.warn("ended_early", f"the run ended after step {run.step} of {run.total}: {run.ended_early}")
+    if warning := rising_loss(run):
+        reporter.warn("diverged", warning)
+    reporter.phase("saving")
+    with run.beside("put_together"):
+        put_together(start.loaded.model)
+    output = Path(start.spec.output_dir)
+    with taken_by_disk(output, run.checkpoints):
+        save_model(start.loaded.model, start.loaded.tokenizer, output)
+    try:
+        selection.remember()
+    except (
+        QuintainError
+    ) as error:  # the agent is trained and saved; what later jobs would replay is not worth losing it
+        reporter.warn("replay_not_kept", error.message)
+
+
+def _with_heads(spec: TrainSpec, data: Data) -> TrainSpec:
+    """The job with the heads of its step model settled: those that it has, else those that the labels are of."""
+    config = spec.config
+    if not isinstance(config, PRMConfig) or config.heads is not None:
+        return spec
+    heads = stored_heads(spec.agent.model) or labelled_heads([*data.train, *data.validation]) or ("value",)
+    return spec.model_copy(update={"config": config.model_copy(update={"heads": heads})})
+
+
+class _Acting(NamedTuple):
+    """How an online method gets its groups, and where it counts what does not get in."""
+
+    collect: Collect
+    made: Made
+
+
+def _ranks(spec: TrainSpec, directory: Path) -> AbstractContextManager[Ranks | None]:
+    """The other processes of the run, where it has any."""
+    if spec.config.processes == 1:
+        return nullcontext()
+    from quintain.trainers.distributed.ranks import Ranks
+
+    return Ranks(spec, directory)
+
+
+class _Start:
+    """A run before its first step: the parts and how they fit together."""
+
+    def __init__(
+        self,
+        spec: TrainSpec,
+        data: Data,
+        directory: Path,
+        reporter: Reporter,
+        loaded: LoadedModel,
+        machine: Machine,
+        number_format: Format,
+    ) -> None:
+        self.spec, self.data, self.directory, self.reporter = spec, data, directory, reporter
+        self.loaded, self.machine, self.format = loaded, machine, number_format
+        config = spec.config
+        self.maker = ExampleMaker.of(loaded.tokenizer, spec.agent.template, config, loaded.context_tokens)
+        self.renderer = self.maker.renderer
+        self.mix = RewardMix.of(spec)
+        self.engine = Engine.of(
+            loaded.model,
+            share_prefixes=config.share_prefixes,
+            gradient_checkpointing=config.gradient_checkpointing,
+            autocast=number_format.autocast,
+        )
+
+    def made(self, rows: Sequence[Row]) -> Made:
+        """The examples of rows, groups with what a reward model adds to their rewards."""
+        if self.mix is None:
+            return self.maker.make(rows)
+        made = self.maker.make(self.mix.rows(rows))
+        made.left_out_members.update(self.mix.left_out)
+        self.mix.left_out.clear()
+        return made
+
+    def warnings(self) -> list[str]:
+        """What the user should know before the first step."""
+        warnings = [*self.loaded.warnings, *self.renderer.warnings, *self.machine.notes]
+        context = self.loaded.context_tokens
+        if (asked := self.spec.config.max_length or 0) > context:
+            warnings.append(f"max_length {asked} is more than the model's context; rows are cut at {context} tokens")
+        warnings += changing_positions(self.loaded.model, self.spec.config, self.maker.max_length)
+        if self.engine.reason:
+            warnings.append(f"training takes the {self.engine.path} path, not the fastest: {self.engine.reason}")
+        if self.format.note:
+            warnings.append(self.format.note)
+        return warnings
+
+    def run(self, selection: Selection, held_out: list[Example], acting: _Acting | None, ranks: Ranks | None) -> Run:
+        """The run at step 0, with the reference log-probs that its objective needs."""
+        spec, config, model = self.spec, self.spec.config, self.loaded.model
+        references = References.of(spec, self.loaded, self.engine, self.directory, self.reporter)
+        training = selection.examples
+        settings = _settled(config, training)
+        if ranks is not None:
+            ranks.seat(settings)
+        objective = _objective(settings, training, held_out, references, self.maker.max_length)
+        identity = _identity(spec, model, training)
+        if objective.needs_reference:
+            training, held_out = references.added(training), references.added(held_out)
+        source: ExampleSource
+        if acting is None:
+            told = self.mix.means if self.mix else lambda keys: {}
+            source = EpochSource(training, config, spec.seed, selection.curriculum, told)
+        else:
+            source = _rollout_source(self, objective, references, acting)
+        engine = ranks.join(self.engine) if ranks else self.engine
+        return Run(
+            config=config,
+            engine=engine,
+            machine=ranks.machine(self.machine) if ranks else self.machine,
+            optimizer=adamw(model, config),
+            scale=LossScale(model.device, enabled=self.format.scales_loss),
+            source=source,
+            objective=objective,
+            validation=held_out,
+            checkpoints=self.directory / "checkpoints",
+            identity=identity,
+            reporter=self.reporter,
+            sinks=open_sinks(config.report_to, run_name=spec.name, folder=self.directory, warn=self.reporter.warn),
+            sample=_sampler(self),
+            ranks=ranks,
+        )
+
+
+def _settled(config: TrainingConfig, training: Sequence[Example]) -> TrainingConfig:
+    """The settings of the objective, with those that follow from the data."""
+    if isinstance(config, GRPOConfig) and config.loss == "dr_grpo" and config.max_tokens is None:
+        return config.model_copy(update={"max_tokens": _longest_run(training, config)})
+    return config
+
+
+def _objective(
+    config: TrainingConfig,
+    training: Sequence[Example],
+    held_out: Sequence[Example],
+    references: References,
+    max_length: int,
+) -> Objective:
+    unpaired: dict[str, Example] = {}
+    if isinstance(config, KTOConfig):
+        for examples in (training, held_out):
+            found = mismatched(examples, max_length)
+            unpaired |= dict(zip(found, references.added(list(found.values())), strict=True))
+    objective = objective_of(config, unpaired)
+    objective.needs_reference |= config.kl_stop is not None
+    return objective
+
+
+def _longest_run(examples: Sequence[Example], config: GRPOConfig) -> int:
+    """Agent tokens of the longest run; online, where runs are yet to come, what a run may have."""
+    if not examples:
+        return config.max_new_tokens * (config.max_turns or 8)
+    return max(
+        sum(row.n_supervised for row, m in zip(example.rows, example.member, strict=True) if m == member)
+        for example in examples
+        for member in range(example.n_members)
+    )
+
+
+def _sampler(start: _Start) -> Sampler | None:
+    """Writes what the model says on its probes, where the settings ask for it and the data has openings for it."""
+    spec, data, reporter = start.spec, start.data, start.reporter
+    rows = data.validation or data.train
+    if spec.config.sample_every_steps is None:
+        return None
+    if not rows:
+        reporter.warn(
+            "no_probes", "sample_every_steps has no effect online: what the agent writes is stored as rollouts"
+        )
+        return None
+    probes = Probes.of(rows, start.renderer, start.loaded.context_tokens, seed=spec.seed)
+
+    def sample(step: int) -> dict[str, float | None]:
+        written = probes.write(start.loaded, step)
+        file = start.directory / "samples.jsonl"
+        with taken_by_disk(file, start.directory / "checkpoints"):
+            append_samples(file, written.samples)
+        return written.diversity.metrics()
+
+    return sample
+
+
+def _rollout_source(start: _Start, objective: Objective, references: References, acting: _Acting) -> RolloutSource:
+    config = start.spec.config
+    assert isinstance(config, OnlineConfig)
+
+    def make(group: GroupRow) -> list[Example] | str:
+        examples = start.maker.of_rollout(group, acting.made)
+        if isinstance(examples, str) or not objective.needs_reference:
+            return examples
+        return references.added(examples, keep=False)
+
+    def act(iteration: int) -> list[GroupRow]:
+        # In the number format of training: otherwise the ratio to the behaviour policy would not begin at 1.
+        with start.engine.precision():
+            return acting.collect(start.loaded, start.renderer, iteration)
+
+    return RolloutSource(
+        act,
+        make,
+        rollouts=config.rollouts,
+        updates_per_rollout=config.updates_per_rollout,
+        max_steps=start.spec.config.max_steps,
+        mix=start.mix,
+    )
+
+
+def _identity(spec: TrainSpec, model: Any, examples: Sequence[Example]) -> str:
+    """Hash of all that a checkpoint must share with the run that loads it: settings, start model and token rows."""
+    digest = hashlib.sha256()
+    # How often and how many checkpoints are kept, and who hears of it, changes nothing in the result; over how many
+    # processes work and model are spread, only its rounding and where dropout falls.
+    silent = {
+        "checkpoint_every_steps",
+        "keep_checkpoints",
+        "machines",
+        "processes",
+        "rendezvous",
+        "report_to",
+        "sample_every_steps",
+        "sharding",
+    }
+    if isinstance(spec.config, DPOConfig) and spec.environment is None:
+        silent |= ACTING_ONLY  # and checkpoints from before DPO could act still fit
+    config = spec.config.model_dump(mode="json", exclude=silent)
+    agent = spec.agent.model
+    has_values = spec.config.lora is None or agent.adapter is not None  # else adapters begin at random
+    start = {name: [*p.shape, *_sample(p, has_values)] for name, p in model.named_parameters()}
+    about = [config, spec.seed, agent.model_dump(mode="json"), spec.environment, start, len(examples)]
+    digest.update(json.dumps(about, sort_keys=True).encode())
+    if spec.reward_agent is not None:
+        digest.update(spec.reward_agent.model.model_dump_json().encode())
+    for example in examples:
+        digest.update(json.dumps([example.member, example.value, example.weight]).encode())
+        for row in example.rows:
+            for stream in (row.token_ids, row.weight, row.advantage, row.label):
+                digest.update(b"" if stream is None else stream.tobytes())
+    return digest.hexdigest()
+
+
+def _sample(parameter: torch.nn.Parameter, has_values: bool) -> list[float]:
+    """Some values of the start model: another one may lie under its path by now. As bf16, in which GPUs may hold it."""
+    if parameter.requires_grad and not has_values:
+        return []
+    flat = parameter.detach().reshape(-1)
+    few: list[float] = flat[:: max(len(flat) // _SAMPLED, 1)].bfloat16().tolist()
+    return few
+
+
+def _seed_everything(seed: int) -> None:
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)

@@ -1,0 +1,1 @@
+"""The job kind `evolve`: rounds of exploring, training and measuring."""

@@ -1,0 +1,244 @@
+"""What a round of an evolution learns from: its runs, chosen, as the rows of a frozen dataset.
+
+Runs lie in the files of the stages that played them and are read one at a time; those that are chosen are read again.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import NamedTuple
+
+from quintain.datasets.export import ExportOptions, write_dataset
+from quintain.datasets.rows import read_rows, trajectories_of
+from quintain.datasets.selection import (
+    Criteria,
+    Tally,
+    Valued,
+    agent_digest,
+    comparison_key,
+    selected,
+)
+from quintain.datasets.splits import Line, task_key
+from quintain.jobs.directory import STAGE_RESULT, read_lines, write_whole
+from quintain.records.dataset import Dataset, DatasetKind, DatasetRow, GroupRow, MadeDataset, PairRow
+from quintain.records.evaluation import EpisodeResult
+from quintain.records.evolve import EvolveConfig, round_dataset_id
+from quintain.records.job import EvolveSpec
+from quintain.records.record import Record
+from quintain.records.seeds import stable_seed
+from quintain.records.trajectory import Trajectory
+from quintain.scoring.preferences.mining import Candidate, form_groups, mine_pairs
+from quintain.scoring.selection import ScoredRun, select_runs
+from quintain.worker.online import reward_of
+from quintain.worker.rollouts import RESULT
+
+_KINDS: dict[str, DatasetKind] = {"sft": "sft", "bc": "sft", "dpo": "dpo", "grpo": "grpo"}
+
+
+class Frozen(Record):
+    """What came of choosing."""
+
+    selected: int
+    left_out: dict[str, int]
+    """Reason -> runs of this round that are in no row."""
+    made: MadeDataset | None
+    """None: nothing was selected."""
+
+
+class Played(NamedTuple):
+    """An episode in the file of the stage that played it."""
+
+    run: Trajectory
+    result: EpisodeResult
+    place: tuple[Path, int]
+    """The file, and where its line begins."""
+
+    @property
+    def key(self) -> str:
+        """The same whenever the episode is played again."""
+        return f"{self.run.task.environment or ''}/{self.result.task_id}/{self.result.repeat}"
+
+
+def runs_of(folder: Path) -> Iterator[Played]:
+    """The episodes that a stage has played, in their order, each with its id."""
+    path, offset = folder / "outputs" / "trajectory.jsonl", 0
+    while lines := read_lines(path, offset).lines:
+        for line in lines:
+            yield _played(line, (path, offset))
+            offset += len(line) + 1
+
+
+def _played(line: bytes, place: tuple[Path, int]) -> Played:
+    run = Trajectory.model_validate(json.loads(line)["record"]).identified()
+    return Played(run, EpisodeResult.model_validate(run.extra[RESULT]), place)
+
+
+def freeze_round(
+    spec: EvolveSpec, number: int, played: Iterable[Played], before: Dataset | None, folder: Path, job_id: str
+) -> Frozen:
+    """Choose runs and freeze them, unless that is done.
+
+    Args:
+        spec: Of the evolution.
+        number: Of the round, from 1.
+        played: The round's episodes; read once.
+        before: The dataset of the newest round that made one; None: none.
+        folder: Keeps what came of it.
+        job_id: Of the job, whose datasets are named by it.
+    """
+    path = folder / STAGE_RESULT
+    if path.exists():
+        return Frozen.model_validate_json(path.read_bytes())
+    folder.mkdir(parents=True, exist_ok=True)
+    config, tally = spec.config, Tally()
+    rows = _CHOICES[config.train](config, list(_outlined(played)), stable_seed(spec.seed, "select", number), tally)
+    made = None
+    chosen = rows.selected
+    if chosen:
+        earlier = _rows_before(before) if before is not None and config.accumulates else iter(())
+        made = _freeze(spec, number, chain(earlier, rows.lines), tally, job_id)
+    frozen = Frozen(selected=chosen, left_out=dict(+tally.dropped), made=made)
+    write_whole(path, frozen.model_dump_json().encode())
+    return frozen
+
+
+class _Outline(NamedTuple):
+    """What choosing needs to know of an episode, without its text."""
+
+    key: str
+    task: str
+    compared: str
+    """What it must share with a run that it is compared with."""
+    reward: float | None
+    content: str
+    stays: str | None
+    """Reason why it cannot be learnt from; None: it can."""
+    place: tuple[Path, int]
+
+
+class _Rows(NamedTuple):
+    selected: int
+    lines: Iterator[Line]
+
+
+def _outlined(played: Iterable[Played]) -> Iterator[_Outline]:
+    """Outlines of the episodes; those that nothing can be learnt from say why, by the rules of every export."""
+    seen = Counter[tuple[str, str]]()
+    for episode in played:
+        run, tally = episode.run, Tally()
+        reward = reward_of(run)
+        usable = list(selected([Valued(run, reward)], Criteria(needs_value=True), tally))
+        reason = None if usable else next(iter(tally.dropped))
+        content = agent_digest(run)
+        seen[task_key(run), content] += 1
+        if reason is None and seen[task_key(run), content] > 1:
+            reason = "duplicate"
+        yield _Outline(episode.key, task_key(run), comparison_key(run), reward, content, reason, episode.place)
+
+
+def _good_runs(config: EvolveConfig, runs: Sequence[_Outline], seed: int, tally: Tally) -> _Rows:
+    """The chosen runs, each a row; of equal runs of a task one."""
+    tally.dropped.update(run.stays for run in runs if run.stays is not None)
+    kept = _choose(config, [run for run in runs if run.stays is None], seed, tally)
+    chosen = [run for run in runs if run.key in kept]
+
+    def lines() -> Iterator[Line]:
+        for run in chosen:
+            trajectory = _read(run)
+            yield Line(run.task, DatasetRow(trajectory=trajectory, reward=run.reward))
+
+    return _Rows(len(chosen), lines())
+
+
+def _pairs(config: EvolveConfig, runs: Sequence[_Outline], seed: int, tally: Tally) -> _Rows:
+    """The best and the worst run of each task, where the best was chosen."""
+    usable = _repeats_too(runs, tally)
+    kept = _choose(config, usable, seed, Tally())
+    mined = mine_pairs(
+        (Candidate(run.compared, run.key, run.reward or 0.0, run.content) for run in usable),
+        mode="best_worst",
+        seed=seed,
+    )
+    by_key = {run.key: run for run in usable}
+    pairs = [pair for pair in mined.pairs if pair.chosen in kept]
+    tally.dropped.update(mined.runs_left_out)
+    tally.dropped["chosen_not_selected"] += 2 * (len(mined.pairs) - len(pairs))
+
+    def lines() -> Iterator[Line]:
+        for pair in pairs:
+            chosen, rejected = by_key[pair.chosen], by_key[pair.rejected]
+            yield Line(chosen.task, PairRow(chosen=_read(chosen), rejected=_read(rejected), margin=pair.margin))
+
+    return _Rows(2 * len(pairs), lines())
+
+
+def _groups(config: EvolveConfig, runs: Sequence[_Outline], seed: int, tally: Tally) -> _Rows:
+    """All runs of each task whose runs differ in reward, with the log-probs that they were sampled with."""
+    usable = _repeats_too(runs, tally)
+    formed = form_groups(Candidate(run.compared, run.key, run.reward or 0.0, run.content) for run in usable)
+    by_key = {run.key: run for run in usable}
+    tally.dropped.update(formed.runs_left_out)
+
+    def lines() -> Iterator[Line]:
+        for group in formed.groups:
+            members = [by_key[key] for key in group.trajectory_ids]
+            row = GroupRow(key=members[0].task, trajectories=tuple(map(_read, members)), rewards=group.rewards)
+            yield Line(members[0].task, row)
+
+    return _Rows(sum(len(group.rewards) for group in formed.groups), lines())
+
+
+_CHOICES = {"sft": _good_runs, "bc": _good_runs, "dpo": _pairs, "grpo": _groups}
+
+
+def _repeats_too(runs: Sequence[_Outline], tally: Tally) -> list[_Outline]:
+    """The runs that can be learnt from, equal ones too: in a comparison each counts as often as it was sampled."""
+    usable = [run for run in runs if run.stays in {None, "duplicate"}]
+    tally.dropped.update(run.stays for run in runs if run.stays not in {None, "duplicate"})
+    return usable
+
+
+def _choose(config: EvolveConfig, runs: Sequence[_Outline], seed: int, tally: Tally) -> set[str]:
+    scored = [ScoredRun(run.key, run.task, run.reward) for run in runs]
+    chosen = select_runs(scored, config.select, ratio=config.ratio, threshold=config.threshold, seed=seed)
+    tally.dropped.update(chosen.left_out)
+    return set(chosen.kept)
+
+
+def _read(run: _Outline) -> Trajectory:
+    path, offset = run.place
+    with path.open("rb") as file:
+        file.seek(offset)
+        return _played(file.readline(), run.place).run
+
+
+def _rows_before(dataset: Dataset) -> Iterator[Line]:
+    """The rows of an earlier round, which hold those of the rounds before it."""
+    for row in read_rows(Path(dataset.path), "train", dataset.files["train.jsonl"], kind=dataset.kind):
+        yield Line(task_key(trajectories_of(row)[0]), row)
+
+
+def _freeze(spec: EvolveSpec, number: int, lines: Iterable[Line], tally: Tally, job_id: str) -> MadeDataset:
+    config = spec.config
+    options = ExportOptions(
+        dataset_id=round_dataset_id(job_id, number),
+        name=f"{spec.name[:80]}-round-{number}",
+        kind=_KINDS[config.train],
+        seed=spec.seed,
+        criteria=Criteria(needs_value=True, keep_repeats=config.train in {"dpo", "grpo"}),
+        making={
+            "job_id": job_id,
+            "round": number,
+            **config.model_dump(mode="json", include={"select", "ratio", "threshold"}),
+            "accumulate": config.accumulates,
+        },
+    )
+    folder = Path(spec.datasets_dir) / options.dataset_id
+    shutil.rmtree(folder, ignore_errors=True)  # left by an attempt that died before anybody knew of it
+    written = write_dataset(lines, folder, options, tally)
+    return MadeDataset(dataset=written.dataset, trajectory_ids=tuple(written.members))

@@ -1,0 +1,100 @@
+"""The stage of an evolution in which an agent tries the tasks again at which it always failed, after a reflection on why."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from quintain.datasets.selection import comparison_key
+from quintain.environments.registry import open_source
+from quintain.evaluation.episodes import run_episodes
+from quintain.evaluation.reflection import Note, as_own, failed_runs, second_tries, write_notes
+from quintain.jobs.directory import write_whole
+from quintain.records.job import JobResult, RolloutSpec, TrajectorySet
+from quintain.records.seams import Policy, Reporter
+from quintain.records.trajectory import Trajectory
+from quintain.worker.evolution.dataset import Played, runs_of
+from quintain.worker.policies import open_policy
+from quintain.worker.rollouts import carrying_result, episode_settings
+
+_NOTES = "notes.json"
+
+
+def try_again(spec: RolloutSpec, tries: int, explored: Iterable[Played], folder: Path, reporter: Reporter) -> JobResult:
+    """Reflect on one failed run of each task that was never solved, and play these tasks again.
+
+    Args:
+        spec: How the agent explored.
+        tries: Further episodes for each of these tasks.
+        explored: What it played; read once.
+        folder: Of the stage; notes and episodes in it count as done.
+        reporter: Receives the episodes, and says when to stop.
+
+    Returns:
+        Nothing but a report where the job was asked to stop.
+    """
+    failed = failed_runs((played.run, played.result) for played in explored)
+    notes = list[Note]()
+    if failed:
+        reporter.phase("loading_model")
+        policy = open_policy(spec.agent, spec.sampling, seed=spec.seed, should_stop=reporter.should_stop)
+        reporter.phase("reflecting")
+        found = _notes(policy, failed, spec, folder, reporter)
+        if found is None:
+            return JobResult(report={"failed_tasks": len(failed)})
+        notes = found
+    if notes:
+        reporter.phase("acting")
+        _play(policy, notes, spec, tries, folder, reporter)
+    results = [played.result for played in runs_of(folder)]
+    if reporter.should_stop() and len(results) < len(notes) * tries:
+        return JobResult(report={"failed_tasks": len(failed)})
+    verdicts = [result.success for result in results if result.success is not None]
+    return JobResult(
+        trajectories=TrajectorySet(count=len(results), filter={"job_id": folder.parents[1].name}),
+        success_rate=sum(verdicts) / len(verdicts) if verdicts else None,
+        n=len(verdicts),
+        n_error=len(results) - len(verdicts),
+        report={"failed_tasks": len(failed), "without_note": len(failed) - len(notes)},
+    )
+
+
+def _notes(
+    policy: Policy, failed: Sequence[Trajectory], spec: RolloutSpec, folder: Path, reporter: Reporter
+) -> list[Note] | None:
+    """What the agent wrote on its runs, once for all attempts of the job; None where that was to stop."""
+    path = folder / _NOTES
+    by_task = {comparison_key(run): run for run in failed}
+    if path.exists():
+        known = json.loads(path.read_bytes()).items()
+        return [Note(by_task[task], text) for task, text in known if task in by_task]
+    notes = list[Note]()
+    for start in range(0, len(failed), spec.concurrency):
+        if reporter.should_stop():
+            return None
+        notes += write_notes(policy, failed[start : start + spec.concurrency], spec.seed)
+    write_whole(path, json.dumps({comparison_key(note.run): note.text for note in notes}).encode())
+    return notes
+
+
+def _play(
+    policy: Policy, notes: Sequence[Note], spec: RolloutSpec, tries: int, folder: Path, reporter: Reporter
+) -> None:
+    """Play what is left of the second tries, and hand it over."""
+    source = open_source(spec.environment)
+    plans = second_tries(notes, tries, first=spec.attempts)
+    by_task = {comparison_key(note.run): note for note in notes}
+    done = {(comparison_key(played.run), played.result.repeat) for played in runs_of(folder)}
+    left = [
+        plan
+        for plan, note in zip(plans, [*notes] * tries, strict=True)
+        if (comparison_key(note.run), plan.attempt) not in done
+    ]
+    settings = episode_settings(spec, source, folder)
+    finished, solved = len(plans) - len(left), 0
+    for episode in run_episodes(source, policy, left, settings, reporter.should_stop):
+        run = as_own(carrying_result(episode), by_task[comparison_key(episode.trajectory)])
+        reporter.output("trajectory", run)
+        finished, solved = finished + 1, solved + bool(episode.result.success)
+        reporter.progress(finished, len(plans), {"solved": float(solved)})

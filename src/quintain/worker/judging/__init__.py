@@ -1,0 +1,1 @@
+"""The job kinds `judge` and `score`: models that judge runs."""

@@ -1,0 +1,91 @@
+"""The job kind `score`: a local model scores runs, as a judge by a rubric, or with the head that it was trained to score with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+
+from quintain.endpoints.client import Spent
+from quintain.errors import InvalidInput, QuintainError
+from quintain.records.agent import Agent, Sampling
+from quintain.records.job import JobResult, ScoreSpec
+from quintain.records.seams import Message, Policy, Reporter, Stop, Turn
+from quintain.records.trajectory import Trajectory
+from quintain.scoring.judges.plans import Rater
+from quintain.scoring.judges.questions import Question
+from quintain.worker.judging.answer_cache import AnswerCache
+from quintain.worker.judging.judgements import Judging, Verdicts, run_judging
+from quintain.worker.run_lines import open_runs, scored_runs
+
+BATCH = 8
+"""Items that a local judge reads at a time."""
+ANSWER_TOKENS = 1024
+
+
+def run(spec: ScoreSpec, directory: Path, reporter: Reporter) -> JobResult:
+    """Score what was not scored yet, and hand over scores or preferences."""
+    reporter.phase("preparing")
+    return _by_head(spec, directory, reporter) if spec.rubric is None else _by_rubric(spec, directory, reporter)
+
+
+def _by_head(spec: ScoreSpec, directory: Path, reporter: Reporter) -> JobResult:
+    runs, done = open_runs(spec.runs), dict(scored_runs(directory))
+    n, n_scored = len(done), sum(done.values())
+    reporter.phase("loading_model")
+    from quintain.trainers.reward_scoring import score_runs
+
+    reporter.phase("scoring")
+    left = (run for run in runs.stream() if run.id not in done)
+    for score in score_runs(spec.agent, left, reporter.should_stop):
+        reporter.output("score", score)
+        n, n_scored = n + 1, n_scored + (score.value is not None)
+        reporter.progress(n, runs.n, {"unscored": float(n - n_scored)})
+    if reporter.should_stop() and n < runs.n:
+        return JobResult(report={"scored": n_scored, "planned": runs.n})
+    return JobResult(
+        n=n_scored, n_error=n - n_scored, report={"runs": runs.n, "scored": n_scored, "unscored": n - n_scored}
+    )
+
+
+def _by_rubric(spec: ScoreSpec, directory: Path, reporter: Reporter) -> JobResult:
+    assert spec.rubric is not None
+    agent = spec.agent
+    reporter.phase("loading_model")
+    from quintain.worker.policies import open_policy
+
+    policy = open_policy(agent, Sampling(temperature=0.0, max_new_tokens=ANSWER_TOKENS), seed=spec.seed)
+    judging = Judging(
+        mode=spec.mode,
+        rubric=spec.rubric,
+        rater=Rater(agent.id or f"agent:{agent.name}", "agent"),
+        model=_identity(agent),
+        ask=lambda questions: _ask(policy, agent, questions),
+        cache=AnswerCache(Path(spec.cache_dir)),
+    )
+
+    def verdicts(items: Iterator[tuple[Trajectory, ...]]) -> Iterator[Verdicts]:
+        while not reporter.should_stop() and (batch := list(islice(items, BATCH))):
+            yield from judging.judge(batch)
+
+    return run_judging(spec, directory, reporter, verdicts, Spent, lambda _: None)
+
+
+def _ask(policy: Policy, agent: Agent, questions: Sequence[Question]) -> list[str | QuintainError]:
+    turns = [
+        Turn(
+            episode_id=f"q{n}",
+            messages=(Message(role="system", content=q.system), Message(role="user", content=q.user)),
+        )
+        for n, q in enumerate(questions)
+    ]
+    replies = policy.act(turns)
+    for turn in turns:
+        policy.close(turn.episode_id)
+    too_long = InvalidInput(f"the run does not fit the context of {agent.id or agent.name}", code="too_long")
+    return [too_long if reply.stop is Stop.CONTEXT else reply.text for reply in replies]
+
+
+def _identity(agent: Agent) -> dict[str, object]:
+    chosen = agent.model_dump(mode="json", include={"id", "model", "template"})
+    return chosen | {"temperature": 0, "max_tokens": ANSWER_TOKENS}

@@ -1,0 +1,811 @@
+"""Chat messages of every flavour, ShareGPT and its kin, traces and dialogs become runs; what is malformed is told."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from log_rows import counts, damaged, detected, read_file, read_rows
+from quintain.errors import InvalidInput
+from quintain.importers.transcripts.chat import from_messages, read_turns
+from quintain.importers.transcripts.transcript import Transcript, action, moment, parsed_arguments
+from quintain.records.trajectory import OutcomeStatus, Trajectory
+
+SCHEMA = {"type": "object", "properties": {"a": {"type": "number"}}}
+TOOL = {"type": "function", "function": {"name": "add", "description": "Adds.", "parameters": SCHEMA}}
+
+
+def _call(call_id: str | None, arguments: Any, name: str = "add") -> dict[str, Any]:
+    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+OPENAI_ROW: dict[str, Any] = {
+    "messages": [
+        {"role": "system", "content": "Be brief.", "tool_calls": None, "function_call": None},
+        {"role": "user", "content": [{"type": "text", "text": "1+1 and 2+2?"}], "name": None},
+        {
+            "role": "assistant",
+            "content": None,
+            "reasoning_content": "Two sums.",
+            "tool_calls": [_call("c1", '{"a": 1}'), _call("c2", {"a": 2})],
+            "function_call": None,
+            "weight": 0,
+        },
+        {"role": "tool", "tool_call_id": "c2", "content": "4"},
+        {"role": "tool", "tool_call_id": "c1", "content": [{"type": "text", "value": "2"}]},
+        {"role": "assistant", "content": "<think>\nDone.\n</think>\n\n2 and 4.", "weight": 1},
+    ],
+    "tools": [json.dumps(TOOL)],
+    "instance_id": "sum-1",
+    "traj_id": "sum-1.a",
+    "resolved": True,
+    "model": "m-1",
+    "subset": "easy",
+    "patch": "x" * 500,
+}
+
+
+def test_a_row_of_openai_messages_keeps_every_turn_and_what_stands_beside(tmp_path: Path) -> None:
+    (run,), report = read_rows(tmp_path, "openai_chat", [OPENAI_ROW])
+    assert [step.actor for step in run.steps] == ["system", "user", "agent", "agent"]
+    called, said = run.agent_steps
+    assert [(a.call_id, a.args, a.raw_args) for a in called.actions] == [
+        ("c1", {"a": 1}, '{"a": 1}'),
+        ("c2", {"a": 2}, None),
+    ]
+    assert [(o.call_id, o.content) for o in called.observations] == [("c2", "4"), ("c1", "2")]
+    assert (called.thought, called.train) == ("Two sums.", False)
+    assert (said.thought, said.message, said.train) == ("Done.", "2 and 4.", True)
+    assert (run.task.id, run.task.prompt, run.episode_key) == ("sum-1", "1+1 and 2+2?", "sum-1.a")
+    assert (run.outcome.status, run.agent.model, run.tools) == (OutcomeStatus.SUCCESS, "m-1", (TOOL,))
+    assert run.extra == {"row": {"subset": "easy", "resolved": True}}
+    assert (report.n_rejected, report.unknown, report.notes) == (0, {}, {})
+
+
+@pytest.mark.parametrize(
+    ("columns", "status", "reward", "scores"),
+    [
+        ({}, "unknown", None, {}),
+        ({"resolved": False, "reward": 0.25}, "failure", 0.25, {}),
+        ({"verified": True}, "success", None, {}),
+        ({"is_correct": 1}, "success", None, {}),
+        ({"test_result": {"git_patch": "x"}}, "unknown", None, {}),
+        ({"test_result": {"resolved": False}}, "failure", None, {}),
+        ({"reward": 1}, "success", 1.0, {}),
+        ({"reward": 0.0}, "failure", 0.0, {}),
+        ({"reward": 0.7}, "unknown", 0.7, {}),
+        ({"score": 1}, "unknown", None, {"score": 1.0}),
+        ({"score": False}, "failure", None, {}),
+        ({"label": "failed"}, "failure", None, {}),
+        ({"label": 1}, "unknown", None, {}),
+        ({"exit_status": "submitted", "status": "completed"}, "unknown", None, {}),
+        ({"reward": 10**400, "success": "maybe"}, "unknown", None, {}),
+    ],
+)
+def test_an_outcome_is_only_a_verdict_of_a_side_column(
+    tmp_path: Path, columns: dict[str, Any], status: str, reward: float | None, scores: dict[str, float]
+) -> None:
+    row = {"messages": [{"role": "user", "content": "go"}, {"role": "assistant", "content": "ok"}], **columns}
+    ((run,), _) = read_rows(tmp_path, "openai_chat", [row])
+    assert (run.outcome.status, run.outcome.reward, run.outcome.scores) == (status, reward, scores)
+
+
+MESSAGES: list[dict[str, Any]] = [
+    {"role": "user", "content": "1+1?"},
+    {"role": "assistant", "content": None, "tool_calls": [_call("c1", "{}")]},
+    {"role": "tool", "tool_call_id": "c1", "content": "2"},
+    {"role": "assistant", "content": "2."},
+]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        MESSAGES,
+        [{"messages": MESSAGES}],
+        [{"messages": json.dumps(MESSAGES)}],
+        [{"conversations": MESSAGES}],
+        {"messages": MESSAGES},
+        [MESSAGES],
+        {"request": {"messages": MESSAGES[:3], "model": "m"}, "response": {"choices": [{"message": MESSAGES[3]}]}},
+        {"messages": MESSAGES[:3], "choices": [{"message": {"content": "2."}}]},
+        {"body": {"messages": MESSAGES[:3]}, "response": {"body": {"choices": [{"message": MESSAGES[3]}]}}},
+        [
+            {
+                "messages": {
+                    key: [message.get(key) for message in MESSAGES]
+                    for key in ("role", "content", "tool_calls", "tool_call_id")
+                }
+            }
+        ],
+        [
+            {**row, "tool_calls": [{"id": "c1", "name": "add", "arguments": {}}]} if "tool_calls" in row else row
+            for row in MESSAGES
+        ],
+        [
+            {
+                "messages": [
+                    {**m, "tool_calls": json.dumps(m["tool_calls"])} if "tool_calls" in m else m for m in MESSAGES
+                ]
+            }
+        ],
+    ],
+    ids=[
+        "list",
+        "rows",
+        "json-text",
+        "conversations",
+        "object",
+        "lists",
+        "request",
+        "choices",
+        "batch",
+        "arrow",
+        "flat-calls",
+        "calls-as-text",
+    ],
+)
+def test_all_ways_of_keeping_messages_give_the_same_steps(tmp_path: Path, value: Any) -> None:
+    (tmp_path / "chat.json").write_text(json.dumps(value), encoding="utf-8")
+    (run,), report = read_file(tmp_path, "openai_chat", "chat.json")
+    assert [step.actor for step in run.steps] == ["user", "agent", "agent"]
+    assert [(a.tool, a.args, a.call_id) for a in run.steps[1].actions] == [("add", {}, "c1")]
+    assert [o.content for o in run.steps[1].observations] == ["2"]
+    assert (run.steps[2].message, run.task.prompt, run.extra["tools"]) == ("2.", "1+1?", "inferred")
+    assert (report.n_rejected, report.unknown) == (0, {})
+    shape = "object" if isinstance(value, dict) else "array"
+    found = detected([value] if shape == "object" else value, shape)
+    assert found.importer is not None
+    assert (found.importer.name, found.confidence >= 0.7) == ("openai_chat", True)
+
+
+def test_the_legacy_function_call_is_read_by_both_ways(tmp_path: Path) -> None:
+    messages = [
+        {"role": "user", "content": "1+1?"},
+        {"role": "assistant", "content": "", "function_call": {"name": "add", "arguments": '{"a": 1}'}},
+        {"role": "function", "name": "add", "content": "2"},
+        {"role": "assistant", "content": "2."},
+    ]
+    ((run,), _) = read_rows(tmp_path, "openai_chat", [{"messages": messages}])
+    for made in (run, from_messages(messages)):
+        (acted, _) = made.agent_steps
+        assert [(a.tool, a.args, a.raw_args, a.call_id) for a in acted.actions] == [("add", {"a": 1}, '{"a": 1}', None)]
+        assert [o.content for o in acted.observations] == ["2"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "I look.\n\n<function=bash>\n<parameter=command>ls</parameter>\n</function>",
+        'I look.\n<tool_call>\n{"name": "bash", "arguments": {"command": "ls"}}\n</tool_call>',
+    ],
+)
+def test_calls_that_were_written_as_text_stay_text(tmp_path: Path, text: str) -> None:
+    system = 'Tools: <tools>[{"name": "bash", "parameters": {"type": "object"}}]</tools>'
+    messages = [
+        {"role": "system", "content": system},
+        {"role": "user", "content": "What is here?"},
+        {"role": "assistant", "content": text},
+        {"role": "user", "content": "OBSERVATION:\na.txt"},
+        {"role": "assistant", "content": "a.txt"},
+    ]
+    ((run,), _) = read_rows(tmp_path, "openai_chat", [{"messages": messages}])
+    assert [step.message for step in run.steps] == [message["content"] for message in messages]
+    assert (counts([run]), run.tools) == ((1, 2, 0, 0), ())
+
+
+@pytest.mark.parametrize(
+    "system",
+    [
+        f"<|im_system|>tool_declare<|im_middle|>[{json.dumps(TOOL)}]<|im_end|>",
+        f"You may call:\n<tools>\n{json.dumps(TOOL)}\n</tools>",
+    ],
+)
+def test_tools_that_the_system_prompt_declares_are_taken_where_calls_are_told_apart(
+    tmp_path: Path, system: str
+) -> None:
+    ((run,), _) = read_rows(tmp_path, "openai_chat", [{"messages": [{"role": "system", "content": system}, *MESSAGES]}])
+    assert (run.tools, run.extra) == ((TOOL,), {})
+
+
+def test_parts_of_the_llama_factory_v1_format_are_sorted(tmp_path: Path) -> None:
+    parts = [
+        {"type": "reasoning", "value": "Look it up."},
+        {"type": "tool_call", "value": '{"name": "add", "arguments": {"a": 1}}'},
+        {"type": "tool_call", "value": '{"name": "mul", "arguments": "{\\"a\\": 2}"}'},
+    ]
+    messages = [
+        {"role": "user", "content": [{"type": "text", "value": "Go."}], "loss_weight": 0.0},
+        {"role": "assistant", "content": parts, "loss_weight": 1.0},
+        {"role": "tool", "content": [{"type": "text", "value": "1"}]},
+        {"role": "tool", "content": [{"type": "text", "value": "2"}]},
+        {"role": "assistant", "content": [{"type": "text", "value": "Both."}], "loss_weight": 0.0},
+    ]
+    ((run,), _) = read_rows(tmp_path, "openai_chat", [{"messages": messages}])
+    first, last = run.agent_steps
+    assert (first.thought, first.train, last.train) == ("Look it up.", True, False)
+    assert [(a.tool, a.args) for a in first.actions] == [("add", {"a": 1}), ("mul", {"a": 2})]
+    assert [o.content for o in first.observations] == ["1", "2"]
+
+
+def test_items_of_the_responses_api_are_turns(tmp_path: Path) -> None:
+    record = {
+        "model": "m",
+        "instructions": "Be brief.",
+        "tools": [{"type": "function", "name": "add", "parameters": SCHEMA}],
+        "input": [
+            {"role": "user", "content": [{"type": "input_text", "text": "1+1?"}]},
+            {
+                "type": "reasoning",
+                "summary": [{"type": "summary_text", "text": "Use the tool."}],
+                "encrypted_content": "x",
+            },
+            {"type": "function_call", "call_id": "c1", "name": "add", "arguments": '{"a": 1}'},
+            {"type": "function_call", "call_id": "c2", "name": "add", "arguments": '{"a": 2}'},
+            {"type": "function_call_output", "call_id": "c2", "output": "two"},
+            {"type": "function_call_output", "call_id": "c1", "output": "one"},
+        ],
+        "output": [
+            {"type": "web_search_call", "id": "ws"},
+            {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "2."}]},
+        ],
+    }
+    assert detected([record], "object").importer.name == "openai_chat"  # type: ignore[union-attr]
+    (run,), report = read_rows(tmp_path, "openai_chat", [record])
+    assert [step.actor for step in run.steps] == ["system", "user", "agent", "agent"]
+    assert run.steps[2].thought == "Use the tool."
+    assert [(o.call_id, o.content) for o in run.steps[2].observations] == [("c2", "two"), ("c1", "one")]
+    assert (run.steps[3].message, run.tools[0]["function"]["name"]) == ("2.", "add")
+    assert [call.tool for call in run.steps[3].actions] == ["web_search"], "a tool of the vendor is a call too"
+    assert report.unknown == {}
+
+
+ANTHROPIC: dict[str, Any] = {
+    "model": "claude-x",
+    "max_tokens": 100,
+    "system": [{"type": "text", "text": "Be brief."}],
+    "tools": [{"name": "add", "description": "Adds.", "input_schema": SCHEMA}],
+    "messages": [
+        {"role": "user", "content": "1+1?"},
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "thinking", "thinking": "Use it.", "signature": "s"},
+                {"type": "redacted_thinking", "data": "x"},
+                {"type": "text", "text": "I add."},
+                {"type": "tool_use", "id": "t1", "name": "add", "input": {"a": 1}},
+                {"type": "tool_use", "id": "t2", "name": "add", "input": {"a": 2}},
+            ],
+        },
+        {
+            "role": "user",
+            "content": [
+                {
+                    "type": "tool_result",
+                    "tool_use_id": "t2",
+                    "content": [{"type": "text", "text": "no"}],
+                    "is_error": True,
+                },
+                {"type": "tool_result", "tool_use_id": "t1", "content": "2"},
+                {"type": "text", "text": "And 3?"},
+            ],
+        },
+        {"role": "assistant", "content": [{"type": "text", "text": "3 too."}]},
+    ],
+}
+
+
+def test_an_anthropic_request_keeps_results_with_their_calls_and_text_with_the_user(tmp_path: Path) -> None:
+    (run,), report = read_rows(tmp_path, "anthropic_messages", [ANTHROPIC])
+    assert [(step.actor, step.message) for step in run.steps] == [
+        ("system", "Be brief."),
+        ("user", "1+1?"),
+        ("agent", "I add."),
+        ("user", "And 3?"),
+        ("agent", "3 too."),
+    ]
+    acted = run.steps[2]
+    assert (acted.thought, [a.args for a in acted.actions]) == ("Use it.", [{"a": 1}, {"a": 2}])
+    assert [(o.call_id, o.content, o.is_error) for o in acted.observations] == [("t2", "no", True), ("t1", "2", False)]
+    assert (run.tools, run.agent.model, report.unknown) == ((TOOL,), "claude-x", {})
+
+
+def test_a_response_of_anthropic_ends_the_request_that_it_answers(tmp_path: Path) -> None:
+    response = {
+        "type": "message", "role": "assistant", "model": "claude-y", "stop_reason": "end_turn",
+        "content": [{"type": "text", "text": "Bye."}],
+        "usage": {"input_tokens": 3, "cache_read_input_tokens": 4, "output_tokens": 5},
+    }  # fmt: skip
+    ((run, alone), _) = read_rows(
+        tmp_path, "anthropic_messages", [{"request": ANTHROPIC, "response": response}, response]
+    )
+    last = run.agent_steps[-1]
+    assert (len(run.agent_steps), last.message, last.model) == (3, "Bye.", "claude-y")
+    assert last.usage is not None
+    assert (last.usage.input_tokens, last.usage.output_tokens) == (7, 5)
+    assert [step.message for step in alone.steps] == ["Bye."]
+
+
+def test_anthropic_and_openai_are_told_apart() -> None:
+    def name(rows: list[Any], shape: str) -> str:
+        found = detected(rows, shape)
+        assert found.importer is not None
+        return found.importer.name
+
+    assert name([ANTHROPIC], "object") == "anthropic_messages"
+    assert name(ANTHROPIC["messages"], "array") == "anthropic_messages"
+    assert name([ANTHROPIC["messages"]], "array") == "anthropic_messages"
+    assert name([{"messages": ANTHROPIC["messages"]}] * 2, "lines") == "anthropic_messages"
+    assert name(MESSAGES, "array") == name(MESSAGES, "lines") == name([OPENAI_ROW], "lines") == "openai_chat"
+
+
+def test_unknown_roles_and_parts_are_counted_and_the_rest_comes_in(tmp_path: Path) -> None:
+    messages = [
+        {"role": "critic", "content": "boo"},
+        {"role": "user", "content": [{"type": "video", "url": "v"}, {"type": "text", "text": "Hi"}]},
+        "junk",
+        {"role": "model", "content": "ok", "logprobs": ["x" * 600], "name": "bot"},
+        {"role": "tool", "tool_call_id": "lost", "content": {"rows": [1]}},
+    ]
+    (run,), report = read_rows(tmp_path, "openai_chat", [{"messages": messages}])
+    assert [(step.actor, step.message) for step in run.steps] == [("user", "Hi"), ("agent", "ok")]
+    assert [(o.call_id, o.content) for o in run.steps[1].observations] == [("lost", '{"rows": [1]}')]
+    assert run.steps[1].extra == {"name": "bot"}
+    assert report.unknown == {"role:critic": 1, "part:video": 1, "message": 1, "field:logprobs": 1}
+    assert list(report.notes) == ["results whose call is not in the log stand with the turn before them"]
+
+
+def test_bad_rows_are_listed_with_their_line_and_reason(tmp_path: Path) -> None:
+    rows = [{"messages": MESSAGES}, {"messages": [{"role": "user", "content": "x"}]}, 5, {"prompt": "task"}, {"a": 1}]
+    runs, report = read_rows(tmp_path, "openai_chat", rows)
+    assert len(runs) == 1
+    assert [(line, reason[:30]) for line, reason in report.rejected] == [
+        (2, "a task without a run: it holds"),
+        (3, "a row must be an object, not i"),
+        (4, "a task without a run: it holds"),
+        (5, "holds no chat messages (`messa"),
+    ]
+
+
+SHAREGPT: dict[str, Any] = {
+    "conversations": [
+        {"from": "human", "value": "1+1?"},
+        {
+            "from": "function_call",
+            "value": '[{"name": "add", "arguments": {"a": 1}}, {"name": "mul", "arguments": {}}]',
+        },
+        {"from": "observation", "value": "2"},
+        {"from": "tool", "value": "0"},
+        {"from": "gpt", "value": "2 and 0."},
+        {"from": "judge", "value": "fine"},
+        {"from": "function_call", "value": "not json"},
+    ],
+    "system": "Be brief.",
+    "tools": json.dumps([TOOL["function"]]),
+}
+
+
+def test_sharegpt_turns_become_calls_and_results(tmp_path: Path) -> None:
+    (run,), report = read_rows(tmp_path, "sharegpt", [SHAREGPT])
+    assert [(step.actor, step.message) for step in run.steps] == [
+        ("system", "Be brief."),
+        ("user", "1+1?"),
+        ("agent", ""),
+        ("agent", "2 and 0."),
+        ("agent", "not json"),
+    ]
+    assert [(a.tool, a.args) for a in run.steps[2].actions] == [("add", {"a": 1}), ("mul", {})]
+    assert [o.content for o in run.steps[2].observations] == ["2", "0"]
+    assert (run.tools, report.unknown) == ((TOOL,), {"from:judge": 1})
+    assert detected([SHAREGPT]).importer.name == "sharegpt"  # type: ignore[union-attr]
+
+
+AGENTGYM: dict[str, Any] = {
+    "item_id": "webshop_3",
+    "reward": 1.0,
+    "conversations": [
+        {"from": "human", "loss": None, "value": "You are web shopping."},
+        {"from": "gpt", "loss": False, "value": "OK"},
+        {"from": "human", "loss": None, "value": "WebShop: buy tea"},
+        {"from": "gpt", "loss": True, "value": "Thought: search.\nAction: search[tea]"},
+        {"from": "human", "loss": None, "value": "Observation: tea, 2 dollars"},
+        {"from": "gpt", "loss": True, "value": "Thought: buy.\nAction: click[buy]"},
+    ],
+}
+
+
+def test_agentgym_keeps_its_marks_its_text_and_its_reward(tmp_path: Path) -> None:
+    ((run,), _) = read_rows(tmp_path, "agentgym", [AGENTGYM])
+    assert [step.message for step in run.steps] == [turn["value"] for turn in AGENTGYM["conversations"]]
+    assert [step.actor for step in run.steps] == ["user", "agent", "user", "agent", "user", "agent"]
+    assert [step.train for step in run.agent_steps] == [False, True, True]
+    assert (run.task.id, run.task.prompt, run.task.environment) == ("webshop_3", "WebShop: buy tea", "webshop")
+    assert (run.outcome.reward, run.outcome.status) == (1.0, "success")
+
+
+def test_rows_of_turns_go_to_the_reader_that_their_marks_name() -> None:
+    without_loss = {
+        "id": "t-1",
+        "conversations": [{k: v for k, v in t.items() if k != "loss"} for t in AGENTGYM["conversations"]],
+    }
+    instruct = {"id": "os_4", "conversations": AGENTGYM["conversations"]}
+    chat = {"id": "os_4", "conversations": MESSAGES}
+    harbor = {"conversations": MESSAGES, "trial_name": "t", "episode": "episode-0", "task": "x"}
+    expected = {
+        "agentgym": [AGENTGYM, without_loss],
+        "agentinstruct": [instruct, chat],
+        "harbor_traces": [harbor],
+        "sharegpt": [SHAREGPT],
+        "openai_chat": [{"id": "other", "conversations": MESSAGES}],
+    }
+    for name, rows in expected.items():
+        for row in rows:
+            assert detected([row, row]).importer.name == name  # type: ignore[union-attr]
+
+
+def test_an_agent_that_only_says_ok_is_not_trained_on_even_without_marks(tmp_path: Path) -> None:
+    turns = [{k: v for k, v in turn.items() if k != "loss"} for turn in AGENTGYM["conversations"]]
+    ((run,), _) = read_rows(tmp_path, "agentgym", [{"id": "alfworld_7", "conversations": turns}])
+    assert [step.train for step in run.agent_steps] == [False, None, None]
+    assert (run.task.environment, run.outcome.status) == ("alfworld", "unknown")
+
+
+def test_agentinstruct_is_read_in_both_of_its_shapes(tmp_path: Path) -> None:
+    chat = [{"role": "user", "content": "Count the files."}, {"role": "assistant", "content": "Think: ls\n\nAct: bash"}]
+    turns = [
+        {"from": "human", "loss": None, "value": "Count the files."},
+        {"from": "gpt", "loss": True, "value": "Think: ls"},
+    ]
+    rows = [{"id": "os_1", "conversations": chat}, {"id": "os_2", "conversations": turns}, {"id": "os_3"}]
+    (one, two), report = read_rows(tmp_path, "agentinstruct", rows)
+    assert [step.message for step in one.steps] == ["Count the files.", "Think: ls\n\nAct: bash"]
+    assert [step.train for step in two.agent_steps] == [True]
+    assert (one.task.environment, one.task.prompt, report.n_rejected) == ("os", "Count the files.", 1)
+
+
+def _trace(episode: int, messages: list[dict[str, Any]], result: Any, trial: str = "trial-1") -> dict[str, Any]:
+    return {
+        "conversations": messages, "agent": "terminus-2", "model": "gpt-4o", "model_provider": "openai", "task": "hello",
+        "episode": f"episode-{episode}", "run_id": "r", "trial_name": trial, "tool_definitions": [TOOL], "result": result,
+    }  # fmt: skip
+
+
+def test_later_episodes_of_a_harbor_trial_that_repeat_earlier_ones_are_one_run(tmp_path: Path) -> None:
+    texts = ["go", "first", "seen", "second"]
+    messages = [{"role": ("user", "assistant")[i % 2], "content": text} for i, text in enumerate(texts)]
+    fresh = [{"role": "user", "content": "summary"}, {"role": "assistant", "content": "third"}]
+    rows = [_trace(0, messages[:2], "1.0"), _trace(1, messages, "1.0"), _trace(2, fresh, "AgentTimeoutError"), 7]
+    runs, report = read_rows(tmp_path, "harbor_traces", rows)
+    assert [[step.message for step in run.steps] for run in runs] == [texts, ["summary", "third"]]
+    assert [(run.outcome.status, run.outcome.reward, run.outcome.exit_status) for run in runs] == [
+        ("success", 1.0, None),
+        ("error", None, "AgentTimeoutError"),
+    ]
+    assert [run.episode_key for run in runs] == ["trial-1/episode-1", "trial-1/episode-2"]
+    first = runs[0]
+    assert (first.agent.name, first.agent.model, first.task.id, first.group_id) == (
+        "terminus-2",
+        "openai/gpt-4o",
+        "hello",
+        "hello",
+    )
+    assert (first.tools, report.n_rejected) == ((TOOL,), 1)
+
+
+ADP: dict[str, Any] = {
+    "schema_version": "1.2.0",
+    "id": "adp-1",
+    "content": [
+        {"class_": "text_observation", "content": "Fix it.", "name": None, "source": "user"},
+        {
+            "class_": "message_action",
+            "content": "I look.",
+            "description": "why",
+            "reasoning_content": "hm",
+            "reward": 0.5,
+        },
+        {
+            "class_": "api_action",
+            "function": "open",
+            "kwargs": {"p": 1},
+            "description": "Open both.",
+            "tool_call_id": "a",
+        },
+        {"class_": "api_action", "function": "open", "kwargs": {"p": 2}, "tool_call_id": "b"},
+        {"class_": "text_observation", "content": "two", "source": "environment", "tool_call_id": "b", "reward": 0.25},
+        {"class_": "text_observation", "content": "one", "source": "environment", "tool_call_id": "a"},
+        {"class_": "code_action", "language": "bash", "content": "ls", "description": None},
+        {"class_": "web_observation", "html": "<b>", "axtree": "[1] b", "url": "http://x", "image_observation": None},
+        {"class_": "video_observation"},
+        {"class_": "message_action", "content": "Done.", "description": None},
+    ],
+    "details": {"resolved": "true", "source": "s"},
+}
+
+
+def test_adp_actions_and_observations_become_turns(tmp_path: Path) -> None:
+    (run,), report = read_rows(tmp_path, "adp", [ADP])
+    assert [(step.actor, step.message) for step in run.steps] == [
+        ("user", "Fix it."),
+        ("agent", "I look."),
+        ("agent", "Open both."),
+        ("agent", ""),
+        ("agent", "Done."),
+    ]
+    looked, opened, coded, _ = run.agent_steps
+    assert (looked.thought, looked.reward) == ("hm\n\nwhy", 0.5)
+    assert [(a.call_id, a.args) for a in opened.actions] == [("a", {"p": 1}), ("b", {"p": 2})]
+    assert ([(o.call_id, o.content) for o in opened.observations], opened.reward) == (
+        [("b", "two"), ("a", "one")],
+        0.25,
+    )
+    assert [(a.tool, a.args) for a in coded.actions] == [("bash", {"code": "ls"})]
+    assert [o.content for o in coded.observations] == ["[1] b"]
+    assert coded.extra["led_to"]["url"] == "http://x"
+    assert (run.task.id, run.outcome.status, report.unknown) == ("adp-1", "success", {"class_:video_observation": 1})
+
+
+CREW: list[dict[str, Any]] = [
+    {"timestamp": "2026-02-15T13:00:00", "event": "start", "session_type": "employee", "subject": "reviewer",
+     "metadata": {"args": {"target": "main"}}},
+    {"timestamp": "2026-02-15T13:00:01", "event": "project_info", "metadata": {}},
+    {"timestamp": "2026-02-15T13:00:02", "event": "message", "role": "prompt", "content": "Review.", "metadata": {}},
+    {"timestamp": "2026-02-15T13:00:03", "event": "message", "role": "assistant", "content": "Looks good.",
+     "metadata": {"model": "m", "input_tokens": 5, "output_tokens": 2}},
+    {"timestamp": "2026-02-15T13:00:04", "event": "end", "status": "completed", "detail": ""},
+]  # fmt: skip
+
+
+def test_a_crew_session_that_completed_is_not_called_a_success(tmp_path: Path) -> None:
+    (run,), report = read_rows(tmp_path, "crew", CREW)
+    assert [(step.actor, step.message) for step in run.steps] == [("user", "Review."), ("agent", "Looks good.")]
+    assert (run.outcome.status, run.outcome.exit_status) == ("unknown", "completed")
+    assert (run.session_id, run.agent.name, run.task.prompt) == ("rows", "crew/reviewer", "main")
+    acted = run.agent_steps[0]
+    assert acted.usage is not None
+    assert (acted.model, acted.usage.input_tokens, report.unknown) == ("m", 5, {"event:project_info": 1})
+    assert detected(CREW).importer.name == "crew"  # type: ignore[union-attr]
+    pipeline = [
+        {**CREW[0], "session_type": "pipeline"},
+        {**CREW[2], "role": "step"},
+        CREW[3],
+        {**CREW[2], "role": "step"},
+        CREW[3],
+    ]
+    ((run,), _) = read_rows(tmp_path, "crew", pipeline)
+    assert (run.agent.name, len(run.agent_steps)) == ("crew/pipeline/reviewer", 2)
+    assert read_rows(tmp_path, "crew", CREW[:3])[1].rejected == [
+        (1, "a task without a run: it holds no turn of an agent")
+    ]
+
+
+SAGE: dict[str, Any] = {
+    "dialog_id": "sft_000045",
+    "goal": "Debug the chip",
+    "turns": [
+        {"role": "user", "content": "Diagnose it"},
+        {"role": "assistant", "content": "Step 1: call oscilloscope_log_014"},
+        {"role": "tool", "content": "Tool executed", "tool_id": "oscilloscope_log_014", "result": {"hz": 3}},
+        {"role": "assistant", "content": "It is 3 Hz."},
+    ],
+    "target_tools": ["oscilloscope_log_014"],
+    "metadata": {"difficulty": "hard", "source": "self-play"},
+    "split": "train",
+}
+
+
+def test_a_sage_dialog_keeps_results_without_inventing_calls(tmp_path: Path) -> None:
+    (run,), report = read_rows(tmp_path, "sage", [SAGE])
+    assert [(step.actor, step.message) for step in run.steps] == [(("user", "agent")[t["role"] == "assistant"], t["content"])
+        for t in SAGE["turns"] if t["role"] != "tool"]  # fmt: skip
+    asked = run.agent_steps[0]
+    assert (asked.actions, [o.content for o in asked.observations]) == ((), ['Tool executed\n{"hz": 3}'])
+    assert asked.extra == {"tools_used": ["oscilloscope_log_014"]}
+    assert (run.task.id, run.task.prompt, run.task.difficulty) == ("sft_000045", "Debug the chip", "hard")
+    assert run.task.metadata == {"target_tools": ["oscilloscope_log_014"], "source": "self-play"}
+    assert (run.tags, len(report.notes)) == (("split:train",), 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "row"),
+    [
+        ("openai_chat", OPENAI_ROW),
+        ("anthropic_messages", ANTHROPIC),
+        ("sharegpt", SHAREGPT),
+        ("agentgym", AGENTGYM),
+        ("agentinstruct", {"id": "os_1", "conversations": MESSAGES}),
+        ("harbor_traces", _trace(0, MESSAGES, "1.0")),
+        ("adp", ADP),
+        ("sage", SAGE),
+        ("crew", CREW),
+    ],
+)
+def test_damaged_rows_are_read_or_rejected_and_never_raise(tmp_path: Path, name: str, row: Any) -> None:
+    rows = list(damaged(row, seed=7, n=400))
+    if name == "crew":
+        for lines in rows[:60]:
+            if isinstance(lines, list):
+                read_rows(tmp_path, name, lines)
+        return
+    runs, report = read_rows(tmp_path, name, rows)
+    assert len(runs) + report.n_rejected >= len(rows) or name == "harbor_traces"
+    assert len(runs) > 100
+    assert not [found for found in (detected([row]).failed for row in rows) if found]
+
+
+@pytest.mark.parametrize(
+    ("file", "name", "expected"),
+    [
+        ("openai_chat/openhands_fncall_messages.json", "openai_chat", (1, 6, 6, 6)),
+        ("openai_chat/reason_tool_use_demo.jsonl", "openai_chat", (20, 55, 37, 24)),
+        ("openai_chat/swe_smith_xml_tools.json", "openai_chat", (1, 15, 0, 0)),
+        ("openai_chat/toucan.json", "openai_chat", (1, 3, 1, 1)),
+        ("anthropic_messages/coverage_test_fix.json", "anthropic_messages", (1, 14, 13, 13)),
+        ("adp/toucan_std.json", "adp", (1, 3, 1, 1)),
+        ("agentgym/agenttraj_l_shape.json", "agentgym", (3, 15, 0, 0)),
+        ("agentinstruct/agenttuning_os.json", "agentinstruct", (5, 34, 0, 0)),
+        ("sharegpt/glaive_toolcall_en.json", "sharegpt", (20, 68, 12, 12)),
+        ("harbor_traces/hello-world.traces.json", "harbor_traces", (1, 2, 0, 0)),
+        ("trl/sft_messages_tools.jsonl", "openai_chat", (1, 2, 1, 1)),
+        ("exports/openai_sft.jsonl", "openai_chat", (1, 2, 1, 1)),
+    ],
+)
+def test_the_samples_come_in_whole(samples: Path, file: str, name: str, expected: tuple[int, int, int, int]) -> None:
+    """Counted by hand in the files: e.g. Glaive holds 56 `gpt` and 12 `function_call` turns, and 12 observations."""
+    runs, report = read_file(samples, name, file)
+    assert (counts(runs), report.n_rejected, report.unknown) == (expected, 0, {})
+    assert _texts_of_file(samples / file) <= _texts_of(runs)
+
+
+def _texts_of(runs: list[Trajectory]) -> set[str]:
+    return {text for run in runs for text in _strings(run.model_dump(mode="json"))}
+
+
+def _texts_of_file(path: Path) -> set[str]:
+    """Every text that a turn of the file says, found without our readers."""
+    lines = (
+        path.read_text(encoding="utf-8").splitlines() if path.suffix == ".jsonl" else [path.read_text(encoding="utf-8")]
+    )
+    found: set[str] = set()
+    stack: list[Any] = [json.loads(line) for line in lines]
+    while stack:
+        item = stack.pop()
+        stack += (
+            item
+            if isinstance(item, list)
+            else [v for k, v in item.items() if k not in {"tools", "tool_definitions"}]
+            if isinstance(item, dict)
+            else []
+        )
+        if isinstance(item, dict) and item.get("from") != "function_call" and item.get("type") != "tool_call":
+            said = [item[key] for key in ("content", "value", "text") if isinstance(item.get(key), str)]
+            found |= {text for text in said if text}
+    return found
+
+
+def _strings(value: Any) -> list[str]:
+    if isinstance(value, str):
+        return [value]
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return [text for item in inner for text in _strings(item)]
+
+
+def test_a_result_without_an_id_goes_to_the_newest_turn_and_the_tool_that_it_names() -> None:
+    transcript = Transcript()
+    read_turns(
+        [
+            {"role": "assistant", "tool_calls": [_call(None, "{}", "aborted")]},
+            {"role": "user", "content": "again"},
+            {"role": "assistant", "tool_calls": [_call(None, "{}", "a"), _call(None, "{}", "b")]},
+            {"role": "tool", "name": "b", "content": "of b"},
+            {"role": "tool", "content": "of a"},
+        ],
+        transcript,
+        lambda kind: None,
+    )
+    assert [[seen["content"] for seen in step.get("observations", ())] for step in transcript.steps] == [
+        [],
+        [],
+        ["of a", "of b"],
+    ]
+    assert (transcript.waiting, transcript.orphans) == ((None,), 0)
+
+
+def test_a_transcript_goes_on_where_it_ended() -> None:
+    transcript = Transcript.resumed(
+        [{"actor": "agent", "actions": [action("a", {}, "c1"), action("b", {}, None), action("b", {}, None)],
+          "observations": [{"content": "x", "call_id": None}]}]
+    )  # fmt: skip
+    assert transcript.waiting == (None, "c1")
+    assert transcript.observe("y", call_id="c1")
+    assert transcript.observe("z")
+    assert not transcript.observe("more", call_id="c1")
+    assert transcript.orphans == 1
+
+
+@pytest.mark.parametrize("raw", ['{"a": 1e999}', '{"a": "\\ud800"}', "{", "[]", "[" * 9000, '{"a": NaN}'])
+def test_arguments_that_no_record_can_hold_are_kept_as_written(raw: str) -> None:
+    assert parsed_arguments(raw) is None
+    assert action("t", raw)["raw_args"] == raw
+
+
+def test_moments_out_of_the_calendar_are_unknown() -> None:
+    assert moment("0001-01-01T00:00:00+14:00") is None
+    assert moment("2026-01-01T00:00:00+02:00").isoformat() == "2025-12-31T22:00:00+00:00"  # type: ignore[union-attr]
+    with pytest.raises(InvalidInput, match="years 1 to 9999"):
+        _ = from_trajectory({"steps": [{"actor": "agent", "timestamp": "0001-01-01T00:00:00+14:00"}]})
+
+
+def from_trajectory(value: dict[str, Any]) -> Trajectory:
+    from quintain.records.trajectory import read_trajectory
+
+    return read_trajectory(value)
+
+
+def _spoken(**message: Any) -> list[dict[str, Any]]:
+    return [{"role": "user", "content": "1+1?"}, {"role": "assistant", **message}]
+
+
+def test_several_answers_to_one_request_are_attempts_of_their_own(tmp_path: Path) -> None:
+    choices = [{"index": i, "message": {"role": "assistant", "content": said}} for i, said in enumerate(("2", "3"))]
+    body = {"model": "m-1", "choices": choices}
+    request = {"model": "m-1", "messages": [{"role": "user", "content": "1+1?"}]}
+    for row in ({"request": request, "response": body}, {**request, "response": {"body": body}}, {**request, **body}):
+        runs, report = read_rows(tmp_path, "openai_chat", [row])
+        assert [(run.agent_steps[0].message, run.episode_key) for run in runs] == [("2", "0"), ("3", "1")]
+        assert (report.rejected, report.unknown) == ([], {})
+    (run,), _ = read_rows(tmp_path, "openai_chat", [{**request, "choices": choices[:1]}])
+    assert run.episode_key == "", "a single answer is no attempt among others"
+
+
+def test_what_was_refused_or_spoken_aloud_is_what_was_said(tmp_path: Path) -> None:
+    refused, spoken, both = (
+        _spoken(content=None, refusal="I will not."),
+        _spoken(content=None, audio={"id": "a1", "data": "x" * 900, "transcript": "Two."}),
+        _spoken(content="2", refusal=None),
+    )
+    runs, _ = read_rows(tmp_path, "openai_chat", [{"messages": messages} for messages in (refused, spoken, both)])
+    assert [run.agent_steps[0].message for run in runs] == ["I will not.", "Two.", "2"]
+    assert from_messages(refused).agent_steps[0].message == "I will not."
+
+
+def test_thoughts_that_gateways_keep_in_blocks_are_read_once(tmp_path: Path) -> None:
+    blocks = [{"type": "thinking", "thinking": "Add.", "signature": "s"}]
+    details = [{"type": "reasoning.text", "text": "Add."}, {"type": "reasoning.encrypted", "data": "x"}]
+    told = (
+        _spoken(content="2", thinking_blocks=blocks),
+        _spoken(content="2", reasoning_details=details),
+        _spoken(content="2", reasoning="Add.", reasoning_details=details),
+    )
+    runs, _ = read_rows(tmp_path, "openai_chat", [{"messages": messages} for messages in told])
+    assert [run.agent_steps[0].thought for run in runs] == ["Add."] * 3
+
+
+def test_a_call_that_stands_in_the_content_and_beside_it_is_one_call(tmp_path: Path) -> None:
+    """LangChain keeps Anthropic's blocks and its own calls of the same ids."""
+    part = {"type": "tool_use", "id": "c1", "name": "add", "input": {"a": 1}}
+    called = _spoken(
+        content=[{"type": "text", "text": "Sum."}, part], tool_calls=[_call("c1", {"a": 1}), _call("c2", {})]
+    )
+    (run,), _ = read_rows(tmp_path, "openai_chat", [{"messages": called}])
+    assert sorted(action.call_id or "" for action in run.agent_steps[0].actions) == ["c1", "c2"]
+
+
+def test_all_items_of_one_response_are_one_turn_though_it_spoke_between_its_calls(tmp_path: Path) -> None:
+    output = [
+        {"type": "reasoning", "summary": [{"type": "summary_text", "text": "First look."}]},
+        {"type": "function_call", "call_id": "c1", "name": "add", "arguments": "{}"},
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "And more."}]},
+        {"type": "mcp_call", "id": "m1", "name": "find", "arguments": '{"q": 1}', "output": "found"},
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Done."}]},
+    ]
+    (run,), report = read_rows(tmp_path, "openai_chat", [{"model": "m", "input": "Go", "output": output}])
+    called, said = run.agent_steps
+    assert ([action.tool for action in called.actions], called.message, called.thought) == (
+        ["add", "find"], "And more.", "First look.",
+    )  # fmt: skip
+    assert ([seen.content for seen in called.observations], said.message) == (["found"], "Done.")
+    assert report.unknown == {}

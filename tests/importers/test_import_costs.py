@@ -1,0 +1,159 @@
+"""What an import spares itself: rows parsed twice, identities hashed twice, a collector that looks for what is not there."""
+
+from __future__ import annotations
+
+import gc
+import json
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any
+
+import pytest
+
+from quintain.errors import InvalidInput
+from quintain.importers.cleaning import Parser
+from quintain.importers.garbage_collection import CONTAINERS, seldom_collected
+from quintain.importers.logfile import LogFile
+from quintain.importers.probing import MAX_ROWS, probed
+from quintain.importers.protocol import Report
+from quintain.importers.streams import Reading
+from quintain.records.trajectory import Outcome, OutcomeStatus, Trajectory
+from quintain.redaction.redact import redact, texts_of
+from quintain.redaction.search import may_hold
+
+ROWS: list[dict[str, Any]] = [{"n": n, "messages": [{"role": "user", "content": "x" * n}]} for n in range(30)]
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    path = tmp_path / "runs.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    return path
+
+
+def rows_of(path: Path, reading: Reading) -> list[Any]:
+    return [row.value for row in LogFile(path, path.parent, reading).rows(Report())]
+
+
+def test_rows_that_detection_has_parsed_reach_the_reader_once_and_as_they_are(log: Path) -> None:
+    found = probed(log, log.parent)
+    assert list(found.parsed.values()) == ROWS[:MAX_ROWS]
+    reading = Reading(parsed=dict(found.parsed))
+    rows = rows_of(log, reading)
+    assert rows == ROWS
+    assert all(row is known for row, known in zip(rows, found.probe.rows, strict=False))
+    assert not reading.parsed
+    again = rows_of(log, reading)
+    assert again == ROWS
+    assert not any(
+        row is known for row, known in zip(again, rows, strict=True)
+    )  # readers may change what they are given
+
+
+def test_a_row_that_has_changed_since_detection_is_parsed_anew(log: Path) -> None:
+    found = probed(log, log.parent)
+    log.write_text(json.dumps({"n": "new"}) + "\n" + log.read_text())
+    assert rows_of(log, Reading(parsed=dict(found.parsed))) == [{"n": "new"}, *ROWS]
+
+
+@pytest.mark.parametrize("row", ['{"a": "\\ud800"}', '{"a": NaN}', '{"a": 1e999}'])
+def test_rows_with_something_to_mend_are_left_to_the_reader_which_counts_the_repair_once(
+    tmp_path: Path, row: str
+) -> None:
+    path = tmp_path / "runs.jsonl"
+    path.write_text(f'{{"b": 1}}\n{row}\n')
+    found = probed(path, tmp_path)
+    assert found.parsed == {}
+    reading = Reading(parsed=dict(found.parsed))
+    rows_of(path, reading)
+    assert sum(reading.repairs.values()) == 1
+
+
+def test_what_is_parsed_before_does_not_let_a_bad_row_pass() -> None:
+    parser = Parser(Counter(), {b'{"a": 1}': {"a": 1}})
+    with pytest.raises(InvalidInput, match="not JSON"):
+        parser.parse(b'{"a": 1')
+    assert parser.parse(b'{"a": 1}') == {"a": 1}
+
+
+def test_a_root_that_is_a_link_is_opened_and_a_link_below_it_is_not(log: Path) -> None:
+    root = log.parent / "linked"
+    root.symlink_to(log.parent, target_is_directory=True)
+    assert [row.value for row in LogFile(root / log.name, root).rows(Report())] == ROWS
+    (log.parent / "below.jsonl").symlink_to(log)
+    report = Report()
+    assert list(LogFile(log.parent / "below.jsonl", log.parent).rows(report)) == []
+    assert report.n_rejected == 1
+
+
+@pytest.fixture
+def thresholds() -> Iterator[tuple[int, int, int]]:
+    before = gc.get_threshold()
+    yield before
+    gc.set_threshold(*before)
+
+
+def test_the_collector_looks_seldom_while_an_import_runs_and_as_before_afterwards(
+    thresholds: tuple[int, int, int],
+) -> None:
+    with suppress(KeyError), seldom_collected():
+        assert gc.get_threshold() == (CONTAINERS, *thresholds[1:])
+        raise KeyError
+    assert gc.get_threshold() == thresholds
+
+
+def test_of_two_imports_at_a_time_the_last_to_end_puts_the_collector_back(thresholds: tuple[int, int, int]) -> None:
+    begun, end = Event(), Event()
+
+    def other() -> None:
+        with seldom_collected():
+            begun.set()
+            end.wait()
+
+    thread = Thread(target=other)
+    with seldom_collected():
+        thread.start()
+        begun.wait()
+    assert gc.get_threshold()[0] == CONTAINERS
+    end.set()
+    thread.join()
+    assert gc.get_threshold() == thresholds
+
+
+@pytest.mark.parametrize("young", [0, 10 * CONTAINERS])
+def test_a_collector_that_is_off_or_looks_even_less_often_stays_so(
+    thresholds: tuple[int, int, int], young: int
+) -> None:
+    gc.set_threshold(young, *thresholds[1:])
+    with seldom_collected():
+        assert gc.get_threshold()[0] == young
+    assert gc.get_threshold()[0] == young
+
+
+def _run(said: str) -> Trajectory:
+    return Trajectory.model_validate({"steps": [{"actor": "agent", "message": said}]})
+
+
+def test_a_copy_of_a_run_works_out_an_identity_of_its_own() -> None:
+    run, other = _run("one"), _run("two")
+    assert run.identity != other.identity
+    assert run.model_copy(update={"steps": other.steps}).identity == other.identity
+    assert run.model_copy(update={"outcome": Outcome(status=OutcomeStatus.SUCCESS)}).identity == run.identity
+
+
+def test_a_run_whose_identity_was_asked_for_is_the_same_run() -> None:
+    run, asked = _run("key sk-ant-" + "a1B2" * 8), _run("key sk-ant-" + "a1B2" * 8)
+    assert len(asked.identity) == 64
+    assert asked == run
+    assert asked.model_dump_json() == run.model_dump_json()
+    assert redact(asked) == redact(run)
+    assert redact(asked).identity != asked.identity
+    assert texts_of(run)[1] == texts_of(asked)[1]
+
+
+def test_frequent_words_that_only_begin_like_a_token_in_small_letters_are_not_looked_at() -> None:
+    assert not may_hold("the index of a module")
+    assert may_hold("NDEx" + "a" * 20 + ".b1c2d3." + "e" * 27)

@@ -1,0 +1,517 @@
+"""Rows made for training become runs: instructions, preferences, labels, step labels, questions, knowlyr's and our own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from log_rows import counts, damaged, detected, read_file, read_rows
+from quintain.importers.harnesses.step_text import written_steps
+from quintain.records.trajectory import Trajectory, read_trajectory
+
+NO_RUN = "a task without a run: it holds no turn of an agent"
+TOOL = {"type": "function", "function": {"name": "get", "parameters": {"type": "object", "properties": {}}}}
+ASKED = {"role": "user", "content": "Where is order 7?"}
+
+
+def said(text: str) -> dict[str, Any]:
+    return {"role": "assistant", "content": text}
+
+
+def shown(run: Trajectory) -> list[tuple[str, Any]]:
+    return [(step.actor.value, step.message) for step in run.steps]
+
+
+def reader(row: Any, shape: str = "lines") -> str | None:
+    found = detected([row], shape)
+    return found.importer.name if found.importer else None
+
+
+ALPACA = {
+    "instruction": "Translate.",
+    "input": "chat",
+    "output": "cat",
+    "system": "French.",
+    "history": [["a", "b"], ["c", "d"]],
+}
+
+
+def test_alpaca_rows_with_system_and_history(tmp_path: Path) -> None:
+    (run, dolly), report = read_rows(
+        tmp_path,
+        "alpaca",
+        [ALPACA, {"instruction": "Sum up.", "context": "Long.", "response": "Short.", "category": "s"}, {"input": "x"}],
+    )
+    assert shown(run) == [
+        ("system", "French."), ("user", "a"), ("agent", "b"), ("user", "c"), ("agent", "d"), ("user", "Translate.\nchat"), ("agent", "cat"),
+    ]  # fmt: skip
+    assert shown(dolly) == [("user", "Sum up.\nLong."), ("agent", "Short.")]
+    assert (run.outcome.status, dolly.extra) == ("unknown", {"row": {"category": "s"}})
+    assert report.rejected == [(3, NO_RUN)]
+
+
+PAIRS: dict[str, dict[str, Any]] = {
+    "trl explicit": {"prompt": [ASKED], "chosen": [said("Here.")], "rejected": [said("No idea.")]},
+    "trl implicit": {"chosen": [ASKED, said("Here.")], "rejected": [ASKED, said("No idea.")]},
+    "trl text": {"prompt": "Where is order 7?", "chosen": "Here.", "rejected": "No idea."},
+    "llama-factory v0": {
+        "conversations": [{"from": "human", "value": "Where is order 7?"}],
+        "chosen": {"from": "gpt", "value": "Here."},
+        "rejected": {"from": "gpt", "value": "No idea."},
+    },
+    "llama-factory alpaca": {"instruction": "Where is", "input": "order 7?", "chosen": "Here.", "rejected": "No idea."},
+    "llama-factory v1": {"chosen_messages": [ASKED, said("Here.")], "rejected_messages": [ASKED, said("No idea.")]},
+    "openai": {
+        "input": {"messages": [ASKED], "tools": [TOOL]},
+        "preferred_output": [said("Here.")],
+        "non_preferred_output": [said("No idea.")],
+    },
+    "ultrafeedback": {
+        "prompt": "Where is order 7?",
+        "chosen": [ASKED, said("Here.")],
+        "rejected": [ASKED, said("No idea.")],
+        "score_chosen": 8.5,
+        "score_rejected": 3,
+    },
+    "messages as the prompt": {"messages": [ASKED], "chosen": "Here.", "rejected": "No idea."},
+}
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_both_sides_of_a_pair_are_runs_of_one_group(tmp_path: Path, name: str) -> None:
+    row = PAIRS[name]
+    assert reader(row) == "preference"
+    (chosen, rejected), report = read_rows(tmp_path, "preference", [row])
+    asked = "Where is\norder 7?" if "alpaca" in name else "Where is order 7?"
+    assert shown(chosen) == [("user", asked), ("agent", "Here.")]
+    assert shown(rejected) == [("user", asked), ("agent", "No idea.")]
+    assert chosen.group_id == rejected.group_id is not None
+    assert (chosen.tags, rejected.tags) == (("preference:chosen",), ("preference:rejected",))
+    pair = chosen.extra["preference"]["pair"]
+    assert [run.extra["preference"] for run in (chosen, rejected)] == [
+        {"pair": pair, "side": s} for s in ("chosen", "rejected")
+    ]
+    assert (chosen.outcome.status, chosen.outcome.reward, chosen.task.prompt) == ("unknown", None, asked)
+    scores = [{"score": 8.5}, {"score": 3.0}] if name == "ultrafeedback" else [{}, {}]
+    assert [run.outcome.scores for run in (chosen, rejected)] == scores
+    assert chosen.tools == ((TOOL,) if name == "openai" else ())
+    assert report.n_rejected == 0
+
+
+def test_a_dialog_in_one_text_is_split_at_its_speakers(tmp_path: Path) -> None:
+    """The form of Anthropic's HH-RLHF."""
+    shared = "\n\nHuman: Hi\n\nAssistant: Hello\n\nHuman: Where is it?\n\nAssistant: "
+    row = {"chosen": shared + "Here.\n\nNo, there.", "rejected": shared + "Human: I forgot."}
+    ((chosen, rejected), _) = read_rows(tmp_path, "preference", [row])
+    assert shown(chosen) == [
+        ("user", "Hi"),
+        ("agent", "Hello"),
+        ("user", "Where is it?"),
+        ("agent", "Here.\n\nNo, there."),
+    ]
+    assert (shown(rejected)[-1], chosen.agent_steps[0].train) == (("agent", "Human: I forgot."), False)
+
+
+def test_pairs_with_a_common_beginning_of_several_turns_split_where_they_differ(tmp_path: Path) -> None:
+    before = [ASKED, said("Which shop?"), {"role": "user", "content": "Yours."}]
+    calls = {"role": "assistant", "tool_calls": [{"type": "function", "function": {"name": "get", "arguments": {}}}]}
+    row = {"chosen": [*before, calls], "rejected": [*before, said("No idea.")], "tools": [TOOL], "margin": 0.5}
+    ((chosen, rejected), _) = read_rows(tmp_path, "preference", [row])
+    assert [len(run.agent_steps) for run in (chosen, rejected)] == [2, 2]
+    assert [step.train for step in chosen.agent_steps] == [False, None], "what both sides share is no one's choice"
+    assert (chosen.agent_steps[1].actions[0].tool, chosen.outcome.scores, chosen.task.prompt) == (
+        "get",
+        {"margin": 0.5},
+        "Where is order 7?",
+    )
+    same = {"chosen": [ASKED, said("x")], "rejected": [ASKED, said("x")]}
+    longer = {"chosen": [ASKED, said("x"), ASKED, said("y")], "rejected": [ASKED, said("x")]}
+    runs, report = read_rows(tmp_path, "preference", [same, longer])
+    assert report.rejected == [(1, "chosen and rejected are the same; a pair needs two different answers")]
+    assert [len(run.steps) for run in runs] == [4, 2]
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"prompt": "Where is order 7?", "completion": "Here.", "label": True},
+        {"prompt": [ASKED], "completion": [said("Here.")], "label": True},
+        {"messages": [ASKED, said("Here.")], "label": True},
+        {
+            "conversations": [{"from": "human", "value": "Where is order 7?"}, {"from": "gpt", "value": "Here."}],
+            "kto_tag": True,
+        },
+        {"instruction": "Where is order 7?", "input": "", "output": "Here.", "kto_tag": True},
+    ],
+)
+def test_an_answer_with_a_thumb_is_one_run_that_says_so(tmp_path: Path, row: dict[str, Any]) -> None:
+    assert reader(row) == "preference"
+    label = "label" if "label" in row else "kto_tag"
+    (good, bad), report = read_rows(tmp_path, "preference", [row, {**row, label: False}])
+    assert shown(good) == shown(bad) == [("user", "Where is order 7?"), ("agent", "Here.")]
+    assert [run.extra["desirable"] for run in (good, bad)] == [True, False]
+    assert (good.tags, bad.tags) == (("preference:desirable",), ("preference:undesirable",))
+    assert (good.outcome.status, report.n_rejected) == ("unknown", 0)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"prompt": "2+2?", "completion": "4", "source": "s"},
+        {"prompt": [{"role": "user", "content": "2+2?"}], "completion": [said("4")]},
+        {"prompt": "2+2?", "response": "4"},
+    ],
+)
+def test_a_prompt_and_its_completion_are_a_run(tmp_path: Path, row: dict[str, Any]) -> None:
+    assert reader(row) == "prompt_completion"
+    ((run,), _) = read_rows(tmp_path, "prompt_completion", [row])
+    assert shown(run) == [("user", "2+2?"), ("agent", "4")]
+    assert run.extra == ({"row": {"source": "s"}} if "source" in row else {})
+
+
+def test_rows_that_only_hold_a_task_are_refused_with_the_reason(tmp_path: Path) -> None:
+    task = {
+        "data_source": "mine",
+        "prompt": [ASKED],
+        "ability": "use",
+        "reward_model": {"style": "rule", "ground_truth": "x"},
+    }
+    for name, row in (
+        ("verl", task),
+        ("prompt_completion", {"prompt": [ASKED], "answer": "x"}),
+        ("prompt_completion", {"prompt": "x"}),
+    ):
+        assert reader(row) == name
+        assert read_rows(tmp_path, name, [row])[1].rejected == [(1, NO_RUN)]
+    ((run,), _) = read_rows(tmp_path, "verl", [{**task, "response": "It has shipped.", "score": 1.0}])
+    assert (shown(run)[-1], run.outcome.reward, run.task.metadata) == (
+        ("agent", "It has shipped."),
+        1.0,
+        {"answer": "x"},
+    )
+
+
+def test_the_rollouts_that_verl_dumps_are_runs(tmp_path: Path) -> None:
+    row = {"input": "user\n2+2?\nassistant\n", "output": "4", "gts": "4", "score": 1.0, "step": 3}
+    assert reader(row) == "verl"
+    ((run,), _) = read_rows(tmp_path, "verl", [row])
+    assert (shown(run), run.outcome.reward) == ([("user", row["input"]), ("agent", "4")], 1.0)
+
+
+def test_step_labels_are_the_rewards_of_their_steps(tmp_path: Path) -> None:
+    rows = [
+        {"prompt": "9.8 or 9.11?", "completions": ["0.8 > 0.11", "so 9.8", "bye"], "labels": [True, False, None]},
+        {"prompt": "?", "completions": ["a"], "labels": [0.5]},
+        {"prompt": "?", "completions": ["a"], "labels": []},
+    ]
+    assert reader(rows[0]) == "stepwise"
+    (run, scored), report = read_rows(tmp_path, "stepwise", rows)
+    assert shown(run) == [("user", "9.8 or 9.11?"), ("agent", "0.8 > 0.11"), ("agent", "so 9.8"), ("agent", "bye")]
+    assert ([step.reward for step in run.agent_steps], scored.agent_steps[0].reward) == ([1.0, 0.0, None], 0.5)
+    assert report.rejected == [(3, "needs `completions` and `labels`, two lists of one length")]
+
+
+GSM8K = {"question": "48 clips, half as many more?", "answer": "48/2 = <<48/2=24>>24\n48+24 = 72\n#### 72"}
+
+
+def test_question_and_answer_rows_know_their_final_answer(tmp_path: Path) -> None:
+    math = {"problem": "x?", "solution": "It is \\boxed{3}.", "answer": "3", "level": "Level 2", "type": "Algebra"}
+    (run, other), report = read_rows(tmp_path, "question_answer", [GSM8K, math, {"question": "why?"}])
+    assert shown(run) == [("user", GSM8K["question"]), ("agent", GSM8K["answer"])]
+    assert (run.task.metadata, run.task.prompt) == ({"answer": "72"}, GSM8K["question"])
+    assert (shown(other)[1][1], other.task.metadata, other.task.difficulty) == (
+        "It is \\boxed{3}.",
+        {"answer": "3"},
+        "Level 2",
+    )
+    assert report.rejected == [(3, NO_RUN)]
+    assert (reader(GSM8K), reader(math)) == ("question_answer", "question_answer")
+
+
+def _recorded(**outcome: Any) -> dict[str, Any]:
+    return {
+        "task": {"task_id": "t-1", "description": "Fix the bug", "type": "bug_fix", "difficulty": "easy", "repo": "r"},
+        "agent": "openhands",
+        "model": "m",
+        "steps": [
+            {"step_id": 0, "thought": "Read.", "tool_call": {"name": "read_file", "parameters": {"path": "a"}},
+             "tool_result": {"output": "x", "exit_code": 0, "error": None}, "timestamp": "2026-02-01T10:00:00", "token_count": 7},
+            {"step_id": 1, "thought": "Run.", "tool_call": {"name": "bash", "parameters": {}},
+             "tool_result": {"output": "", "exit_code": 1, "error": "boom"}, "timestamp": "bad"},
+        ],
+        "outcome": {"success": True, "score": 0.0, "tests_passed": 0, "tests_failed": 0, **outcome},
+        "metadata": {},
+    }  # fmt: skip
+
+
+ENVIRONMENT = {
+    "task": {"task_id": "t-1", "description": "Fix the bug"},
+    "agent": "a",
+    "model": "m",
+    "steps": [
+        {"step_id": 0, "thought": "", "tool": "submit", "params": {}, "output": "ok", "exit_code": 0, "reward": 0.5}
+    ],
+    "outcome": {"success": True, "total_steps": 1, "terminated": True, "truncated": False},
+    "metadata": {"start_time": "x", "domain": "coding"},
+}
+HUB = {
+    "content_hash": "h", "task_id": "t-1", "agent_framework": "openhands", "agent_model": "m", "success": False, "reward": 0.25,
+    "steps": [{"thought": "Look.", "tool": "bash", "params": {"c": "ls"}, "output": "a", "exit_code": 2}], "step_rewards": [0.75],
+    "total_steps": 1, "duration_seconds": 2, "metadata": {"task_description": "Fix the bug", "repo": "r"},
+}  # fmt: skip
+
+
+def test_the_three_shapes_of_knowlyr_give_the_same_kind_of_run(tmp_path: Path) -> None:
+    runs, report = read_rows(tmp_path, "knowlyr", [_recorded(), ENVIRONMENT, HUB])
+    recorded, played, hub = runs
+    assert [run.task.id for run in runs] == ["t-1"] * 3
+    assert {run.task.prompt for run in runs} == {"Fix the bug"}
+    assert [[(a.tool, a.args) for step in run.agent_steps for a in step.actions] for run in runs] == [
+        [("read_file", {"path": "a"}), ("bash", {})], [("submit", {})], [("bash", {"c": "ls"})],
+    ]  # fmt: skip
+    assert [(o.content, o.is_error) for step in recorded.agent_steps for o in step.observations] == [
+        ("x", False),
+        ("boom", True),
+    ]
+    assert (recorded.agent_steps[0].thought, recorded.agent_steps[0].extra, recorded.agent_steps[1].timestamp) == (
+        "Read.", {"token_count": 7}, None,
+    )  # fmt: skip
+    assert (hub.agent_steps[0].reward, hub.outcome.reward, played.agent_steps[0].reward) == (0.75, 0.25, 0.5)
+    assert (hub.agent_steps[0].observations[0].is_error, recorded.task.metadata) == (True, {"repo": "r"})
+    assert [run.outcome.status for run in runs] == ["success", "unknown", "failure"]
+    assert any("success" in note for note in report.notes)
+    assert [reader(row) for row in (_recorded(), ENVIRONMENT, HUB)] == ["knowlyr"] * 3
+
+
+@pytest.mark.parametrize(
+    ("change", "outcome", "status"),
+    [
+        ({}, {"tests_passed": 3, "tests_failed": 1}, "failure"),
+        ({}, {"tests_passed": 3}, "success"),
+        ({"agent": "swe-agent"}, {}, "unknown"),
+        ({"agent": "crew/reviewer"}, {}, "unknown"),
+        ({}, {"success": None}, "unknown"),
+        ({}, {"terminated": False, "truncated": True}, "truncated"),
+    ],
+)
+def test_submitted_and_completed_are_no_verdicts(
+    tmp_path: Path, change: dict[str, Any], outcome: dict[str, Any], status: str
+) -> None:
+    ((run,), _) = read_rows(tmp_path, "knowlyr", [_recorded(**outcome) | change])
+    assert run.outcome.status == status
+
+
+FLAT = (
+    'Step 1:\nThought: Read it.\nAction: cat({"path": "log.txt"})\nObservation: {log}\n\n'
+    'Step 2:\nThought: See Step 1:\nit was short.\nAction: submit({"note": "a (b) c"})\n\n'
+    "Step 3:\nThought: Bye."
+)
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        "plain",
+        "Step 2: do not split here\nThought: nor here\nAction: rm({})",
+        "Step 1:\nThought: inner\nAction: x({})\nObservation: y\n\nStep 2:\nThought: inner too",
+        "old run\n\nStep 1:\nThought: inner\n\nStep 2:\nThought: inner\n\nStep 3:\nThought: inner\n\nStep 4:\nThought: inner",
+        "a\n\nStep 9:\nThought: far",
+    ],
+)
+def test_flat_text_is_never_split_inside_an_observation(tmp_path: Path, log: str) -> None:
+    row = {
+        "instruction": "Fix it", "input": '{"repo": "r", "base_commit": "", "test_command": ""}', "response": FLAT.replace("{log}", log),
+        "task_id": "t", "reward": 0.9, "metadata": {"agent_framework": "openhands", "agent_model": "m", "total_steps": 3},
+    }  # fmt: skip
+    assert reader(row) == "knowlyr"
+    ((run,), _) = read_rows(tmp_path, "knowlyr", [row])
+    assert [step.thought for step in run.agent_steps] == ["Read it.", "See Step 1:\nit was short.", "Bye."]
+    assert [[(a.tool, a.args) for a in step.actions] for step in run.agent_steps] == [
+        [("cat", {"path": "log.txt"})], [("submit", {"note": "a (b) c"})], [],
+    ]  # fmt: skip
+    assert [[o.content for o in step.observations] for step in run.agent_steps] == [[log], [], []]
+    assert (run.task.prompt, run.task.metadata, run.outcome.reward, run.agent.model) == (
+        "Fix it",
+        {"repo": "r"},
+        0.9,
+        "m",
+    )
+
+
+def test_the_step_rows_that_knowlyrs_trainer_reads(tmp_path: Path) -> None:
+    steps = [
+        {"thought": "Look.", "action": 'cat({"path": "a"})', "observation": "x", "reward": 0.5},
+        {"thought": "", "action": "give up", "observation": "", "reward": 0.0},
+    ]
+    row = {"instruction": "Fix it", "input": "", "steps": steps, "task_id": "t", "reward": 0.25}
+    assert reader(row) == "knowlyr"
+    ((run,), _) = read_rows(tmp_path, "knowlyr", [row])
+    first, second = run.agent_steps
+    assert (first.thought, [(a.tool, a.args) for a in first.actions], first.reward) == (
+        "Look.",
+        [("cat", {"path": "a"})],
+        0.5,
+    )
+    assert ([o.content for o in first.observations], second.message, second.actions) == (["x"], "give up", ())
+    assert (run.task.prompt, run.outcome.reward) == ("Fix it", 0.25)
+
+
+def test_flat_text_of_another_form_is_one_turn(tmp_path: Path) -> None:
+    assert written_steps("I did it. Step 1: none") == []
+    assert [step.message for step in written_steps("Step 1:\nAction: look at (this)")] == ["look at (this)"]
+    ((run,), _) = read_rows(
+        tmp_path, "knowlyr", [{"instruction": "x", "input": "", "response": "free", "task_id": "t", "reward": 1}]
+    )
+    assert shown(run) == [("user", "x"), ("agent", "free")]
+
+
+def test_pairs_and_groups_of_knowlyr(tmp_path: Path) -> None:
+    dpo = {
+        "prompt": "Fix it", "chosen": "Step 1:\nThought: good", "rejected": "Step 1:\nThought: bad", "task_id": "t", "reward_margin": 0.5,
+        "metadata": {"chosen_model": "m", "rejected_model": "n", "chosen_reward": 0.75, "rejected_reward": 0.25},
+    }  # fmt: skip
+    pipeline = {"task_id": "t", "chosen": {**HUB, "reward": 0.75}, "rejected": HUB, "reward_margin": 0.5}
+    group = {"task_id": "t", "prompt": "Fix it", "trajectories": [
+        {"response": "Step 1:\nThought: a", "reward": 1.0, "step_rewards": [0.5]}, {"response": "b", "reward": 0.0}]}  # fmt: skip
+    ids = {"task_id": "t", "chosen_trajectory_id": "1", "rejected_trajectory_id": "2", "margin": 0.1}
+    task = {"task_id": "t", "description": "d", "repo": "r", "test_command": "pytest"}
+    assert [reader(row) for row in (dpo, pipeline, group, ids, task)] == ["knowlyr"] * 5
+    runs, report = read_rows(tmp_path, "knowlyr", [dpo, pipeline, group, ids, task])
+    assert [run.group_id for run in runs] == ["t"] * 6
+    assert [run.tags for run in runs[:4]] == [("preference:chosen",), ("preference:rejected",)] * 2
+    assert [run.outcome.reward for run in runs] == [0.75, 0.25, 0.75, 0.25, 1.0, 0.0]
+    assert [run.outcome.scores for run in runs[:2]] == [{"margin": 0.5}] * 2
+    assert ([run.episode_key for run in runs[4:]], runs[4].agent_steps[0].reward) == (["0", "1"], 0.5)
+    assert [run.agent.model for run in runs[:2]] == ["m", "n"]
+    assert [line for line, _ in report.rejected] == [4, 5]
+    assert ("by their ids only" in report.rejected[0][1], report.rejected[1][1]) == (True, NO_RUN)
+
+
+OURS = {
+    "id": "traj-1",
+    "task": {"id": "t", "prompt": "go"},
+    "steps": [{"actor": "user", "message": "go"}, {"actor": "agent", "message": "ok"}],
+    "outcome": {"status": "success", "reward": 1.0},
+    "subagents": ["traj-2"],
+    "tags": ["mine"],
+}
+
+
+def test_our_own_trajectories_and_rows_come_back(tmp_path: Path) -> None:
+    other = {**OURS, "id": "traj-2", "continues": "traj-1", "subagents": []}
+    rows: list[Any] = [
+        OURS,
+        {"trajectory": other, "weight": 1.0, "reward": None},
+        {"trajectory": OURS, "desirable": False, "weight": 1.0},
+        {"chosen": OURS, "rejected": other, "weight": 1.0},
+        {"key": "t", "trajectories": [OURS, other], "rewards": [1, 0]},
+        {"text": "only text", "weight": 1.0},
+        {"steps": [{"actor": "pilot"}]},
+    ]
+    assert [reader(row) for row in rows[:5]] == ["quintain"] * 5
+    runs, report = read_rows(tmp_path, "quintain", rows)
+    expected = read_trajectory(OURS).model_copy(update={"id": None, "subagents": ()})
+    assert runs[0] == expected
+    assert [run.outcome.reward for run in runs] == [1.0] * 7
+    assert runs[2].extra == {"desirable": False}
+    assert (runs[3].tags, runs[4].extra) == (
+        ("mine", "preference:chosen"),
+        {"preference": {"pair": "traj-1", "side": "rejected"}},
+    )
+    assert [line for line, _ in report.rejected] == [6, 7]
+
+
+def test_our_links_survive_under_the_keys_of_the_file(tmp_path: Path) -> None:
+    from quintain.importers.harnesses.quintain import Quintain
+    from quintain.importers.logfile import LogFile
+    from quintain.importers.protocol import Report
+
+    child = {**OURS, "id": "traj-2", "subagents": [], "continues": "traj-0"}
+    (tmp_path / "t.jsonl").write_text(f"{json.dumps(OURS)}\n{json.dumps(child)}\n", encoding="utf-8")
+    first, second = Quintain().read(LogFile(tmp_path / "t.jsonl", tmp_path), Report())
+    assert (first.key, first.parent, first.continues) == ("quintain:traj-1", None, None)
+    assert (second.key, second.parent, second.continues) == ("quintain:traj-2", "quintain:traj-1", "quintain:traj-0")
+
+
+def test_a_row_format_is_known_by_several_rows_and_not_by_the_first() -> None:
+    alpaca, odd = {"instruction": "a", "output": "b"}, {"something": "else"}
+    found = detected([odd, *[alpaca] * 9])
+    assert found.importer is not None
+    assert (found.importer.name, found.confidence) == ("alpaca", pytest.approx(0.81))
+    assert detected([odd]).importer is None
+
+
+@pytest.mark.parametrize(
+    ("name", "row"),
+    [
+        ("alpaca", ALPACA),
+        *[("preference", row) for row in PAIRS.values()],
+        ("preference", {"prompt": [ASKED], "completion": [said("x")], "label": True, "tools": [TOOL]}),
+        ("prompt_completion", {"prompt": [ASKED], "completion": [said("x")], "tools": json.dumps([TOOL])}),
+        ("stepwise", {"prompt": "?", "completions": ["a", "b"], "labels": [True, False]}),
+        ("question_answer", {**GSM8K, "type": "t", "level": "l"}),
+        (
+            "verl",
+            {
+                "data_source": "d",
+                "prompt": [ASKED],
+                "response": "x",
+                "reward_model": {"ground_truth": 1},
+                "extra_info": {"index": 1},
+            },
+        ),
+        ("knowlyr", _recorded()),
+        ("knowlyr", HUB),
+        (
+            "knowlyr",
+            {"instruction": "i", "response": FLAT, "task_id": "t", "reward": 1, "metadata": {"total_steps": 3}},
+        ),
+        ("knowlyr", {"task_id": "t", "chosen": HUB, "rejected": HUB, "reward_margin": 1}),
+        (
+            "knowlyr",
+            {"task_id": "t", "prompt": "p", "trajectories": [{"response": "r", "reward": 1, "step_rewards": [1]}]},
+        ),
+        ("quintain", OURS),
+        ("quintain", {"chosen": OURS, "rejected": OURS}),
+    ],
+)
+def test_damaged_rows_are_read_or_rejected_and_never_raise(tmp_path: Path, name: str, row: dict[str, Any]) -> None:
+    rows = list(damaged(row, seed=11, n=300))
+    runs, report = read_rows(tmp_path, name, rows)
+    assert len(runs) + report.n_rejected >= len(rows)
+    assert runs
+    assert not [found for found in (detected([row]).failed for row in rows) if found]
+
+
+@pytest.mark.parametrize(
+    ("file", "name", "expected"),
+    [
+        ("alpaca/alpaca_en.json", "alpaca", (20, 20, 0, 0)),
+        ("preference/llamafactory_dpo_en.json", "preference", (20, 28, 0, 0)),
+        ("preference/llamafactory_kto_en.json", "preference", (10, 19, 0, 0)),
+        ("trl/dpo_explicit.jsonl", "preference", (2, 2, 1, 0)),
+        ("trl/kto.jsonl", "preference", (1, 1, 1, 0)),
+        ("trl/sft_prompt_completion.jsonl", "prompt_completion", (1, 2, 1, 1)),
+        ("trl/stepwise.jsonl", "stepwise", (1, 2, 0, 0)),
+        ("exports/openai_dpo.jsonl", "preference", (2, 2, 0, 0)),
+    ],
+)
+def test_the_samples_come_in_whole(samples: Path, file: str, name: str, expected: tuple[int, int, int, int]) -> None:
+    """The 10 DPO rows hold 4 answers of the agent in their prompts, each in both runs: 2 x (10 + 4) = 28 turns."""
+    runs, report = read_file(samples, name, file)
+    assert (counts(runs), report.n_rejected, report.unknown) == (expected, 0, {})
+    texts = (samples / file).read_text(encoding="utf-8")
+    rows = [json.loads(line) for line in texts.splitlines()] if file.endswith("l") else json.loads(texts)
+    found = detected(rows)
+    assert found.importer is not None
+    assert found.importer.name == name
+
+
+@pytest.mark.parametrize("file", ["trl/grpo_prompt_only.jsonl", "exports/verl_rl_row.json"])
+def test_the_samples_without_a_run_say_so(samples: Path, file: str) -> None:
+    name = "verl" if "verl" in file else "prompt_completion"
+    runs, report = read_file(samples, name, file)
+    assert (runs, report.rejected) == ([], [(1, NO_RUN)])

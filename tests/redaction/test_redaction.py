@@ -1,0 +1,652 @@
+"""What is taken out of runs, from every field of them, and what stays."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from quintain.records.trajectory import Actor, Step, Task, Trajectory
+from quintain.redaction.redact import redact, redact_text
+from quintain.redaction.search import may_hold
+
+KEY = "sk-ant-api03-Zm9vYmFyYmF6cXV4Zm9vYmFyYmF6cXV4-AbCdEf"
+PEM = (
+    "-----BEGIN RSA PRIVATE KEY-----\n"
+    + "MIIEowIBAAKCAQEAy8Dbv8prpJ/0kKhlGeJYozo2t60EG8L0561g13R29LvM\n" * 3
+    + "R5hy\n"
+    "-----END RSA PRIVATE KEY-----"
+)
+B64 = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+AWS_SECRET = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"
+
+TOKENS: list[tuple[str, str]] = [
+    ("private_key", PEM),
+    ("private_key", PEM.replace("RSA", "OPENSSH")),
+    ("private_key", "AGE-SECRET-KEY-1" + "QPZRY9X8GF2TVDW0S3JN54KHCE6MUA7L" + "QPZRY9X8GF2TVDW0S3JN54KHCE"),
+    ("aws_key", "AKIA2E0A8F3B244C9986"),
+    ("aws_key", "ASIAY34FZKBOKMUTVV7A"),
+    ("google_key", "AIzaSyD-9tSrke72PouQMnMX-a7eZSW0jkFMBWY"),
+    ("google_key", "ya29.a0AfH6SMBx7-gJ3kL9mN2pQ5rS8tU1vW4xY7zA"),
+    ("google_key", "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"),
+    *(("github_token", f"gh{c}_16C7e42F292c6912E7710c838347Ae178B4a") for c in "pousr"),
+    ("github_token", "github_pat_11AAAAAAA0123456789abc_" + "aB3dE5gH7j" * 5),
+    ("gitlab_token", "glpat-aB3dE5gH7jK9mN1pQ3rS"),
+    ("gitlab_token", "GR1348941aB3dE5gH7jK9mN1pQ3rS"),
+    ("gitlab_token", "glagent-" + "aB3dE5gH7j" * 5),
+    ("openai_key", "sk-" + "aB3dE5gH7jK9mN1pQ3rS" + "T3BlbkFJ" + "aB3dE5gH7jK9mN1pQ3rS"),
+    ("openai_key", "sk-proj-" + "aB3dE5gH7jK9_mN1pQ3rS-" * 5),
+    ("openai_key", "sk-abcdefghijklmnopqrstuvwxyz0123456789ABCDEFGHIJKL"),
+    ("anthropic_key", KEY),
+    ("huggingface_token", "hf_" + "AbCdEfGhIjKlMnOpQrStUvWxYzAbCdEfGh"),
+    ("slack_token", "xoxb-123456789012-1234567890123-AbCdEfGhIjKlMnOpQrStUvWx"),
+    ("slack_token", "xapp-1-A012AB3CD4E-1234567890123-0123456789abcdef0123456789abcdef"),
+    ("slack_token", "https://hooks.slack.com/services/T00000000/B00000000/XXXXaB3dE5gH7jK9mN1p"),
+    ("stripe_key", "sk_live_4eC39HqLyjWDarjtT1zdp7dc"),
+    ("stripe_key", "rk_test_4eC39HqLyjWDarjtT1zdp7dc"),
+    ("stripe_key", "whsec_5WbX5kEWLlfzsGNjH64I8lOOqUB6e8FH"),
+    ("sendgrid_key", "SG.aB3dE5gH7jK9mN1pQ3rS_u.aB3dE5gH7jK9mN1pQ3rSaB3dE5gH7jK9mN1pQ3rS-_4"),
+    ("twilio_key", "SK0123456789abcdef0123456789abcdef"),
+    ("npm_token", "npm_aB3dE5gH7jK9mN1pQ3rSaB3dE5gH7jK9mN1p"),
+    ("pypi_token", "pypi-AgEIcHlwaS5vcmcCJ" + "aB3dE5gH7j" * 10),
+    ("square_key", "sq0csp-" + "aB3dE5gH7jK9mN1pQ3rSaB3dE5gH7jK9mN1pQ3rS-_4"),
+    ("mailchimp_key", "0123456789abcdef0123456789abcdef-us12"),
+    ("jwt", "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9PlFUP0THsR8U"),
+    ("azure_key", "aB38Q~" + "aB3dE5gH7jK9mN1pQ3rSaB3dE5gH7jK9m"),
+    ("api_key", "gsk_" + "aB3dE5gH7j" * 5),
+    ("api_key", "sk-or-v1-" + "0123456789abcdef" * 4),
+    ("api_key", "lsv2_pt_0123456789abcdef0123456789abcdef_0123456789"),
+    ("api_key", "dop_v1_" + "0123456789abcdef" * 4),
+    *(
+        ("api_key", prefix + "aB3dE5gH7j" * 10 if length is None else prefix + ("aB3dE5gH7j" * 10)[:length])
+        for prefix, length in (
+            ("nvapi-", 64),
+            ("csk-", 48),
+            ("pcsk_", 60),
+            ("tgp_v1_", 43),
+            ("jina_", 60),
+            ("secret_", 43),
+            ("fw_", 24),
+            ("pa-", 43),
+            ("rnd_", 32),
+            ("HRKU-", 60),
+            ("dp.pt.", 43),
+            ("pscale_tkn_", 43),
+            ("ATBB", 32),
+            ("nfp_", 36),
+            ("CFPAT-", 43),
+            ("tfp_", 44),
+            ("fm2_", None),
+            ("aB3dE5gH7jK9mN.atlasv1.", 60),
+        )
+    ),
+    *(("api_key", prefix + ("0123456789abcdef" * 3)[:n]) for prefix, n in (("fc-", 32), ("e2b_", 40), ("sk_", 48))),
+    ("email", "alice.smith@corp.example.com"),
+    ("card", "4539 5787 6362 1486"),
+    ("card", "5425-2334-3010-9903"),
+    ("card", "3742-454554-00126"),
+    ("iban", "DE89 3704 0044 0532 0130 00"),
+    ("iban", "GB82WEST12345698765432"),
+]
+"""Kind, and a token that is secret as a whole."""
+
+CONTEXTS: list[tuple[str, str, str]] = [
+    ("discord_token", "DISCORD {}", "MTA0NTY3ODkwMTIzNDU2Nzg5.GaB3dE.aB3dE5gH7jK9mN1pQ3rSaB3dE5gH7jK9mN1pQ3"),
+    ("discord_token", "client.run('{}')", "NzkyNzE1NDU0MTk2MDg4ODQy.X-hvzA.Ovy4MCQywSkoMRRclStW4xAYK7I"),
+    ("google_key", "server key {}, sender 1", "AAAA4GHwGGf:APA91b" + "aB3dE5gH7jK9mN1pQ3rS-_" * 6 + "aB"),
+    ("password", "mysql -u root -p{}", "Hunter2Hunter2"),
+    ("password", "mysqldump --single-transaction -h db -P3306 -uroot -p'{}' app > x.sql", "two words 1"),
+    ("password", 'mariadb -p\\"{}\\" -e \\"select 1\\"', "s3cr3t!"),
+    ("password", "sshpass -p '{}' ssh h", "MyP4ssw0rd!"),
+    ("password", "sshpass -p{} scp a h:", "MyP4ssw0rd/"),
+    ("password", "curl -s -XPOST -uadmin:{} https://h", "S3cretPass99"),
+    ("password", "curl --user 'admin:{}' https://h", "S3cretPass99"),
+    ("password", 'curl -u \\"admin:{}\\" https://h', "S3cretPass99"),
+    ("card", "Visa {}, 12/27", "4539578763621486"),
+    ("card", "paid {} by credit card", "4539578763621486"),
+    ("card", '{{"card_number": "{}"}}', "4539578763621486"),
+    ("telegram_token", "https://api.telegram.org/bot123456789:{}/getMe", "AAHdqTcvCH1vGWJxfSeofSAs0K5PALDsaw1"),
+    ("discord_token", "https://discord.com/api/webhooks/123456789012345678/{}", "aB3dE5gH7jK9mN1pQ3rS" * 3),
+    ("azure_key", "AccountName=a;AccountKey={};EndpointSuffix=core.windows.net", B64),
+    (
+        "azure_key",
+        "https://a.blob.core.windows.net/c?sv=2022&sig={}&se=2030",
+        "aB3dE5gH7jK9mN1pQ3rSaB3dE5gH7jK9mN1pQ3rS%3D",
+    ),
+    ("aws_key", "aws_secret_access_key = {}", AWS_SECRET),
+    ("aws_key", '"SecretAccessKey": "{}"', AWS_SECRET),
+    ("authorization", "Authorization: Bearer {}", "mF_9.B5f-4.1JqM"),
+    ("authorization", "Authorization: Basic {}", "QWxhZGRpbjpvcGVuIHNlc2FtZTEy"),
+    ("authorization", "headers={{'Authorization': 'token {}'}}", "0123456789abcdef0123"),
+    ("authorization", "use Bearer {} for it", "aB3dE5gH7jK9mN1pQ3rS"),
+    ("authorization", '{{"auths": {{"ghcr.io": {{"auth": "{}"}}}}}}', "dXNlcjpwYXNzd29yZDEyMw=="),
+    ("api_key", "x-api-key: {}", "0123abcd4567efgh"),
+    ("cookie", "Cookie: {}", "session=0123456789abcdef; theme=dark"),
+    ("cookie", "Set-Cookie: {}", "sid=s%3Aaf34b1; Path=/; HttpOnly"),
+    ("password", "password={}", "hunter2hunter2"),
+    ("password", "Password: {}", "Tr0ub4dor&3".replace("&", "-")),
+    ("password", '"password": "{}"', "swordfish"),
+    ("password", r"{{\"password\": \"{}\"}}", "swordfish"),
+    ("password", "config['DB_PASSWORD'] = '{}'", "s3cr3t!"),
+    ("password", "password: str = '{}'", "s3cr3t!"),
+    ("password", "export DB_PASSWORD={}", "correcthorse"),
+    ("password", "<password>{}</password>", "hunter22"),
+    ("password", "mysql --user=root --password {}", "hunter22"),
+    ("password", "curl -u admin:{} http://localhost", "hunter22"),
+    ("password", "machine h login bob password {}", "hunter22"),
+    ("password", "smtp_pass = '{}'", "hunter22"),
+    ("password", "https://h/?user=a&password={}&x=1", "swordfish"),
+    ("password", "the password is {}.", "hunter22"),
+    ("api_key", "API_KEY={}", "abcdef123456"),
+    ("api_key", "OPENAI_API_KEY: {}", "0123456789abcdef0123456789abcdef"),
+    ("api_key", 'client = Client(api_key="{}")', "0123456789abcdef"),
+    ("api_key", 'os.environ["SERVICE_API_KEY"] = "{}"', "0123456789abcdef"),
+    ("token", "//registry.npmjs.org/:_authToken={}", "0123abcd-4567-89ef-0123-456789abcdef"),
+    ("token", "https://h/?access_token={}&x=1", "0123456789abcdef"),
+    ("token", "X-Auth-Token: {}", "0123456789abcdef"),
+    ("secret", "client_secret: {}", "8f14e45fceea167a5a36dedd4bea2543"),
+    ("secret", '"secret": "{}"', "my-super-secret-value"),
+    ("url_password", "postgres://app:{}@db.internal:5432/app", "s3cr3t"),
+    ("url_password", "git clone https://oauth2:{}@gitlab.com/a/b.git", "sw0rdfish"),
+    ("url_password", "redis://:{}@localhost", "foobared"),
+]
+"""Kind, a text, and the secret in it."""
+
+HARMLESS = [
+    "commit 3f786850e387550fdab836ed7e6dc881de23001b",
+    "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
+    '"id": "550e8400-e29b-41d4-a716-446655440000"',
+    "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAUAAAAFCAYAAACNbyblAAAAHElEQVQI12P4//8/w38GIAXDIBKE0DHxgljNBAAO9TXL0Y4OHwAAAABJRU5ErkJggg==",
+    "def login(user: str, password: str) -> Token:",
+    'password = os.environ["DB_PASSWORD"]',
+    "password=password, token=token",
+    "token = get_token(request)",
+    "token = tokens[0]",
+    "if password == None:",
+    "max_tokens: 4096, prompt_tokens=1234567890",
+    'eos_token="<|im_end|>", pad_token_id=0',
+    '"nextPageToken": "CAUQAA12345678"',
+    '"password": {"type": "string", "description": "The password"}',
+    '"password": "${DB_PASSWORD}"',
+    "API_KEY=$API_KEY",
+    'api_key="<your key>"',
+    'api_key="your-api-key-here"',
+    'headers["Authorization"] = f"Bearer {token}"',
+    "Bearer token required",
+    "password: **required**",
+    "Enter password:",
+    "ERRORTOKEN = token.ERRORTOKEN; job_secrets['HF_TOKEN'] = hf_token",
+    'EXPIRED_TOKEN = "expired_token"; HEADER_TOKEN = "X-Access-Token"',
+    "hf jobs run --secrets HF_TOKEN --password requires one",
+    "0.5454545454545454 and zeta = 1.6449340668482264",
+    "FAIL_TO_PASS=tests/test_a.py::test_1",
+    "GOOGLE_APPLICATION_CREDENTIALS=/home/x/key1.json",
+    "secretName: my-secret",
+    "git@github.com:owner/repo.git",
+    "Co-Authored-By: Claude <noreply@anthropic.com>",
+    "npm install react@18.2.0 @types/node@20",
+    "icon@2x.png and getty@tty1.service",
+    "y = a@b.T + c@d.sum(0)",
+    "root@web01.corp.net:~# ls",
+    '<div class="sk-container-id-1 sk-text-repr-fallback">',
+    "from huggingface_hub import hf_hub_download_with_a_very_long_name_indeed",
+    "1700000000000000 4111111111111112 1234567890123456",
+    "grep -r 'BEGIN RSA PRIVATE KEY' . ; grep -e '-----BEGIN PRIVATE KEY-----'",
+    "http://localhost:8080/a@b and ssh://git@host:22/x",
+    "docker run -u 1000:1000 alpine",
+    "DE00 0000 0000 0000 0000 00 is no account",
+    "AKIAIOSFODNN7EXAMPLE and https://user:pass@host or https://user:password@host/x",
+    "test_password='test'; PASSWORD=example",
+    "webmaster@localhost, user@example.com, a@example.org, b@mail.test, root@db.invalid",
+    "cards for tests: 4242 4242 4242 4242, 5555555555554444, 3782-822463-10005, 6011 0009 9013 9424",
+    "order 4000123412341234 shipped, invoice 4539578763621486",
+    "mysql -u root -p app; mkdir -pv /srv/data; docker run --name mysql -p3306:3306 mysql:8",
+    "mysqldump -p$DB_PASSWORD x; sshpass -p ${PASS} ssh h; sshpass -e ssh; curl -u user:password x",
+    "docker run -u node:node x; rsync -u host:dir/file .",
+    "MTIzNDU2Nzg5MDEyMzQ1Njc4OTA. AAAAAAAAAAA:AAAA",
+    "//# sourceMappingURL=data:application/json;base64,eyJ2ZXJzaW9uIjozLCJmaWxlIjoiYSJ9",
+]
+
+
+def _gone(text: str, secret: str, kind: str) -> None:
+    clean, counts = redact_text(text)
+    assert secret not in clean
+    assert f"[REDACTED:{kind}]" in clean
+    assert counts[kind] >= 1
+    assert redact_text(clean) == (clean, Counter())
+
+
+@pytest.mark.parametrize(("kind", "token"), TOKENS, ids=lambda value: value[:14])
+@pytest.mark.parametrize(
+    "around", ["{}", "key: {}.", '("{}")', "a\n{}\nb", "a\\n{}\\nb", "ключ {} 鍵", "{}, {}", "`{}`", "x=%22{}%22"]
+)
+def test_a_token_of_known_shape_goes_whatever_stands_around_it(kind: str, token: str, around: str) -> None:
+    _gone(around.replace("{}", token), token, kind)
+
+
+@pytest.mark.parametrize(("kind", "text", "secret"), CONTEXTS, ids=lambda value: value[:24])
+def test_a_value_goes_where_its_name_says_that_it_is_secret(kind: str, text: str, secret: str) -> None:
+    whole = text.format(secret)
+    _gone(whole, secret, kind)
+    assert redact_text(whole)[0] == text.format(f"[REDACTED:{kind}]"), "nothing else has changed"
+
+
+@pytest.mark.parametrize("text", HARMLESS, ids=lambda text: text[:30])
+def test_what_is_no_secret_stays(text: str) -> None:
+    assert redact_text(text) == (text, Counter())
+
+
+@pytest.mark.parametrize(("kind", "token"), TOKENS, ids=lambda value: value[:14])
+def test_the_search_for_literals_misses_no_pattern(kind: str, token: str) -> None:
+    """Glued to letters on both sides, escaped once and twice, in either case around it: the places are still found."""
+    once = json.dumps(token)[1:-1]
+    for text in (token, once, json.dumps(once), f"abc{token}xyz", f"İ{token}", "-" * 70_000 + token):
+        assert may_hold(text)
+
+
+@pytest.mark.parametrize(("kind", "text", "secret"), CONTEXTS, ids=lambda value: value[:24])
+def test_the_search_for_literals_misses_no_context(kind: str, text: str, secret: str) -> None:
+    whole = text.format(secret)
+    for variant in (whole, json.dumps(whole), json.dumps(json.dumps(whole)), f"abc{whole}xyz"):
+        assert may_hold(variant)
+
+
+def test_a_secret_across_the_border_of_two_blocks_is_found() -> None:
+    for shift in range(-60, 5):
+        text = "-" * (65_536 + shift) + " " + KEY + " "
+        assert KEY not in redact_text(text)[0]
+
+
+def test_letters_that_grow_when_lowered_move_no_place() -> None:
+    text = "İİİ ẞ Σ password=hunter22 İ"
+    assert redact_text(text)[0] == "İİİ ẞ Σ password=[REDACTED:password] İ"
+
+
+def test_a_private_key_that_was_cut_off_goes_as_far_as_it_reaches() -> None:
+    text = PEM[:150] + "\n[output truncated]"
+    clean, counts = redact_text(text)
+    assert clean == "[REDACTED:private_key]\n[output truncated]"
+    assert counts == {"private_key": 1}
+
+
+def test_a_long_bare_value_goes_as_a_whole() -> None:
+    clean, counts = redact_text(f"aws_session_token = {'FwoGZXIvYXdz/E2' * 80}\nregion = eu")
+    assert clean == "aws_session_token = [REDACTED:token]\nregion = eu"
+    assert counts == {"token": 1}
+
+
+def test_a_number_under_a_name_that_says_card_goes_and_an_order_number_stays() -> None:
+    args = {"cardNumber": "4539578763621486", "order_id": "4539578763621486", "card_no": "4539578763621487"}
+    clean = redact(_acting(args)).steps[0].actions[0].args
+    assert clean == {**args, "cardNumber": "[REDACTED:card]"}
+
+
+def test_several_secrets_in_one_text_are_counted_by_kind() -> None:
+    text = f"{KEY} and {KEY}; AWS_ACCESS_KEY_ID=AKIA2E0A8F3B244C9986; mail bob@corp.com\npassword: hunter22"
+    clean, counts = redact_text(text)
+    assert counts == {"anthropic_key": 2, "aws_key": 1, "email": 1, "password": 1}
+    assert clean == (
+        "[REDACTED:anthropic_key] and [REDACTED:anthropic_key]; AWS_ACCESS_KEY_ID=[REDACTED:aws_key]; "
+        "mail [REDACTED:email]\npassword: [REDACTED:password]"
+    )
+
+
+def test_phone_numbers_and_addresses_go_on_request_only() -> None:
+    text = "call +49 170 1234567 or (555) 123-4567, host 10.0.0.12, version 1.2.3.4567"
+    assert redact_text(text) == (text, Counter())
+    clean, counts = redact_text(text, also=["phone", "ip_address"])
+    assert clean == "call [REDACTED:phone] or [REDACTED:phone], host [REDACTED:ip_address], version 1.2.3.4567"
+    assert counts == {"phone": 2, "ip_address": 1}
+
+
+PIECES = st.sampled_from(
+    [token for _, token in TOKENS]
+    + [text.format(secret) for _, text, secret in CONTEXTS]
+    + HARMLESS
+    + [
+        '"',
+        "'",
+        "\\",
+        "\\n",
+        "\n",
+        " ",
+        "=",
+        ": ",
+        ":",
+        "@",
+        "/",
+        "://",
+        "[",
+        "]",
+        "[REDACTED:",
+        "password",
+        "token=",
+        "İ",
+        "a",
+    ]
+)
+
+
+@given(st.lists(PIECES, max_size=8))
+@settings(max_examples=300, deadline=None)
+def test_redacting_twice_changes_nothing(pieces: list[str]) -> None:
+    clean, _ = redact_text("".join(pieces))
+    again, counts = redact_text(clean)
+    assert again == clean
+    assert not counts
+
+
+def _kitchen_sink() -> dict[str, Any]:
+    return {
+        "id": "mine",
+        "session_id": "s",
+        "episode_key": "e",
+        "source": {"format": "openai_chat", "uri": "file:///logs/a.jsonl", "sha256": "00"},
+        "agent": {"name": "n", "version": "v", "model": "m"},
+        "task": {
+            "id": "t",
+            "prompt": "p",
+            "type": "ty",
+            "difficulty": "d",
+            "environment": "env",
+            "metadata": {"k": "v", "deep": [{"a": ["b"]}], "tuple": ["x"]},
+        },
+        "tools": [{"type": "function", "function": {"name": "f", "description": "d", "parameters": {"type": "object"}}}],
+        "steps": [
+            {"actor": "system", "message": "sys"},
+            {
+                "actor": "user",
+                "message": [{"type": "text", "text": "t"}, {"type": "image", "uri": "file:///i.png", "media_type": "i/p"}],
+            },
+            {
+                "actor": "agent",
+                "message": "m",
+                "thought": "th",
+                "model": "mo",
+                "actions": [
+                    {"tool": "f", "args": {"a": "x", "b": [{"c": "y"}]}, "raw_args": '{"a": "x", "b": [{"c": "y"}]}', "call_id": "1"},
+                    {"tool": "g", "args": None, "raw_args": "not json", "call_id": "2"},
+                ],
+                "observations": [
+                    {"content": "o", "call_id": "1"},
+                    {"content": [{"type": "text", "text": "parts"}], "call_id": "2"},
+                ],
+                "extra": {"x": {"y": "z"}},
+            },
+        ],
+        "outcome": {"status": "unknown", "exit_status": "x", "scores": {"s": 1.0}},
+        "tags": ["tag"],
+        "subagents": ["sub"],
+        "continues": "c",
+        "group_id": "g",
+        "job_id": "j",
+        "extra": {"e": ["f", {"g": "h"}]},
+    }  # fmt: skip
+
+
+Plant = Callable[[str], Any]
+
+
+def _plants(value: Any, path: str = "") -> Iterator[tuple[str, Plant]]:
+    """Every place of a JSON value where a text stands, keys included, each with the value that has another text there."""
+    if isinstance(value, str):
+        if not path.endswith((".actor", ".status", ".type")) or "metadata" in path or path.endswith("task.type"):
+            yield path, lambda text: text
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            for where, plant in _plants(item, f"{path}.{key}"):
+                yield where, lambda text, key=key, plant=plant: {**value, key: plant(text)}
+        if path.endswith(("metadata", "args", "extra", "parameters", ".y", ".x", "scores")):
+            yield f"{path} (key)", lambda text: {**value, text: 1.0}
+    elif isinstance(value, list):
+        for i, item in enumerate(value):
+            for where, plant in _plants(item, f"{path}[{i}]"):
+                yield where, lambda text, i=i, plant=plant: [*value[:i], plant(text), *value[i + 1 :]]
+
+
+PLANTS = list(_plants(_kitchen_sink()))
+
+
+def test_the_kitchen_sink_has_every_field_of_a_trajectory_that_holds_text() -> None:
+    schema = Trajectory.model_json_schema()
+    fields = {(name, field) for name, model in schema["$defs"].items() for field in model.get("properties", {})}
+    fields |= {("Trajectory", field) for field in schema["properties"]}
+    numbers = {"redactions", "is_error", "reward", "train", "timestamp", "usage", "sampled", "copied_context"}
+    told = " ".join(where for where, _ in PLANTS)
+    untold = {
+        (model, field)
+        for model, field in fields
+        if f".{field}" not in told and model not in {"Usage", "SampledTokens"} and field not in numbers
+    }
+    assert untold == {("Outcome", "status"), ("Step", "actor")}
+    assert len(PLANTS) > 45
+
+
+@pytest.mark.parametrize("secret", [KEY, PEM, "bob.smith@corp.com"], ids=["key", "pem", "email"])
+@pytest.mark.parametrize(("where", "plant"), PLANTS, ids=[where for where, _ in PLANTS])
+def test_a_secret_planted_in_any_field_is_gone(where: str, plant: Plant, secret: str) -> None:
+    run = Trajectory.model_validate(plant(f"before {secret} after"))
+    clean = redact(run)
+    dumped = clean.model_dump_json()
+    assert json.dumps(secret)[1:-1] not in dumped
+    assert "[REDACTED:" in dumped
+    assert sum(clean.redactions.values()) == 1
+    assert Trajectory.model_validate_json(dumped) == clean, "every value is still of its type"
+    assert redact(clean) is clean
+
+
+@pytest.mark.parametrize(
+    ("where", "plant"), [plant for plant in PLANTS if "(key)" not in plant[0]], ids=lambda value: str(value)[:30]
+)
+def test_a_secret_in_json_inside_any_field_is_gone(where: str, plant: Plant) -> None:
+    """The newlines of a private key are escaped there, and its slashes can be."""
+    inner = json.dumps({"file": PEM, "user": "b"}).replace("/", "\\/")
+    dumped = redact(Trajectory.model_validate(plant(inner))).model_dump_json()
+    assert "MIIEow" not in dumped
+    assert "kKhlGeJYozo2t60EG8L0561g13R29LvM" not in dumped
+
+
+def test_a_clean_run_is_handed_back_as_it_is() -> None:
+    run = Trajectory.model_validate(_kitchen_sink())
+    assert redact(run) is run
+
+
+def _acting(args: dict[str, Any] | None, raw: str | None = None, **run: Any) -> Trajectory:
+    step = {"actor": "agent", "actions": [{"tool": "f", "args": args, "raw_args": raw}]}
+    return Trajectory.model_validate({"steps": [step], **run})
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("password", "password"),
+        ("newPassword", "password"),
+        ("DB_PASSWORD", "password"),
+        ("db_pass", "password"),
+        ("passphrase", "password"),
+        ("api_key", "api_key"),
+        ("apiKey", "api_key"),
+        ("x-api-key", "api_key"),
+        ("token", "token"),
+        ("accessToken", "token"),
+        ("secret", "secret"),
+        ("clientSecret", "secret"),
+        ("credentials", "secret"),
+        ("Authorization", "authorization"),
+        ("cookie", "cookie"),
+    ],
+)
+def test_an_argument_with_a_secret_name_loses_its_value_whatever_it_is(name: str, kind: str) -> None:
+    clean = redact(_acting({name: "correcthorse", "user": "bob", "list": [{name: ["swordfish"]}]}))
+    action = clean.steps[0].actions[0]
+    marker = f"[REDACTED:{kind}]"
+    assert action.args == {name: marker, "user": "bob", "list": [{name: [marker]}]}
+    assert clean.redactions == {kind: 2}
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        {
+            "max_tokens": "512",
+            "token_count": "7",
+            "nextPageToken": "abc123def",
+            "primary_key": "id",
+            "eos_token": "</s>",
+        },
+        {"password": {"type": "string"}, "token": None, "secret": "", "api_key": "$API_KEY"},
+        {"FAIL_TO_PASS": ["test_a"], "bypass": "yes", "pass": "no", "author": "me", "tokenizer": "gpt2"},
+        {"logprobs": [{"token": "Hello", "logprob": -0.1}]},
+        {"password": True, "token": 5, "name": "token", "value": 3},
+    ],
+)
+def test_names_and_values_that_only_look_secret_stay(args: dict[str, Any]) -> None:
+    run = _acting(args)
+    assert redact(run) is run
+
+
+def test_a_token_of_digits_or_words_goes_too_where_it_is_an_argument() -> None:
+    args = (
+        redact(_acting({"token": "123456", "secret": "two words", "Authorization": "oauth2"})).steps[0].actions[0].args
+    )
+    assert args == {"token": "[REDACTED:token]", "secret": "[REDACTED:secret]", "Authorization": "oauth2"}
+
+
+def test_lists_of_named_values_are_read_as_what_they_name() -> None:
+    args = {"env": [{"name": "DB_PASSWORD", "value": "correcthorse"}, {"name": "HOME", "value": "/root"}]}
+    clean = redact(_acting(args)).steps[0].actions[0].args
+    assert clean == {
+        "env": [{"name": "DB_PASSWORD", "value": "[REDACTED:password]"}, {"name": "HOME", "value": "/root"}]
+    }
+
+
+def test_raw_arguments_stay_json_and_say_the_same_as_the_arguments() -> None:
+    raw = '{"password" : "a\\"b{c", "cmd": "echo \\u0041KIA2E0A8F3B244C9986", "n": 1}'
+    clean = redact(_acting(json.loads(raw), raw))
+    action = clean.steps[0].actions[0]
+    assert action.args == {"password": "[REDACTED:password]", "cmd": "echo [REDACTED:aws_key]", "n": 1}
+    assert action.raw_args is not None
+    assert json.loads(action.raw_args) == action.args
+    assert clean.redactions == {"password": 1, "aws_key": 1}, "what stands in both counts once"
+
+
+def test_raw_arguments_keep_their_spelling_around_what_goes() -> None:
+    raw = '{ "cmd":"echo AKIA2E0A8F3B244C9986",\n  "n": 1.50 }'
+    action = redact(_acting(json.loads(raw), raw)).steps[0].actions[0]
+    assert action.raw_args == '{ "cmd":"echo [REDACTED:aws_key]",\n  "n": 1.50 }'
+
+
+def test_keys_that_become_the_same_marker_keep_their_values_apart() -> None:
+    other = KEY.replace("api03", "api04")
+    args = redact(_acting({KEY: 1, other: 2})).steps[0].actions[0].args
+    assert args == {"[REDACTED:anthropic_key]": 1, "[REDACTED:anthropic_key]'": 2}
+
+
+def test_sampled_tokens_go_with_the_text_that_they_spell_and_stay_without() -> None:
+    sampled = {"token_ids": [1, 2], "logprobs": [-0.1, -0.2], "tokenizer": "t"}
+    steps = [
+        {"actor": "agent", "message": KEY, "sampled": sampled},
+        {"actor": "agent", "message": "fine", "sampled": sampled},
+    ]
+    clean = redact(Trajectory.model_validate({"steps": steps}))
+    assert clean.steps[0].sampled is None
+    assert clean.steps[1].sampled is not None
+
+
+def test_counts_are_added_to_those_of_before_and_their_names_are_no_secrets() -> None:
+    run = _acting({"password": "hunter22"}, redactions={"password": 2000, "token": 1})
+    assert redact(run).redactions == {"password": 2001, "token": 1}
+
+
+def test_an_id_made_from_the_old_content_goes_and_another_stays() -> None:
+    assert redact(_acting({"password": "hunter22"}).identified()).id is None
+    assert redact(_acting({"password": "hunter22"}, id="mine")).id == "mine"
+
+
+HOSTILE = [
+    "-----BEGIN PRIVATE KEY-----\n",
+    "-----BEGIN PRIVATE KEY-----" + "A" * 200 + "\n",
+    "password=",
+    'password="',
+    "token=a.",
+    'secret: "a\\"',
+    "sk-",
+    "sk-a1",
+    "eyJ",
+    ".eyJaaaaaaaaa",
+    "\\neyJabcdefgh",
+    "@",
+    "a.b-c@",
+    "a@a.",
+    "://a:",
+    "://",
+    "Authorization: ",
+    "Bearer a",
+    "Cookie: a=",
+    "4111 ",
+    "41111111",
+    "DE12 ",
+    "xoxb-1",
+    "hooks.slack.com/services/",
+    "login a password ",
+    " -u a:",
+    "mysql -p",
+    "curl -ua:",
+    "sshpass -p'",
+    "MTAx",
+    "A",
+    "{\\u00",
+    "AccountKey=",
+    "sig=%41",
+    "glagent-",
+    "pass" * 3 + "-",
+    "aB3_-.=/+",
+    "İpwd:",
+    'password="your' + "a" * 150 + '1" ',
+    "token=" + "a" * 300 + "1 ",
+    "token=" + "a1" * 300,
+    "xoxb-1-",
+]
+"""Pieces of which a hostile text is made by saying them again and again."""
+
+
+@pytest.mark.parametrize("piece", HOSTILE, ids=[piece[:20].strip() for piece in HOSTILE])
+def test_time_grows_with_the_text_and_not_with_its_square(piece: str) -> None:
+    """Four times the text takes about four times as long; a square would take sixteen."""
+
+    def seconds(size: int) -> float:
+        text = (piece * (size // len(piece) + 1))[:size]
+        began = time.process_time()
+        redact_text(text)
+        return time.process_time() - began
+
+    seconds(1000)
+    small = min(seconds(30_000) for _ in range(3))
+    assert min(seconds(120_000) for _ in range(2)) < 9 * small + 0.1
+
+
+@pytest.mark.soak
+def test_eight_megabytes_of_mixed_hostile_text_are_read_in_one_go() -> None:
+    draw = random.Random(5)
+    text = "".join(draw.choice(HOSTILE) for _ in range(900_000))[:8_000_000]
+    began = time.process_time()
+    redact_text(text)
+    assert time.process_time() - began < 60
+
+
+def test_a_prompt_that_the_user_says_first_counts_once() -> None:
+    """The address stands in the task, in the first turn, and once more in the answer."""
+    asked = "Write to jo@mail.corp.org."
+    steps = (Step(actor=Actor.USER, message=asked), Step(actor=Actor.AGENT, message="To jo@mail.corp.org? Done."))
+    clean = redact(Trajectory(task=Task(prompt=asked), steps=steps))
+    assert clean.redactions == {"email": 2}
+    assert "jo@" not in clean.model_dump_json()
+    other = redact(Trajectory(task=Task(prompt=asked), steps=(Step(actor=Actor.USER, message="Go."), *steps[1:])))
+    assert other.redactions == {"email": 2}

@@ -1,0 +1,327 @@
+"""The audit of many runs together: length, saturation, groups and separation."""
+
+from __future__ import annotations
+
+import random
+import tracemalloc
+
+import pytest
+
+from audit_cases import chat
+from quintain.records.audit import AuditReport, Finding
+from quintain.records.score import Component, Score
+from quintain.records.trajectory import OutcomeStatus, Trajectory
+from quintain.scoring.integrity import Auditor
+
+FACT = "The bridge was finished in 1894 and carries two lanes of traffic over the river."
+FILLER = "It is important to note that this is worth mentioning here. "
+SALAD = "premise evidence derivation lemma corollary boundary gradient integral tensor manifold basis kernel spectrum operator norm "
+DETAIL = (
+    "Its towers stand on piers of granite.",
+    "The steel came by barge from the north.",
+    "Two engineers drew the plans, and a third checked them.",
+    "Ships pass below when the road is lifted.",
+    "Painters need four years for one coat.",
+    "A toll was paid until the war.",
+    "Nobody died while it was built, which was rare then.",
+    "On clear days you see the hills from its middle.",
+    "The lamps were lit by gas at first.",
+    "Trams crossed it for thirty years.",
+    "It was closed for repairs twice.",
+    "A museum in the south tower tells its story.",
+)
+
+
+def audit(runs: list[Trajectory]) -> AuditReport:
+    auditor = Auditor()
+    for run in runs:
+        auditor.add(run)
+    return auditor.report()
+
+
+def flags(runs: list[Trajectory]) -> list[str]:
+    return [found.check for found in audit(runs).findings if found.severity == "flag"]
+
+
+def finding(runs: list[Trajectory], check: str) -> Finding | None:
+    return next((found for found in audit(runs).findings if found.check == check), None)
+
+
+def padded(
+    n: int, pad: str, *, reward: str = "rises", seed: int = 0, tasks: int = 1, **metrics: str
+) -> list[Trajectory]:
+    """Replies that grow by a piece of padding each; the reward rises with them, or does not."""
+    order = list(range(n))
+    random.Random(seed).shuffle(order)
+    values = {
+        "rises": [(i + 1) / n for i in range(n)],
+        "any": [(i + 1) / n for i in order],
+        "falls": [1 - i / n for i in range(n)],
+    }
+    runs = []
+    for i in range(n):
+        worth = values[reward][i]
+        named = {name: (worth if how == "same" else float(how)) for name, how in metrics.items()}
+        runs.append(
+            chat(f"When was the bridge of town {i % tasks} finished?", f"{FACT} {pad * i}", reward=worth, metrics=named)
+        )
+    return runs
+
+
+def rewarded(run: Trajectory, reward: float) -> Trajectory:
+    return run.model_copy(update={"outcome": run.outcome.model_copy(update={"reward": reward})})
+
+
+INFLATED = {
+    "a list of words, correctness flat": padded(10, SALAD, correct="0.5"),
+    "a list of words, correctness unknown": padded(10, SALAD),
+    "filler, correctness flat": padded(12, FILLER, accuracy="1"),
+    "filler, correctness unknown": padded(12, FILLER),
+    "several tasks": padded(24, SALAD, tasks=3, correct="1"),
+    "a task each": padded(14, SALAD, tasks=14, passed="0.5"),
+    "real sentences, correctness flat": [
+        chat("Tell me about the bridge.", " ".join(DETAIL[: i + 1]), reward=(i + 1) / 12, metrics={"correct": 1.0}) for i in range(12)
+    ],
+    "almost in order": [
+        rewarded(run, min(1.0, (run.outcome.reward or 0) + 0.1 * (i % 2)))
+        for i, run in enumerate(padded(16, SALAD, correct="0.5"))
+    ],
+    "many runs": padded(60, FILLER, tasks=4, correct="1"),
+    "eight runs": padded(8, SALAD, correct="0.5"),
+    "Chinese filler": padded(10, "总而言之我们可以看到这一点非常重要。", correct="0.5"),
+    "a bias beside quality": [
+        chat("How old is the bridge?", FACT + FILLER * length, reward=0.5 * good + 0.04 * length, metrics={"correct": float(good)})
+        for good in (0, 1)
+        for length in range(12)
+    ],
+}  # fmt: skip
+
+NOT_INFLATED = {
+    "length beside the point": padded(10, SALAD, reward="any", correct="0.5"),
+    "shorter is better": padded(12, SALAD, reward="falls", correct="0.5"),
+    "correctness rises too": padded(12, SALAD, correct="same"),
+    "correctness is the reward, in any order": padded(10, SALAD, reward="any", correct="same"),
+    "longer where it is right": [
+        chat("Why?", FACT * (1 + good) + DETAIL[i], reward=float(good), metrics={"correct": float(good)})
+        for good in (0, 1)
+        for i in range(8)
+    ],
+    "hard tasks, long answers": [
+        chat(f"Question {i}?", " ".join(DETAIL[: i + 1]), reward=(i + 1) / 12, metrics={"correct": (i + 1) / 12}) for i in range(12)
+    ],
+    "a few runs": padded(5, SALAD, correct="0.5"),
+    "one reward": [chat("Why?", " ".join(DETAIL[: i + 1]), reward=0.7) for i in range(12)],
+    "one length": [chat("Why?", DETAIL[0], reward=i / 12) for i in range(12)],
+    "chance": padded(40, FILLER, reward="any", seed=3),
+    "chance again": padded(40, SALAD, reward="any", seed=4, tasks=5, accuracy="1"),
+    "different tasks, nothing known": [
+        chat(f"Question {i}?", " ".join(DETAIL[: i + 1]), reward=(i + 1) / 12) for i in range(12)
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", INFLATED)
+def test_a_reward_that_grows_with_padding_is_flagged(name: str) -> None:
+    assert "length_inflation" in flags(INFLATED[name])
+
+
+@pytest.mark.parametrize("name", NOT_INFLATED)
+def test_a_reward_that_has_other_reasons_is_not(name: str) -> None:
+    assert "length_inflation" not in flags(NOT_INFLATED[name])
+
+
+def test_longer_and_better_paid_runs_of_one_task_are_a_note_where_nothing_else_is_known() -> None:
+    runs = [chat("Tell me about the bridge.", " ".join(DETAIL[: i + 1]), reward=(i + 1) / 12) for i in range(12)]
+    found = finding(runs, "length_inflation")
+    assert found is not None
+    assert found.severity == "note"
+    assert "unknown" in found.evidence
+
+
+def test_chance_alone_seldom_looks_like_inflation() -> None:
+    """At p 0.005 half an audit of 100 with unrelated rewards is expected to look so."""
+    assert (
+        sum(
+            "length_inflation" in flags(padded(12, SALAD, reward="any", seed=seed, correct="0.5"))
+            for seed in range(100)
+        )
+        <= 2
+    )
+
+
+VARIED, SAME = "Attempt {i} at task {g} says {r} with some more words.", "The same seven words in every reply."
+
+
+def grouped(
+    groups: list[list[float]], *, metrics: dict[str, float] | None = None, reply: str = VARIED
+) -> list[Trajectory]:
+    return [
+        chat(f"Task {g}?", reply.format(i=i, g=g, r=worth), reward=worth, metrics=metrics).model_copy(
+            update={"group_id": f"g{g}", "episode_key": f"{g}.{i}"}
+        )
+        for g, rewards in enumerate(groups)
+        for i, worth in enumerate(rewards)
+    ]
+
+
+@pytest.mark.parametrize(
+    "runs",
+    [
+        grouped([[1.0] * 4] * 5),
+        grouped([[0.0] * 4] * 4 + [[0.0, 1.0, 0.0, 1.0]]),
+        grouped([[1.0] * 4] * 5, metrics={"correct": 0.2}),
+        grouped([[0.2, 0.4, 0.6, 0.8]] * 3, reply=SAME),
+        grouped([[0.0, 1.0] * 4], reply=SAME),
+    ],
+    ids=[
+        "all at the top",
+        "mostly at the bottom",
+        "at the top and wrong",
+        "one reply in all groups",
+        "one reply in the only group",
+    ],
+)
+def test_groups_without_a_difference_are_flagged(runs: list[Trajectory]) -> None:
+    assert "group_collapse" in flags(runs)
+
+
+@pytest.mark.parametrize(
+    "runs",
+    [
+        grouped([[0.0, 1.0, 1.0, 0.0]] * 5),
+        grouped([[1.0] * 4] * 2 + [[0.0, 1.0, 0.5, 1.0]] * 3),
+        grouped([[1.0] * 4] * 5, metrics={"correct": 1.0}),
+        grouped([[1.0]] * 30),
+        grouped([[1.0] * 3]),
+        grouped([[0.0, 1.0, 0.0, 1.0]] * 4, reply="42"),
+        [chat("What is this?", f"It is thing number {i} of many.") for i in range(20)],
+    ],
+    ids=[
+        "varied",
+        "some easy tasks",
+        "equal and correct",
+        "one run a task",
+        "a single small group",
+        "short equal answers",
+        "no groups",
+    ],
+)
+def test_groups_that_differ_or_are_honestly_equal_are_not(runs: list[Trajectory]) -> None:
+    assert flags(runs) == []
+
+
+def test_many_at_the_maximum_are_a_note_and_a_flag_where_they_are_not_correct() -> None:
+    def runs(correct: float | None) -> list[Trajectory]:
+        metrics = None if correct is None else {"correct": correct}
+        return [chat(f"Question {i}?", f"Reply number {i}.", reward=1.0, metrics=metrics) for i in range(30)]
+
+    for correct, severity in ((None, "note"), (1.0, "note"), (0.3, "flag")):
+        found = finding(runs(correct), "saturation")
+        assert found is not None
+        assert found.severity == severity
+        assert "100% of 30" in found.evidence
+    assert finding(runs(None)[:19], "saturation") is None
+
+
+def scored(good: list[float], bad: list[float], scorer: str = "judge", *, known: bool = True) -> AuditReport:
+    auditor = Auditor()
+    statuses = [OutcomeStatus.SUCCESS] * len(good) + [OutcomeStatus.FAILURE] * len(bad)
+    for i, (value, status) in enumerate(zip([*good, *bad], statuses, strict=True)):
+        run = chat(f"Question {i}?", f"Reply number {i}.", reward=None)
+        run = run.model_copy(
+            update={"outcome": run.outcome.model_copy(update={"status": status if known else OutcomeStatus.UNKNOWN})}
+        ).identified()
+        part = Component(name=scorer, weight=1, value=value)
+        auditor.add(
+            run, Score(trajectory_id=run.id or "", scorer=scorer, status="scored", value=value, components=(part,))
+        )
+    return auditor.report()
+
+
+def test_a_score_that_does_not_tell_successes_from_failures_is_flagged_with_its_interval() -> None:
+    """Values 0.1 .. 0.8 on both sides: the area is exactly one half."""
+    report = scored([i / 40 + 0.1 for i in range(30)], [i / 40 + 0.1 for i in range(30)])
+    (found,) = [found for found in report.findings if found.check == "no_separation"]
+    assert (found.severity, found.figures["auc"]) == ("flag", 0.5)
+    assert found.figures["low"] < 0.5 < found.figures["high"] < 0.7
+
+
+def test_a_score_the_wrong_way_round_is_flagged_even_by_few_runs() -> None:
+    report = scored([0.1, 0.2, 0.3, 0.15, 0.25], [0.9, 0.8, 0.7, 0.85, 0.95])
+    assert [found.check for found in report.findings if found.severity == "flag"] == ["no_separation"]
+
+
+def test_a_score_that_separates_is_not_flagged_and_one_that_may_not_is_a_note() -> None:
+    assert scored([0.6, 0.7, 0.8, 0.9, 0.5], [0.1, 0.2, 0.3, 0.4, 0.55]).findings == ()
+    found = scored([0.2, 0.4, 0.6, 0.8, 0.5], [0.25, 0.35, 0.65, 0.75, 0.45]).findings
+    assert [(one.check, one.severity) for one in found] == [("no_separation", "note")]
+
+
+def test_without_known_outcomes_separation_is_said_to_be_unchecked() -> None:
+    assert "0 successes and 0 failures" in scored([0.5] * 6, [0.6] * 6, known=False).unchecked["no_separation"]
+    assert "no_separation" in scored([1.0] * 6, [0.0] * 6, "outcome").unchecked
+
+
+def test_the_audit_of_a_long_stream_keeps_a_bounded_amount() -> None:
+    auditor = Auditor()
+    runs = [chat(f"Question {i}?", " ".join(f"w{i}.{j}" for j in range(300)), reward=0.5) for i in range(20)]
+    for run in runs:
+        auditor.add(run)
+    tracemalloc.start()
+    for _ in range(8):
+        for run in runs:
+            auditor.add(run.model_copy())
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert kept < 150_000  # of 160 runs with 330 kB of text
+    assert auditor.report().n == 180
+
+
+def graded(i: int, length: int, *, task: str = "Tell me.", **metrics: float) -> Trajectory:
+    reply = " ".join(DETAIL[(i + j) % len(DETAIL)] for j in range(length))
+    run = chat(task, reply, reward=i / 30, metrics=metrics)
+    return run.model_copy(update={"outcome": run.outcome.model_copy(update={"status": OutcomeStatus.SUCCESS})})
+
+
+def test_longer_answers_to_harder_tasks_are_a_note_and_to_one_task_a_flag() -> None:
+    by_task = [graded(i, 1 + i // 3, task=f"Question {i} of the exam?") for i in range(30)]
+    assert flags(by_task) == []
+    found = finding(by_task, "length_inflation")
+    assert found is not None
+    assert found.severity == "note"
+    assert flags([graded(i, 1 + i // 3) for i in range(30)]) == ["length_inflation"]
+
+
+def test_length_beside_a_recorded_part_that_rises_as_well_is_a_note() -> None:
+    found = finding([graded(i, 1 + i // 3, coverage=i / 30) for i in range(30)], "length_inflation")
+    assert found is not None
+    assert found.severity == "note"
+    assert "it rises with 'coverage' as well" in found.evidence
+    assert flags([graded(i, 1 + i // 3, length_bonus=i / 30) for i in range(30)]) == ["length_inflation"]
+
+
+def test_a_greedy_evaluation_that_repeats_itself_has_not_collapsed() -> None:
+    """Ten tasks four times each, without groups: one reply and one reward a task, half of them right."""
+    runs = [
+        chat(f"Task {g}?", f"The result of task number {g} is item {g * 7}.", reward=float(g % 2)).model_copy(
+            update={"episode_key": f"{g}.{i}"}
+        )
+        for g in range(10)
+        for i in range(4)
+    ]
+    assert flags(runs) == []
+    assert "group_collapse" in flags([run.model_copy(update={"group_id": run.task.id}) for run in runs])
+
+
+def test_recorded_rewards_and_scores_are_looked_at_apart() -> None:
+    """The scores separate; the recorded rewards are the wrong way round, and the highest ones are all for failures."""
+    auditor = Auditor()
+    for i in range(20):
+        good = i % 2 == 0
+        run = chat(f"Question {i}?", f"Reply number {i}.", reward=0.1 if good else 0.9)
+        status = OutcomeStatus.SUCCESS if good else OutcomeStatus.FAILURE
+        run = run.model_copy(update={"outcome": run.outcome.model_copy(update={"status": status})}).identified()
+        auditor.add(run, Score(trajectory_id=run.id or "", scorer="judge", status="scored", value=0.9 if good else 0.1))
+    found = [one for one in auditor.report().findings if one.severity == "flag"]
+    assert {one.check for one in found} == {"no_separation", "saturation"}
+    assert all(one.rewards == ("recorded",) and one.evidence.startswith("recorded rewards: ") for one in found)

@@ -1,0 +1,172 @@
+"""Which runs of a task each mode compares, what becomes of ties, and what no mode may do."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import permutations
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quintain.scoring.preferences.mining import Candidate, MinedPairs, Mode, mine_pairs
+
+MODES: tuple[Mode, ...] = get_args(Mode)
+
+
+def _task(*values: float, contents: str | None = None, agents: str | None = None) -> list[Candidate]:
+    """Runs `0`, `1`, ... of one task with these values."""
+    return [
+        Candidate("t", str(i), value, contents[i] if contents else None, agents[i] if agents else "")
+        for i, value in enumerate(values)
+    ]
+
+
+def _pairs(mined: MinedPairs) -> set[tuple[str, str]]:
+    return {(pair.chosen, pair.rejected) for pair in mined.pairs}
+
+
+def _ties(mined: MinedPairs) -> set[tuple[str, str]]:
+    return {(tie.a, tie.b) for tie in mined.ties}
+
+
+def test_outside_in_pairs_the_best_with_the_worst_and_goes_inwards() -> None:
+    """Values .1 .9 .5 .3 .7: 0.9 > 0.1 (run 1 > 0), 0.7 > 0.3 (run 4 > 3); the middle one, 0.5, is left over."""
+    mined = mine_pairs(_task(0.1, 0.9, 0.5, 0.3, 0.7), mode="outside_in")
+    assert _pairs(mined) == {("1", "0"), ("4", "3")}
+    assert [pair.margin for pair in mined.pairs] == [0.8, 0.4]
+    assert mined.runs_left_out == {"unpaired": 1}
+    near = mine_pairs(_task(0.1, 0.9, 0.5, 0.3, 0.7), mode="outside_in", margin=0.4)
+    assert _pairs(near) == {("1", "0")}
+    assert near.runs_left_out == {"unpaired": 1, "below_margin": 2}
+
+
+def test_adjacent_pairs_each_run_with_the_next_worse_one() -> None:
+    """Sorted .1 .3 .7 .9 as runs 0 2 3 1: neighbours 2 > 0 by .2, 3 > 2 by .4, 1 > 3 by .2; by more than .2 only one."""
+    runs = _task(0.1, 0.9, 0.3, 0.7)
+    assert _pairs(mine_pairs(runs, mode="adjacent")) == {("2", "0"), ("3", "2"), ("1", "3")}
+    wide = mine_pairs(runs, mode="adjacent", margin=0.2)
+    assert _pairs(wide) == {("3", "2")}
+    assert wide.runs_left_out == {"below_margin": 2}
+
+
+def test_all_pairs_are_all_whose_difference_is_more_than_the_margin() -> None:
+    """Of 4 runs 6 pairs; .1 apart are .9 and .8, and with a margin of .1 that one goes (SAGE: more than 0.1)."""
+    runs = _task(0.9, 0.8, 0.5, 0.1)
+    assert len(mine_pairs(runs).pairs) == 6
+    assert _pairs(mine_pairs(runs, margin=0.1)) == {("0", "2"), ("0", "3"), ("1", "2"), ("1", "3"), ("2", "3")}
+
+
+def test_best_of_n_is_set_against_worst_of_n_of_the_same_agent_only() -> None:
+    """Agent x: .9 .5 .2, agent y: 1 .4, agent z a single run: x gives 0 > 2, y gives 3 > 4, never 3 > 2."""
+    mined = mine_pairs(_task(0.9, 0.5, 0.2, 1.0, 0.4, 0.0, agents="xxxyyz"), mode="best_worst")
+    assert _pairs(mined) == {("0", "2"), ("3", "4")}
+    assert mined.runs_left_out == {"unpaired": 2}
+    alone = mine_pairs(_task(1.0, 0.0, agents="xy"), mode="best_worst")
+    assert (alone.pairs, alone.tasks_left_out) == ([], {"group_of_one": 1})
+
+
+def test_best_of_n_skips_an_equal_text_for_the_next_widest() -> None:
+    """Runs 0 (1.0) and 3 (0.0) wrote the same; the widest that differ are 0 > 2 and 1 > 3, of .9 each."""
+    mined = mine_pairs(_task(1.0, 0.9, 0.1, 0.0, contents="xyzx"), mode="best_worst")
+    assert len(mined.pairs) == 1
+    assert _pairs(mined) <= {("0", "2"), ("1", "3")}
+
+
+def test_equal_values_are_a_tie_where_asked_and_never_a_pair() -> None:
+    """Values 1 1 0 of different text: all_pairs ties 0-1; 0.1 + 0.2 and 0.3 are equal too; equal text makes no tie."""
+    runs = _task(1.0, 1.0, 0.0)
+    assert mine_pairs(runs).ties == []
+    mined = mine_pairs(runs, ties=True)
+    assert (_pairs(mined), _ties(mined)) == ({("0", "2"), ("1", "2")}, {("0", "1")})
+    noise = mine_pairs(_task(0.1 + 0.2, 0.3), ties=True)
+    assert (noise.pairs, _ties(noise), noise.runs_left_out) == ([], {("0", "1")}, {})
+    same = mine_pairs(_task(0.5, 0.5, contents="xx"), ties=True)
+    assert (same.pairs, same.ties, same.tasks_left_out) == ([], [], {"no_contrast": 1})
+
+
+@pytest.mark.parametrize("mode", ["outside_in", "adjacent", "best_worst"])
+def test_what_a_mode_compares_and_finds_equal_is_its_tie(mode: Mode) -> None:
+    mined = mine_pairs(_task(0.5, 0.5), mode=mode, ties=True)
+    assert (mined.pairs, _ties(mined)) == ([], {("0", "1")})
+    assert mine_pairs(_task(0.5, 0.6), mode=mode, ties=True, margin=0.2).tasks_left_out == {"below_margin": 1}
+
+
+def test_pairs_come_before_ties_in_the_limit() -> None:
+    """Values 1 1 0: 2 pairs and a tie; a limit of 2 is all pairs, of 3 all three."""
+    runs = _task(1.0, 1.0, 0.0)
+    assert [len(mine_pairs(runs, ties=True, max_pairs_per_task=n).ties) for n in (1, 2, 3)] == [0, 0, 1]
+    assert len(mine_pairs(_task(*[1.0] * 50), ties=True, max_pairs_per_task=7).ties) == 7
+
+
+def test_a_large_task_of_one_value_or_one_text_is_told_at_once() -> None:
+    """20,000 runs would be 2e8 comparisons."""
+    many = 20_000
+    assert mine_pairs(_task(*[0.5] * many), max_pairs_per_task=4).tasks_left_out == {"no_contrast": 1}
+    same = [Candidate("t", str(i), i / many, "x") for i in range(many)]
+    assert mine_pairs(same, max_pairs_per_task=4).tasks_left_out == {"equal_sides": 1}
+
+
+_VALUES = [0.0, 0.25, 0.5, 0.75, 1.0]
+_RUNS = st.lists(
+    st.tuples(st.sampled_from("ab"), st.sampled_from(_VALUES), st.sampled_from("uvw"), st.sampled_from("xy")),
+    max_size=24,
+).map(lambda found: [Candidate(task, str(i), value, text, who) for i, (task, value, text, who) in enumerate(found)])
+_OPTIONS = st.fixed_dictionaries(
+    {
+        "mode": st.sampled_from(MODES),
+        "margin": st.sampled_from([0.0, 0.25, 0.5]),
+        "max_pairs_per_task": st.sampled_from([None, 1, 2, 5]),
+        "ties": st.booleans(),
+        "seed": st.integers(0, 3),
+    }
+)
+
+
+@given(_RUNS, _OPTIONS)
+def test_every_pair_is_of_one_task_passes_the_margin_and_all_runs_are_counted(
+    runs: list[Candidate], options: dict[str, Any]
+) -> None:
+    mined = mine_pairs(runs, **options)
+    known = {run.trajectory_id: run for run in runs}
+    per_task: Counter[str] = Counter()
+    used: set[str] = set()
+    for pair in mined.pairs:
+        chosen, rejected = known[pair.chosen], known[pair.rejected]
+        assert chosen.task == rejected.task == pair.task
+        assert chosen.value - rejected.value == pair.margin > options["margin"]
+        assert chosen.content != rejected.content
+        assert options["mode"] != "best_worst" or chosen.agent == rejected.agent
+    for tie in mined.ties:
+        assert options["ties"]
+        assert known[tie.a].value == known[tie.b].value
+        assert known[tie.a].content != known[tie.b].content
+    both = [(pair.task, pair.chosen, pair.rejected) for pair in mined.pairs] + [tuple(tie) for tie in mined.ties]
+    for task, *sides in both:
+        per_task[task] += 1
+        used.update(sides)
+    assert len({frozenset(sides) for _, *sides in both}) == len(both)
+    assert options["max_pairs_per_task"] is None or max(per_task.values(), default=0) <= options["max_pairs_per_task"]
+    assert len(used) + mined.runs_left_out.total() == len(runs)
+
+
+@given(_RUNS, _OPTIONS, st.randoms(use_true_random=False))
+def test_the_order_of_the_runs_changes_nothing(runs: list[Candidate], options: dict[str, Any], random: Any) -> None:
+    shuffled = list(runs)
+    random.shuffle(shuffled)
+    one, other = mine_pairs(runs, **options), mine_pairs(shuffled, **options)
+    assert set(one.pairs) == set(other.pairs)
+    assert set(one.ties) == set(other.ties)
+    assert (one.runs_left_out, one.tasks_left_out) == (other.runs_left_out, other.tasks_left_out)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_another_seed_breaks_ties_of_rank_in_another_way(mode: Mode) -> None:
+    runs = _task(1.0, 1.0, 0.0, 0.0)
+    found = {frozenset(_pairs(mine_pairs(runs, mode=mode, seed=seed, max_pairs_per_task=1))) for seed in range(20)}
+    assert len(found) > 1
+    for order in permutations(runs):
+        assert _pairs(mine_pairs(order, mode=mode, seed=3, max_pairs_per_task=1)) == _pairs(
+            mine_pairs(runs, mode=mode, seed=3, max_pairs_per_task=1)
+        )

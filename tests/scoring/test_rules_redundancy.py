@@ -1,0 +1,334 @@
+"""Redundancy and loops: what a repeated call is worth depends on what happened between."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from quintain.records.trajectory import Action, Actor, Observation, Step, Trajectory
+from quintain.scoring.profiles import profile
+from quintain.scoring.rules import RulesScorer
+from quintain.scoring.rules.redundancy import repetitive
+from trajectory_runs import answer, call, run, user
+
+SOURCE = "def load(path):\n    return open(path).read()\n"
+
+
+def read(path: str = "src/a.py", result: str = SOURCE, **args: Any) -> Step:
+    return call("read_file", result, path=path, **args)
+
+
+def bash(command: str, result: str = "ok") -> Step:
+    return call("bash", result, command=command)
+
+
+def edit(path: str = "src/a.py", old: str = "a", new: str = "b") -> Step:
+    return call("edit_file", "ok", path=path, old_string=old, new_string=new)
+
+
+def _run(*steps: Step) -> Trajectory:
+    return run("t", user("Look after src/a.py."), *steps, tools=())
+
+
+def _new(*steps: Step) -> list[float | None]:
+    """Non-redundancy of each step by the coding profile."""
+    score = RulesScorer(profile("coding")).score(_run(*steps))
+    return [step.parts.get("non_redundancy") for step in score.steps]
+
+
+def test_thirty_equal_reads_are_worth_one() -> None:
+    """29 of 30 calls bring nothing: each is worth 0, so the mean is 1/30. The published formula gave 0.75."""
+    score = RulesScorer().score(_run(*[read()] * 30, answer()))
+    assert score.value == pytest.approx(1 / 30)
+    assert score.feedback.startswith("Weakest: non_redundancy. 29 of 30 calls")
+
+
+def test_thirty_equal_reads_in_one_turn_are_worth_no_more() -> None:
+    """One turn of 30 parallel calls: the mean of its calls is 1/30, and they count as 30."""
+    action = Action(tool="Read", args={"file_path": "a.py"})
+    seen = Observation(content=SOURCE)
+    score = RulesScorer().score(_run(Step(actor=Actor.AGENT, actions=(action,) * 30, observations=(seen,) * 30)))
+    assert score.value == pytest.approx(1 / 30)
+
+
+def test_names_and_comments_do_not_make_a_new_read() -> None:
+    steps = (
+        read("src/a.py"),
+        call("Read", SOURCE, file_path="./src/a.py", description="again"),
+        bash("cat src/a.py", SOURCE),
+    )
+    assert _new(*steps) == [1, 0, 0]
+
+
+def test_a_read_with_a_meaningless_argument_that_brings_the_same_text_is_redundant() -> None:
+    assert _new(read(), read(nonce=1), read(nonce=2)) == [1, 0, 0]
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        edit(),
+        call("Write", "ok", file_path="/repo/src/a.py", content="x"),
+        bash("sed -i s/a/b/ src/a.py"),
+        bash("echo x > src/a.py"),
+        bash("echo x | tee src/a.py"),
+        bash("mv src/b.py src/a.py"),
+        bash("rm -r src"),
+        bash("git checkout -- src/a.py"),
+        bash("git pull"),
+        bash("python scripts/generate.py"),
+        bash("cat <<EOF > src/a.py\nx\nEOF"),
+        call("shell", "ok", command=["bash", "-lc", "perl -pi -e s/a/b/ src/a.py"]),
+        call("apply_patch", "ok", input="*** Begin Patch\n*** Update File: src/a.py\n@@\n-a\n+b\n*** End Patch"),
+        call("str_replace_editor", "ok", command="str_replace", path="src/a.py", old_str="a", new_str="b"),
+        call("mcp__unknown__do_something", "ok"),
+        user("I changed it, look again."),
+    ],
+    ids=str,
+)
+def test_what_may_have_changed_the_file_makes_another_read_new(between: Step) -> None:
+    assert _new(read(), between, read(result=SOURCE + "# changed"))[-1] == 1
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        bash("ls -la src"),
+        bash("git status"),
+        bash("git diff HEAD~1 2>/dev/null"),
+        bash("grep -rn load src | head -5"),
+        bash("sed -n 1,20p src/b.py"),
+        bash("find . -name '*.py'"),
+        bash("pytest -q tests", "1 failed"),
+        bash("cd src && python -m pytest -x", "1 failed"),
+        read("src/b.py", "other"),
+        edit("src/b.py"),
+        call("Grep", "src/b.py:1", pattern="load"),
+        call("think", "", thought="hm"),
+        call("mcp__github__get_issue", "Issue 7", number=7),
+    ],
+    ids=str,
+)
+def test_what_cannot_have_changed_the_file_leaves_another_read_redundant(between: Step) -> None:
+    assert _new(read(), between, read())[-1] == 0
+
+
+def test_another_pattern_or_another_range_is_another_question() -> None:
+    """Three of the published formula's false alarms: each scored 0 there."""
+    assert _new(call("Grep", "1", pattern="a", path="src"), call("Grep", "2", pattern="b", path="src")) == [1, 1]
+    assert _new(call("Grep", "1", pattern="*.py"), call("Glob", "2", pattern="*.py")) == [1, 1]
+    assert _new(read(offset=1, limit=50), read(offset=51, limit=50, result="more")) == [1, 1]
+
+
+def test_tests_are_run_again_after_an_edit_and_not_for_nothing() -> None:
+    """The times in the output are no difference: the third run says nothing new, the second says that the edit worked."""
+    runs = (
+        bash("pytest -q", "1 failed in 0.12s"),
+        edit(),
+        bash("pytest -q", "1 passed in 0.34s"),
+        bash("pytest -q", "1 passed in 0.29s"),
+    )
+    assert _new(*runs) == [1, 1, 1, 0]
+
+
+def test_a_range_is_redundant_as_far_as_it_was_shown() -> None:
+    """Lines 1-100; 51-150 are half new; 20-60 are all known; after an edit all are new. 201-300 is new, and 100-300 then has
+    lines 151-200 left of 201: 50/201.
+    """
+    steps = (
+        call("view", "1", path="a", view_range=[1, 100]),
+        call("view", "2", path="a", view_range=[51, 150]),
+        call("view", "3", path="a", view_range=[20, 60]),
+        call("view", "4", path="a", view_range=[201, 300]),
+        call("view", "5", path="a", view_range=[100, 300]),
+        edit("a"),
+        call("view", "6", path="a", view_range=[20, 60]),
+    )
+    assert _new(*steps) == pytest.approx([1, 0.5, 0, 1, 50 / 201, 1, 1])
+
+
+def test_polling_that_brings_news_is_no_redundancy() -> None:
+    poll = [call("get_job_status", f"{share} percent", job="j") for share in (10, 40, 90)]
+    assert _new(*poll) == [1, 1, 1]
+    assert _new(*[call("get_job_status", "waiting", job="j")] * 3) == [1, 1, 1], "the job goes on by itself"
+
+
+def test_scrolling_on_is_new_until_nothing_moves() -> None:
+    browser = RulesScorer(profile("browser"))
+    scroll = [call("scroll", page, direction="down") for page in ("page 2 " * 40, "page 3 " * 40, "page 3 " * 40)]
+    assert [step.parts["non_redundancy"] for step in browser.score(_run(*scroll)).steps] == [1, 1, 0]
+
+
+def test_one_more_try_after_a_passing_failure_is_fair() -> None:
+    """A timeout may pass; a file that is not there will not appear."""
+    fetch = [
+        call("WebFetch", text, is_error=error, url="https://x")
+        for text, error in (("timed out", True), ("page", False))
+    ]
+    assert _new(*fetch) == [1, 1]
+    gone = call("Read", "no such file", is_error=True, file_path="b.py")
+    assert _new(gone, gone) == [1, 0]
+
+
+def test_unknown_tools_are_redundant_only_if_they_failed_alike_with_nothing_between() -> None:
+    book, other = call("book", "ok", seat=1), call("cancel", "ok", seat=2)
+    assert _new(book, call("book", "ok", seat=2), book) == [1, 1, 1]
+    assert _new(book, other, book) == [1, 1, 1]
+    assert _new(book, book) == [1, 1], "two seats may be wanted"
+    refused = call("book", "no such seat", is_error=True, seat=9)
+    assert _new(refused, refused) == [1, 0]
+
+
+def test_loops_are_found_where_single_calls_are_not_redundant() -> None:
+    """`a b a b a b` of two commands that may write: from the fourth call on a whole loop is repeated: 3 of 6."""
+    a, b = bash("./build.sh", "no"), bash("./install.sh", "no")
+    score = RulesScorer(profile("coding")).score(_run(a, b, a, b, a, b))
+    assert [step.parts["non_redundancy"] for step in score.steps] == [1] * 6
+    assert [step.parts["repetition"] for step in score.steps] == [1, 1, 1, 0, 0, 0]
+    assert score.value == pytest.approx(0.5)
+
+
+def test_a_loop_with_other_results_is_work() -> None:
+    steps = [step for i in range(4) for step in (bash("./build.sh", f"error {i}"), edit(old=f"x{i}", new=f"x{i + 1}"))]
+    assert all(step.parts["repetition"] == 1 for step in RulesScorer().score(_run(*steps)).steps)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("The findings are sound and the method is valid. " * 12, True),
+        ("很好 " * 200, True),
+        ("好的我明白了" * 60, True),
+        ("short " * 20, False),
+        (
+            "Cells convert nutrients into energy mainly through oxidative phosphorylation, which happens across the inner membrane of a "
+            "dedicated organelle; because respiration and synthase activity are localised there, textbooks call it the powerhouse. "
+            "Its number varies with demand: muscle has thousands, and red blood cells have none at all. Defects of it are inherited "
+            "from the mother, and they show first in tissues that burn most, such as nerve and heart.",
+            False,
+        ),
+        (
+            "线粒体是细胞中制造能量的结构,是细胞进行有氧呼吸的主要场所。"
+            + "".join(chr(0x4E00 + i) for i in range(300)),
+            False,
+        ),
+    ],
+)
+def test_text_that_says_one_thing_over_and_over(text: str, expected: bool) -> None:
+    assert repetitive(text) is expected
+
+
+def test_hostile_text_costs_no_more_than_its_length() -> None:
+    """Whitespace, digits and words without end: each pattern goes over them once."""
+    long = 200_000
+    texts = (
+        " " * long,
+        "1" * long,
+        "w" * long,
+        "rm " * (long // 3),
+        "\n" * long,
+        "> " * (long // 2),
+        "a/" * (long // 2),
+    )
+    began = time.process_time()
+    for text in texts:
+        steps = (
+            bash(f"sed {text}", text),
+            bash(f"sed {text}", text + "x"),
+            call("edit_file", text, path=text[:100], old_string=text, new_string="y"),
+        )
+        RulesScorer().score(_run(*steps))
+    assert time.process_time() - began < 5
+
+
+CODING = RulesScorer(profile("coding"))
+LICENCE = '"""This package is licensed under the MIT License."""'
+
+
+def test_equal_texts_of_different_files_and_of_different_lines_are_all_new() -> None:
+    """`a.py` is the end of one path alone, so that it is that file; a mere `__init__.py` may be either of two, so it is none."""
+    assert _new(*[read(f"{folder}/__init__.py", LICENCE) for folder in "abc"]) == [1, 1, 1]
+    assert _new(read("a/__init__.py", LICENCE), read("b/__init__.py", LICENCE), read("__init__.py", LICENCE)) == [
+        1,
+        1,
+        1,
+    ]
+    assert _new(read("a.py"), read("/repo/src/a.py")) == [1, 0]
+    zeros = "0," * 50
+    assert _new(read("a.csv", zeros, offset=1, limit=10), read("a.csv", zeros, offset=11, limit=10)) == [1, 1]
+    assert _new(bash("sed -n 1,9p a.csv", zeros), bash("sed -n 10,18p a.csv", zeros)) == [1, 1]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "cat src/a.py # {}",
+        "cat src/a.py | head -{}",
+        "head -n {} src/a.py",
+        "cat src/a.py; true # {}",
+        "timeout {} cat src/a.py",
+        "cat 'src/a.py' | head -{} 2>/dev/null",
+    ],
+)
+def test_reads_that_vary_in_trifles_and_bring_the_same_text_are_worth_one(command: str) -> None:
+    steps = [bash(command.format(100 + i), SOURCE) for i in range(30)]
+    assert CODING.score(_run(*steps)).value == pytest.approx(1 / 30)
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "result"),
+    [
+        ("browser_press_key", {"key": "Tab"}, "Pressed Tab"),
+        ("browser_click", {"element": "Add one more", "ref": "e3"}, "Clicked"),
+        ("move", {"direction": "north"}, "You moved."),
+        ("BashOutput", {"bash_id": "1"}, "still running, nothing was written to the log since the last time"),
+        ("transfer_money", {"to": "x", "amount": 5}, "ok"),
+        ("bash", {"command": "sleep 60"}, ""),
+    ],
+)
+def test_acting_and_waiting_once_more_is_no_repetition_for_its_short_answer(
+    name: str, args: dict[str, Any], result: str
+) -> None:
+    domain = profile("browser" if name.startswith("browser") else "coding")
+    score = RulesScorer(domain).score(_run(*[call(name, result, **args)] * 4))
+    assert score.value == 1.0, score.feedback
+
+
+def test_thirty_equal_calls_that_act_are_a_loop_in_the_end() -> None:
+    """The first 20 may be a way to go; the other ten of 30 cost: 20/30."""
+    assert CODING.score(_run(*[call("frob", "ok", x=1)] * 30)).value == pytest.approx(20 / 30)
+
+
+def test_a_statement_that_writes_is_a_change_whatever_its_tool_is_called() -> None:
+    ask, add = call("query", "3", sql="SELECT count(*) FROM t"), call("query", "ok", sql="INSERT INTO t VALUES (1)")
+    assert _new(ask, add, ask) == [1, 1, 1]
+    assert _new(ask, ask) == [1, 0]
+    book = call("get_total", "5"), call("check_out_cart", "ok", id=1), call("get_total", "5")
+    assert _new(*book) == [1, 1, 1]
+
+
+def test_what_a_user_asks_for_once_more_is_no_repetition() -> None:
+    look = call("get_order", "late", id=5)
+    again = run("t", user("Is order 5 late?"), look, answer("Yes."), user("And now?"), look, answer("Still."), tools=())
+    assert CODING.score(again).value == 1.0
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [
+        "Run test_net three times, is it flaky?",
+        "Führe test_net dreimal aus.",
+        "运行 test_net 三次",
+        "Запусти test_net несколько раз",
+    ],
+)
+def test_runs_that_were_asked_for_more_than_once_are_no_repetition(wish: str) -> None:
+    steps = [bash("pytest tests/test_net.py", "1 passed in 0.1s")] * 3
+    assert CODING.score(run("t", user(wish), *steps, tools=())).value == 1.0
+    assert CODING.score(run("t", user("Mend it."), *steps, tools=())).value == pytest.approx(1 / 3)
+    reads = [read()] * 3
+    assert CODING.score(run("t", user(wish), *reads, tools=())).value == pytest.approx(1 / 3), (
+        "a read was not asked for"
+    )
