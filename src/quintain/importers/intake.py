@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from quintain.records.imports import Arrival, FileStamp, RunLink
+from quintain.records.imports import FileStamp, IngestStatus, RunLink
 from quintain.records.trajectory import Trajectory
 
 
@@ -26,9 +26,9 @@ class DryRun:
         """Has the file not changed since its last import?"""
         return same_file(stamp, self.unchanged)
 
-    def add(self, runs: Sequence[Trajectory]) -> list[Arrival]:
+    def add(self, runs: Sequence[Trajectory]) -> list[IngestStatus]:
         """Which of the runs have not come before."""
-        arrivals: list[Arrival] = []
+        arrivals: list[IngestStatus] = []
         for identity in (run.identity for run in runs):
             arrivals.append("known" if identity in self.seen else "new")
             self.seen.add(identity)

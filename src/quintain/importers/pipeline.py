@@ -24,7 +24,7 @@ from quintain.importers.registry import Detection, Importer, confidence_of, dete
 from quintain.importers.splitting import linked_parts
 from quintain.importers.streams import Reading, open_regular
 from quintain.importers.tally import FileTally, ImportTally, Links
-from quintain.records.imports import Arrival, FileStamp, ImportReport, Rejected, RunLink
+from quintain.records.imports import FileStamp, ImportReport, IngestStatus, Rejected, RunLink
 from quintain.records.tags import usable_tags
 from quintain.records.trajectory import Source, Trajectory
 
@@ -70,7 +70,7 @@ class Intake(Protocol):
     def known(self, stamp: FileStamp) -> bool:
         """Has the file not changed since its last import?"""
 
-    def add(self, runs: Sequence[Trajectory]) -> list[Arrival]:
+    def add(self, runs: Sequence[Trajectory]) -> list[IngestStatus]:
         """Take a batch of runs; tells for each whether it is new."""
 
     def link(self, links: Sequence[RunLink]) -> None:
@@ -266,7 +266,7 @@ class _Loop:
     def _flush(self) -> None:
         """Hand over the runs of the batch, and then the files that they end."""
         batch, self.batch, self.batch_bytes = self.batch, [], 0
-        arrivals: Sequence[Arrival | None] = ()
+        arrivals: Sequence[IngestStatus | None] = ()
         try:
             if batch:
                 arrivals = self.intake.add([run for run, _, _ in batch])
@@ -280,7 +280,7 @@ class _Loop:
             self.intake.done(self.through)
             self.through = []
 
-    def _add_alone(self, run: Trajectory, line: int | None, tally: FileTally) -> Arrival | None:
+    def _add_alone(self, run: Trajectory, line: int | None, tally: FileTally) -> IngestStatus | None:
         try:
             return self.intake.add([run])[0]
         except (Conflict, InvalidInput) as error:
