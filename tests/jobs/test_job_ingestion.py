@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobs.conftest import now
-from quintain.jobs.directory import write_whole
+from quintain.jobs.directory import write_atomically
 from quintain.records.agent import Agent, ModelRef, Sampling
 from quintain.records.dataset import Dataset, MadeDataset
 from quintain.records.evaluation import Evaluation, Rate
@@ -24,7 +24,7 @@ def dead_job(jobs: JobHome) -> tuple[str, FileReporter]:
     job = jobs.runner_with(slots=0, light_kinds=frozenset()).start(SelftestSpec()).job
     directory = jobs.directory(job.id)
     directory.prepare(job)
-    write_whole(directory.path / "shim.json", b'{"attempt": 1, "shim": 1, "worker": null}')
+    write_atomically(directory.path / "shim.json", b'{"attempt": 1, "shim": 1, "worker": null}')
     assert jobs.store.jobs.begin_attempt(job.id, 0, 1, now())
     return job.id, FileReporter(directory, 1, now)
 
@@ -139,7 +139,7 @@ def test_bad_lines_are_counted_and_the_good_ones_around_them_stay(jobs: JobHome)
     assert job.status is JobStatus.SUCCEEDED
     assert jobs.store.trajectories.count(TrajectoryFilter(job_id=job_id)) == 2
     (warning,) = job.warnings
-    assert warning.startswith("bad_output: 4 trajectory line(s) could not be stored; the first: ")
+    assert warning.startswith("bad_output: 4 trajectory line(s) could not be stored; first error: ")
 
 
 def test_a_result_written_before_a_late_cancel_counts(jobs: JobHome) -> None:

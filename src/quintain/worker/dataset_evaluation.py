@@ -20,7 +20,7 @@ from quintain.evaluation.dataset_evaluation import (
     TRUNCATED,
     summarize_rows,
 )
-from quintain.jobs.directory import run_name, write_whole
+from quintain.jobs.directory import run_name, write_atomically
 from quintain.records.dataset import Row, TextRow
 from quintain.records.evaluation import EpisodeResult, HeldOut
 from quintain.records.job import EvaluateDatasetSpec, JobResult
@@ -69,7 +69,7 @@ def run(spec: EvaluateDatasetSpec, directory: Path, reporter: Reporter) -> JobRe
             found = model.measure([one.row for one in part])
             each_s = (time.monotonic() - began) / len(part)
             results += [_result(one, measured, each_s) for one, measured in zip(part, found, strict=True)]
-            write_whole(progress, b"".join(result.model_dump_json().encode() + b"\n" for result in results))
+            write_atomically(progress, b"".join(result.model_dump_json().encode() + b"\n" for result in results))
             reporter.progress(len(results), len(chosen), _running(results))
     place = {one.key: n for n, one in enumerate(chosen)}
     results.sort(key=lambda result: place[result.task_id])

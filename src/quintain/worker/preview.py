@@ -6,7 +6,7 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 
-from quintain.jobs.directory import write_whole
+from quintain.jobs.directory import write_atomically
 from quintain.records.job import JobResult, PreviewSpec
 from quintain.records.seams import Reporter
 from quintain.worker.inputs import fill_inputs
@@ -33,8 +33,8 @@ def run(spec: PreviewSpec, directory: Path, reporter: Reporter) -> JobResult:
     report = report.model_copy(update={"job_id": directory.name})
     statistics = report.statistics
     spec.answer.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    write_whole(spec.answer.with_name(f"{spec.key}.json"), statistics.model_dump_json().encode())
-    write_whole(spec.answer, report.model_dump_json().encode())
+    write_atomically(spec.answer.with_name(f"{spec.key}.json"), statistics.model_dump_json().encode())
+    write_atomically(spec.answer, report.model_dump_json().encode())
     _forget_oldest(spec.answer.parent)
     train = statistics.splits["train"]
     facts = {

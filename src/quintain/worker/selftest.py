@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-from quintain.jobs.directory import write_whole
+from quintain.jobs.directory import write_atomically
 from quintain.records.job import JobResult, SelftestSpec
 from quintain.records.seams import Reporter
 
@@ -54,7 +54,7 @@ def _pause(step_s: float, reporter: Reporter) -> bool:
 
 def _save(folder: Path, step: int) -> Path:
     path = folder / f"step-{step:08d}.json"
-    write_whole(path, json.dumps({"step": step}).encode())
+    write_atomically(path, json.dumps({"step": step}).encode())
     for old in sorted(folder.glob("step-*.json"))[:-KEEP_CHECKPOINTS]:
         old.unlink()
     return path

@@ -12,7 +12,7 @@ from typing import BinaryIO, NamedTuple
 
 from pydantic import ValidationError
 
-from quintain.jobs.directory import STAGE_RESULT, open_appending, write_whole
+from quintain.jobs.directory import STAGE_RESULT, open_appending, write_atomically
 from quintain.records.agent import Agent
 from quintain.records.evaluation import Evaluation
 from quintain.records.job import EvaluateSpec, JobResult, RolloutSpec, TrainSpec
@@ -167,5 +167,5 @@ def stage(
         agent=None if inner.agent is None else named(inner.agent),
         evaluation=inner.evaluation,
     )
-    write_whole(folder / STAGE_RESULT, finished.model_dump_json().encode())
+    write_atomically(folder / STAGE_RESULT, finished.model_dump_json().encode())
     return finished

@@ -24,7 +24,7 @@ from quintain.datasets.selection import (
     selected,
 )
 from quintain.datasets.splits import Line, task_key
-from quintain.jobs.directory import STAGE_RESULT, read_lines, write_whole
+from quintain.jobs.directory import STAGE_RESULT, read_lines, write_atomically
 from quintain.records.dataset import Dataset, DatasetKind, DatasetRow, GroupRow, MadeDataset, PairRow
 from quintain.records.evaluation import EpisodeResult
 from quintain.records.evolve import EvolveConfig, round_dataset_id
@@ -103,7 +103,7 @@ def freeze_round(
         earlier = _rows_before(before) if before is not None and config.accumulates else iter(())
         made = _freeze(spec, number, chain(earlier, rows.lines), tally, job_id)
     frozen = Frozen(selected=chosen, left_out=dict(+tally.dropped), made=made)
-    write_whole(path, frozen.model_dump_json().encode())
+    write_atomically(path, frozen.model_dump_json().encode())
     return frozen
 
 

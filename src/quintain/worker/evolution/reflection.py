@@ -10,7 +10,7 @@ from quintain.datasets.selection import comparison_key
 from quintain.environments.registry import open_source
 from quintain.evaluation.episodes import run_episodes
 from quintain.evaluation.reflection import Note, as_own, failed_runs, second_tries, write_notes
-from quintain.jobs.directory import write_whole
+from quintain.jobs.directory import write_atomically
 from quintain.records.job import JobResult, RolloutSpec, TrajectorySet
 from quintain.records.seams import Policy, Reporter
 from quintain.records.trajectory import Trajectory
@@ -74,7 +74,7 @@ def _notes(
         if reporter.should_stop():
             return None
         notes += write_notes(policy, failed[start : start + spec.concurrency], spec.seed)
-    write_whole(path, json.dumps({comparison_key(note.run): note.text for note in notes}).encode())
+    write_atomically(path, json.dumps({comparison_key(note.run): note.text for note in notes}).encode())
     return notes
 
 
