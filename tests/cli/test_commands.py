@@ -57,7 +57,11 @@ def test_a_home_that_cannot_be_written_is_told_with_the_setting(tmp_path: Path) 
 
 @pytest.mark.parametrize(
     ("code", "said"),
-    [(errno.EROFS, "give this user write permission"), (errno.ENOSPC, "free disk space"), (errno.EIO, "check the disk")],
+    [
+        (errno.EROFS, "give this user write permission"),
+        (errno.ENOSPC, "free disk space"),
+        (errno.EIO, "check the disk"),
+    ],
 )
 def test_what_to_do_about_a_disk_depends_on_what_it_says(code: int, said: str) -> None:
     assert disk_remedy(OSError(code, "no")).startswith(said)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from quintain.evaluation.exploration import Attempts, action_sequence, repetition, scheduled
+from quintain.evaluation.temperature_schedule import Attempts, action_sequence, repetition, scheduled_temperature
 from quintain.records.trajectory import Action, Actor, Outcome, OutcomeStatus, Step, Trajectory
 
 
@@ -18,10 +18,12 @@ def did(
 
 
 def test_attempts_rise_from_the_low_to_the_high_temperature_and_single_ones_do_over_the_tasks() -> None:
-    assert [scheduled((0.5, 1.1), attempt, 4, 9, 20) for attempt in range(4)] == pytest.approx([0.5, 0.7, 0.9, 1.1])
-    assert [scheduled((0.0, 1.0), 0, 1, place, 3) for place in range(3)] == [0.0, 0.5, 1.0]
-    assert scheduled((0.3, 0.9), 0, 1, 0, 1) == 0.3
-    assert {scheduled((0.7, 0.7), attempt, 5, 0, 1) for attempt in range(5)} == {0.7}
+    assert [scheduled_temperature((0.5, 1.1), attempt, 4, 9, 20) for attempt in range(4)] == pytest.approx(
+        [0.5, 0.7, 0.9, 1.1]
+    )
+    assert [scheduled_temperature((0.0, 1.0), 0, 1, place, 3) for place in range(3)] == [0.0, 0.5, 1.0]
+    assert scheduled_temperature((0.3, 0.9), 0, 1, 0, 1) == 0.3
+    assert {scheduled_temperature((0.7, 0.7), attempt, 5, 0, 1) for attempt in range(5)} == {0.7}
 
 
 def test_sequences_differ_by_tools_arguments_and_order_and_not_by_thoughts() -> None:
@@ -53,11 +55,11 @@ def test_attempts_after_repetition_are_hotter_within_bounds_whatever_is_known_of
     attempts = Attempts()
     for attempt, tool in enumerate(["a", "a", "b"]):
         attempts.add("t", attempt, did((tool, {})))
-    heat = [attempts.heated(0.8, 1.0, "t", attempt) for attempt in range(4)]
+    heat = [attempts.temperature_for(0.8, 1.0, "t", attempt) for attempt in range(4)]
     assert heat == pytest.approx([0.8, 0.8, 1.6, 1.2])  # none, one, both alike, half of what could repeat
-    assert attempts.heated(2.0, 4.0, "t", 2) == 5.0
-    assert attempts.heated(0.0, 4.0, "t", 2) == 0.0
-    assert attempts.heated(0.8, 0.0, "t", 2) == attempts.heated(0.8, 1.0, "other", 2) == 0.8
+    assert attempts.temperature_for(2.0, 4.0, "t", 2) == 5.0
+    assert attempts.temperature_for(0.0, 4.0, "t", 2) == 0.0
+    assert attempts.temperature_for(0.8, 0.0, "t", 2) == attempts.temperature_for(0.8, 1.0, "other", 2) == 0.8
 
 
 def test_the_share_of_distinct_sequences_is_a_mean_over_tasks_without_what_the_environment_broke() -> None:

@@ -5,7 +5,7 @@ from itertools import combinations
 import pytest
 
 from evaluation.test_comparison import evaluated
-from quintain.evaluation.statistics.repeats import over_k, pass_at_k, pass_hat_k
+from quintain.evaluation.statistics.pass_at_k import estimate_over_k, pass_at_k, pass_hat_k
 
 
 def test_pass_at_k_and_pass_hat_k_by_hand() -> None:
@@ -41,7 +41,7 @@ def test_an_evaluation_says_them_over_the_tasks_that_have_every_verdict() -> Non
 
 def test_without_repeats_there_is_nothing_to_say() -> None:
     assert evaluated("a", "110").pass_at_k == ()
-    assert over_k(pass_at_k, [], 4) == ()
+    assert estimate_over_k(pass_at_k, [], 4) == ()
 
 
 def test_a_rate_with_repeats_is_for_tasks() -> None:

@@ -71,7 +71,7 @@ def test_the_first_divergence_is_named_with_both_answers_and_later_steps_are_not
     assert (found.value, [step.value for step in found.steps]) == (0.0, [1.0, 0.0, None, None])
     assert found.components[0].value == 0.25
     assert found.components[1].value is None
-    assert found.feedback.startswith("first divergence at step 1 the environment answers")
+    assert found.feedback.startswith("first divergence at step 1 the environment returned")
     assert str(run.agent_steps[1].observations[0].content)[:20] in found.feedback
     assert "Empty shelf." in found.feedback
     opening = score(tmp_path / "opening", run, steps=(Step(actor="user", message="Hello?"), *run.steps[2:]))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from quintain.errors import InvalidInput, NotFound
-from quintain.evaluation.exploration import action_sequence
+from quintain.evaluation.temperature_schedule import action_sequence
 from quintain.records.agent import Agent, ModelRef, Sampling
 from quintain.records.evaluation import Evaluation
 from quintain.records.job import EvaluateSpec, JobResult, RolloutSpec

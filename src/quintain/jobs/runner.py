@@ -91,9 +91,9 @@ class JobRunner:
             raise Conflict(
                 f"expected a failed, cancelled or interrupted job, got {job_id}, which succeeded; call get_job"
             )
-            raise Conflict(
-                f"expected a failed, cancelled or interrupted job, got {job_id}, which is {job.status}; call get_job"
-            )
+        raise Conflict(
+            f"expected a failed, cancelled or interrupted job, got {job_id}, which is {job.status}; call get_job"
+        )
 
     def reconcile(self, wait_s: float = 0.0) -> set[str]:
         """Ingest the files of all jobs, finish or retry dead ones, start queued ones.

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from quintain.datasets.rows import members_of, read_rows, task_of
-from quintain.evaluation.dataset_evaluation import (
+from quintain.evaluation.dataset_summary import (
     ACCURACY,
     ACTIONS,
     LOSS,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from quintain.evaluation.episodes import TEMPERATURE, EpisodePlan
-from quintain.evaluation.exploration import Attempts, scheduled
+from quintain.evaluation.temperature_schedule import Attempts, scheduled_temperature
 from quintain.records.job import RolloutSpec
 from quintain.records.score import Score
 from quintain.records.seams import Reporter
@@ -73,8 +73,8 @@ class Exploring:
     def _warm(self, plan: EpisodePlan) -> EpisodePlan:
         spec, task = self._spec, key_of(plan.task)
         bounds = spec.temperatures or (spec.sampling.temperature,) * 2
-        planned = scheduled(bounds, plan.attempt, spec.attempts, self._places[task], len(self._places))
-        return replace(plan, temperature=self._attempts.heated(planned, spec.diversity, task, plan.attempt))
+        planned = scheduled_temperature(bounds, plan.attempt, spec.attempts, self._places[task], len(self._places))
+        return replace(plan, temperature=self._attempts.temperature_for(planned, spec.diversity, task, plan.attempt))
 
     def _note(self, score: Score) -> None:
         self._scored.add(score.trajectory_id)

@@ -15,15 +15,15 @@ from quintain.environments.registry import open_source
 from quintain.errors import QuintainError
 from quintain.evaluation.episodes import EpisodePlan, EpisodeSettings, replay
 from quintain.evaluation.failures import NO_ANSWER
-from quintain.evaluation.recorded_runs import (
+from quintain.evaluation.replay_divergence import (
     Divergence,
-    Replay,
-    first_words,
+    ReplayResult,
+    first_user_message,
     is_idle,
     opening_divergence,
-    opening_of,
-    prefixes_of,
+    opening_steps,
     prompt_divergence,
+    turn_prefixes,
 )
 from quintain.records.job import JobResult, ReplaySpec
 from quintain.records.score import Component, Score, StepScore
@@ -36,7 +36,7 @@ _REASONS, _EXAMPLES = 20, 10
 
 
 def run(spec: ReplaySpec, directory: Path, reporter: Reporter) -> JobResult:
-    """Replay the runs that are left, and hand over a score with steps for each.
+    """ReplayResult the runs that are left, and hand over a score with steps for each.
 
     Raises:
         InvalidInput: the file of the runs was changed.
@@ -84,10 +84,10 @@ class _Sources:
         # A limit that the run met is met again; any other one, even the environment's own, would end it before its end.
         limit = n if run.outcome.exit_status == "max_turns" else n + 1
         settings = EpisodeSettings(seed=0, max_turns=limit, concurrency=1, agent=AgentInfo(name=REPLAY))
-        again = replay(source, EpisodePlan(run.task, prefix=prefixes_of(run)[-1]), settings)
+        again = replay(source, EpisodePlan(run.task, prefix=turn_prefixes(run)[-1]), settings)
         if again.error is not None and again.divergence is None:
             return _unscored(run, f"{source.id} failed while it was carried out again: {again.error}")
-        opening = opening_divergence(opening_of(again.steps), opening_of(run.steps))
+        opening = opening_divergence(opening_steps(again.steps), opening_steps(run.steps))
         prompt = prompt_divergence(again.steps, run.task.prompt)
         if opening is None and prompt is not None and self._prompts(source):
             opening = prompt
@@ -102,7 +102,7 @@ class _Sources:
                 return False
             settings = EpisodeSettings(seed=0, max_turns=1, concurrency=1, agent=AgentInfo(name=REPLAY))
             opened = replay(source, EpisodePlan(task), settings)
-            self._opens_with_prompt[source.id] = first_words(opened.steps) == task.prompt
+            self._opens_with_prompt[source.id] = first_user_message(opened.steps) == task.prompt
         return self._opens_with_prompt[source.id]
 
     def _source(self, environment: str | None) -> TaskSource | str:
@@ -129,7 +129,7 @@ def _unscored(run: Trajectory, reason: str) -> Score:
     return Score(trajectory_id=run.id or run.identity, scorer=REPLAY, status="unscored", reason=reason)
 
 
-def _verdict(run: Trajectory, again: Replay, found: Divergence | None) -> Score:
+def _verdict(run: Trajectory, again: ReplayResult, found: Divergence | None) -> Score:
     """1 or 0, with each step's, the first divergence, and the outcome that was verified."""
     n = len(run.agent_steps)
     matched = n if found is None else max(found.step, 0)
@@ -154,7 +154,7 @@ def _step(place: int, matched: int, found: Divergence | None) -> StepScore:
     return StepScore(step=place, feedback="not carried out")
 
 
-def _outcome(run: Trajectory, again: Replay) -> Component:
+def _outcome(run: Trajectory, again: ReplayResult) -> Component:
     """Is the outcome the recorded one? No value where the record has none of the environment's."""
     then = run.outcome
     told = f"now {_told(again.status, again.reward)}; recorded {_told(then.status, then.reward)}"

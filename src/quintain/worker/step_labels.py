@@ -12,7 +12,7 @@ from pathlib import Path
 
 from quintain.environments.registry import open_source
 from quintain.evaluation.episodes import EpisodePlan, EpisodeSettings, replay, run_episodes
-from quintain.evaluation.recorded_runs import is_idle, prefixes_of
+from quintain.evaluation.replay_divergence import is_idle, turn_prefixes
 from quintain.jobs.directory import run_name
 from quintain.records.job import JobResult, StepLabelSpec
 from quintain.records.score import Score, StepScore
@@ -76,7 +76,7 @@ def _valued(
         system_prompt=spec.agent.system_prompt,
         job_id=run_name(directory),
     )
-    prefixes = prefixes_of(run)
+    prefixes = turn_prefixes(run)
     reason = _unfit(run, spec)
     if reason is None:
         whole = replay(source, EpisodePlan(run.task, prefix=prefixes[-1]), settings)

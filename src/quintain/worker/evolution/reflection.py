@@ -9,7 +9,7 @@ from pathlib import Path
 from quintain.datasets.selection import comparison_key
 from quintain.environments.registry import open_source
 from quintain.evaluation.episodes import run_episodes
-from quintain.evaluation.reflection import Note, as_own, failed_runs, second_tries, write_notes
+from quintain.evaluation.reflection import ReflectionNote, failed_runs, retry_plans, without_reflection, write_notes
 from quintain.jobs.directory import write_atomically
 from quintain.records.job import JobResult, RolloutSpec, TrajectorySet
 from quintain.records.seams import Policy, Reporter
@@ -35,7 +35,7 @@ def try_again(spec: RolloutSpec, tries: int, explored: Iterable[Played], folder:
         Nothing but a report where the job was asked to stop.
     """
     failed = failed_runs((played.run, played.result) for played in explored)
-    notes = list[Note]()
+    notes = list[ReflectionNote]()
     if failed:
         reporter.phase("loading_model")
         policy = open_policy(spec.agent, spec.sampling, seed=spec.seed, should_stop=reporter.should_stop)
@@ -62,14 +62,14 @@ def try_again(spec: RolloutSpec, tries: int, explored: Iterable[Played], folder:
 
 def _notes(
     policy: Policy, failed: Sequence[Trajectory], spec: RolloutSpec, folder: Path, reporter: Reporter
-) -> list[Note] | None:
+) -> list[ReflectionNote] | None:
     """What the agent wrote on its runs, once for all attempts of the job; None where that was to stop."""
     path = folder / _NOTES
     by_task = {comparison_key(run): run for run in failed}
     if path.exists():
         known = json.loads(path.read_bytes()).items()
-        return [Note(by_task[task], text) for task, text in known if task in by_task]
-    notes = list[Note]()
+        return [ReflectionNote(by_task[task], text) for task, text in known if task in by_task]
+    notes = list[ReflectionNote]()
     for start in range(0, len(failed), spec.concurrency):
         if reporter.should_stop():
             return None
@@ -79,11 +79,11 @@ def _notes(
 
 
 def _play(
-    policy: Policy, notes: Sequence[Note], spec: RolloutSpec, tries: int, folder: Path, reporter: Reporter
+    policy: Policy, notes: Sequence[ReflectionNote], spec: RolloutSpec, tries: int, folder: Path, reporter: Reporter
 ) -> None:
     """Play what is left of the second tries, and hand it over."""
     source = open_source(spec.environment)
-    plans = second_tries(notes, tries, first=spec.attempts)
+    plans = retry_plans(notes, tries, first=spec.attempts)
     by_task = {comparison_key(note.run): note for note in notes}
     done = {(comparison_key(played.run), played.result.repeat) for played in runs_of(folder)}
     left = [
@@ -94,7 +94,7 @@ def _play(
     settings = episode_settings(spec, source, folder)
     finished, solved = len(plans) - len(left), 0
     for episode in run_episodes(source, policy, left, settings, reporter.should_stop):
-        run = as_own(carrying_result(episode), by_task[comparison_key(episode.trajectory)])
+        run = without_reflection(carrying_result(episode), by_task[comparison_key(episode.trajectory)])
         reporter.output("trajectory", run)
         finished, solved = finished + 1, solved + bool(episode.result.success)
         reporter.progress(finished, len(plans), {"solved": float(solved)})

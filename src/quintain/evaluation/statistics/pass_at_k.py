@@ -10,7 +10,7 @@ from quintain.records.evaluation import AtK
 
 
 def pass_at_k(n: int, successes: int, k: int) -> float:
-    """The chance that at least one of k attempts succeeds, unbiased from n >= k attempts.
+    """Return the unbiased estimate of P(at least one of k attempts succeeds) from n >= k attempts.
 
     1 - C(n - c, k) / C(n, k) with c successes (Chen et al. 2021, arXiv 2107.03374, equation 1).
     """
@@ -18,20 +18,22 @@ def pass_at_k(n: int, successes: int, k: int) -> float:
 
 
 def pass_hat_k(n: int, successes: int, k: int) -> float:
-    """The chance that all of k attempts succeed, unbiased from n >= k attempts.
+    """Return the unbiased estimate of P(all of k attempts succeed) from n >= k attempts.
 
     C(c, k) / C(n, k) with c successes (Yao et al. 2024, tau-bench, arXiv 2406.12045, section 4).
     """
     return comb(successes, k) / comb(n, k)
 
 
-def over_k(estimator: Callable[[int, int, int], float], successes: Sequence[int], repeats: int) -> tuple[AtK, ...]:
-    """An estimator averaged over tasks, for k = 1, 2, 4, ... and all repeats; none where nothing was repeated.
+def estimate_over_k(
+    estimator: Callable[[int, int, int], float], successes: Sequence[int], repeats: int
+) -> tuple[AtK, ...]:
+    """Average an estimator over tasks, for k = 1, 2, 4, ... and all repeats. Empty without repeats.
 
     Args:
         estimator: `pass_at_k` or `pass_hat_k`.
-        successes: Of each task whose every repeat has a verdict.
-        repeats: Attempts at each.
+        successes: Successes of each task with a verdict in every repeat.
+        repeats: Attempts per task.
     """
     if repeats < 2 or not successes:
         return ()

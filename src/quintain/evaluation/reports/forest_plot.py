@@ -1,4 +1,4 @@
-"""A comparison as a picture: differences with their intervals, success rates with theirs, and how training led there."""
+"""Description of a comparison plot: differences and success rates with intervals, and learning curves."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any
 from quintain.records.evaluation import Comparison
 
 MOST_PAIRS = 30
-"""Pairs in a picture; of more, those of the smallest p-values."""
+"""Maximum number of pairs, those with the smallest p-values."""
 
 MOST_CURVES = 6
-"""Learning curves in a picture; of more, the longest."""
+"""Maximum number of learning curves, the longest."""
 
 
-def forest(comparison: Comparison) -> dict[str, Any]:
-    """The description of a forest plot, as the process that draws pictures reads it."""
+def forest_plot(comparison: Comparison) -> dict[str, Any]:
+    """Return the description of a forest plot for the process that draws pictures."""
     pairs = sorted(comparison.comparisons, key=lambda pair: pair.p_corrected)[:MOST_PAIRS]
     differences = [
         {
@@ -49,7 +49,7 @@ def forest(comparison: Comparison) -> dict[str, Any]:
 
 
 def _curves(comparison: Comparison) -> dict[str, Any]:
-    """Success along the way of each training, as a panel of curves."""
+    """Return the panel of success rates during each training."""
     curves = [
         {
             "label": curve.agent

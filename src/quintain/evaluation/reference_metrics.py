@@ -1,4 +1,4 @@
-"""What a run did next to what its task says of a good one: tools, plan, steps, timing, and what is forbidden."""
+"""Metrics of a run relative to its task's references: tools, plan, steps, timing, forbidden calls."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import Any
 from quintain.records.trajectory import OutcomeStatus, Trajectory
 from quintain.scoring.rules.references import reference_steps, steps_taken, target_tools
 
-_MOST, _LONGEST = 50, 100
-"""Metrics that an environment can give for an episode, and characters of a name."""
+_MAX_METRICS, _MAX_NAME_CHARS = 50, 100
+"""Maximum number of metrics that an environment can return, and of characters in a name."""
 
 
 def reference_metrics(run: Trajectory) -> dict[str, float]:
-    """The metrics that the task's metadata allows, each in 0..1, higher is better; none without references.
+    """Return the metrics that the task's metadata supports, each in 0..1, higher is better. Empty without references.
 
-    tool_selection_f1: F1 of the tools called and `target_tools`, as sets.
-    plan_success: 1 where the calls are, by tool and in order, exactly those of `plan`.
-    step_efficiency: `optimal_steps` (or `reference_steps`) over the steps taken, at most 1; solved episodes only, for to fail
-    fast is not to be efficient.
-    timing: share of the calls that do not make an earlier call again and get the same answer; with any reference.
-    end_to_end: 1 where the episode is solved and every target tool was called.
+    tool_selection_f1: F1 of the called tools and `target_tools`, as sets.
+    plan_success: 1 if the called tools equal `plan`, in order.
+    step_efficiency: `optimal_steps` (or `reference_steps`) divided by the steps taken, at most 1. Solved episodes only,
+        because failing early is not efficient.
+    timing: Share of calls that do not repeat an earlier call with the same result. Needs any reference.
+    end_to_end: 1 if the episode is solved and every target tool was called.
     """
     metadata, status = run.task.metadata, run.outcome.status
     called = [action.tool for step in run.agent_steps for action in step.actions]
@@ -43,7 +43,7 @@ def reference_metrics(run: Trajectory) -> dict[str, float]:
 
 
 def forbidden_calls(run: Trajectory, also: Sequence[str] = ()) -> int | None:
-    """Calls of tools that `forbidden` of the task or `also` names; None where nothing is forbidden."""
+    """Count calls of tools in the task's `forbidden` or in `also`. None if nothing is forbidden."""
     names = {*(_names(run.task.metadata.get("forbidden")) or ()), *also}
     if not names:
         return None
@@ -51,17 +51,17 @@ def forbidden_calls(run: Trajectory, also: Sequence[str] = ()) -> int | None:
 
 
 def read_metrics(info: Mapping[str, Any]) -> dict[str, float]:
-    """`metrics` of what an environment says of its last step; what is no finite number is left out."""
+    """Return the valid `metrics` of an environment's step info, without values that are not finite numbers."""
     given = info.get("metrics")
     if not isinstance(given, Mapping):
         return {}
     kept = {
         name: float(value)
         for name, value in given.items()
-        if isinstance(name, str) and 0 < len(name) <= _LONGEST
+        if isinstance(name, str) and 0 < len(name) <= _MAX_NAME_CHARS
         if isinstance(value, int | float) and -1e308 < value < 1e308
     }
-    return dict(list(kept.items())[:_MOST])
+    return dict(list(kept.items())[:_MAX_METRICS])
 
 
 def _names(value: Any) -> tuple[str, ...] | None:
@@ -75,7 +75,7 @@ def _repeated(run: Trajectory) -> int:
     for step in run.agent_steps:
         for place, action in enumerate(step.actions):
             answer = step.observations[place].content if place < len(step.observations) else None
-            made = json.dumps([action.tool, action.args, action.raw_args], sort_keys=True, default=str), str(answer)
-            repeated += made in seen
-            seen.add(made)
+            call = json.dumps([action.tool, action.args, action.raw_args], sort_keys=True, default=str), str(answer)
+            repeated += call in seen
+            seen.add(call)
     return repeated

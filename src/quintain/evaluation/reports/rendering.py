@@ -1,4 +1,4 @@
-"""Reports as Markdown and as one HTML page that needs no network. Stored text in them was written by others: it is escaped."""
+"""Reports as Markdown and as one self-contained HTML page. Stored text is untrusted and therefore escaped."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ td{unicode-bidi:isolate}img{max-width:100%}
 
 
 def as_markdown(report: Report) -> str:
-    """The report as Markdown; what would be markup or HTML in its texts is escaped."""
-    blocks = [f"# {_plain(report.title)}"]
+    """Render the report as Markdown with markup and HTML in its texts escaped."""
+    blocks = [f"# {_markdown(report.title)}"]
     for section in report.sections:
-        blocks.append(f"## {_plain(section.heading)}")
-        blocks += [_plain(line) for line in section.lines]
+        blocks.append(f"## {_markdown(section.heading)}")
+        blocks += [_markdown(line) for line in section.lines]
         if section.table is not None:
             blocks.append("\n".join(_markdown_rows(section.table)))
     return "\n\n".join(blocks) + "\n"
 
 
 def as_html(report: Report, picture: bytes | None = None) -> str:
-    """The report as one page.
+    """Render the report as one page.
 
     Args:
-        report: What to write.
-        picture: A PNG that stands above the sections; None: no picture.
+        report: The report.
+        picture: A PNG shown above the sections, or None.
     """
     title = _html(report.title)
     parts = [
@@ -59,7 +59,7 @@ def as_html(report: Report, picture: bytes | None = None) -> str:
 
 
 def _markdown_rows(table: Table) -> Iterator[str]:
-    header, *rows = ([*map(_plain, row)] for row in (table.header, *table.rows))
+    header, *rows = ([*map(_markdown, row)] for row in (table.header, *table.rows))
     for cells in (header, ["---"] * len(header), *rows):
         yield f"| {' | '.join(cells)} |"
 
@@ -73,8 +73,8 @@ def _html_rows(table: Table) -> Iterator[str]:
     yield "</table>"
 
 
-def _plain(text: str) -> str:
-    """Text on one line that Markdown shows as it is."""
+def _markdown(text: str) -> str:
+    """Escape text for one line of Markdown."""
     return _MARKUP.sub(r"\\\1", " ".join(printable(text).split()))
 
 

@@ -1,7 +1,7 @@
-"""How attempts at a task are made to differ: a schedule of temperatures, and more of it where attempts repeat each other.
+"""Temperature schedules that vary attempts at a task, with higher temperatures where attempts repeat each other.
 
-With n attempts at a task, attempt i of 0..n-1 is sampled at `low + (high - low) i / (n - 1)`; with one attempt the same runs
-over the tasks. Temperature is a knob of exploration alone: recorded log-probs stay those of the model at temperature 1.
+Attempt i of n at a task is sampled at `low + (high - low) i / (n - 1)`. With one attempt per task, i runs over the
+tasks. Temperature affects exploration only: recorded log-probs are those of the model at temperature 1.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from quintain.records.agent import MAX_TEMPERATURE
 from quintain.records.trajectory import OutcomeStatus, Trajectory, text_of
 
 
-def scheduled(bounds: tuple[float, float], attempt: int, attempts: int, place: int, n_tasks: int) -> float:
-    """The temperature of an episode.
+def scheduled_temperature(bounds: tuple[float, float], attempt: int, attempts: int, place: int, n_tasks: int) -> float:
+    """Return the temperature of an episode.
 
     Args:
-        bounds: Of the first and the last attempt, or task.
-        attempt: Which attempt at its task, from 0.
-        attempts: At each task.
-        place: Which task, from 0.
-        n_tasks: All of them.
+        bounds: Temperatures of the first and the last attempt, or task.
+        attempt: Index of the attempt at its task.
+        attempts: Number of attempts per task.
+        place: Index of the task.
+        n_tasks: Number of tasks.
     """
     i, n = (attempt, attempts) if attempts > 1 else (place, n_tasks)
     low, high = bounds
@@ -33,7 +33,7 @@ def scheduled(bounds: tuple[float, float], attempt: int, attempts: int, place: i
 
 
 def action_sequence(run: Trajectory) -> str:
-    """A hash of all that the agent did, in order: tools with their arguments, and what it said in turns without a call."""
+    """Hash the agent's actions in order: tools with arguments, and the text of turns without a call."""
     done: list[list[Any]] = [
         [(call.tool, call.raw_args if call.args is None else call.args) for call in step.actions]
         or [step.thought, text_of(step.message)]
@@ -43,31 +43,31 @@ def action_sequence(run: Trajectory) -> str:
 
 
 def repetition(sequences: Sequence[str]) -> float:
-    """How much n attempts repeated each other, `(n - distinct) / (n - 1)`: 0 all differ, 1 all alike; 0 for fewer than two."""
+    """Return how much n attempts repeat each other, `(n - distinct) / (n - 1)`, in 0..1; 0 for fewer than two."""
     n = len(sequences)
     return 0.0 if n < 2 else (n - len(set(sequences))) / (n - 1)
 
 
 @dataclass
 class Attempts:
-    """What the agent did in its attempts at each task; episodes that an environment broke do not count."""
+    """Action sequences of the attempts at each task. Episodes with an environment error do not count."""
 
     _sequences: dict[str, dict[int, str]] = field(default_factory=dict)
 
     def add(self, task: str, attempt: int, run: Trajectory) -> None:
-        """Note an attempt that is over."""
+        """Record a finished attempt."""
         if run.outcome.status is not OutcomeStatus.ERROR:
             self._sequences.setdefault(task, {})[attempt] = action_sequence(run)
 
-    def heated(self, temperature: float, diversity: float, task: str, attempt: int) -> float:
-        """The temperature of the next attempt: `temperature (1 + diversity r)`, r the `repetition` of those before it.
+    def temperature_for(self, temperature: float, diversity: float, task: str, attempt: int) -> float:
+        """Return the temperature of the next attempt: `temperature (1 + diversity r)`.
 
-        At most `MAX_TEMPERATURE`; greedy decoding stays greedy.
+        r is the `repetition` of the previous attempts. The result is at most `MAX_TEMPERATURE`; greedy decoding stays greedy.
         """
         before = [done for number, done in self._sequences.get(task, {}).items() if number < attempt]
         return min(MAX_TEMPERATURE, temperature * (1.0 + diversity * repetition(before)))
 
     def distinct_share(self) -> float | None:
-        """The share of distinct action sequences among the attempts at a task, averaged over tasks with two or more."""
+        """Return the share of distinct action sequences per task, averaged over tasks with two or more attempts."""
         shares = [len(set(found.values())) / len(found) for found in self._sequences.values() if len(found) > 1]
         return math.fsum(shares) / len(shares) if shares else None

@@ -1,4 +1,4 @@
-"""From what was found on the rows of a dataset to an evaluation, which pairs with others by row."""
+"""Summary of an evaluation on a dataset: rows are the tasks, so that evaluations can be paired by row."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from quintain.evaluation.statistics.success_rates import rate_over_tasks
-from quintain.evaluation.summary import means, metrics_of, rate_of
+from quintain.evaluation.summary import mean_results, metric_estimates, success_rate
 from quintain.records.agent import Sampling
 from quintain.records.evaluation import EpisodeResult, Evaluation, HeldOut, Rate
 from quintain.records.job import EvaluateDatasetSpec
@@ -25,14 +25,14 @@ _AVERAGED = (LOSS, ACCURACY, TOOLS, ACTIONS)
 def summarize_rows(
     spec: EvaluateDatasetSpec, results: Sequence[EpisodeResult], *, job_id: str, now: datetime | None = None
 ) -> Evaluation:
-    """The evaluation that a job made on a dataset; a row counts as a task.
+    """Summarize an evaluation on a dataset. Each row counts as a task.
 
-    A row is a success where every next action matched, and its reward is the share that did; plain text has no verdict.
-    The hash covers the split's content and the rows that were measured.
+    A row is a success if every next action matched; its reward is the share that matched. Plain text has no verdict.
+    The suite hash covers the split's content and the evaluated rows.
     """
     rows = sorted(result.task_id for result in results)
     content = [spec.dataset_files[f"{spec.split}.jsonl"], spec.dataset_kind, rows]
-    whole = means(results)
+    whole = mean_results(results)
     return Evaluation(
         id=f"eval-{job_id.removeprefix('job-')}",
         agent_id=spec.agent.id or spec.agent.name,
@@ -43,13 +43,13 @@ def summarize_rows(
         sampling=Sampling(temperature=0.0, max_new_tokens=spec.max_new_tokens),
         job_id=job_id,
         results=tuple(results),
-        rate=rate_of(results),
+        rate=success_rate(results),
         n_unknown=whole.n_unknown,
         n_error=whole.n_error,
         mean_reward=whole.reward,
         mean_turns=whole.turns,
         mean_duration_s=whole.duration_s,
-        metrics={name: found for name, found in metrics_of(results).items() if name in _AVERAGED},
+        metrics={name: found for name, found in metric_estimates(results).items() if name in _AVERAGED},
         dataset_id=spec.dataset_id,
         held_out=held_out(results),
         created_at=now,
@@ -57,7 +57,7 @@ def summarize_rows(
 
 
 def held_out(results: Sequence[EpisodeResult]) -> HeldOut:
-    """Loss and accuracy over all tokens, matches over all steps with rows as the unit."""
+    """Aggregate loss and accuracy over tokens, and matches over steps with rows as the unit."""
     n_tokens = _total(results, TOKENS)
     nll, first = (math.fsum(_count(r, name, TOKENS) for r in results) for name in (LOSS, ACCURACY))
     loss = nll / n_tokens if n_tokens else None
