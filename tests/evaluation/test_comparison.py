@@ -165,7 +165,9 @@ def test_the_leaderboard_goes_by_success_then_reward_and_shares_ranks() -> None:
 
 def test_different_suites_are_refused_with_both_hashes_and_the_overlap() -> None:
     a, b = evaluated("a", "0101", suite="aaaa"), evaluated("b", "010", suite="bbbb")
-    with pytest.raises(InvalidInput, match=r"suite aaaa \(4 tasks\).*suite bbbb \(3 tasks\).*share 3 tasks") as caught:
+    with pytest.raises(
+        InvalidInput, match=r"got aaaa .*\(4 tasks\) and bbbb .*\(3 tasks\), with 3 common tasks"
+    ) as caught:
         compare([a, b], ["a", "b"], "c", None)
     assert caught.value.code == "different_suites"
 

@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 
 from quintain.errors import Conflict, TrainingFailed, Unavailable
 from quintain.records.dataset import DatasetRow
-from quintain.trainers.engine.forward import Engine, Scored
+from quintain.trainers.engine.forward import Engine, ScoringProgress
 from quintain.trainers.loop import checkpoints, loop
 from quintain.trainers.loop.passes import HeldOut
 from tiny_models import save_tiny_model
@@ -146,7 +146,7 @@ def test_kto_that_diverges_says_so_as_any_other_method(
 ) -> None:
     """Its estimate of the KL divergence is the first to meet numbers that are none."""
 
-    def spoilt(engine: Engine, rows: Any, *, entropy: bool = False) -> Scored:
+    def spoilt(engine: Engine, rows: Any, *, entropy: bool = False) -> ScoringProgress:
         scored = logprobs(engine, rows, entropy=entropy)
         return scored._replace(logprobs=scored.logprobs * (math.nan if len(heard.steps) == 1 else 1.0))
 

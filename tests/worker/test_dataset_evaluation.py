@@ -25,7 +25,7 @@ from quintain.records.job import Envelope, EvaluateDatasetSpec, JobResult
 from quintain.records.trajectory import Action, AgentInfo, Task, Trajectory
 from quintain.trainers.models import load_model
 from quintain.trainers.rendering.renderer import Renderer
-from quintain.worker import dataset_evaluation
+from quintain.worker.job_kinds import evaluate_dataset
 from quintain.worker.reporter import FileReporter
 from tiny_models import save_tiny_model
 
@@ -72,7 +72,7 @@ def measured(
             **more,
         }
     )
-    result = dataset_evaluation.run(spec, folder, Stopping(folder, after))
+    result = evaluate_dataset.run(spec, folder, Stopping(folder, after))
     out = folder / "outputs" / "evaluation.jsonl"
     if not out.exists():
         return result, None
@@ -211,5 +211,5 @@ def test_a_task_of_a_benchmark_tells_the_first_tool_alone(tmp_path: Path) -> Non
 
 
 def test_files_that_were_changed_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match="was changed on disk"):
+    with pytest.raises(InvalidInput, match="expected the manifest's SHA-256"):
         measured(tmp_path / "job-1", [TextRow(text="a b c")], kind="text", dataset_files={"validation.jsonl": "0" * 64})

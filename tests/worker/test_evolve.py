@@ -218,5 +218,5 @@ def test_too_few_tasks_are_told_before_anything_is_played(tmp_path: Path, split:
     with pytest.raises(InvalidInput) as raised:
         play(tmp_path, spec(tmp_path, f"quintain/tasks?file={tasks}"))
     assert raised.value.code == "too_few_tasks"
-    assert f"too few {words}" in raised.value.message
+    assert words in raised.value.message
     assert not (tmp_path / "job-1" / "stages").exists()

@@ -16,7 +16,7 @@ from quintain.records.evolve import EvolveConfig
 from quintain.records.hyperparameters import CONFIGS
 from quintain.records.job import EvolveSpec
 from quintain.records.trajectory import Actor, Outcome, OutcomeStatus, SampledTokens, Step, Task, Trajectory
-from quintain.worker.evolution.dataset import Frozen, freeze_round, runs_of
+from quintain.worker.evolution.round_dataset import RoundDataset, freeze_round, read_episodes
 
 SAMPLED = SampledTokens(token_ids=(5, 2), logprobs=(-0.1, -0.2), tokenizer="tok")
 
@@ -69,12 +69,12 @@ def stage(folder: Path, played: list[Played], job: str = "job-1") -> Path:
 
 def freeze(
     folder: Path, played: list[Played], number: int = 1, before: Dataset | None = None, **settings: Any
-) -> Frozen:
-    explored = runs_of(stage(folder / f"{number:02d}-explore", played))
+) -> RoundDataset:
+    explored = read_episodes(stage(folder / f"{number:02d}-explore", played))
     return freeze_round(spec(folder, **settings), number, explored, before, folder / f"{number:02d}-select", "job-1")
 
 
-def rows(frozen: Frozen) -> list[Any]:
+def rows(frozen: RoundDataset) -> list[Any]:
     assert frozen.made is not None
     dataset = frozen.made.dataset
     return list(read_rows(Path(dataset.path), "train", dataset.files["train.jsonl"], kind=dataset.kind))
@@ -106,7 +106,7 @@ def test_good_runs_become_rows_of_a_frozen_dataset_that_knows_its_members(tmp_pa
 
 def test_a_round_that_selects_nothing_makes_no_dataset_and_counts_why(tmp_path: Path) -> None:
     frozen = freeze(tmp_path, [("a", 0, 0.0, "wrong"), ("a", 1, 0.1, "worse"), ("b", 0, None, "broken")])
-    assert frozen == Frozen(selected=0, left_out={"outcome_error": 1, "below_threshold": 2}, made=None)
+    assert frozen == RoundDataset(selected=0, left_out={"outcome_error": 1, "below_threshold": 2}, made=None)
     assert not (tmp_path / "datasets").exists()
 
 
@@ -156,7 +156,7 @@ def test_a_choice_is_made_once_and_the_same_for_equal_runs_of_another_job(tmp_pa
     again = freeze_round(spec(tmp_path / "one"), 1, iter(()), None, tmp_path / "one" / "01-select", "job-1")
     assert again == first
     stage(tmp_path / "two" / "01-explore", many, job="job-2")
-    runs = runs_of(tmp_path / "two" / "01-explore")
+    runs = read_episodes(tmp_path / "two" / "01-explore")
     other = freeze_round(spec(tmp_path / "two"), 1, runs, None, tmp_path / "two" / "01-select", "job-2")
     chosen = [[said(row.trajectory) for row in rows(frozen)] for frozen in (first, other)]
     assert chosen[0] == chosen[1]

@@ -25,7 +25,7 @@ from quintain.trainers.handover import writing
 from quintain.trainers.models import load_model, save_model
 from quintain.trainers.rendering.styles import FALLBACK_TEMPLATE
 from quintain.trainers.value_head import head_of
-from quintain.worker.export_agent import run
+from quintain.worker.job_kinds.export_agent import run
 from tiny_models import save_tiny_model, tiny_tokenizer
 
 pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")
@@ -168,7 +168,7 @@ def test_an_attempt_after_the_end_gives_the_same_result_and_writes_nothing(expor
     assert export(exported.agent, "merged", folder) == exported.reports["merged"]
     assert (folder / "agent.json").stat().st_mtime_ns == before
     other = spec_of(exported.agent, "merged", folder)
-    with pytest.raises(Conflict, match="overwrites nothing"):  # of another job
+    with pytest.raises(Conflict, match="overwrite nothing"):  # of another job
         run(other, folder.parent / "job-0000000002", Heard())
 
 
@@ -201,7 +201,7 @@ def test_a_folder_with_files_is_refused_whenever_they_came(exported: Exported, t
 
     heard = Heard({"publishing": occupy})
     for _ in range(2):  # it comes while the export is written; it was there before
-        with pytest.raises(Conflict, match="overwrites nothing"):
+        with pytest.raises(Conflict, match="overwrite nothing"):
             export(exported.agent, "adapter", taken, heard)
         assert [path.name for path in tmp_path.iterdir()] == ["taken"]
         assert (taken / "mine.txt").read_text() == "mine"
@@ -235,7 +235,7 @@ def test_a_job_that_is_asked_to_stop_and_one_without_room_leave_nothing(
         export(exported.agent, "merged", tmp_path / "out")
     assert full.value.code == "disk_full"
     (tmp_path / "file").write_text("")
-    with pytest.raises(Unavailable, match="cannot be written"):
+    with pytest.raises(Unavailable, match="cannot write to"):
         export(exported.agent, "merged", tmp_path / "file" / "out")
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
@@ -299,7 +299,7 @@ def test_an_agent_without_adapter_is_copied_and_the_report_says_so(exported: Exp
     report = export(agent_of(exported.base, None), "merged", tmp_path / "out")
     assert report["parity"]["max_difference"] == 0
     assert report["notes"] == [
-        "agent:clerk@1 has no adapter (trained in all its weights), so nothing was merged: these are its weights, copied"
+        "agent:clerk@1 has no adapter (all weights trained), so nothing was merged: the weights are a copy"
     ]
     (exported.base / "config.json").rename(exported.base / "gone")
     try:

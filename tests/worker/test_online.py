@@ -26,9 +26,9 @@ from quintain.store.store import open_store
 from quintain.trainers.data.examples import ExampleMaker, Made
 from quintain.trainers.models import LoadedModel, load_model
 from quintain.trainers.rendering.renderer import Renderer
-from quintain.worker import online
-from quintain.worker import train as training
-from quintain.worker.online import collector, reward_of
+from quintain.worker import online_rollouts
+from quintain.worker.job_kinds import train as training
+from quintain.worker.online_rollouts import reward_of, rollout_collector
 from quintain.worker.reporter import FileReporter
 from tiny_models import tiny_model, tiny_tokenizer
 
@@ -89,7 +89,7 @@ def collect(
     folder: Path, tiny: tuple[LoadedModel, Renderer], job: TrainSpec, iteration: int = 0, after: int | None = None
 ) -> list[GroupRow]:
     folder.mkdir(exist_ok=True)
-    return collector(job, folder, Stopping(folder, after))(*tiny, iteration)
+    return rollout_collector(job, folder, Stopping(folder, after))(*tiny, iteration)
 
 
 def written(folder: Path) -> list[Trajectory]:
@@ -179,7 +179,7 @@ def test_tasks_are_fresh_until_all_have_had_their_turn(
     tmp_path: Path, tiny: tuple[LoadedModel, Renderer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Three tasks, two in a rollout: t0 t1, t2 t0, t1 t2."""
-    monkeypatch.setattr(online, "open_source", lambda _: Few(1.0, 0.0, 0.5))
+    monkeypatch.setattr(online_rollouts, "open_source", lambda _: Few(1.0, 0.0, 0.5))
     job = spec("test/few", rollouts=100)
     asked = [[g.trajectories[0].task.id for g in collect(tmp_path / "job-1", tiny, job, i)] for i in range(3)]
     assert asked == [["t0", "t1"], ["t2", "t0"], ["t1", "t2"]]
@@ -190,7 +190,7 @@ def test_tasks_are_fresh_until_all_have_had_their_turn(
 def test_episodes_without_a_verdict_leave_their_group_and_are_counted(
     tmp_path: Path, tiny: tuple[LoadedModel, Renderer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(online, "open_source", lambda _: Few(0.25, "no room", None))
+    monkeypatch.setattr(online_rollouts, "open_source", lambda _: Few(0.25, "no room", None))
     folder = tmp_path / "job-1"
     groups = collect(folder, tiny, spec("test/few", tasks_per_step=3))
     assert [(group.key, group.rewards) for group in groups] == [("job-1/0/t0", (0.25, 0.25))]
@@ -204,8 +204,8 @@ def test_episodes_without_a_verdict_leave_their_group_and_are_counted(
 def test_a_rollout_without_any_verdict_ends_the_run(
     tmp_path: Path, tiny: tuple[LoadedModel, Renderer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(online, "open_source", lambda _: Few("no room"))
-    with pytest.raises(TrainingFailed, match=r"none of the 2 episodes .* no room"):
+    monkeypatch.setattr(online_rollouts, "open_source", lambda _: Few("no room"))
+    with pytest.raises(TrainingFailed, match=r"expected verdicts from the 2 episodes .* no room"):
         collect(tmp_path / "job-1", tiny, spec("test/few"))
 
 
@@ -233,7 +233,7 @@ def test_a_stopped_rollout_gives_no_groups_and_the_next_attempt_plays_only_what_
 ) -> None:
     (tmp_path / "whole").mkdir()
     whole = collect(tmp_path / "whole" / "job-1", tiny, spec(tasks_per_step=3))
-    monkeypatch.setattr(online, "_EPISODES_AT_ONCE", 2)
+    monkeypatch.setattr(online_rollouts, "_EPISODES_AT_ONCE", 2)
     folder = tmp_path / "job-1"
     assert collect(folder, tiny, spec(tasks_per_step=3), after=2) == []
     assert len(written(folder)) == 2
@@ -253,7 +253,7 @@ def test_an_environment_in_child_processes_gives_the_same_groups(
     job = spec(tasks_per_step=1)
     (tmp_path / "far").mkdir()
     here = collect(tmp_path / "job-1", tiny, job)
-    monkeypatch.setattr(online, "open_source", isolated)
+    monkeypatch.setattr(online_rollouts, "open_source", isolated)
     assert collect(tmp_path / "far" / "job-1", tiny, job) == here
 
 
@@ -264,14 +264,14 @@ def test_an_environment_in_a_child_process_may_have_few_tasks(
     tasks = tmp_path / "tasks.jsonl"
     lines = [{"id": f"t{i}", "prompt": "Say 4.", "answer": "4", "split": "train"} for i in range(3)]
     tasks.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
-    monkeypatch.setattr(online, "open_source", isolated)
+    monkeypatch.setattr(online_rollouts, "open_source", isolated)
     groups = collect(tmp_path / "job-1", tiny, spec(f"quintain/tasks?file={tasks}", tasks_per_step=4, rollouts=50))
     assert sorted(group.key for group in groups) == [f"job-1/0/t{i}" for i in range(3)]
 
 
 def test_batches_are_whole_groups_as_far_as_the_environment_bears_so_many(tmp_path: Path) -> None:
     def at_once(group_size: int, bound: int | None) -> int:
-        found = collector(spec(group_size=group_size), tmp_path, Stopping(tmp_path))
+        found = rollout_collector(spec(group_size=group_size), tmp_path, Stopping(tmp_path))
         if bound is not None:
             found.source.at_once = bound  # type: ignore[attr-defined]
         return found._at_once  # type: ignore[attr-defined, no-any-return]
@@ -313,8 +313,8 @@ def test_an_iteration_that_is_played_twice_is_stored_once(tmp_path: Path, tiny: 
 
 def test_a_method_that_learns_from_data_has_no_collector(tmp_path: Path) -> None:
     job = TrainSpec(agent=STARTER, dataset_id="ds", name="x", output_dir="unused", config=SFTConfig())
-    with pytest.raises(InvalidInput, match="does not act"):
-        collector(job, tmp_path, Stopping(tmp_path))
+    with pytest.raises(InvalidInput, match="expected an environment"):
+        rollout_collector(job, tmp_path, Stopping(tmp_path))
 
 
 @pytest.mark.parametrize(("method", "stop", "resumed_from"), [("grpo", {"after": 12}, 2), ("dpo", {"at_step": 1}, 1)])
@@ -327,7 +327,7 @@ def test_an_online_job_learns_in_the_environment_and_goes_on_bit_equal_after_a_s
         group_size=4, tasks_per_step=2, rollouts=2, updates_per_rollout=2, max_new_tokens=48, max_turns=3,
         checkpoint_every_steps=1, learning_rate=1e-3, seed=2,
     )  # fmt: skip
-    monkeypatch.setattr(online, "_EPISODES_AT_ONCE", 4)
+    monkeypatch.setattr(online_rollouts, "_EPISODES_AT_ONCE", 4)
     for name, stops in (("whole", [{}]), ("parts", [stop, {}])):
         folder = tmp_path / name / "job-1"
         folder.mkdir(parents=True)

@@ -16,7 +16,7 @@ from quintain.records.job import EvaluateSpec, JobResult, RolloutSpec
 from quintain.records.score import Score
 from quintain.records.trajectory import Trajectory
 from quintain.scoring.registry import scorer as find_scorer
-from quintain.worker import rollouts
+from quintain.worker.job_kinds import rollouts
 from quintain.worker.reporter import FileReporter
 from worker.stopping import Stopping
 

@@ -15,7 +15,7 @@ from quintain.records.agent import Agent, ModelRef
 from quintain.records.job import Envelope, JobResult, RunsFile, StepLabelSpec
 from quintain.records.score import Score
 from quintain.records.trajectory import Action, Actor, AgentInfo, Observation, Step, Trajectory
-from quintain.worker import step_labels
+from quintain.worker.job_kinds import step_labels
 from worker.stopping import Stopping
 
 STARTER = Agent(id="agent:starter@1", name="starter", model=ModelRef(source="starter", path="starter"))

@@ -129,7 +129,7 @@ def _forced_error(exit_record: ExitRecord | None) -> JobError | None:
 
 
 def _crash_error(returncode: int, directory: JobDirectory) -> JobError:
-    message = f"the worker exited with code {returncode} and without a result"
+    message = f"the worker ended with exit code {returncode} and without a result"
     return JobError(code="crashed", message=message, hint=f"Last lines of its log:\n{directory.log_tail(HINT_LINES)}")
 
 

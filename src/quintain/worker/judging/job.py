@@ -17,7 +17,7 @@ from quintain.scoring.judges.questions import Question
 from quintain.settings import secret
 from quintain.worker.judging.answer_cache import AnswerCache
 from quintain.worker.judging.judgements import Judging, Verdicts, ask_through, run_judging
-from quintain.worker.spending import Ledger
+from quintain.worker.request_ledger import Ledger
 
 
 def run(spec: JudgeSpec, directory: Path, reporter: Reporter) -> JobResult:

@@ -30,8 +30,8 @@ from quintain.scoring.judges.plans import Judged, JudgingItem, Rater, comparison
 from quintain.scoring.judges.questions import Question, question_key
 from quintain.scoring.judges.showing import BUDGET_CHARS
 from quintain.worker.judging.answer_cache import AnswerCache
-from quintain.worker.run_lines import RunLines, open_runs
-from quintain.worker.spending import append_line, cost_of, lines_of
+from quintain.worker.request_ledger import append_line, cost_report, iterate_lines
+from quintain.worker.run_inputs import RunInputs, open_run_inputs
 
 LEAST_CHARS = 3000
 """A run that does not fit a model when it is cut to so many characters is not judged."""
@@ -188,7 +188,7 @@ class Tally:
             "moved_by_text": self.moved,
             "answers_from_cache": self.cached,
             **self.spent.model_dump(exclude={"in_flight"}),
-            **cost_of(usd, self.spent.in_flight),
+            **cost_report(usd, self.spent.in_flight),
         }
 
 
@@ -198,7 +198,7 @@ class Journal:
     def __init__(self, directory: Path) -> None:
         self._path = directory / "judged.jsonl"
         self._descriptor = open_appending(self._path)
-        self._entries = {tuple(entry["ids"]): entry for entry in map(json.loads, lines_of(self._path))}
+        self._entries = {tuple(entry["ids"]): entry for entry in map(json.loads, iterate_lines(self._path))}
         self._standing = _standing(directory / "outputs")
 
     def tally(self) -> Tally:
@@ -264,7 +264,7 @@ def run_judging(
         spent: What the job has used up, its earlier attempts included.
         usd: What that costs.
     """
-    runs = open_runs(spec.runs)
+    runs = open_run_inputs(spec.runs)
     journal = Journal(directory)
     tally = journal.tally()
     planned, alone, items = _planned(runs, spec, journal)
@@ -324,7 +324,7 @@ def ask_through(complete: Callable[[Question], str]) -> AskMany:
 
 
 def _planned(
-    runs: RunLines, spec: JudgeSpec | ScoreSpec, journal: Journal
+    runs: RunInputs, spec: JudgeSpec | ScoreSpec, journal: Journal
 ) -> tuple[int, int, Iterator[tuple[Trajectory, ...]]]:
     """How many items there are, how many runs cannot be compared, and the items that are left."""
     if spec.mode in {"score", "steps"}:
@@ -337,9 +337,9 @@ def _planned(
 
 def _standing(outputs: Path) -> set[tuple[str, ...]]:
     """Runs with a score, and pairs with a preference, that an earlier attempt has handed over."""
-    scores = (json.loads(line)["record"] for line in lines_of(outputs / "score.jsonl"))
+    scores = (json.loads(line)["record"] for line in iterate_lines(outputs / "score.jsonl"))
     found: set[tuple[str, ...]] = {(score["trajectory_id"],) for score in scores}
-    for line in lines_of(outputs / "preference.jsonl"):
+    for line in iterate_lines(outputs / "preference.jsonl"):
         record = json.loads(line)["record"]
         found.add(tuple(sorted((record["a"], record["b"]))))
     return found

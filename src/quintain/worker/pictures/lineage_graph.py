@@ -1,4 +1,4 @@
-"""A graph from left to right: boxes in columns, arrows from what was there first to what was made of it."""
+"""A left-to-right graph: boxes in columns, with arrows from sources to targets."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _FILL = {
 _MARKED = "#b3261e"
 _WIDTH, _HEIGHT = 1.9, 0.62
 _GAP_X, _GAP_Y = 0.75, 0.28
-"""Inches of a box and between boxes."""
+"""Inches, of a box and between boxes."""
 
 
 def draw_graph(graph: dict[str, Any], title: str) -> Figure:
-    """A graph whose nodes know their column; in a column they stand near what they are made from."""
+    """Draw a graph whose nodes have a column. Nodes are placed near their sources."""
     places = _places(graph)
     columns = 1 + max((x for x, _ in places.values()), default=0)
     rows = 1 + max((y for _, y in places.values()), default=0)
@@ -56,7 +56,7 @@ def draw_graph(graph: dict[str, Any], title: str) -> Figure:
 
 
 def _places(graph: dict[str, Any]) -> dict[str, tuple[int, float]]:
-    """Column and row of each node; a column is ordered by the mean row of what its nodes are made from."""
+    """Return (column, row) of each node. Columns are ordered by the mean row of the nodes' sources."""
     first = min((node["column"] for node in graph["nodes"]), default=0)
     by_column: dict[int, list[str]] = {}
     for node in graph["nodes"]:
@@ -64,12 +64,12 @@ def _places(graph: dict[str, Any]) -> dict[str, tuple[int, float]]:
     tallest = max((len(nodes) for nodes in by_column.values()), default=0)
     found: dict[str, tuple[int, float]] = {}
 
-    def from_where(node: str) -> float:
+    def mean_source_row(node: str) -> float:
         rows = [found[start][1] for start, end in graph["edges"] if end == node and start in found]
         return sum(rows) / len(rows) if rows else tallest / 2
 
     for column in sorted(by_column):
-        nodes = sorted(by_column[column], key=from_where)
+        nodes = sorted(by_column[column], key=mean_source_row)
         top = (tallest - len(nodes)) / 2
         found.update((node, (column, top + i)) for i, node in enumerate(nodes))
     return found
@@ -92,5 +92,5 @@ def _box(axis: Axes, node: dict[str, Any], x: float, y: float) -> None:
     axis.text(x + 0.08, y + 0.13, head, fontsize=6.5, color=_MARKED if node.get("mark") else "#5b6773", va="center")
     lines = textwrap.wrap(node["label"], 29, max_lines=2, placeholder=" …") or [node["id"]]
     for i, line in enumerate(lines):
-        # Labels are stored text: a dollar sign in one is no formula.
+        # Labels are stored text, so a dollar sign must not start a formula.
         axis.text(x + 0.08, y + 0.31 + 0.17 * i, line, fontsize=7.5, color=_INK, va="center", parse_math=False)

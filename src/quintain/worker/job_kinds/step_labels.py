@@ -1,9 +1,9 @@
-"""The job kind `step_labels`: the value of each step of a run, by playing on from it many times.
+"""Job kind `step_labels`: the value of each step of a run, estimated by completing the run many times from it.
 
-The value of a step is the share of completions that succeed of those that begin right after it (Wang et al. 2023, arXiv
-2312.08935, soft estimation): the step itself is included, so it is credited with what it makes possible, and what the
-environment answered to it is known to the agent that plays on. The run is carried out again in a fresh environment first;
-where that answers otherwise than recorded, nothing can be said of the run.
+The value of a step is the success rate of completions that start directly after it (Wang et al. 2023, arXiv 2312.08935,
+soft estimation). The step itself is included, so its value reflects what it makes possible, and the completing agent sees
+the environment's response to it. The run is replayed in a new environment first. If this responds differently from the
+recording, the run is unscored.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from quintain.records.score import Score, StepScore
 from quintain.records.seams import Policy, Reporter, TaskSource
 from quintain.records.seeds import stable_seed
 from quintain.records.trajectory import AgentInfo, OutcomeStatus, Step, Trajectory
-from quintain.worker.run_lines import open_runs, score_each
-from quintain.worker.spending import bill
+from quintain.worker.request_ledger import spending_report
+from quintain.worker.run_inputs import open_run_inputs, score_each
 
 SCORER = "montecarlo"
-"""Under which name the values are stored."""
+"""Scorer name of the stored values."""
 
 _ENDED = {OutcomeStatus.SUCCESS: 1.0, OutcomeStatus.FAILURE: 0.0, OutcomeStatus.TRUNCATED: 0.0}
-"""How a run that is over counts: it needs no completions."""
+"""Values of finished runs, which need no completions."""
 
 
 def run(spec: StepLabelSpec, directory: Path, reporter: Reporter) -> JobResult:
-    """Value the steps of the runs that are left, and hand over a score with steps for each.
+    """Estimate the step values of the remaining runs, and output a score with step scores for each.
 
     Raises:
-        InvalidInput: the file of the runs was changed.
-        NotFound: there is no such environment.
+        InvalidInput: The file of the runs has changed.
+        NotFound: The environment does not exist.
     """
     reporter.phase("preparing")
     source = open_source(spec.environment)
-    runs = open_runs(spec.runs)
+    runs = open_run_inputs(spec.runs)
     reporter.phase("loading_model")
     from quintain.worker.policies import open_policy
 
@@ -59,14 +59,14 @@ def run(spec: StepLabelSpec, directory: Path, reporter: Reporter) -> JobResult:
     unscored = scored.n - scored.valued
     report = {"runs": runs.n, "valued": scored.valued, "unscored": unscored, "completions": spec.completions}
     if spec.endpoint is not None:
-        report |= bill(directory, spec.endpoint)
+        report |= spending_report(directory, spec.endpoint)
     return JobResult(n=scored.valued, n_error=unscored, report=report)
 
 
 def _valued(
     run: Trajectory, spec: StepLabelSpec, source: TaskSource, policy: Policy, directory: Path, reporter: Reporter
 ) -> Score | None:
-    """The score of a run; None where the job was asked to stop."""
+    """Return the score of a run, or None if the job was asked to stop."""
     rater = spec.agent.id or spec.agent.name
     settings = EpisodeSettings(
         seed=stable_seed(spec.seed, "step_labels", run.id or run.identity),
@@ -80,7 +80,7 @@ def _valued(
     reason = _unfit(run, spec)
     if reason is None:
         whole = replay(source, EpisodePlan(run.task, prefix=prefixes[-1]), settings)
-        reason = whole.error and f"its steps cannot be carried out again in {source.id}: {whole.error}"
+        reason = whole.error and f"cannot replay its steps in {source.id}: {whole.error}"
     if reason is not None:
         return Score(trajectory_id=run.id or run.identity, scorer=SCORER, status="unscored", reason=reason, rater=rater)
     last = _ENDED.get(whole.status) if whole.status else None
@@ -90,15 +90,15 @@ def _valued(
         return None
     steps = [_step(place, *count) for place, count in enumerate(counts)]
     if whole.status is not None:
-        told = f"the run ends here: {whole.status.value}"
-        steps.append(StepScore(step=len(steps), value=last, feedback=told))
+        ending = f"the run ends here: {whole.status.value}"
+        steps.append(StepScore(step=len(steps), value=last, feedback=ending))
     known = [step.value for step in steps if step.value is not None]
     return Score(
         trajectory_id=run.id or run.identity,
         scorer=SCORER,
         status="scored" if known else "unscored",
         value=sum(known) / len(known) if known else None,
-        reason=None if known else f"none of the completions came to a verdict in {source.id}",
+        reason=None if known else f"no completion has a verdict in {source.id}",
         feedback=f"mean over {len(known)} steps, {spec.completions} completions each",
         steps=tuple(steps) if known else (),
         rater=rater,
@@ -106,10 +106,12 @@ def _valued(
 
 
 def _unfit(run: Trajectory, spec: StepLabelSpec) -> str | None:
-    """Why a run cannot be played on from; None: it can be tried."""
+    """Return why a run cannot be completed, or None."""
     if run.task.environment != spec.environment:
-        return f"it was recorded in {run.task.environment or 'no environment'}, and the completions play in {spec.environment}"
-    return "the agent did nothing in this run" if is_idle(run) else None
+        return (
+            f"it was recorded in {run.task.environment or 'no environment'}, but completions run in {spec.environment}"
+        )
+    return "the agent never acted in this run" if is_idle(run) else None
 
 
 def _play_on(
@@ -121,7 +123,7 @@ def _play_on(
     prefixes: list[tuple[Step, ...]],
     reporter: Reporter,
 ) -> list[tuple[int, int]] | None:
-    """For each prefix how many completions succeeded, and how many came to a verdict; None where asked to stop."""
+    """Return (successes, verdicts) of the completions of each prefix, or None if the job was asked to stop."""
     plans = [
         EpisodePlan(run.task, attempt, key=f"{place}/{attempt}", prefix=prefix)
         for place, prefix in enumerate(prefixes)
@@ -139,5 +141,5 @@ def _play_on(
 
 def _step(place: int, successes: int, n: int) -> StepScore:
     if not n:
-        return StepScore(step=place, feedback="no completion came to a verdict")
+        return StepScore(step=place, feedback="no completion has a verdict")
     return StepScore(step=place, value=successes / n, feedback=f"{successes} of {n} completions succeeded")

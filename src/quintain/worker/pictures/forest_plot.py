@@ -1,4 +1,4 @@
-"""Forest plots: estimates under each other, each a dot with its interval, and the numbers beside it; learning curves below."""
+"""Forest plots: estimates with intervals and numbers, one per row, with learning curves below."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 _INK, _STRONG, _WEAK = "#26323f", "#2f6db5", "#9aa7b4"
-_LONGEST = 44
-"""Characters of a line of a label."""
+_MAX_LABEL_CHARS = 44
+"""Characters per line of a label."""
 
 _CURVES = ("#2f6db5", "#d98324", "#3d9970", "#8a5fb0", "#b5453c", "#5b6b7a")
 _CURVES_HEIGHT = 7.0
-_NAMED = 8
-"""Places of a single curve that have room for names."""
+_MAX_NAMED_POINTS = 8
+"""Maximum number of points of a single curve that are labeled with names."""
 
 
 def draw_forest(panels: list[dict[str, Any]], title: str) -> Figure:
-    """Panels of estimates or of curves, one under the other; strong estimates are significant."""
+    """Draw panels of estimates or curves below each other. Strong estimates are significant."""
     heights = [_CURVES_HEIGHT if "curves" in panel else max(len(panel["forest"]), 1) + 1.6 for panel in panels]
     canvas, axes = plt.subplots(
         len(panels),
@@ -30,7 +30,7 @@ def draw_forest(panels: list[dict[str, Any]], title: str) -> Figure:
         height_ratios=heights,
         layout="constrained",
     )
-    # Labels are stored text: a dollar sign in one is no formula.
+    # Labels are stored text, so a dollar sign must not start a formula.
     canvas.suptitle(_clipped(title, 90), fontsize=11, color=_INK, parse_math=False)
     for axis, panel in zip(axes[:, 0], panels, strict=True):
         axis.set_title(panel["title"], fontsize=9.5, color=_INK, loc="left", parse_math=False)
@@ -69,7 +69,7 @@ def _draw_estimates(axis: Any, panel: dict[str, Any]) -> None:
 
 
 def _draw_curves(axis: Any, curves: list[dict[str, Any]]) -> None:
-    """Rates over the places of a training, each with its interval; a single curve tells the agents' names."""
+    """Draw success rates with intervals by training position. A single curve shows the agents' names."""
     for number, curve in enumerate(curves):
         points, color = curve["points"], _CURVES[number % len(_CURVES)]
         places, values = [point["x"] for point in points], [point["value"] for point in points]
@@ -78,16 +78,16 @@ def _draw_curves(axis: Any, curves: list[dict[str, Any]]) -> None:
         axis.plot(places, values, marker="o", markersize=4, linewidth=1.6, color=color, label=curve["label"])
     legend = axis.legend(fontsize=8, frameon=False)
     for text in legend.get_texts():
-        text.set_text(_clipped(text.get_text(), _LONGEST))
+        text.set_text(_clipped(text.get_text(), _MAX_LABEL_CHARS))
         text.set_parse_math(False)
     last = max(point["x"] for curve in curves for point in curve["points"])
-    if len(curves) == 1 and last < _NAMED:
+    if len(curves) == 1 and last < _MAX_NAMED_POINTS:
         names = {point["x"]: point["name"] for point in curves[0]["points"]}
         labels = axis.set_xticks(list(names), [_clipped(name, 90 // len(names)) for name in names.values()], fontsize=8)
         for label in labels:
             label.label1.set_parse_math(False)
     else:
-        axis.set_xlabel("place on the way of training", fontsize=8)
+        axis.set_xlabel("position in the training", fontsize=8)
         axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     axis.set_ylim(-0.02, 1.02)
     axis.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
@@ -96,7 +96,7 @@ def _draw_curves(axis: Any, curves: list[dict[str, Any]]) -> None:
 
 
 def _label(text: str) -> str:
-    return "\n".join(_clipped(line, _LONGEST) for line in text.splitlines()[:2])
+    return "\n".join(_clipped(line, _MAX_LABEL_CHARS) for line in text.splitlines()[:2])
 
 
 def _clipped(text: str, most: int) -> str:

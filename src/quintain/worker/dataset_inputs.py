@@ -1,4 +1,4 @@
-"""A dataset's files in a job's folder, checked against the hashes that the job was started with."""
+"""A dataset's files in a job's folder, checked against the hashes in the job's spec."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from quintain.errors import InvalidInput
 from quintain.records.job import EvaluateDatasetSpec, PreviewSpec, TrainSpec
 
 
-def fill_inputs(spec: TrainSpec | PreviewSpec | EvaluateDatasetSpec, folder: Path) -> Path:
-    """Link (or copy) the dataset's files into the job, so that the job stays whole if the dataset is deleted.
+def link_dataset(spec: TrainSpec | PreviewSpec | EvaluateDatasetSpec, folder: Path) -> Path:
+    """Link (or copy) the dataset's files into the job, so that the job survives a deletion of the dataset.
 
     Raises:
-        InvalidInput: the dataset on disk is not the one that the job was started for.
+        InvalidInput: The dataset on disk has changed since the job was created.
     """
     folder.mkdir(exist_ok=True)
     for name, sha256 in spec.dataset_files.items():
@@ -26,7 +26,7 @@ def fill_inputs(spec: TrainSpec | PreviewSpec | EvaluateDatasetSpec, folder: Pat
                 os.link(Path(spec.dataset_path or "") / name, aside)
             except FileNotFoundError:
                 raise InvalidInput(
-                    f"dataset {spec.dataset_id} has lost its file {name!r}; export it again with export_dataset",
+                    f"cannot find {name!r} of dataset {spec.dataset_id}; export it again with export_dataset",
                     code="dataset_damaged",
                 ) from None
             except OSError:
@@ -34,8 +34,8 @@ def fill_inputs(spec: TrainSpec | PreviewSpec | EvaluateDatasetSpec, folder: Pat
             aside.replace(target)
         if sha256_of(target) != sha256:
             raise InvalidInput(
-                f"dataset {spec.dataset_id} was changed on disk: {name!r} does not have the SHA-256 of its manifest; datasets are "
-                "immutable, export it again with export_dataset",
+                f"expected the manifest's SHA-256 for {name!r} of dataset {spec.dataset_id}, got another; datasets are immutable, "
+                "export it again with export_dataset",
                 code="dataset_damaged",
             )
     return folder

@@ -1,4 +1,4 @@
-"""The job kind `selftest`: steps that cost only time, with checkpoints, faults and noise on demand."""
+"""Job kind `selftest`: steps that only take time, with checkpoints, failures and log output on request."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ LOG_LINE = b"selftest " + b"." * 1014 + b"\n"
 
 
 def run(spec: SelftestSpec, directory: Path, reporter: Reporter) -> JobResult:
-    """Do the steps that no checkpoint has; `loss` falls as 1 / step."""
+    """Run the steps after the newest checkpoint. `loss` is 1 / step."""
     if spec.ignore_sigterm:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     reporter.phase("preparing")
-    _make_noise(spec.log_bytes)
+    _write_log(spec.log_bytes)
     folder = directory / "checkpoints"
     folder.mkdir(exist_ok=True)
     done = _newest(folder)
@@ -33,8 +33,8 @@ def run(spec: SelftestSpec, directory: Path, reporter: Reporter) -> JobResult:
             return JobResult(report={"steps": done, "planned": spec.steps})
         done += 1
         if done == spec.fail_at:
-            raise RuntimeError(f"step {done} fails because the spec says so (fail_at={spec.fail_at})")
-        # Progress before checkpoint: killed between the two, a step is reported twice rather than never.
+            raise RuntimeError(f"step {done} fails as requested (fail_at={spec.fail_at})")
+        # Progress precedes the checkpoint: a kill in between reports a step twice rather than never.
         reporter.progress(done, spec.steps, {"loss": 1 / done})
         if done % spec.checkpoint_every_steps == 0 or done == spec.steps:
             reporter.checkpoint(done, _save(folder, done))
@@ -42,7 +42,7 @@ def run(spec: SelftestSpec, directory: Path, reporter: Reporter) -> JobResult:
 
 
 def _pause(step_s: float, reporter: Reporter) -> bool:
-    """Pass the time of a step in short naps; false when the job shall stop."""
+    """Wait for the duration of a step. Return False if the job was asked to stop."""
     end = time.monotonic() + step_s
     while not reporter.should_stop():
         left = end - time.monotonic()
@@ -61,7 +61,7 @@ def _save(folder: Path, step: int) -> Path:
 
 
 def _newest(folder: Path) -> int:
-    """Steps done in the newest checkpoint that can be read."""
+    """Return the number of steps in the newest readable checkpoint."""
     for path in sorted(folder.glob("step-*.json"), reverse=True):
         try:
             return int(json.loads(path.read_bytes())["step"])
@@ -70,6 +70,6 @@ def _newest(folder: Path) -> int:
     return 0
 
 
-def _make_noise(size: int) -> None:
+def _write_log(size: int) -> None:
     while size > 0:
         size -= os.write(sys.stdout.fileno(), LOG_LINE[-size:] if size < len(LOG_LINE) else LOG_LINE)

@@ -1,4 +1,4 @@
-"""The runs that a job works on: lines of JSON that the parent wrote down when it started the job."""
+"""The runs that a job works on: JSON lines that the parent process wrote when it created the job."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ class _Place(NamedTuple):
 
 
 @dataclass(frozen=True)
-class RunLines:
-    """The runs of a file that was checked."""
+class RunInputs:
+    """The runs of a verified file."""
 
     path: Path
     n: int
 
     def stream(self) -> Iterator[Trajectory]:
-        """Every run, in the order of the file."""
+        """Yield every run in file order."""
         with self.path.open("rb") as lines:
             for line in lines:
                 yield _run(line)
 
     def by_task(self) -> TaskRuns:
-        """The runs by task; only where they stand is kept in memory."""
+        """Index the runs by task. Only offsets are kept in memory."""
         places: dict[str, _Place] = {}
         tasks: dict[str, list[str]] = defaultdict(list)
         offset = 0
@@ -55,7 +55,7 @@ class RunLines:
 
 @dataclass(frozen=True)
 class TaskRuns:
-    """Runs by task, read when they are needed."""
+    """Runs by task, read on demand."""
 
     path: Path
     places: dict[str, _Place]
@@ -63,7 +63,7 @@ class TaskRuns:
     """Task -> ids of its runs."""
 
     def read(self, ids: Sequence[str]) -> tuple[Trajectory, ...]:
-        """The runs with these ids, in this order."""
+        """Return the runs with these ids, in this order."""
         with self.path.open("rb") as file:
             found = []
             for run_id in ids:
@@ -73,11 +73,11 @@ class TaskRuns:
             return tuple(found)
 
 
-def open_runs(runs: RunsFile) -> RunLines:
-    """The runs of a job's file.
+def open_run_inputs(runs: RunsFile) -> RunInputs:
+    """Open the runs of a job's file.
 
     Raises:
-        InvalidInput: the file is gone, or is not the one that the job was started with.
+        InvalidInput: The file is missing, or has changed since the job was created.
     """
     path, digest = Path(runs.path), hashlib.sha256()
     try:
@@ -86,35 +86,37 @@ def open_runs(runs: RunsFile) -> RunLines:
                 digest.update(block)
     except FileNotFoundError:
         raise InvalidInput(
-            "the runs of this job are gone from the cache (one of them was forgotten, or the cache was emptied); start it again",
+            "cannot find the runs of this job in the cache (one was forgotten, or the cache was emptied); start it again",
             code="runs_gone",
         ) from None
     if digest.hexdigest() != runs.sha256:
-        raise InvalidInput("the runs of this job were changed on disk; start it again", code="runs_gone")
-    return RunLines(path, runs.n)
+        raise InvalidInput(
+            "expected the runs that the job was created with, got a changed file; start it again", code="runs_gone"
+        )
+    return RunInputs(path, runs.n)
 
 
-class Scored(NamedTuple):
-    """What came of scoring runs one by one."""
+class ScoringProgress(NamedTuple):
+    """Progress of scoring runs one by one."""
 
     n: int
-    """Runs that were dealt with, by earlier attempts of the job too."""
+    """Finished runs, including those of earlier attempts of the job."""
     valued: int
-    """Those of them that got a value."""
+    """Finished runs with a value."""
     is_whole: bool
-    """False: the job was asked to stop, and runs are left."""
+    """False if the job was asked to stop before the last run."""
 
 
 def score_each(
-    runs: RunLines, directory: Path, reporter: Reporter, score: Callable[[Trajectory], Score | None]
-) -> Scored:
-    """Hand over a score for each run that no earlier attempt of the job has dealt with.
+    runs: RunInputs, directory: Path, reporter: Reporter, score: Callable[[Trajectory], Score | None]
+) -> ScoringProgress:
+    """Output a score for each run that no earlier attempt of the job has finished.
 
     Args:
-        runs: All of them.
+        runs: All runs.
         directory: The job's folder.
-        reporter: Hears of each run, and says when to stop.
-        score: Of a run; None where it was broken off because the job was asked to stop.
+        reporter: Receives the scores, and requests a stop.
+        score: Scores a run. Returns None if the job was asked to stop.
     """
     done = dict(scored_runs(directory))
     for run in runs.stream():
@@ -122,20 +124,20 @@ def score_each(
             continue
         found = None if reporter.should_stop() else score(run)
         if found is None:
-            return Scored(len(done), sum(done.values()), is_whole=False)
+            return ScoringProgress(len(done), sum(done.values()), is_whole=False)
         reporter.output("score", found)
         done[found.trajectory_id] = found.value is not None
         reporter.progress(len(done), runs.n, {"unscored": float(len(done) - sum(done.values()))})
-    return Scored(len(done), sum(done.values()), is_whole=True)
+    return ScoringProgress(len(done), sum(done.values()), is_whole=True)
 
 
 def scored_runs(directory: Path) -> Iterator[tuple[str, bool]]:
-    """Runs that an earlier attempt has dealt with, and whether they got a value."""
-    return ((score.trajectory_id, score.value is not None) for score in scores_of(directory))
+    """Yield the id of each run that an earlier attempt has finished, and whether it got a value."""
+    return ((score.trajectory_id, score.value is not None) for score in read_scores(directory))
 
 
-def scores_of(directory: Path) -> Iterator[Score]:
-    """The scores that a job has handed over so far, earlier attempts included."""
+def read_scores(directory: Path) -> Iterator[Score]:
+    """Yield the scores that a job has output so far, including earlier attempts."""
     path, offset = directory / "outputs" / "score.jsonl", 0
     while (read := read_lines(path, offset)).lines:
         for line in read.lines:
@@ -147,4 +149,4 @@ def _run(line: bytes) -> Trajectory:
     try:
         return Trajectory.model_validate_json(line)
     except ValidationError as error:
-        raise InvalidInput(f"a run of this job cannot be read ({error.error_count()} faults); start it again") from None
+        raise InvalidInput(f"cannot read a run of this job ({error.error_count()} errors); start it again") from None

@@ -1,6 +1,6 @@
-"""The job kinds `rollout` and `evaluate`: an agent acts in an environment, episode by episode.
+"""Job kinds `rollout` and `evaluate`: an agent acts in an environment, episode by episode.
 
-Both resume: episodes that stand in `outputs/` are not played again.
+Both resume: episodes in `outputs/` are not played again.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from quintain.records.evaluation import EpisodeResult
 from quintain.records.job import EvaluateSpec, JobResult, RolloutSpec, TrajectorySet
 from quintain.records.seams import Reporter, TaskSource
 from quintain.records.trajectory import AgentInfo, Trajectory
-from quintain.worker.exploring import Exploring, key_of
-from quintain.worker.spending import bill
+from quintain.worker.exploration import Exploration, task_name
+from quintain.worker.request_ledger import spending_report
 
 RESULT = "episode_result"
-"""Key of `Trajectory.extra` under which an episode's result travels, so that a resumed job can read it back."""
+"""Key of `Trajectory.extra` with an episode's result, so that a resumed job can read it."""
 
 
 def run(spec: RolloutSpec | EvaluateSpec, directory: Path, reporter: Reporter) -> JobResult:
-    """Play the planned episodes and report them; an evaluation ends in a summary of its results."""
+    """Play the planned episodes and output them. An evaluation ends with a summary of its results."""
     reporter.phase("preparing")
     source = open_source(spec.environment)
     repeats = spec.attempts if isinstance(spec, RolloutSpec) else spec.repeats
@@ -40,15 +40,15 @@ def run(spec: RolloutSpec | EvaluateSpec, directory: Path, reporter: Reporter) -
         max_turns=spec.max_turns,
         excluded=spec.excluded if isinstance(spec, EvaluateSpec) else (),
     )
-    exploring = Exploring(spec, suite.plans, directory, reporter) if isinstance(spec, RolloutSpec) else None
-    results = list(_finished(directory, exploring))
+    exploration = Exploration(spec, suite.plans, directory, reporter) if isinstance(spec, RolloutSpec) else None
+    results = list(_finished(directory, exploration))
     done = {(result.task_id, result.repeat) for result in results}
-    left = [plan for plan in suite.plans if (key_of(plan.task), plan.attempt) not in done]
+    left = [plan for plan in suite.plans if (task_name(plan.task), plan.attempt) not in done]
     if left:
-        results += _play(spec, source, directory, reporter, left, results, len(suite.plans), exploring)
+        results += _play(spec, source, directory, reporter, left, results, len(suite.plans), exploration)
     if reporter.should_stop() and len(results) < len(suite.plans):
         return JobResult(report={"episodes": len(results), "planned": len(suite.plans)})
-    return _conclude(spec, directory, reporter, suite, results, exploring)
+    return _conclude(spec, directory, reporter, suite, results, exploration)
 
 
 def _play(
@@ -59,7 +59,7 @@ def _play(
     plans: list[EpisodePlan],
     before: list[EpisodeResult],
     total: int,
-    exploring: Exploring | None,
+    exploration: Exploration | None,
 ) -> list[EpisodeResult]:
     reporter.phase("loading_model")
     from quintain.worker.policies import open_policy
@@ -76,11 +76,11 @@ def _play(
     reporter.phase("acting")
     settings = episode_settings(spec, source, directory)
     tally, fresh = _tally_of(before), list[EpisodeResult]()
-    for wave in exploring.waves(plans) if exploring else [plans]:
+    for wave in exploration.waves(plans) if exploration else [plans]:
         for episode in run_episodes(source, policy, wave, settings, reporter.should_stop):
-            reporter.output("trajectory", carrying_result(episode))
-            if exploring:
-                exploring.take_in(episode.trajectory, episode.result.repeat)
+            reporter.output("trajectory", with_result(episode))
+            if exploration:
+                exploration.record(episode.trajectory, episode.result.repeat)
             fresh.append(episode.result)
             tally.add(episode.result)
             reporter.progress(tally.episodes, total, tally.metrics())
@@ -90,7 +90,7 @@ def _play(
 
 
 def episode_settings(spec: RolloutSpec | EvaluateSpec, source: TaskSource, directory: Path) -> EpisodeSettings:
-    """What all episodes of a job share."""
+    """Return the settings shared by all episodes of a job."""
     agent = spec.agent
     return EpisodeSettings(
         seed=spec.seed,
@@ -108,7 +108,7 @@ def episode_settings(spec: RolloutSpec | EvaluateSpec, source: TaskSource, direc
 
 @dataclass
 class _Tally:
-    """Running counts of the episodes so far, so that each progress report costs the same."""
+    """Running counts of the episodes, so that the cost of a progress report is constant."""
 
     episodes: int = 0
     verdicts: int = 0
@@ -141,21 +141,21 @@ def _tally_of(results: Iterable[EpisodeResult]) -> _Tally:
     return tally
 
 
-def carrying_result(episode: Episode) -> Trajectory:
-    """The episode's trajectory with its result in it."""
+def with_result(episode: Episode) -> Trajectory:
+    """Return the episode's trajectory with its result in `extra`."""
     extra = {**episode.trajectory.extra, RESULT: episode.result.model_dump(mode="json", exclude_defaults=True)}
     return episode.trajectory.model_copy(update={"extra": extra})
 
 
-def _finished(directory: Path, exploring: Exploring | None) -> Iterator[EpisodeResult]:
-    """Results of the episodes that an earlier attempt has written."""
+def _finished(directory: Path, exploration: Exploration | None) -> Iterator[EpisodeResult]:
+    """Yield the results of episodes that an earlier attempt has written."""
     path, offset = directory / "outputs" / "trajectory.jsonl", 0
     while lines := read_lines(path, offset).lines:
         for line in lines:
             record = json.loads(line)["record"]
             result = EpisodeResult.model_validate(record["extra"][RESULT])
-            if exploring:
-                exploring.take_in(Trajectory.model_validate(record), result.repeat)
+            if exploration:
+                exploration.record(Trajectory.model_validate(record), result.repeat)
             yield result
             offset += len(line) + 1
 
@@ -166,22 +166,22 @@ def _conclude(
     reporter: Reporter,
     suite: Suite,
     results: list[EpisodeResult],
-    exploring: Exploring | None,
+    exploration: Exploration | None,
 ) -> JobResult:
     tally = _tally_of(results)
     errors = tally.episodes - tally.verdicts
-    made = TrajectorySet(count=len(results), filter={"job_id": directory.name})
-    report = bill(directory, spec.endpoint) if spec.endpoint is not None else {}
+    runs = TrajectorySet(count=len(results), filter={"job_id": directory.name})
+    report = spending_report(directory, spec.endpoint) if spec.endpoint is not None else {}
     if isinstance(spec, RolloutSpec):
-        report |= exploring.report() if exploring else {}
+        report |= exploration.report() if exploration else {}
         return JobResult(
-            trajectories=made, success_rate=tally.success_rate, n=tally.verdicts, n_error=errors, report=report
+            trajectories=runs, success_rate=tally.success_rate, n=tally.verdicts, n_error=errors, report=report
         )
     evaluation = summarize(spec, suite, results, job_id=run_name(directory))
     reporter.output("evaluation", evaluation)
     return JobResult(
         evaluation_id=evaluation.id,
-        trajectories=made,
+        trajectories=runs,
         success_rate=evaluation.rate.value,
         n=evaluation.rate.n,
         n_error=errors,

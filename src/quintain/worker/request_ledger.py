@@ -1,4 +1,4 @@
-"""What a job has spent on requests, written down as it is spent: a worker that dies takes no bill with it."""
+"""Ledger of a job's requests, written as they are sent, so that it survives the death of the worker."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _FILE = "requests.jsonl"
 
 
 class Ledger:
-    """`requests.jsonl`: a line when a request is sent, and one with what it used when it comes to an end.
+    """`requests.jsonl`: one line when a request is sent, and one with its usage when it ends.
 
-    Requests with the first line alone were in flight when their worker died: whether they cost anything is not known.
+    Requests with the first line only were in flight when their worker died, so their cost is unknown.
     """
 
     def __init__(self, directory: Path) -> None:
-        """Go on with what earlier attempts of the job have written."""
+        """Continue the ledger of earlier attempts of the job."""
         self._descriptor = open_appending(directory / _FILE)
         self._total = _read(directory)
         self._lock = threading.Lock()
@@ -32,12 +32,12 @@ class Ledger:
 
     @property
     def spent(self) -> Spent:
-        """What was spent so far, all attempts together."""
+        """Total over all attempts."""
         with self._lock:
             return Spent.model_validate(dict(self._total))
 
     def note(self, more: Mapping[str, int]) -> None:
-        """Write down what was spent just now; after the end of the job, what was in flight stays of unknown cost."""
+        """Record usage. After `close`, requests in flight remain at unknown cost."""
         with self._lock:
             if not self._closed:
                 append_line(self._descriptor, more)
@@ -50,14 +50,14 @@ class Ledger:
             os.close(self._descriptor)
 
 
-def bill(directory: Path, endpoint: Endpoint) -> dict[str, Any]:
-    """What a job has spent at an endpoint, all attempts together, for its report."""
+def spending_report(directory: Path, endpoint: Endpoint) -> dict[str, Any]:
+    """Return the total spent at an endpoint over all attempts, for the job's report."""
     spent = Spent.model_validate(dict(_read(directory)))
-    return {**spent.model_dump(exclude={"in_flight"}), **cost_of(spent.usd(endpoint), spent.in_flight)}
+    return {**spent.model_dump(exclude={"in_flight"}), **cost_report(spent.usd(endpoint), spent.in_flight)}
 
 
-def cost_of(usd: float | None, unknown: int) -> dict[str, Any]:
-    """The cost for the report; requests that were in flight when a worker died may have cost something: then it is a lower bound."""
+def cost_report(usd: float | None, unknown: int) -> dict[str, Any]:
+    """Return the cost for the report, as a lower bound if requests of unknown cost were in flight at a worker's death."""
     known = None if usd is None else round(usd, 6)
     if not unknown:
         return {"usd": known}
@@ -66,7 +66,7 @@ def cost_of(usd: float | None, unknown: int) -> dict[str, Any]:
 
 def _read(directory: Path) -> Counter[str]:
     total = Counter[str]()
-    for line in lines_of(directory / _FILE):
+    for line in iterate_lines(directory / _FILE):
         _add(total, json.loads(line))
     return total
 
@@ -76,8 +76,8 @@ def _add(total: Counter[str], more: Mapping[str, int]) -> None:
         total[name] += n
 
 
-def lines_of(path: Path) -> Iterator[bytes]:
-    """The whole lines of a file; none where it does not exist."""
+def iterate_lines(path: Path) -> Iterator[bytes]:
+    """Yield the complete lines of a file. A missing file is empty."""
     offset = 0
     while (read := read_lines(path, offset)).lines:
         yield from read.lines
@@ -85,7 +85,7 @@ def lines_of(path: Path) -> Iterator[bytes]:
 
 
 def append_line(descriptor: int, record: Mapping[str, object]) -> None:
-    """Write a record as one line."""
+    """Append a record as one line."""
     data = memoryview(json.dumps(dict(record)).encode() + b"\n")
     while data:
         data = data[os.write(descriptor, data) :]

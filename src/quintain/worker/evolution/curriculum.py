@@ -1,4 +1,4 @@
-"""When an evolution goes on to the next level, and when it has seen enough."""
+"""Curriculum of an evolution: when it advances to the next level, and when it stops early."""
 
 from __future__ import annotations
 
@@ -9,34 +9,34 @@ from quintain.records.evolve import LevelsConfig
 
 
 @dataclass
-class Ladder:
-    """The environments to explore in, easy to hard. It ends: no level is held longer than its bound."""
+class Curriculum:
+    """Environments ordered by difficulty. The number of rounds per level is bounded."""
 
     levels: Sequence[str]
     config: LevelsConfig | None
-    """None: a single level."""
+    """None for a single level."""
     level: int = 0
     rounds: int = 0
-    """On this level."""
+    """Number of rounds on this level."""
 
     @property
     def environment(self) -> str:
-        """Where the next round explores."""
+        """Environment of the next round."""
         return self.levels[self.level]
 
     @property
     def is_last(self) -> bool:
-        """Is there no harder level?"""
+        """Whether this is the hardest level."""
         return self.level == len(self.levels) - 1
 
-    def climb(self, success: float | None) -> str | None:
-        """Note a round, and go on to the next level where it was solved or held long enough.
+    def advance(self, success: float | None) -> str | None:
+        """Record a round, and advance to the next level if it was solved or its bound was reached.
 
         Args:
-            success: Of the round's exploring; None: not known.
+            success: Success rate of the round's exploration, or None if unknown.
 
         Returns:
-            What to tell where a level ends unsolved.
+            A warning if an unsolved level ends.
         """
         self.rounds += 1
         if self.config is None or self.is_last:
@@ -50,20 +50,20 @@ class Ladder:
             return None
         found = "unknown" if success is None else f"{success:.0%}"
         return (
-            f"success in {left} is {found} after {self.config.max_iterations} rounds, below {self.config.advance_at:.0%}; it goes on "
-            f"to {self.environment}"
+            f"success in {left} is {found} after {self.config.max_iterations} rounds, below {self.config.advance_at:.0%}; "
+            f"continuing with {self.environment}"
         )
 
 
 @dataclass
 class Patience:
-    """Counts rounds in a row without a sure gain."""
+    """Counts consecutive rounds without a significant gain."""
 
-    most: int | None
-    """So many end it; None: none do."""
+    limit: int | None
+    """Number of such rounds that ends the evolution, or None."""
     idle: int = 0
 
     def spend(self, decision: str) -> bool:
-        """Note a round's decision; true where patience is used up."""
+        """Record a round's decision. Return whether patience is exhausted."""
         self.idle = 0 if decision == "better" else self.idle + 1
-        return self.most is not None and self.idle >= self.most
+        return self.limit is not None and self.idle >= self.limit

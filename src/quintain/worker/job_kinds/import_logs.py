@@ -1,4 +1,4 @@
-"""The job kind `import`: logs too large for a call. Another attempt reads them again; runs are known by their identity."""
+"""Job kind `import`: logs too large for a single call. A retry reads them again; runs are identified by content."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from quintain.records.trajectory import Trajectory
 
 _MB = 2**20
 _WARNED = 20
-"""Rejections that become warnings of the job; the report lists more."""
+"""Rejections that become warnings of the job. The report lists more."""
 
 
 def run(spec: ImportSpec, directory: Path, reporter: Reporter) -> JobResult:
-    """Read the logs and hand over their runs, how these belong together, and which files are through."""
+    """Read the logs, and output their runs, the links between these, and the stamps of finished files."""
     reporter.phase("reading")
     options = ImportOptions(format=spec.format, redact=spec.redact, tags=spec.tags)
     counted = DryRun({stamp.uri: stamp for stamp in spec.unchanged})
@@ -30,13 +30,13 @@ def run(spec: ImportSpec, directory: Path, reporter: Reporter) -> JobResult:
     facts = report.model_dump(mode="json")
     if report.stopped:
         return JobResult(report=facts)
-    made = TrajectorySet(count=report.imported, filter={"job_id": run_name(directory)})
-    return JobResult(trajectories=None if spec.dry_run else made, n=report.imported, report=facts)
+    runs = TrajectorySet(count=report.imported, filter={"job_id": run_name(directory)})
+    return JobResult(trajectories=None if spec.dry_run else runs, n=report.imported, report=facts)
 
 
 @dataclass(frozen=True)
 class _Outputs:
-    """Writes runs into the job's outputs; whether the store knows them already, it finds out itself."""
+    """Writes runs to the job's outputs. The store detects known ones."""
 
     counted: DryRun
     reporter: Reporter
@@ -46,12 +46,12 @@ class _Outputs:
         return self.counted.known(stamp)
 
     def add(self, runs: Sequence[Trajectory]) -> list[IngestStatus]:
-        arrivals = self.counted.add(runs)
+        statuses = self.counted.add(runs)
         if self.keep:
-            for run, arrival in zip(runs, arrivals, strict=True):
-                if arrival == "new":
+            for run, status in zip(runs, statuses, strict=True):
+                if status == "new":
                     self.reporter.output("trajectory", run)
-        return arrivals
+        return statuses
 
     def link(self, links: Sequence[RunLink]) -> None:
         if self.keep:

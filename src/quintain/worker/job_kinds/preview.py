@@ -1,4 +1,4 @@
-"""The job kind `preview`: a dataset as training would see it. Its report lies in the cache, for the tool to read."""
+"""Job kind `preview`: a dataset as training would see it. The tool reads the report from the cache."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from pathlib import Path
 from quintain.jobs.directory import write_atomically
 from quintain.records.job import JobResult, PreviewSpec
 from quintain.records.seams import Reporter
-from quintain.worker.inputs import fill_inputs
+from quintain.worker.dataset_inputs import link_dataset
 
 KEPT = 200
-"""Files of earlier previews that stay in the cache."""
+"""Number of reports kept in the cache."""
 
 
 def run(spec: PreviewSpec, directory: Path, reporter: Reporter) -> JobResult:
-    """Check the dataset's files, count and show its rows, and write the report down.
+    """Check the dataset's files, analyze its rows and write the report.
 
     Raises:
-        InvalidInput: the dataset on disk is not the one that the job was started for, or the model does not fit.
+        InvalidInput: The dataset on disk has changed since the job was created, or the model does not fit.
     """
     reporter.phase("preparing")
-    inputs = fill_inputs(spec, directory / "inputs")
+    inputs = link_dataset(spec, directory / "inputs")
     reporter.phase("importing")
     from quintain.trainers.preview.dataset import preview
 
@@ -49,7 +49,7 @@ def run(spec: PreviewSpec, directory: Path, reporter: Reporter) -> JobResult:
 
 
 def _forget_oldest(folder: Path) -> None:
-    with suppress(FileNotFoundError):  # another preview may do the same
+    with suppress(FileNotFoundError):  # a concurrent preview may delete the same files
         newest_first = sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
         for path in newest_first[KEPT:]:
             path.unlink(missing_ok=True)

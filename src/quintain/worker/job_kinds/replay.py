@@ -1,7 +1,7 @@
-"""The job kind `replay`: recorded runs, carried out again in a fresh environment.
+"""Job kind `replay`: execute recorded runs again in a new environment.
 
-A run is worth 1 where the environment answers each of its steps as recorded and ends as recorded, else 0: a 0 says that the
-record is not what happened, or that the environment does not answer alike every time. Nothing acts here but the record.
+A run scores 1 if the environment responds to each step as recorded and ends as recorded, else 0. A 0 means that the record
+is wrong, or that the environment is not deterministic. No model is involved.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from quintain.records.score import Component, Score, StepScore
 from quintain.records.seams import Reporter, TaskSource
 from quintain.records.trajectory import AgentInfo, OutcomeStatus, Trajectory
 from quintain.scoring.recorded import REPLAY
-from quintain.worker.run_lines import open_runs, score_each, scores_of
+from quintain.worker.run_inputs import open_run_inputs, read_scores, score_each
 
 _REASONS, _EXAMPLES = 20, 10
 
 
 def run(spec: ReplaySpec, directory: Path, reporter: Reporter) -> JobResult:
-    """ReplayResult the runs that are left, and hand over a score with steps for each.
+    """Replay the remaining runs, and output a score with step scores for each.
 
     Raises:
-        InvalidInput: the file of the runs was changed.
+        InvalidInput: The file of the runs has changed.
     """
     reporter.phase("preparing")
-    runs, sources = open_runs(spec.runs), _Sources(spec.unusable)
+    runs, sources = open_run_inputs(spec.runs), _Sources(spec.unusable)
     reporter.phase("replaying")
     scored = score_each(runs, directory, reporter, sources.score)
     if not scored.is_whole:
@@ -51,10 +51,10 @@ def run(spec: ReplaySpec, directory: Path, reporter: Reporter) -> JobResult:
 
 
 def _report(directory: Path) -> dict[str, Any]:
-    """How many runs came out as recorded, how some of the others did not, and why the rest has no value."""
+    """Return the number of reproduced and diverged runs, with examples, and the reasons of the others."""
     reproduced, diverged = 0, 0
     reasons, examples = Counter[str](), dict[str, str]()
-    for score in scores_of(directory):
+    for score in read_scores(directory):
         if score.value is None:
             reason = score.reason or ""
             reasons[reason if reason in reasons or len(reasons) < _REASONS else "other reasons"] += 1
@@ -75,18 +75,18 @@ class _Sources:
         self._opens_with_prompt: dict[str, bool] = {}
 
     def score(self, run: Trajectory) -> Score:
-        """What became of a run that was carried out again."""
+        """Replay a run and return its score."""
         source = self._source(run.task.environment)
         reason = source if isinstance(source, str) else _nothing_to_verify(run)
         if isinstance(source, str) or reason is not None:
             return _unscored(run, reason or "")
         n = len(run.agent_steps)
-        # A limit that the run met is met again; any other one, even the environment's own, would end it before its end.
+        # A recorded turn limit applies again. Any other limit, even the environment's, would end the run early.
         limit = n if run.outcome.exit_status == "max_turns" else n + 1
         settings = EpisodeSettings(seed=0, max_turns=limit, concurrency=1, agent=AgentInfo(name=REPLAY))
         again = replay(source, EpisodePlan(run.task, prefix=turn_prefixes(run)[-1]), settings)
         if again.error is not None and again.divergence is None:
-            return _unscored(run, f"{source.id} failed while it was carried out again: {again.error}")
+            return _unscored(run, f"{source.id} failed during the replay: {again.error}")
         opening = opening_divergence(opening_steps(again.steps), opening_steps(run.steps))
         prompt = prompt_divergence(again.steps, run.task.prompt)
         if opening is None and prompt is not None and self._prompts(source):
@@ -94,11 +94,11 @@ class _Sources:
         return _verdict(run, again, opening or again.divergence)
 
     def _prompts(self, source: TaskSource) -> bool:
-        """Does the environment open a task of its own with its prompt? Others say something else, which tells nothing."""
+        """Whether the environment starts its tasks with their prompt. Otherwise the first message shows nothing."""
         if source.id not in self._opens_with_prompt:
             try:
                 (task,) = source.tasks("train", 1, 0)
-            except QuintainError:  # it draws no tasks here, and plays those that runs hold
+            except QuintainError:  # it draws no tasks, but can replay those in runs
                 return False
             settings = EpisodeSettings(seed=0, max_turns=1, concurrency=1, agent=AgentInfo(name=REPLAY))
             opened = replay(source, EpisodePlan(task), settings)
@@ -106,9 +106,9 @@ class _Sources:
         return self._opens_with_prompt[source.id]
 
     def _source(self, environment: str | None) -> TaskSource | str:
-        """The environment, or why it cannot be had."""
+        """Return the environment, or the reason why it is not available."""
         if environment is None:
-            return "the run does not say in which environment it was recorded (task.environment)"
+            return "the run does not name its environment (task.environment)"
         if environment not in self._found:
             try:
                 self._found[environment] = open_source(environment)
@@ -119,9 +119,9 @@ class _Sources:
 
 def _nothing_to_verify(run: Trajectory) -> str | None:
     if is_idle(run):
-        return "the agent did nothing in this run"
+        return "the agent never acted in this run"
     if run.outcome.status is OutcomeStatus.ERROR and run.outcome.exit_status != NO_ANSWER:
-        return "its environment failed when it was recorded, which leaves no outcome to verify"
+        return "its environment failed during the recording, so there is no outcome to verify"
     return None
 
 
@@ -130,7 +130,7 @@ def _unscored(run: Trajectory, reason: str) -> Score:
 
 
 def _verdict(run: Trajectory, again: ReplayResult, found: Divergence | None) -> Score:
-    """1 or 0, with each step's, the first divergence, and the outcome that was verified."""
+    """Return a score of 1 or 0 with step scores, the first divergence and the verified outcome."""
     n = len(run.agent_steps)
     matched = n if found is None else max(found.step, 0)
     outcome = _outcome(run, again) if found is None else Component(name="outcome", weight=1, feedback="not reached")
@@ -146,30 +146,30 @@ def _verdict(run: Trajectory, again: ReplayResult, found: Divergence | None) -> 
 
 
 def _step(place: int, matched: int, found: Divergence | None) -> StepScore:
-    """1: answered as recorded; 0: the first that was not; no value: not carried out."""
+    """Return 1 if answered as recorded, 0 at the divergence, and no value after it."""
     if place < matched:
         return StepScore(step=place, value=1.0)
     if found is not None and place == found.step:
         return StepScore(step=place, value=0.0, feedback=str(found))
-    return StepScore(step=place, feedback="not carried out")
+    return StepScore(step=place, feedback="not executed")
 
 
 def _outcome(run: Trajectory, again: ReplayResult) -> Component:
-    """Is the outcome the recorded one? No value where the record has none of the environment's."""
+    """Compare the outcome with the recorded one. No value if the environment did not provide the latter."""
     then = run.outcome
-    told = f"now {_told(again.status, again.reward)}; recorded {_told(then.status, then.reward)}"
+    facts = f"now {_describe(again.status, again.reward)}; recorded {_describe(then.status, then.reward)}"
     if run.outcome_stated_by is not None:
-        return Component(name="outcome", weight=1, feedback=f"{told}, as {run.outcome_stated_by} stated")
+        return Component(name="outcome", weight=1, feedback=f"{facts}, stated by {run.outcome_stated_by}")
     if then.status is OutcomeStatus.UNKNOWN:
-        return Component(name="outcome", weight=1, feedback=told)
-    if again.status is None:  # what ended the run was not the environment: the context, an endpoint, a filter
+        return Component(name="outcome", weight=1, feedback=facts)
+    if again.status is None:  # ended by the context, an endpoint or a filter, not by the environment
         is_same = then.status in {OutcomeStatus.TRUNCATED, OutcomeStatus.ERROR}
     else:
         rewards = then.reward is None or (again.reward is not None and math.isclose(again.reward, then.reward))
         is_same = again.status is then.status and rewards
-    return Component(name="outcome", weight=1, value=float(is_same), feedback=told)
+    return Component(name="outcome", weight=1, value=float(is_same), feedback=facts)
 
 
-def _told(status: OutcomeStatus | None, reward: float | None) -> str:
+def _describe(status: OutcomeStatus | None, reward: float | None) -> str:
     ending = "not over" if status is None else status.value
     return ending if reward is None else f"{ending}, reward {reward:g}"

@@ -1,6 +1,6 @@
-"""The job kind `recipe`: its stages in order, each in a folder of its own below `stages/`.
+"""Job kind `recipe`: stages in order, each in its folder below `stages/`.
 
-A stage that is done has left its result there and is not run again; the one under way goes on from its own checkpoints.
+A finished stage has left its result there and is not run again. An unfinished one resumes from its checkpoints.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from quintain.records.agent import Agent
 from quintain.records.job import EvaluateSpec, JobResult, RecipeSpec, TrainSpec, TrajectorySet
 from quintain.records.recipe import Stage, TrainStage
 from quintain.records.seams import Reporter
-from quintain.worker.stages import Span, StageResult, carry_out
+from quintain.worker.stages import Span, StageResult, run_stage
 
 
 def run(spec: RecipeSpec, directory: Path, reporter: Reporter) -> JobResult:
-    """Run the stages that are left, and hand over the agents.
+    """Run the remaining stages and output the agents.
 
     Raises:
-        QuintainError: a stage could not go on; those before it are kept.
+        QuintainError: A stage failed. Earlier stages are kept.
     """
     Path(spec.output_dir).mkdir(parents=True, exist_ok=True)
     agent = spec.agent
@@ -31,7 +31,7 @@ def run(spec: RecipeSpec, directory: Path, reporter: Reporter) -> JobResult:
         folder = directory / STAGES / f"{index:02d}-{stage.label}"
         before = sum(result.steps for result in done)
         after = sum(later.planned_steps for later in spec.stages[index + 1 :])
-        finished = carry_out(
+        finished = run_stage(
             _spec_of(spec, stage, agent, folder.name),
             folder,
             reporter,
@@ -43,13 +43,13 @@ def run(spec: RecipeSpec, directory: Path, reporter: Reporter) -> JobResult:
         done.append(finished)
         if finished.agent is not None:
             agent = finished.agent
-            if _is_kept(spec, index):  # also when it was before: the store knows it by its stage
+            if _is_kept(spec, index):  # repeated on resume: the store identifies it by its stage
                 reporter.output("agent", agent)
     return _conclude(spec, directory.name, done)
 
 
 def _spec_of(spec: RecipeSpec, stage: Stage, agent: Agent, name: str) -> TrainSpec | EvaluateSpec:
-    """A stage as a job of its own."""
+    """Return a stage as a job spec."""
     if isinstance(stage, TrainStage):
         return TrainSpec(
             method=stage.method,
@@ -88,24 +88,24 @@ def _is_kept(spec: RecipeSpec, index: int) -> bool:
 
 
 def _named(agent: Agent, spec: RecipeSpec, index: int, folder: Path) -> Agent:
-    """The stage's agent as the store shall know it; the last one is the recipe's."""
+    """Return the stage's agent as it is stored. The last one is the recipe's result."""
     job_id = folder.parents[1].name
     stages = [stage for stage in spec.stages[: index + 1] if isinstance(stage, TrainStage)]
-    course = ", ".join(f"{stage.method} on {stage.dataset_id or stage.environment}" for stage in stages)
+    steps = ", ".join(f"{stage.method} on {stage.dataset_id or stage.environment}" for stage in stages)
     is_last = index == _last_training(spec)
-    measured = agent.description.partition("; ")[2]  # how often a reward model was right on held-out data
+    measured = agent.description.partition("; ")[2]  # held-out accuracy of a reward model
     return agent.model_copy(
         update={
             "name": spec.name if is_last else stages[-1].agent or spec.name,
             "parent": spec.agent.id,
             "job_id": job_id if is_last else f"{job_id}/{folder.name}",
-            "description": "; ".join(filter(None, (f"recipe of {spec.agent.id}: {course}", measured)))[:2000],
+            "description": "; ".join(filter(None, (f"recipe of {spec.agent.id}: {steps}", measured)))[:2000],
         }
     )
 
 
 def _conclude(spec: RecipeSpec, job_id: str, done: Sequence[StageResult]) -> JobResult:
-    """The facts of the last training and of the last measuring, and a report of every stage."""
+    """Combine the last training, the last evaluation and a report of every stage."""
     results = [stage.result for stage in done]
     trained = [r for r, s in zip(results, spec.stages, strict=True) if isinstance(s, TrainStage)][-1:]
     measured = [result for result in results if result.evaluation_id][-1:]

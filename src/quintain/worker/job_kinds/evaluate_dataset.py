@@ -1,4 +1,4 @@
-"""The job kind `evaluate_dataset`: an agent next to the turns that a dataset recorded. Resumes behind the rows that it has."""
+"""Job kind `evaluate_dataset`: compare an agent with the turns recorded in a dataset. Resumes after the finished rows."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from quintain.records.job import EvaluateDatasetSpec, JobResult
 from quintain.records.seams import Reporter
 from quintain.records.seeds import stable_seed
 from quintain.records.trajectory import OutcomeStatus
-from quintain.worker.inputs import fill_inputs
+from quintain.worker.dataset_inputs import link_dataset
 
 if TYPE_CHECKING:
     from quintain.trainers.dataset_evaluation import Measured
 
 _BATCH = 16
-"""Rows that are measured together, and lost when the process dies."""
+"""Rows evaluated together. They are lost if the process dies."""
 
 
 class _Chosen(NamedTuple):
@@ -42,13 +42,13 @@ class _Chosen(NamedTuple):
 
 
 def run(spec: EvaluateDatasetSpec, directory: Path, reporter: Reporter) -> JobResult:
-    """Measure the rows that are left and hand over the evaluation.
+    """Evaluate the remaining rows and output the evaluation.
 
     Raises:
-        InvalidInput: the dataset on disk is not the one that the job was started for, or the model does not fit.
+        InvalidInput: The dataset on disk has changed since the job was created, or the model does not fit.
     """
     reporter.phase("preparing")
-    inputs = fill_inputs(spec, directory / "inputs")
+    inputs = link_dataset(spec, directory / "inputs")
     chosen = _chosen(spec, inputs)
     progress = directory / "checkpoints" / "measured.jsonl"
     progress.parent.mkdir(exist_ok=True)
@@ -87,7 +87,7 @@ def run(spec: EvaluateDatasetSpec, directory: Path, reporter: Reporter) -> JobRe
 
 
 def _chosen(spec: EvaluateDatasetSpec, inputs: Path) -> list[_Chosen]:
-    """The rows to measure, in the order of the file; where there are too many, a seeded sample of them."""
+    """Return the rows to evaluate in file order. If there are too many, a seeded sample."""
     rows = list(_keyed(read_rows(inputs, spec.split, kind=spec.dataset_kind)))
     if len(rows) <= spec.n_rows:
         return rows
@@ -96,12 +96,12 @@ def _chosen(spec: EvaluateDatasetSpec, inputs: Path) -> list[_Chosen]:
 
 
 def _keyed(rows: Iterator[Row]) -> Iterator[_Chosen]:
-    """Rows by what they hold; the second of two equal ones gets a number."""
+    """Yield rows with a key from their content. Duplicates get a number."""
     seen = Counter[str]()
     for row in rows:
-        named = members_of(row)[:1] or (f"text-{hashlib.sha256(row.model_dump_json().encode()).hexdigest()[:16]}",)
-        seen[named[0]] += 1
-        yield _Chosen(named[0] if seen[named[0]] == 1 else f"{named[0]}/{seen[named[0]]}", row)
+        name = (members_of(row) or (f"text-{hashlib.sha256(row.model_dump_json().encode()).hexdigest()[:16]}",))[0]
+        seen[name] += 1
+        yield _Chosen(name if seen[name] == 1 else f"{name}/{seen[name]}", row)
 
 
 def _result(one: _Chosen, measured: Measured, duration_s: float) -> EpisodeResult:
@@ -122,7 +122,7 @@ def _result(one: _Chosen, measured: Measured, duration_s: float) -> EpisodeResul
     if not measured.n_steps or isinstance(one.row, TextRow):
         return about.model_copy(update={"metrics": metrics, "turns": measured.n_steps})
     metrics |= {TOOLS: measured.same_tools / measured.n_steps, STEPS: float(measured.n_steps)}
-    if measured.n_tokens:  # of a benchmark's task only the first tool is known
+    if measured.n_tokens:  # for a benchmark task, only the first tool is known
         metrics[ACTIONS] = measured.same_actions / measured.n_steps
     share = metrics.get(ACTIONS, metrics[TOOLS])
     status = OutcomeStatus.SUCCESS if share == 1 else OutcomeStatus.FAILURE
@@ -130,7 +130,7 @@ def _result(one: _Chosen, measured: Measured, duration_s: float) -> EpisodeResul
 
 
 def _running(results: Sequence[EpisodeResult]) -> dict[str, float | None]:
-    """Means over the rows so far; the evaluation says them over tokens and steps."""
+    """Return means over the rows so far. The evaluation averages over tokens and steps instead."""
     known = {name: [r.metrics[name] for r in results if name in r.metrics] for name in (LOSS, TOOLS, ACTIONS)}
     return {name: sum(values) / len(values) for name, values in known.items() if values}
 

@@ -1,4 +1,4 @@
-"""The job kind `train`: a dataset or an environment in, an agent out."""
+"""Job kind `train`: train an agent on a dataset or in an environment."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from quintain.records.agent import Agent, Agreement, ModelRef
 from quintain.records.hyperparameters import DATASET_KINDS, ROLES
 from quintain.records.job import JobResult, TrainSpec
 from quintain.records.seams import Reporter
-from quintain.worker.inputs import fill_inputs
+from quintain.worker.dataset_inputs import link_dataset
 
 
 def run(spec: TrainSpec, directory: Path, reporter: Reporter) -> JobResult:
-    """Copy the dataset in (or let the agent act), train, and hand over the agent.
+    """Link the dataset (or collect rollouts), train, and output the agent.
 
     Raises:
-        InvalidInput: the dataset on disk is not the one that the job was started for.
-        TrainingFailed: the run could not go on.
+        InvalidInput: The dataset on disk has changed since the job was created.
+        TrainingFailed: The training cannot continue.
     """
     reporter.phase("preparing")
-    inputs = fill_inputs(spec, directory / "inputs")
+    inputs = link_dataset(spec, directory / "inputs")
     reporter.phase("importing")
     from quintain.trainers.train import Data, train
 
@@ -34,15 +34,15 @@ def run(spec: TrainSpec, directory: Path, reporter: Reporter) -> JobResult:
         }
         report = train(spec, Data(**splits), directory, reporter)
     else:
-        from quintain.worker.online import collector
+        from quintain.worker.online_rollouts import rollout_collector
 
-        report = train(spec, Data(), directory, reporter, collector(spec, directory, reporter))
+        report = train(spec, Data(), directory, reporter, rollout_collector(spec, directory, reporter))
     details = report.model_dump(mode="json", exclude={"held_out"})
     if report.stopped:
         return JobResult(report=details)
     agreement = None
     if spec.method in ROLES:
-        agreement = agreement_of(spec.method, report.held_out)
+        agreement = held_out_agreement(spec.method, report.held_out)
         details["held_out_agreement"] = agreement and agreement.model_dump(mode="json", exclude_none=True)
         if agreement is None:
             reporter.warn(
@@ -52,27 +52,27 @@ def run(spec: TrainSpec, directory: Path, reporter: Reporter) -> JobResult:
     return JobResult(dataset_id=spec.dataset_id, final_loss=report.final_loss, report=details)
 
 
-_UNMEASURED = "there are no held-out labels, so nobody knows how often this model is right"
+_UNMEASURED = "its accuracy is unknown, because there are no held-out labels"
 
 _AGREES = {
     "reward": ("reward_accuracy", "pairs ordered as labelled"),
     "prm": ("step_accuracy", "steps on their label's side of 0.5"),
 }
-"""Method -> the figure that says how often a model of it is right, and what is counted."""
+"""Method -> its accuracy metric, and the unit that it counts."""
 
 
-def agreement_of(method: str, figures: Mapping[str, tuple[float, float]]) -> Agreement | None:
-    """How often a model that values runs met the labels of the validation split.
+def held_out_agreement(method: str, figures: Mapping[str, tuple[float, float]]) -> Agreement | None:
+    """Return how often a model that scores runs agreed with the labels of the validation split.
 
-    The pairs of a task and the steps of a run are not independent, so the interval is narrower than it should be; and with
-    keep_best the same split chose the weights.
+    The pairs of a task and the steps of a run are not independent, so the interval is too narrow. With keep_best, the same
+    split also selected the weights.
 
     Args:
         method: `reward` or `prm`.
-        figures: Metric -> sum and count over that split.
+        figures: Metric -> (sum, count) over the validation split.
 
     Returns:
-        None where nothing was held out.
+        The agreement, or None without held-out labels.
     """
     name, of = _AGREES[method]
     right, n = figures.get(name, (0.0, 0.0))
@@ -92,11 +92,11 @@ def agreement_of(method: str, figures: Mapping[str, tuple[float, float]]) -> Agr
 
 
 def _agent(spec: TrainSpec, job_id: str, agreement: Agreement | None) -> Agent:
-    """The trained agent acts as its parent did: same prompt, same sampling, same way of writing turns.
+    """Return the trained agent, with its parent's prompt, sampling settings and turn format.
 
-    One that values runs says in its description how often it is right.
+    The description of a model that scores runs contains its held-out accuracy.
     """
-    told = f"; {agreement or _UNMEASURED}" if spec.method in ROLES else ""
+    accuracy = f"; {agreement or _UNMEASURED}" if spec.method in ROLES else ""
     if spec.config.lora is None:
         model = ModelRef(source="folder", path=spec.output_dir)
     else:
@@ -113,6 +113,6 @@ def _agent(spec: TrainSpec, job_id: str, agreement: Agreement | None) -> Agent:
             "job_id": job_id,
             "role": ROLES.get(spec.method, "policy"),
             "held_out": agreement,
-            "description": f"{spec.method} of {spec.agent.id} on {spec.dataset_id or spec.environment}{told}",
+            "description": f"{spec.method} of {spec.agent.id} on {spec.dataset_id or spec.environment}{accuracy}",
         }
     )

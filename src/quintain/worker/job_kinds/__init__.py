@@ -1,4 +1,4 @@
-"""The kinds of job, and who carries them out; those that load much are imported when a job needs them."""
+"""Job kinds and their implementations, one module each. Modules with large dependencies are imported on demand."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from quintain.records.job import (
     TrainSpec,
 )
 from quintain.records.seams import Reporter
-from quintain.worker import preview, selftest
-from quintain.worker import train as training
+from quintain.worker.job_kinds import preview, selftest
+from quintain.worker.job_kinds import train as training
 
 
 def run(spec: JobSpec, directory: Path, reporter: Reporter) -> JobResult:
-    """Carry out a job.
+    """Execute a job.
 
     Args:
-        spec: What to do.
-        directory: The job's folder; what an earlier attempt left in `checkpoints/` and `outputs/` is continued.
-        reporter: Hears what happens, and says whether to stop.
+        spec: The job spec.
+        directory: The job's folder. Work of an earlier attempt in `checkpoints/` and `outputs/` is continued.
+        reporter: Receives events, and requests a stop.
 
     Returns:
-        What the job made. A run that `reporter` told to stop, and that stopped early, returns nothing but a `report` (`is_partial`).
+            The result. A run that was stopped early returns only a `report` (`is_partial`).
     """
     match spec:
         case SelftestSpec():
@@ -44,17 +44,17 @@ def run(spec: JobSpec, directory: Path, reporter: Reporter) -> JobResult:
         case TrainSpec():
             return training.run(spec, directory, reporter)
         case RolloutSpec() | EvaluateSpec():
-            from quintain.worker import rollouts
+            from quintain.worker.job_kinds import rollouts
 
             return rollouts.run(spec, directory, reporter)
         case EvaluateDatasetSpec():
-            from quintain.worker import dataset_evaluation
+            from quintain.worker.job_kinds import evaluate_dataset
 
-            return dataset_evaluation.run(spec, directory, reporter)
+            return evaluate_dataset.run(spec, directory, reporter)
         case ImportSpec():
-            from quintain.worker import imports
+            from quintain.worker.job_kinds import import_logs
 
-            return imports.run(spec, directory, reporter)
+            return import_logs.run(spec, directory, reporter)
         case PreviewSpec():
             return preview.run(spec, directory, reporter)
         case JudgeSpec():
@@ -66,19 +66,19 @@ def run(spec: JobSpec, directory: Path, reporter: Reporter) -> JobResult:
 
             return scoring.run(spec, directory, reporter)
         case StepLabelSpec():
-            from quintain.worker import step_labels
+            from quintain.worker.job_kinds import step_labels
 
             return step_labels.run(spec, directory, reporter)
         case ReplaySpec():
-            from quintain.worker import replay
+            from quintain.worker.job_kinds import replay
 
             return replay.run(spec, directory, reporter)
         case ExportAgentSpec():
-            from quintain.worker import export_agent
+            from quintain.worker.job_kinds import export_agent
 
             return export_agent.run(spec, directory, reporter)
         case RecipeSpec():
-            from quintain.worker.recipe import run as run_recipe
+            from quintain.worker.job_kinds.recipe import run as run_recipe
 
             return run_recipe(spec, directory, reporter)
         case EvolveSpec():

@@ -1,8 +1,8 @@
-"""Rollouts for online training: the model under training acts in an environment, several times in each task.
+"""Rollouts for online training: the model under training acts in an environment, several times per task.
 
-Everything follows from (job seed, iteration, task, attempt). Episodes that an earlier attempt of the job wrote are read
-back from its outputs and not played again: they carry the log-probs of the policy that played them, so they are as good
-as new ones, and no episode is stored twice.
+Rollouts are a function of (job seed, iteration, task, attempt). Episodes that an earlier attempt of the job wrote are read
+from its outputs instead of played again: they carry the log-probs of the policy that played them, so they are equivalent,
+and no episode is stored twice.
 """
 
 from __future__ import annotations
@@ -32,33 +32,35 @@ if TYPE_CHECKING:
     from quintain.trainers.rendering.renderer import Renderer
 
 _EPISODES_AT_ONCE = 64
-"""Episodes that act in one batch, in whole groups: what a group shares is then encoded once."""
+"""Episodes per batch, in whole groups, so that the shared prompt of a group is encoded once."""
 
 _POOL = 10_000
-"""Tasks that are drawn at most; a longer run meets them again."""
+"""Maximum number of tasks drawn. A longer run repeats them."""
 
 
-def collector(
+def rollout_collector(
     spec: TrainSpec, directory: Path, reporter: Reporter
 ) -> Callable[[LoadedModel, Renderer, int], list[GroupRow]]:
-    """How an online training job gathers its rollouts.
+    """Return the function by which an online training job collects its rollouts.
 
     Args:
-        spec: Of a method that learns online; tasks come from the split `train` of its environment, never `held_out`.
-        directory: The job's folder; episodes in its `outputs/` count as played.
-        reporter: Receives every new episode as a trajectory, and says when to stop.
+        spec: Spec of an online method. Tasks come from the environment's split `train`, never from `held_out`.
+        directory: The job's folder. Episodes in its `outputs/` are not played again.
+        reporter: Receives every new episode as a trajectory, and requests a stop.
 
     Returns:
-        From the live model, its renderer and the iteration to the iteration's groups: tasks that earlier iterations did
-        not have until all have had their turn, `group_size` runs each less those that came to no verdict. An empty list
-        where the job was asked to stop: what has been played is kept for the next attempt.
+        A function of live model, renderer and iteration that returns the iteration's groups. Tasks repeat only after all had
+        their turn. A group has `group_size` runs minus those without a verdict. The list is empty if the job was asked to
+        stop; played episodes are kept for the next attempt.
 
     Raises:
-        InvalidInput: the spec does not train online, or its environment has no tasks to train on.
+        InvalidInput: The spec does not train online, or the environment has no training tasks.
     """
     config = spec.config
     if spec.environment is None or not isinstance(config, OnlineConfig):
-        raise InvalidInput(f"method {spec.method!r} on dataset {spec.dataset_id} does not act; give it an environment")
+        raise InvalidInput(
+            f"expected an environment for method {spec.method!r}, got dataset {spec.dataset_id}; pass `environment`"
+        )
     source = open_source(spec.environment)
     tasks = _draw(source, min(config.tasks_per_step * config.rollouts, _POOL), spec.seed)
     return _Collector(spec, config, directory, reporter, source, tasks)
@@ -73,9 +75,9 @@ class _Collector:
     source: TaskSource
     tasks: Sequence[Task]
     left_out: int = 0
-    """Episodes without a verdict, over all iterations."""
+    """Number of episodes without a verdict, over all iterations."""
     _written: dict[str, int] = field(init=False)
-    """Episodes of earlier attempts: key -> offset in the file of trajectories."""
+    """Episode key -> offset in the trajectory file, for episodes of earlier attempts."""
 
     def __post_init__(self) -> None:
         self._written = _episode_offsets(self._path)
@@ -93,7 +95,7 @@ class _Collector:
         return self._groups([runs[plan.key] for plan in plans], iteration)
 
     def _plans(self, iteration: int) -> list[EpisodePlan]:
-        """All attempts at a task stand together, so that they share a batch."""
+        """Return the iteration's plans. Attempts at a task are adjacent, so that they share a batch."""
         n = min(self.config.tasks_per_step, len(self.tasks))
         tasks = [self.tasks[place % len(self.tasks)] for place in range(iteration * n, (iteration + 1) * n)]
         return [
@@ -105,14 +107,14 @@ class _Collector:
     def _play(
         self, plans: Sequence[EpisodePlan], loaded: LoadedModel, renderer: Renderer, iteration: int
     ) -> dict[str, Trajectory]:
-        """Run the episodes and hand them over; fewer than planned where the job was asked to stop."""
+        """Run the episodes and output them. Returns fewer than planned if the job was asked to stop."""
         from quintain.trainers.acting.policy import live_policy
 
         config, name = self.config, run_name(self.directory)
         sampling = Sampling(temperature=config.temperature, max_new_tokens=config.max_new_tokens)
         policy = live_policy(loaded, renderer, sampling, seed=self.spec.seed)
-        for told in policy.warnings[len(loaded.warnings) :] if iteration == 0 else ():  # the run has told the others
-            self.reporter.warn("acting", told)
+        for warning in policy.warnings[len(loaded.warnings) :] if iteration == 0 else ():  # others are reported
+            self.reporter.warn("acting", warning)
         settings = EpisodeSettings(
             seed=stable_seed(self.spec.seed, "rollout", iteration),
             max_turns=config.max_turns,
@@ -131,10 +133,10 @@ class _Collector:
         return played
 
     def _groups(self, runs: Sequence[Trajectory], iteration: int) -> list[GroupRow]:
-        """Runs and rewards by task; an episode without a verdict is left out and counted.
+        """Group runs and rewards by task. Episodes without a verdict are left out and counted.
 
         Raises:
-            TrainingFailed: no episode at all came to a verdict.
+            TrainingFailed: Not a single episode has a verdict.
         """
         members: dict[str, list[tuple[Trajectory, float]]] = {}
         without = []
@@ -153,23 +155,23 @@ class _Collector:
         if not without:
             return
         first = without[0]
-        cause = f"the first: {first.extra.get('error', first.outcome.status.value)}, {first.id}"
+        cause = f"first: {first.extra.get('error', first.outcome.status.value)}, {first.id}"
         if len(without) == n_runs:
             raise TrainingFailed(
-                f"none of the {n_runs} episodes of rollout {iteration} in {self.source.id} came to a verdict ({cause}); "
-                "try the environment with collect_rollouts first",
+                f"expected verdicts from the {n_runs} episodes of rollout {iteration} in {self.source.id}, got none ({cause}); "
+                "try the environment with collect_rollouts",
                 code="no_verdict",
             )
         before, self.left_out = self.left_out, self.left_out + len(without)
-        if before == 0 or before.bit_length() < self.left_out.bit_length():  # again whenever the count has doubled
+        if before == 0 or before.bit_length() < self.left_out.bit_length():  # repeated when the count has doubled
             self.reporter.warn(
                 "episodes_left_out",
-                f"{self.left_out} episodes up to rollout {iteration} came to no verdict and were left out of their "
-                f"groups ({cause})",
+                f"{self.left_out} episodes without a verdict up to rollout {iteration} were left out of their groups "
+                f"({cause})",
             )
 
     def _read_back(self, plans: Sequence[EpisodePlan]) -> dict[str, Trajectory]:
-        """Those of the planned episodes that an earlier attempt has written."""
+        """Return the planned episodes that an earlier attempt has written."""
         offsets = {plan.key: self._written[plan.key] for plan in plans if plan.key in self._written}
         if not offsets:
             return {}
@@ -185,7 +187,7 @@ class _Collector:
 
     @property
     def _at_once(self) -> int:
-        """Episodes of a batch: whole groups, as far as the environment bears so many."""
+        """Episodes per batch: whole groups, within the environment's limit."""
         size, bound = self.config.group_size, getattr(self.source, "at_once", None)
         whole = max((bound or _EPISODES_AT_ONCE) // size, 1) * size
         return min(whole, bound or whole)
@@ -196,38 +198,40 @@ class _Collector:
 
 
 def reward_of(run: Trajectory) -> float | None:
-    """What an episode was worth: the last reward that its environment gave, else 1 for success, 0 for failure or a cut.
+    """Return the reward of an episode: the environment's last reward, or else 1 for success and 0 for failure or truncation.
 
-    None where it came to no verdict: its environment failed, or ended it without a reward.
+    None without a verdict: the environment failed, or ended the episode without a reward.
     """
     verdict = OutcomeScorer().score(run).value
     return verdict if verdict is None or run.outcome.reward is None else run.outcome.reward
 
 
 def _draw(source: TaskSource, n: int, seed: int) -> list[Task]:
-    """`n` tasks of the split `train`, or all that there are."""
+    """Return `n` tasks of the split `train`, or all if there are fewer."""
 
     def lacks(wanted: int) -> bool:
         try:
             source.tasks("train", wanted, seed)
         except InvalidInput:
             return True
-        except Unavailable as error:  # in a child process, where any refusal is a failure
+        except Unavailable as error:  # a refusal in a child process is reported as a failure
             if error.code != "environment_failed":
                 raise
             return True
         return False
 
     if lacks(n) and n > 1:
-        n = bisect_left(range(2, n), True, key=lacks) + 1  # an environment does not say how many tasks it has
+        n = bisect_left(range(2, n), True, key=lacks) + 1  # environments do not report their number of tasks
     tasks = source.tasks("train", n, seed)
     if not tasks:
-        raise InvalidInput(f"environment {source.id!r} has no tasks in its split 'train'", code="no_tasks")
+        raise InvalidInput(
+            f"expected tasks in split 'train' of environment {source.id!r}, got none; use another", code="no_tasks"
+        )
     return tasks
 
 
 def _episode_offsets(path: Path) -> dict[str, int]:
-    """Where the line of each episode begins."""
+    """Return episode key -> offset of its line."""
     found, offset = dict[str, int](), 0
     while lines := read_lines(path, offset).lines:
         for line in lines:

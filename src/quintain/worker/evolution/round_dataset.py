@@ -1,6 +1,6 @@
-"""What a round of an evolution learns from: its runs, chosen, as the rows of a frozen dataset.
+"""Training data of an evolution round: selected runs as the rows of a frozen dataset.
 
-Runs lie in the files of the stages that played them and are read one at a time; those that are chosen are read again.
+Runs are in the files of the stages that played them and are read one at a time. Selected runs are read again.
 """
 
 from __future__ import annotations
@@ -34,38 +34,38 @@ from quintain.records.seeds import stable_seed
 from quintain.records.trajectory import Trajectory
 from quintain.scoring.preferences.mining import Candidate, form_groups, mine_pairs
 from quintain.scoring.selection import ScoredRun, select_runs
-from quintain.worker.online import reward_of
-from quintain.worker.rollouts import RESULT
+from quintain.worker.job_kinds.rollouts import RESULT
+from quintain.worker.online_rollouts import reward_of
 
 _KINDS: dict[str, DatasetKind] = {"sft": "sft", "bc": "sft", "dpo": "dpo", "grpo": "grpo"}
 
 
-class Frozen(Record):
-    """What came of choosing."""
+class RoundDataset(Record):
+    """Result of the selection."""
 
     selected: int
     left_out: dict[str, int]
-    """Reason -> runs of this round that are in no row."""
+    """Reason -> number of this round's runs that are in no row."""
     made: MadeDataset | None
-    """None: nothing was selected."""
+    """The dataset, or None if no run was selected."""
 
 
-class Played(NamedTuple):
-    """An episode in the file of the stage that played it."""
+class PlayedEpisode(NamedTuple):
+    """An episode in the output file of its stage."""
 
     run: Trajectory
     result: EpisodeResult
     place: tuple[Path, int]
-    """The file, and where its line begins."""
+    """The file, and the offset of the line."""
 
     @property
     def key(self) -> str:
-        """The same whenever the episode is played again."""
+        """Key that is the same when the episode is played again."""
         return f"{self.run.task.environment or ''}/{self.result.task_id}/{self.result.repeat}"
 
 
-def runs_of(folder: Path) -> Iterator[Played]:
-    """The episodes that a stage has played, in their order, each with its id."""
+def read_episodes(folder: Path) -> Iterator[PlayedEpisode]:
+    """Yield the episodes that a stage has played, in order, with their ids."""
     path, offset = folder / "outputs" / "trajectory.jsonl", 0
     while lines := read_lines(path, offset).lines:
         for line in lines:
@@ -73,51 +73,50 @@ def runs_of(folder: Path) -> Iterator[Played]:
             offset += len(line) + 1
 
 
-def _played(line: bytes, place: tuple[Path, int]) -> Played:
+def _played(line: bytes, place: tuple[Path, int]) -> PlayedEpisode:
     run = Trajectory.model_validate(json.loads(line)["record"]).identified()
-    return Played(run, EpisodeResult.model_validate(run.extra[RESULT]), place)
+    return PlayedEpisode(run, EpisodeResult.model_validate(run.extra[RESULT]), place)
 
 
 def freeze_round(
-    spec: EvolveSpec, number: int, played: Iterable[Played], before: Dataset | None, folder: Path, job_id: str
-) -> Frozen:
-    """Choose runs and freeze them, unless that is done.
+    spec: EvolveSpec, number: int, played: Iterable[PlayedEpisode], before: Dataset | None, folder: Path, job_id: str
+) -> RoundDataset:
+    """Select runs and freeze them as a dataset, unless that is done.
 
     Args:
-        spec: Of the evolution.
-        number: Of the round, from 1.
-        played: The round's episodes; read once.
-        before: The dataset of the newest round that made one; None: none.
-        folder: Keeps what came of it.
-        job_id: Of the job, whose datasets are named by it.
+        spec: Spec of the evolution.
+        number: Number of the round, from 1.
+        played: The round's episodes. Read once.
+        before: Dataset of the newest earlier round with one, or None.
+        folder: Folder for the result.
+        job_id: Id of the job, part of the dataset names.
     """
     path = folder / STAGE_RESULT
     if path.exists():
-        return Frozen.model_validate_json(path.read_bytes())
+        return RoundDataset.model_validate_json(path.read_bytes())
     folder.mkdir(parents=True, exist_ok=True)
     config, tally = spec.config, Tally()
     rows = _CHOICES[config.train](config, list(_outlined(played)), stable_seed(spec.seed, "select", number), tally)
-    made = None
-    chosen = rows.selected
-    if chosen:
+    dataset = None
+    if rows.selected:
         earlier = _rows_before(before) if before is not None and config.accumulates else iter(())
-        made = _freeze(spec, number, chain(earlier, rows.lines), tally, job_id)
-    frozen = Frozen(selected=chosen, left_out=dict(+tally.dropped), made=made)
+        dataset = _freeze(spec, number, chain(earlier, rows.lines), tally, job_id)
+    frozen = RoundDataset(selected=rows.selected, left_out=dict(+tally.dropped), made=dataset)
     write_atomically(path, frozen.model_dump_json().encode())
     return frozen
 
 
 class _Outline(NamedTuple):
-    """What choosing needs to know of an episode, without its text."""
+    """The part of an episode that selection needs, without its text."""
 
     key: str
     task: str
     compared: str
-    """What it must share with a run that it is compared with."""
+    """Key shared by runs that may be compared."""
     reward: float | None
     content: str
-    stays: str | None
-    """Reason why it cannot be learnt from; None: it can."""
+    unusable: str | None
+    """Reason why it cannot be learned from, or None."""
     place: tuple[Path, int]
 
 
@@ -126,8 +125,8 @@ class _Rows(NamedTuple):
     lines: Iterator[Line]
 
 
-def _outlined(played: Iterable[Played]) -> Iterator[_Outline]:
-    """Outlines of the episodes; those that nothing can be learnt from say why, by the rules of every export."""
+def _outlined(played: Iterable[PlayedEpisode]) -> Iterator[_Outline]:
+    """Yield outlines of the episodes, with the reason if no export could learn from them."""
     seen = Counter[tuple[str, str]]()
     for episode in played:
         run, tally = episode.run, Tally()
@@ -142,9 +141,9 @@ def _outlined(played: Iterable[Played]) -> Iterator[_Outline]:
 
 
 def _good_runs(config: EvolveConfig, runs: Sequence[_Outline], seed: int, tally: Tally) -> _Rows:
-    """The chosen runs, each a row; of equal runs of a task one."""
-    tally.dropped.update(run.stays for run in runs if run.stays is not None)
-    kept = _choose(config, [run for run in runs if run.stays is None], seed, tally)
+    """Select runs, one row per run and without duplicates within a task."""
+    tally.dropped.update(run.unusable for run in runs if run.unusable is not None)
+    kept = _choose(config, [run for run in runs if run.unusable is None], seed, tally)
     chosen = [run for run in runs if run.key in kept]
 
     def lines() -> Iterator[Line]:
@@ -156,7 +155,7 @@ def _good_runs(config: EvolveConfig, runs: Sequence[_Outline], seed: int, tally:
 
 
 def _pairs(config: EvolveConfig, runs: Sequence[_Outline], seed: int, tally: Tally) -> _Rows:
-    """The best and the worst run of each task, where the best was chosen."""
+    """Select the best and the worst run of each task whose best run was selected."""
     usable = _repeats_too(runs, tally)
     kept = _choose(config, usable, seed, Tally())
     mined = mine_pairs(
@@ -178,7 +177,7 @@ def _pairs(config: EvolveConfig, runs: Sequence[_Outline], seed: int, tally: Tal
 
 
 def _groups(config: EvolveConfig, runs: Sequence[_Outline], seed: int, tally: Tally) -> _Rows:
-    """All runs of each task whose runs differ in reward, with the log-probs that they were sampled with."""
+    """Select all runs of each task with different rewards, with the log-probs of their sampling."""
     usable = _repeats_too(runs, tally)
     formed = form_groups(Candidate(run.compared, run.key, run.reward or 0.0, run.content) for run in usable)
     by_key = {run.key: run for run in usable}
@@ -197,9 +196,9 @@ _CHOICES = {"sft": _good_runs, "bc": _good_runs, "dpo": _pairs, "grpo": _groups}
 
 
 def _repeats_too(runs: Sequence[_Outline], tally: Tally) -> list[_Outline]:
-    """The runs that can be learnt from, equal ones too: in a comparison each counts as often as it was sampled."""
-    usable = [run for run in runs if run.stays in {None, "duplicate"}]
-    tally.dropped.update(run.stays for run in runs if run.stays not in {None, "duplicate"})
+    """Return the usable runs including duplicates: in a comparison, each counts as often as it was sampled."""
+    usable = [run for run in runs if run.unusable in {None, "duplicate"}]
+    tally.dropped.update(run.unusable for run in runs if run.unusable not in {None, "duplicate"})
     return usable
 
 
@@ -218,7 +217,7 @@ def _read(run: _Outline) -> Trajectory:
 
 
 def _rows_before(dataset: Dataset) -> Iterator[Line]:
-    """The rows of an earlier round, which hold those of the rounds before it."""
+    """Yield the rows of an earlier round's dataset, which includes those before it."""
     for row in read_rows(Path(dataset.path), "train", dataset.files["train.jsonl"], kind=dataset.kind):
         yield Line(task_key(trajectories_of(row)[0]), row)
 
@@ -239,6 +238,6 @@ def _freeze(spec: EvolveSpec, number: int, lines: Iterable[Line], tally: Tally, 
         },
     )
     folder = Path(spec.datasets_dir) / options.dataset_id
-    shutil.rmtree(folder, ignore_errors=True)  # left by an attempt that died before anybody knew of it
+    shutil.rmtree(folder, ignore_errors=True)  # from an attempt that died before it reported the dataset
     written = write_dataset(lines, folder, options, tally)
     return MadeDataset(dataset=written.dataset, trajectory_ids=tuple(written.members))

@@ -1,4 +1,4 @@
-"""What a rollout job does beside playing: temperatures of its episodes, and scores as soon as a run is over."""
+"""Temperatures of a rollout job's episodes, and scores of its runs as they finish."""
 
 from __future__ import annotations
 
@@ -16,62 +16,62 @@ from quintain.records.score import Score
 from quintain.records.seams import Reporter
 from quintain.records.trajectory import Task, Trajectory
 from quintain.scoring.registry import scorer as find_scorer
-from quintain.worker.run_lines import scores_of
+from quintain.worker.run_inputs import read_scores
 
 _REASONS = 20
 
 
-class Exploring:
-    """Of one job; everything follows from seed, task and attempt, so a resumed job explores as an uninterrupted one."""
+class Exploration:
+    """Exploration state of one job, a function of seed, task and attempt, so that a resumed job behaves identically."""
 
     def __init__(self, spec: RolloutSpec, plans: Sequence[EpisodePlan], directory: Path, reporter: Reporter) -> None:
-        """Take what is planned, in the order of a suite, and what an earlier attempt has scored.
+        """Set up from the suite's plans and the scores of an earlier attempt.
 
         Raises:
-            NotFound: there is no such scorer.
-            Unavailable: an installed scorer is broken.
+            NotFound: The scorer does not exist.
+            Unavailable: An installed scorer is broken.
         """
         self._spec, self._reporter = spec, reporter
-        self._places = {key_of(plan.task): place for place, plan in enumerate(plans[: len(plans) // spec.attempts])}
+        self._places = {task_name(plan.task): place for place, plan in enumerate(plans[: len(plans) // spec.attempts])}
         self._attempts = Attempts()
         self._temperatures: set[float] = set()
         self._scorer = None if spec.scorer is None else find_scorer(spec.scorer)
         self._verdicts = _Verdicts()
         self._scored: set[str] = set()
-        for score in scores_of(directory):
+        for score in read_scores(directory):
             self._note(score)
 
-    def take_in(self, run: Trajectory, attempt: int) -> None:
-        """Note an episode that is over, and score it unless an earlier attempt of the job has."""
-        self._attempts.add(key_of(run.task), attempt, run)
-        if isinstance(heat := run.extra.get(TEMPERATURE), float | int):
-            self._temperatures.add(float(heat))
+    def record(self, run: Trajectory, attempt: int) -> None:
+        """Record a finished episode, and score it unless an earlier attempt of the job has."""
+        self._attempts.add(task_name(run.task), attempt, run)
+        if isinstance(temperature := run.extra.get(TEMPERATURE), float | int):
+            self._temperatures.add(float(temperature))
         if self._scorer is not None and run.id not in self._scored:
             score = self._scorer.score(run)
             self._reporter.output("score", score)
             self._note(score)
 
     def waves(self, plans: Iterable[EpisodePlan]) -> Iterator[list[EpisodePlan]]:
-        """The plans with their temperatures: all at once, or attempt by attempt where one depends on those before it."""
+        """Yield the plans with temperatures: all at once, or one attempt at a time if temperatures depend on earlier ones."""
         if not self._spec.diversity:
-            yield [self._warm(plan) for plan in plans]
+            yield [self._with_temperature(plan) for plan in plans]
             return
         for _, wave in groupby(plans, key=lambda plan: plan.attempt):
-            yield [self._warm(plan) for plan in wave]
+            yield [self._with_temperature(plan) for plan in wave]
 
     def report(self) -> dict[str, Any]:
-        """For the result: temperatures from lowest to highest, how much attempts differ, and what the scorer said."""
-        told: dict[str, Any] = {}
+        """Return the range of temperatures, the diversity of attempts and the scores, for the job's result."""
+        report: dict[str, Any] = {}
         if len(self._temperatures) > 1:
-            told["temperatures"] = [min(self._temperatures), max(self._temperatures)]
+            report["temperatures"] = [min(self._temperatures), max(self._temperatures)]
         if (share := self._attempts.distinct_share()) is not None:
-            told["distinct_action_sequences"] = share
+            report["distinct_action_sequences"] = share
         if self._scorer is not None:
-            told["scores"] = {"scorer": self._scorer.name, **self._verdicts.told()}
-        return told
+            report["scores"] = {"scorer": self._scorer.name, **self._verdicts.summary()}
+        return report
 
-    def _warm(self, plan: EpisodePlan) -> EpisodePlan:
-        spec, task = self._spec, key_of(plan.task)
+    def _with_temperature(self, plan: EpisodePlan) -> EpisodePlan:
+        spec, task = self._spec, task_name(plan.task)
         bounds = spec.temperatures or (spec.sampling.temperature,) * 2
         planned = scheduled_temperature(bounds, plan.attempt, spec.attempts, self._places[task], len(self._places))
         return replace(plan, temperature=self._attempts.temperature_for(planned, spec.diversity, task, plan.attempt))
@@ -82,7 +82,7 @@ class Exploring:
 
 
 class _Verdicts:
-    """What a scorer has said so far, in memory that does not grow."""
+    """Running statistics of a scorer, in bounded memory."""
 
     def __init__(self) -> None:
         self._n, self._total, self._reasons = 0, 0.0, Counter[str]()
@@ -94,11 +94,11 @@ class _Verdicts:
             reason = score.reason or "no reason given"
             self._reasons[reason if reason in self._reasons or len(self._reasons) < _REASONS else "other reasons"] += 1
 
-    def told(self) -> dict[str, Any]:
+    def summary(self) -> dict[str, Any]:
         mean = self._total / self._n if self._n else None
         return {"scored": self._n, "mean": mean, "unscored": dict(self._reasons.most_common())}
 
 
-def key_of(task: Task) -> str:
-    """By what the tasks of a job are told apart."""
+def task_name(task: Task) -> str:
+    """Return the name that identifies a task within a job."""
     return task.id or task.prompt

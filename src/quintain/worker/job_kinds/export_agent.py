@@ -1,4 +1,4 @@
-"""The job kind `export_agent`: an agent's files in a folder of their own, which appears whole, checked, or not at all."""
+"""Job kind `export_agent`: an agent's files in a new folder that appears complete and verified, or not at all."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from quintain.records.seams import Reporter
 
 
 def run(spec: ExportAgentSpec, directory: Path, reporter: Reporter) -> JobResult:
-    """Write the agent aside, read it back, compare, and give the folder its name.
+    """Write the agent to a temporary folder, verify it, and rename the folder.
 
     Raises:
-        Conflict: the folder is taken by now, another job is writing it, or what was written is not the agent.
-        Unavailable: the disk does not take it.
+        Conflict: The folder exists, another job is writing it, or the written files do not match the agent.
+        Unavailable: The disk rejected a file.
     """
     destination, job_id = Path(spec.destination), directory.name
     if (before := _read(destination)) is not None and before.job_id == job_id:
-        return _result(before, destination)  # an earlier attempt died right after the end
+        return _result(before, destination)  # an earlier attempt died after the rename
     _require_free(destination)
     with _aside(destination) as aside:
         reporter.phase("importing")
@@ -41,7 +41,7 @@ def run(spec: ExportAgentSpec, directory: Path, reporter: Reporter) -> JobResult
         if written is None:
             return JobResult(report={"stopped": True})
         reporter.phase("publishing")
-        told = HandedOver(
+        report = HandedOver(
             quintain=__version__,
             format=spec.format,
             job_id=job_id,
@@ -55,47 +55,47 @@ def run(spec: ExportAgentSpec, directory: Path, reporter: Reporter) -> JobResult
             bytes=0,
             notes=(*written.notes, *_notes(spec)),
         )
-        _write(aside / "README.md", model_card(told))
-        if (ollama := modelfile(told, written.architecture)) is not None:
+        _write(aside / "README.md", model_card(report))
+        if (ollama := modelfile(report, written.architecture)) is not None:
             _write(aside / "Modelfile", ollama)
         files = {str(path.relative_to(aside)): path for path in sorted(aside.rglob("*")) if path.is_file()}
         hashes = {name: sha256_of(path) for name, path in files.items()}
         size = sum(path.stat().st_size for path in files.values())
-        told = told.model_copy(update={"files": hashes, "bytes": size})
-        _write(aside / AGENT_FILE, told.model_dump_json(indent=2) + "\n")
+        report = report.model_copy(update={"files": hashes, "bytes": size})
+        _write(aside / AGENT_FILE, report.model_dump_json(indent=2) + "\n")
         make_durable(aside)
         try:
-            aside.rename(destination)  # refused by the system where there is a folder with files by now
+            aside.rename(destination)  # fails if a non-empty folder exists
         except OSError as error:
             if error.errno in {errno.ENOTEMPTY, errno.EEXIST}:
                 raise _taken(destination) from None
             raise
         sync(destination.parent)
-    return _result(told, destination)
+    return _result(report, destination)
 
 
 def _notes(spec: ExportAgentSpec) -> Iterator[str]:
-    """What people might take it for, and it is not."""
+    """Yield notes on what the export does not contain."""
     if spec.format == "merged" and spec.agent.model.adapter is None:
-        what = "trained in all its weights" if spec.provenance.ancestors[0].methods else "not trained here"
-        yield f"{spec.agent.id} has no adapter ({what}), so nothing was merged: these are its weights, copied"
+        state = "all weights trained" if spec.provenance.ancestors[0].methods else "not trained here"
+        yield f"{spec.agent.id} has no adapter ({state}), so nothing was merged: the weights are a copy"
 
 
-def _result(told: HandedOver, destination: Path) -> JobResult:
-    report = {
-        "agent": told.agent.id,
-        "format": told.format,
+def _result(report: HandedOver, destination: Path) -> JobResult:
+    facts = {
+        "agent": report.agent.id,
+        "format": report.format,
         "path": str(destination),
-        "files": sorted([*told.files, AGENT_FILE]),
-        "bytes": told.bytes,
-        "parity": told.parity.model_dump(mode="json", exclude_none=True),
-        "notes": list(told.notes),
+        "files": sorted([*report.files, AGENT_FILE]),
+        "bytes": report.bytes,
+        "parity": report.parity.model_dump(mode="json", exclude_none=True),
+        "notes": list(report.notes),
     }
-    return JobResult(report=report)
+    return JobResult(report=facts)
 
 
 def _read(folder: Path) -> HandedOver | None:
-    """What a folder says that was handed over; None where none was."""
+    """Return the export record in a folder, or None."""
     try:
         return HandedOver.model_validate_json((folder / AGENT_FILE).read_bytes())
     except (OSError, ValidationError):
@@ -109,15 +109,16 @@ def _require_free(destination: Path) -> None:
 
 def _taken(destination: Path) -> Conflict:
     return Conflict(
-        f"{destination} exists and is not empty; an export overwrites nothing: give another `path`", code="exists"
+        f"expected an empty or new folder, got {destination}; exports overwrite nothing, pass another `path`",
+        code="exists",
     )
 
 
 @contextmanager
 def _aside(destination: Path) -> Iterator[Path]:
-    """An empty folder beside the destination, ours until it gets its name; what is left of it in the end is removed.
+    """Yield a locked temporary folder beside the destination, which is removed unless it was renamed.
 
-    Its lock dies with its holder, so that a later attempt takes over what a killed one left.
+    The lock ends with its process, so a later attempt can reuse the folder of a killed one.
     """
     aside = destination.with_name(f".{destination.name}.partial")
     try:
@@ -125,16 +126,18 @@ def _aside(destination: Path) -> Iterator[Path]:
         lock = try_lock_folder(aside)
     except OSError as error:
         raise Unavailable(
-            f"{destination.parent} cannot be written ({error.strerror}); name another folder, or let this user write there"
+            f"cannot write to {destination.parent}: {error.strerror}; pass another `path`, or give this user write permission"
         ) from None
     if lock is None:
-        raise Conflict(f"another job is writing {destination}; wait for it, or give another `path`")
+        raise Conflict(
+            f"expected no other writer of {destination}, but another job is writing it; wait, or pass another `path`"
+        )
     try:
         for path in aside.iterdir():
             shutil.rmtree(path) if path.is_dir() else path.unlink()
         yield aside
     finally:
-        with suppress(FileNotFoundError):  # it has its name, and another job may have begun beside it
+        with suppress(FileNotFoundError):  # it was renamed, and another job may have created it again
             if os.path.samestat(os.fstat(lock), aside.stat()):
                 shutil.rmtree(aside, ignore_errors=True)
         unlock(lock)

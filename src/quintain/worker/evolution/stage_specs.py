@@ -1,4 +1,4 @@
-"""The stages of an evolution as jobs of their own: all that they are follows from the spec, the round and who takes part."""
+"""Job specs of an evolution's stages, derived from the evolution's spec, the round and the agents."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from quintain.records.job import EvaluateSpec, EvolveSpec, RolloutSpec, TrainSpe
 from quintain.records.seeds import stable_seed
 
 
-def levels_of(spec: EvolveSpec) -> tuple[str, ...]:
-    """The environments to explore in, easiest first."""
+def curriculum_levels(spec: EvolveSpec) -> tuple[str, ...]:
+    """Return the environments of the exploration, easiest first."""
     levels = spec.config.curriculum
     return (spec.environment,) if levels is None else levels.levels
 
 
-def exploring(spec: EvolveSpec, number: int, environment: str, agent: Agent) -> RolloutSpec:
-    """The episodes of a round, which are tagged as what an agent learns from."""
+def exploration_spec(spec: EvolveSpec, number: int, environment: str, agent: Agent) -> RolloutSpec:
+    """Return the episodes of a round, tagged as training rollouts."""
     config = spec.config
     low, high = config.temperatures
     return RolloutSpec(
@@ -39,8 +39,8 @@ def exploring(spec: EvolveSpec, number: int, environment: str, agent: Agent) -> 
     )
 
 
-def training(spec: EvolveSpec, number: int, start: Agent, dataset: Dataset, folder: Path) -> TrainSpec:
-    """The training of a round; its agent has the round's name."""
+def training_spec(spec: EvolveSpec, number: int, start: Agent, dataset: Dataset, folder: Path) -> TrainSpec:
+    """Return the training of a round. Its agent has the round's name."""
     return TrainSpec(
         method=spec.training.method,
         agent=start,
@@ -55,8 +55,8 @@ def training(spec: EvolveSpec, number: int, start: Agent, dataset: Dataset, fold
     )
 
 
-def choosing(spec: EvolveSpec, agent: Agent) -> EvaluateSpec:
-    """An agent on the suite that rounds are chosen by."""
+def selection_spec(spec: EvolveSpec, agent: Agent) -> EvaluateSpec:
+    """Return the evaluation of an agent on the suite by which rounds are selected."""
     return EvaluateSpec(
         agent=agent,
         environment=spec.environment,
@@ -65,8 +65,8 @@ def choosing(spec: EvolveSpec, agent: Agent) -> EvaluateSpec:
     )
 
 
-def comparing(spec: EvolveSpec, agent: Agent, seen: Sequence[str]) -> EvaluateSpec:
-    """An agent on other tasks than those that rounds were chosen by."""
+def final_spec(spec: EvolveSpec, agent: Agent, seen: Sequence[str]) -> EvaluateSpec:
+    """Return the evaluation of an agent on tasks that were not used for selection."""
     return EvaluateSpec(
         agent=agent,
         environment=spec.environment,
@@ -76,20 +76,20 @@ def comparing(spec: EvolveSpec, agent: Agent, seen: Sequence[str]) -> EvaluateSp
     )
 
 
-def tasks_to_choose_by(spec: EvolveSpec) -> tuple[str, ...]:
-    """Ids of the tasks that rounds are chosen by.
+def selection_tasks(spec: EvolveSpec) -> tuple[str, ...]:
+    """Return the ids of the tasks by which rounds are selected.
 
     Raises:
-        InvalidInput: there are fewer held-out tasks than these and those of the last comparison, or fewer training tasks than a
-            round explores.
+        InvalidInput: There are fewer held-out tasks than the selection and the final comparison need, or fewer training tasks
+            than a round explores.
     """
     config = spec.config
-    for environment in levels_of(spec):
+    for environment in curriculum_levels(spec):
         try:
             open_source(environment).tasks("train", config.tasks_per_iteration, _seed(spec, "explore", 1))
         except InvalidInput as error:
             raise InvalidInput(
-                f"{environment} has too few training tasks for tasks_per_iteration {config.tasks_per_iteration}; lower it "
+                f"expected {config.tasks_per_iteration} training tasks (tasks_per_iteration) in {environment}, got fewer; lower it "
                 f"({error.message})",
                 code="too_few_tasks",
             ) from None
@@ -100,15 +100,15 @@ def tasks_to_choose_by(spec: EvolveSpec) -> tuple[str, ...]:
         plan_suite(source, **_suite(spec, config.final_tasks, "final"), excluded=seen)
     except InvalidInput as error:
         raise InvalidInput(
-            f"{spec.environment} has too few held-out tasks for evaluation_tasks {config.evaluation_tasks} and, as others, "
-            f"final_tasks {config.final_tasks}; lower them ({error.message})",
+            f"expected {config.evaluation_tasks} held-out tasks (evaluation_tasks) and {config.final_tasks} others (final_tasks) "
+            f"in {spec.environment}, got fewer; lower them ({error.message})",
             code="too_few_tasks",
         ) from None
     return seen
 
 
-def planned(spec: EvolveSpec) -> tuple[int, int, int]:
-    """Steps of a round: episodes of exploring, optimizer steps as far as they can be told, episodes of measuring."""
+def planned_steps(spec: EvolveSpec) -> tuple[int, int, int]:
+    """Return the steps of a round: exploration episodes, estimated optimizer steps, evaluation episodes."""
     config, method = spec.config, spec.training
     episodes = config.tasks_per_iteration * config.attempts
     rows = config.tasks_per_iteration if config.train in {"dpo", "grpo"} else math.ceil(config.ratio * episodes)
@@ -116,9 +116,9 @@ def planned(spec: EvolveSpec) -> tuple[int, int, int]:
     return episodes, min(steps, method.max_steps or steps), config.evaluation_tasks * config.repeats
 
 
-def planned_after(spec: EvolveSpec, number: int, stages: int) -> int:
-    """Steps behind so many stages of a round, the last comparison included."""
-    one = planned(spec)
+def planned_steps_after(spec: EvolveSpec, number: int, stages: int) -> int:
+    """Return the planned steps after the first `stages` stages of a round, including the final comparison."""
+    one = planned_steps(spec)
     final = 2 * spec.config.final_tasks * spec.config.repeats
     return sum(one[stages:]) + (spec.config.iterations - number) * sum(one) + final
 
