@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from jobs.conftest import now
 from quintain.jobs.directory import write_atomically
 from quintain.records.agent import Agent, ModelRef, Sampling
-from quintain.records.dataset import Dataset, MadeDataset
+from quintain.records.dataset import Dataset, DatasetOutput
 from quintain.records.evaluation import Evaluation, Rate
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.job import JobError, JobResult, JobStatus, SelftestSpec
@@ -82,7 +82,7 @@ def test_a_dataset_that_a_job_made_is_stored_once_with_its_runs_and_agents_find_
     for run in runs:
         reporter.output("trajectory", run)
     for _ in range(2):  # as an attempt does that goes on after its predecessor died
-        reporter.output("dataset", MadeDataset(dataset=dataset, trajectory_ids=tuple(run.id or "" for run in runs)))
+        reporter.output("dataset", DatasetOutput(dataset=dataset, trajectory_ids=tuple(run.id or "" for run in runs)))
     reporter.output("agent", agent("first").model_copy(update={"job_id": f"{job_id}/01-train"}))
     reporter.output("agent", agent("second").model_copy(update={"parent": "first"}))
     reporter.result(JobResult())

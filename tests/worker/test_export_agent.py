@@ -19,7 +19,7 @@ from quintain.datasets.manifest import sha256_of
 from quintain.errors import Conflict, InvalidInput, Unavailable
 from quintain.jobs.processes import try_lock_folder, unlock
 from quintain.records.agent import Agent, ModelRef, Sampling
-from quintain.records.handover import Ancestor, ExportAgentSpec, ExportFormat, HandedOver, Provenance
+from quintain.records.handover import AgentExport, Ancestor, ExportAgentSpec, ExportFormat, Provenance
 from quintain.records.hyperparameters import LoraConfig
 from quintain.trainers.handover import writing
 from quintain.trainers.models import load_model, save_model
@@ -134,7 +134,7 @@ def test_the_folder_holds_what_another_program_needs_and_says_how_it_was_checked
     for format, folder in exported.folders.items():
         report = exported.reports[format]
         assert report["files"] == sorted([*common, *weights[format]]) == sorted(p.name for p in folder.iterdir())
-        told = HandedOver.model_validate_json((folder / "agent.json").read_bytes())
+        told = AgentExport.model_validate_json((folder / "agent.json").read_bytes())
         assert told.files == {name: sha256_of(folder / name) for name in told.files}
         assert set(told.files) == set(report["files"]) - {"agent.json"}
         assert (told.agent, told.job_id, told.format) == (exported.agent, JOB, format)

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from quintain.records.agent import Sampling
-from quintain.records.handover import AGENT_FILE, HandedOver, Result
+from quintain.records.handover import AGENT_FILE, AgentExport, Result
 from quintain.records.record import counted
 
 _OLLAMA = frozenset(
@@ -30,13 +30,13 @@ _OLLAMA = frozenset(
 """Kinds of models whose safetensors `ollama create` reads (LoadModelMetadata in convert/convert.go of ollama/ollama, 2026)."""
 
 
-def model_card(told: HandedOver) -> str:
+def model_card(told: AgentExport) -> str:
     """`README.md`: YAML that the Hugging Face Hub reads, and the same in words."""
     header = yaml.safe_dump(_header(told), sort_keys=False, allow_unicode=True)
     return f"---\n{header}---\n\n" + "\n".join(_sections(told)) + "\n"
 
 
-def modelfile(told: HandedOver, architecture: str) -> str | None:
+def modelfile(told: AgentExport, architecture: str) -> str | None:
     """`Modelfile` for Ollama; None where it cannot read such weights, or nobody would talk to the agent.
 
     The template is left to Ollama, which knows those of the families that it reads.
@@ -67,7 +67,7 @@ def _parameters(sampling: Sampling) -> Iterator[tuple[str, float]]:
     yield "num_predict", sampling.max_new_tokens
 
 
-def _header(told: HandedOver) -> dict[str, Any]:
+def _header(told: AgentExport) -> dict[str, Any]:
     header: dict[str, Any] = {}
     if told.base["source"] == "hub":
         header["base_model"] = told.base["name"]
@@ -85,7 +85,7 @@ def _header(told: HandedOver) -> dict[str, Any]:
     return header
 
 
-def _methods(told: HandedOver) -> list[str]:
+def _methods(told: AgentExport) -> list[str]:
     return list(dict.fromkeys(method for one in told.provenance.ancestors for method in one.methods))
 
 
@@ -98,7 +98,7 @@ def _indexed(result: Result) -> dict[str, Any]:
     }
 
 
-def _sections(told: HandedOver) -> Iterator[str]:
+def _sections(told: AgentExport) -> Iterator[str]:
     agent = told.agent
     yield f"# {agent.name}, version {agent.version}"
     yield ""
@@ -121,7 +121,7 @@ def _sections(told: HandedOver) -> Iterator[str]:
     yield from _checked(told)
 
 
-def _made(told: HandedOver) -> Iterator[str]:
+def _made(told: AgentExport) -> Iterator[str]:
     yield "| agent | method | learned from | job |"
     yield "|---|---|---|---|"
     for one in told.provenance.ancestors:
@@ -135,7 +135,7 @@ def _made(told: HandedOver) -> Iterator[str]:
         yield from ("", f"In all it learned from {counted(told.provenance.trajectories, 'run')}.")
 
 
-def _results(told: HandedOver) -> Iterator[str]:
+def _results(told: AgentExport) -> Iterator[str]:
     if told.agent.held_out is not None:
         yield f"It met {told.agent.held_out}."
     if not told.provenance.results:
@@ -159,7 +159,7 @@ def _row(*cells: str) -> str:
     return f"| {' | '.join(cell.replace('|', chr(92) + '|').replace(chr(10), ' ') for cell in cells)} |"
 
 
-def _use(told: HandedOver) -> Iterator[str]:
+def _use(told: AgentExport) -> Iterator[str]:
     name, sampling = told.agent.name, told.agent.sampling
     load = ["from transformers import AutoModelForCausalLM, AutoTokenizer", ""]
     if told.format == "adapter":
@@ -194,7 +194,7 @@ def _use(told: HandedOver) -> Iterator[str]:
     yield f"It has {prompt}; turns are written as {style[told.template['style']]}. `{AGENT_FILE}` holds all of this for programs."
 
 
-def _checked(told: HandedOver) -> Iterator[str]:
+def _checked(told: AgentExport) -> Iterator[str]:
     parity = told.parity
     yield (
         f"These files were read back and compared with the agent in {parity.compared_in}, their weights being {parity.stored_in}: over "

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from quintain.errors import InvalidInput, NotFound
 from quintain.jobs.directory import OUTPUT_KINDS, JobDirectory, read_lines
 from quintain.records.agent import Agent
-from quintain.records.dataset import MadeDataset
+from quintain.records.dataset import DatasetOutput
 from quintain.records.evaluation import Evaluation
 from quintain.records.imports import FileStamp, RunLink
 from quintain.records.job import Envelope, JobEvent
@@ -103,7 +103,7 @@ def _store_outputs(
             elif kind == "preference":
                 preferences.append(Preference.model_validate(record))
             elif kind == "dataset":
-                result = MadeDataset.model_validate(record)
+                result = DatasetOutput.model_validate(record)
                 store.datasets.add_from_job(result.dataset, result.trajectory_ids, now)
             elif kind == "agent":
                 store.agents.add(_agent(store, directory, record, now), now)

@@ -25,7 +25,7 @@ from quintain.datasets.selection import (
 )
 from quintain.datasets.splits import Line, task_key
 from quintain.jobs.directory import STAGE_RESULT, read_lines, write_atomically
-from quintain.records.dataset import Dataset, DatasetKind, DatasetRow, GroupRow, MadeDataset, PairRow
+from quintain.records.dataset import Dataset, DatasetKind, DatasetOutput, DatasetRow, GroupRow, PairRow
 from quintain.records.evaluation import EpisodeResult
 from quintain.records.evolve import EvolveConfig, round_dataset_id
 from quintain.records.job import EvolveSpec
@@ -46,7 +46,7 @@ class RoundDataset(Record):
     selected: int
     left_out: dict[str, int]
     """Reason -> number of this round's runs that are in no row."""
-    made: MadeDataset | None
+    made: DatasetOutput | None
     """The dataset, or None if no run was selected."""
 
 
@@ -222,7 +222,7 @@ def _rows_before(dataset: Dataset) -> Iterator[Line]:
         yield Line(task_key(trajectories_of(row)[0]), row)
 
 
-def _freeze(spec: EvolveSpec, number: int, lines: Iterable[Line], tally: Tally, job_id: str) -> MadeDataset:
+def _freeze(spec: EvolveSpec, number: int, lines: Iterable[Line], tally: Tally, job_id: str) -> DatasetOutput:
     config = spec.config
     options = ExportOptions(
         dataset_id=round_dataset_id(job_id, number),
@@ -240,4 +240,4 @@ def _freeze(spec: EvolveSpec, number: int, lines: Iterable[Line], tally: Tally, 
     folder = Path(spec.datasets_dir) / options.dataset_id
     shutil.rmtree(folder, ignore_errors=True)  # from an attempt that died before it reported the dataset
     written = write_dataset(lines, folder, options, tally)
-    return MadeDataset(dataset=written.dataset, trajectory_ids=tuple(written.members))
+    return DatasetOutput(dataset=written.dataset, trajectory_ids=tuple(written.members))

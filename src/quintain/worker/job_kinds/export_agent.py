@@ -16,7 +16,7 @@ from quintain.datasets.manifest import sha256_of
 from quintain.errors import Conflict, Unavailable
 from quintain.exporters.agent_card import model_card, modelfile
 from quintain.jobs.processes import try_lock_folder, unlock
-from quintain.records.handover import AGENT_FILE, ExportAgentSpec, HandedOver
+from quintain.records.handover import AGENT_FILE, AgentExport, ExportAgentSpec
 from quintain.records.job import JobResult
 from quintain.records.seams import Reporter
 
@@ -41,7 +41,7 @@ def run(spec: ExportAgentSpec, directory: Path, reporter: Reporter) -> JobResult
         if written is None:
             return JobResult(report={"stopped": True})
         reporter.phase("publishing")
-        report = HandedOver(
+        report = AgentExport(
             quintain=__version__,
             format=spec.format,
             job_id=job_id,
@@ -81,7 +81,7 @@ def _notes(spec: ExportAgentSpec) -> Iterator[str]:
         yield f"{spec.agent.id} has no adapter ({state}), so nothing was merged: the weights are a copy"
 
 
-def _result(report: HandedOver, destination: Path) -> JobResult:
+def _result(report: AgentExport, destination: Path) -> JobResult:
     facts = {
         "agent": report.agent.id,
         "format": report.format,
@@ -94,10 +94,10 @@ def _result(report: HandedOver, destination: Path) -> JobResult:
     return JobResult(report=facts)
 
 
-def _read(folder: Path) -> HandedOver | None:
+def _read(folder: Path) -> AgentExport | None:
     """Return the export record in a folder, or None."""
     try:
-        return HandedOver.model_validate_json((folder / AGENT_FILE).read_bytes())
+        return AgentExport.model_validate_json((folder / AGENT_FILE).read_bytes())
     except (OSError, ValidationError):
         return None
 
