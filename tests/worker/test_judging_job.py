@@ -369,7 +369,7 @@ def test_runs_that_are_gone_or_changed_are_told(tmp_path: Path) -> None:
         spec = spec_of(tmp_path, fake, stored(2))
         path = Path(spec.runs.path)
         path.write_bytes(path.read_bytes().replace(b"box 1", b"box 9"))
-        with pytest.raises(InvalidInput, match="changed on disk"):
+        with pytest.raises(InvalidInput, match="got a changed file"):
             judged(spec, tmp_path / "job")
         path.unlink()
         with pytest.raises(InvalidInput, match="gone"):

@@ -106,7 +106,7 @@ def test_another_outcome_than_recorded_is_worth_nothing_though_all_answers_agree
         tmp_path / "stated", run, outcome=Outcome(status=OutcomeStatus.FAILURE), extra={STATED_BY: "person:a"}
     )
     assert (stated.value, stated.components[1].value) == (1.0, None)
-    assert "as person:a stated" in stated.feedback
+    assert "stated by person:a" in stated.feedback
     cut = run.steps[: run.steps.index(run.agent_steps[-1])]
     assert score(tmp_path / "cut", run, steps=cut).value == 0.0  # what is left of it did not succeed
     ended = Outcome(status=OutcomeStatus.TRUNCATED, exit_status="context")
@@ -128,7 +128,7 @@ def test_what_cannot_be_told_is_unscored_with_the_reason(tmp_path: Path) -> None
         ({"task": task.model_copy(update={"environment": "acme/shop"})}, "no environment is called 'acme/shop'"),
         ({"task": task.model_copy(update={"environment": "acme/file"})}, "outside the allowed roots"),
         ({"task": task.model_copy(update={"id": "other"})}, "failed during the replay"),
-        ({"steps": (*run.steps[:2], Step(actor="agent", extra={"acted": False}))}, "did nothing"),
+        ({"steps": (*run.steps[:2], Step(actor="agent", extra={"acted": False}))}, "never acted"),
         ({"outcome": Outcome(status=OutcomeStatus.ERROR, exit_status="environment_error")}, "no outcome to verify"),
     ]
     runs = [run.model_copy(update={"id": f"traj-{i}", **change}) for i, (change, _) in enumerate(changes)]

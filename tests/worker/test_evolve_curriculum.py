@@ -26,7 +26,7 @@ def test_a_level_that_ends_unsolved_is_told() -> None:
     config = LevelsConfig(levels=("a", "b"), max_iterations=1)
     told = Curriculum(config.levels, config).advance(0.25)
     assert told is not None
-    assert [word for word in ("success in a is 25%", "below 80%", "goes on to b") if word not in told] == []
+    assert [word for word in ("success in a is 25%", "below 80%", "continuing with b") if word not in told] == []
     assert Curriculum(config.levels, config).advance(0.8) is None
 
 
