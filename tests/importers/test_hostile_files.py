@@ -20,11 +20,12 @@ from hypothesis import strategies as st
 
 from hostile import CALM, JSON, MB, OBJECTS, imported, log, memory_below, rows, zip_of
 from quintain.errors import InvalidInput
-from quintain.importers import cleaning, streams
-from quintain.importers.logfile import LogFile
-from quintain.importers.pieces import elements, lines
+from quintain.importers import json_parser as cleaning
+from quintain.importers import streams
+from quintain.importers.log_file import LogFile
 from quintain.importers.probing import outline, probe
 from quintain.importers.protocol import Report
+from quintain.importers.raw_values import elements, lines
 from quintain.records.imports import ImportReport
 from quintain.records.text import require_clean
 from small_logs import ANSWER
@@ -218,7 +219,7 @@ def test_a_bomb_is_left_before_it_goes_off(tmp_path: Path, packing: str, monkeyp
 
 
 def test_a_document_that_unpacks_to_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("quintain.importers.logfile.MAX_DOCUMENT_BYTES", 3 * MB)
+    monkeypatch.setattr("quintain.importers.log_file.MAX_DOCUMENT_BYTES", 3 * MB)
     file = log(tmp_path, gzip.compress(json.dumps({"a": os.urandom(2 * MB).hex()}).encode()), "a.json.gz")
     with memory_below(24 * MB), pytest.raises(InvalidInput, match="3 MB"):
         file.document()

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field
 
 from quintain.errors import NotFound, Unavailable
-from quintain.importers.intake import DryRun, same_file
 from quintain.importers.pipeline import ImportOptions, import_logs, measure
 from quintain.importers.registry import importer
+from quintain.importers.run_sink import DryRun, same_file
 from quintain.records.imports import Arrival, FileStamp, ImportReport, RunLink
 from quintain.records.job import ImportSpec
 from quintain.records.record import counted
@@ -108,7 +108,7 @@ class _IntoStore:
     arrivals: Counter[Arrival] = field(default_factory=Counter)
     """What became of the runs so far."""
 
-    def known(self, stamp: FileStamp) -> bool:
+    def is_unchanged(self, stamp: FileStamp) -> bool:
         return same_file(stamp, self.unchanged)
 
     def add(self, runs: Sequence[Trajectory]) -> list[Arrival]:
@@ -120,13 +120,13 @@ class _IntoStore:
     def link(self, links: Sequence[RunLink]) -> None:
         self.services.store.trajectories.link(links)
 
-    def done(self, stamps: Sequence[FileStamp]) -> None:
+    def finish_files(self, stamps: Sequence[FileStamp]) -> None:
         self.services.store.imports.add(stamps, self.services.clock())
 
     def should_stop(self) -> bool:
         return False
 
-    def progress(self, bytes_done: int, bytes_total: int) -> None:
+    def report_progress(self, bytes_done: int, bytes_total: int) -> None:
         """The call is short; nobody watches."""
 
 

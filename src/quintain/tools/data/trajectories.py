@@ -11,9 +11,9 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 from pydantic import BeforeValidator, Field, ValidationError
 
 from quintain.errors import Conflict, InvalidInput
-from quintain.importers.splitting import require_one_part
-from quintain.importers.transcripts.atif import is_atif, read_atif
-from quintain.importers.transcripts.chat import extended, from_messages
+from quintain.importers.run_splitting import require_one_part
+from quintain.importers.transcripts.atif_documents import is_atif, read_atif
+from quintain.importers.transcripts.chat_messages import extend_run, from_messages
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.imports import Arrival
 from quintain.records.record import Record, explain, require_number
@@ -223,7 +223,7 @@ def _grow(services: Services, live: str, trajectory_id: str | None, parts: dict[
         if not is_open(run):
             raise Conflict(f"{run.id} is not an open recording; stored runs never change: record a new one instead")
         if parts["messages"]:
-            run = extended(run, parts["messages"])
+            run = extend_run(run, parts["messages"])
             require_one_part(run)
         tags = dict.fromkeys([*run.tags, *(parts["tags"] or ())])
         if live == "close":
