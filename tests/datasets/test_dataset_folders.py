@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quintain.datasets.dataset_writer import ExportOptions, Line, write_dataset
+from quintain.datasets.dataset_writer import ExportOptions, write_dataset
 from quintain.datasets.manifest import read_manifest, sha256_of
 from quintain.datasets.rows import read_rows
 from quintain.datasets.selection import Criteria, ExportCounts, ValuedRun, filter_runs
-from quintain.datasets.splits import split_of, task_key
+from quintain.datasets.splits import KeyedRow, split_of, task_key
 from quintain.errors import Conflict, InvalidInput, NotFound
 from quintain.records.dataset import Dataset, DatasetRow, GroupRow, LabelledRow, PairRow
 from quintain.records.trajectory import Actor, AgentInfo, OutcomeStatus, Step, Task, Trajectory
@@ -38,7 +38,7 @@ def _write(
     """A dataset of kind sft: the runs that stay, each in a row with its value."""
     tally = ExportCounts()
     stay = filter_runs((ValuedRun(run, value(run)) for run in runs), criteria, tally)
-    lines = (Line(task_key(run), DatasetRow(trajectory=run, reward=worth)) for run, worth in stay)
+    lines = (KeyedRow(task_key(run), DatasetRow(trajectory=run, reward=worth)) for run, worth in stay)
     return write_dataset(lines, folder, _options(criteria=criteria, **fields), tally).dataset
 
 
@@ -259,7 +259,7 @@ def test_rows_of_every_kind_come_back_whole_and_a_shared_run_counts_once(tmp_pat
         "grpo": [GroupRow(key="t", trajectories=(good, better, bad), rewards=(1.0, 1.0, 0.0))],
     }
     for kind, expected in rows.items():
-        lines = (Line("t", row) for row in expected)
+        lines = (KeyedRow("t", row) for row in expected)
         written = write_dataset(lines, tmp_path / kind, _options(kind=kind), ExportCounts())
         assert list(read_rows(tmp_path / kind, "train", kind=kind)) == expected
         assert (written.dataset.kind, written.dataset.rows) == (kind, len(expected))
