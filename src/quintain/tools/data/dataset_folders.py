@@ -24,7 +24,7 @@ from quintain.records.dataset import Dataset, DatasetKind, GroupRow, PairRow
 from quintain.records.record import Name, explain
 from quintain.records.text import require_clean
 from quintain.scoring.preferences.mining import Group, Pair
-from quintain.tools.data.dataset_lines import group_lines, pair_lines
+from quintain.tools.data.multi_run_rows import group_lines, pair_lines
 from quintain.tools.services import Services
 
 _NAME: TypeAdapter[str] = TypeAdapter(Name)

@@ -32,10 +32,8 @@ from quintain.datasets.step_labels import (
     score_labels,
 )
 from quintain.datasets.task_classes import task_class
-from quintain.errors import Conflict
 from quintain.records.dataset import (
     DatasetRow,
-    GroupRow,
     LabelledRow,
     PairRow,
     Reference,
@@ -46,13 +44,11 @@ from quintain.records.dataset import (
 from quintain.records.trajectory import Trajectory
 from quintain.scoring.preferences.consensus import consensus
 from quintain.scoring.preferences.forks import parting, path_of
-from quintain.scoring.preferences.mining import Candidate, Group, Pair, form_groups, mine_pairs
+from quintain.scoring.preferences.mining import Candidate, Pair, form_groups, mine_pairs
 from quintain.scoring.recorded import source_of
+from quintain.tools.data.multi_run_rows import BATCH_RUNS, group_lines, pair_lines, with_runs
 from quintain.tools.labels.worth import group_reward, reward, stored, valued, verdict
 from quintain.tools.services import Services
-
-_BATCH = 50
-"""Runs held in memory at once, unless a single row needs more."""
 
 T = TypeVar("T")
 
@@ -115,19 +111,6 @@ def lines_of(
         making, stay
     )
     return near_prompts_together(lines, similar) if similar and any(options.shares.values()) else lines
-
-
-def pair_lines(services: Services, pairs: Iterable[Pair]) -> Iterator[KeyedRow]:
-    """Stream the rows of preference pairs; each side is the whole run."""
-    for pair, (chosen, rejected) in with_runs(services, ((pair, (pair.chosen, pair.rejected)) for pair in pairs)):
-        yield KeyedRow(task_key(chosen), PairRow(chosen=chosen, rejected=rejected, margin=pair.margin))
-
-
-def group_lines(services: Services, groups: Iterable[Group]) -> Iterator[KeyedRow]:
-    """Stream the rows of groups with their rewards."""
-    for group, runs in with_runs(services, ((group, group.trajectory_ids) for group in groups)):
-        key = task_key(runs[0])
-        yield KeyedRow(key, GroupRow(key=key, trajectories=runs, rewards=group.rewards))
 
 
 def _single(making: _Making, runs: Iterator[ValuedRun]) -> Iterator[KeyedRow]:
@@ -306,7 +289,7 @@ def _with_labels(making: _Making, runs: Iterable[ValuedRun]) -> Iterator[tuple[V
             yield run, StepLabels(() if value is None else outcome_labels(run.trajectory, value))
     else:
         stream = iter(runs)
-        while batch := list(islice(stream, _BATCH)):
+        while batch := list(islice(stream, BATCH_RUNS)):
             scores = stored(making.services, scorer or "", [_id(run.trajectory) for run in batch])
             rubric = source_of(scorer or "").rubric
             for run in batch:
@@ -372,31 +355,3 @@ def _worth(options: ExportOptions) -> Callable[[Trajectory], float | None]:
         options.kind == "prm" and options.criteria.curation.step_labels == "recorded"
     )
     return reward if by_reward else verdict
-
-
-def with_runs(
-    services: Services, wanted: Iterable[tuple[T, tuple[str, ...]]]
-) -> Iterator[tuple[T, tuple[Trajectory, ...]]]:
-    """Each item with its runs, fetched from the store in batches.
-
-    Raises:
-        Conflict: a run was forgotten meanwhile.
-    """
-    batch, held = list[tuple[T, tuple[str, ...]]](), set[str]()  # a run of several items is fetched once
-    for item, ids in wanted:
-        batch.append((item, ids))
-        held.update(ids)
-        if len(held) >= _BATCH:
-            yield from _filled(services, batch)
-            batch, held = [], set()
-    if batch:
-        yield from _filled(services, batch)
-
-
-def _filled(services: Services, batch: list[tuple[T, tuple[str, ...]]]) -> Iterator[tuple[T, tuple[Trajectory, ...]]]:
-    ids = list(dict.fromkeys(run for _, members in batch for run in members))
-    found = {run.id: run for run in services.store.trajectories.iterate(ids=ids)}
-    for item, members in batch:
-        if gone := [run for run in members if run not in found]:
-            raise Conflict(f"{gone[0]} was forgotten meanwhile; call this again")
-        yield item, tuple(found[run] for run in members)

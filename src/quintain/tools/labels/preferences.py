@@ -29,7 +29,7 @@ from quintain.redaction.redact import redact_text
 from quintain.scoring.preferences.consensus import circles, disagreements
 from quintain.scoring.preferences.forks import Fork, mine_forks, parting, path_of
 from quintain.scoring.preferences.mining import Candidate, gap, mine_pairs
-from quintain.tools.data.dataset_lines import with_runs
+from quintain.tools.data.multi_run_rows import with_runs
 from quintain.tools.labels.worth import named, valued, verdict
 from quintain.tools.results import PreferencesResult, Skipped
 from quintain.tools.selection import select
