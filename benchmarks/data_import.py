@@ -14,7 +14,7 @@ from quintain.importers.log_file import LogFile
 from quintain.importers.pipeline import ImportOptions, import_logs
 from quintain.importers.protocol import Report
 from quintain.importers.registry import importer
-from quintain.records.imports import Arrival, FileStamp, RunLink
+from quintain.records.imports import FileStamp, IngestStatus, RunLink
 from quintain.records.trajectory import Trajectory, read_trajectory
 from quintain.redaction.redact import redact, redact_text
 from quintain.store.store import Store, open_store
@@ -36,7 +36,7 @@ class Intake:
     def is_unchanged(self, stamp: FileStamp) -> bool:
         return False
 
-    def add(self, runs: Sequence[Trajectory]) -> list[Arrival]:
+    def add(self, runs: Sequence[Trajectory]) -> list[IngestStatus]:
         self.runs += len(runs)
         self.redacted += sum(bool(run.redactions) for run in runs)
         if self.store is None:

@@ -60,7 +60,7 @@ def test_prompts_and_responses_become_runs_that_the_store_and_the_dataset_know(s
     path = _write(services, "sums.jsonl", SUMS)
     result = _export(services, "sft", "sums.jsonl", seed=7)
     assert _said(result) == [("2+2?", "4"), ("3+3?", "6")]
-    members = services.store.datasets.members(result.dataset_id)
+    members = services.store.datasets.member_ids(result.dataset_id)
     runs = list(services.store.trajectories.iterate(ids=members))
     assert [run.id for run in runs] == [row.trajectory.id for row in _rows(result)]
     assert {(run.source.uri, run.source.sha256, run.outcome.status) for run in runs} == {
@@ -122,7 +122,7 @@ def test_given_pairs_are_frozen_as_they_are(services: Services) -> None:
         sides = [(row.chosen.steps[-1].message, row.rejected.steps[-1].message, row.margin) for row in _rows(result)]
         assert sides == [("4", "5", 2.5), ("4", "6", None)]
         assert (result.trajectories, result.dropped["equal_sides"]) == (3, 1)
-        assert len(services.store.datasets.members(result.dataset_id)) == 3
+        assert len(services.store.datasets.member_ids(result.dataset_id)) == 3
 
 
 def test_only_what_was_preferred_is_an_example_to_follow(services: Services) -> None:

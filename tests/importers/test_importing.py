@@ -21,7 +21,7 @@ from quintain.importers.probing import probe
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.run_sink import DryRun
 from quintain.importers.transcripts.transcript import Transcript
-from quintain.records.imports import Arrival, FileStamp, ImportReport, RunLink
+from quintain.records.imports import FileStamp, ImportReport, IngestStatus, RunLink
 from quintain.records.trajectory import Trajectory
 from small_logs import SMALL_LOGS, content, write_small_logs
 
@@ -44,7 +44,7 @@ class Kept:
         earlier = self.unchanged.get(stamp.uri)
         return earlier is not None and (earlier.size, earlier.mtime_ns) == (stamp.size, stamp.mtime_ns)
 
-    def add(self, runs: Sequence[Trajectory]) -> list[Arrival]:
+    def add(self, runs: Sequence[Trajectory]) -> list[IngestStatus]:
         if any(map(self.refuse, runs)):
             raise Conflict("one of these is another run")
         known = {run.identity for run in self.runs}

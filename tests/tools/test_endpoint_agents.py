@@ -147,7 +147,7 @@ def test_a_recipe_of_measuring_alone_and_step_labels_play_on_by_the_endpoint(ser
         labelled = finish(services, start_step_labels(services, runs, agent=agent, completions=1))
     assert labelled.result is not None
     assert (labelled.result.n, labelled.result.report["usd"] > 0) == (1, True)
-    (score,) = services.store.scores.by(["montecarlo"], [run_id])[run_id]
+    (score,) = services.store.scores.by_scorers(["montecarlo"], [run_id])[run_id]
     assert (score.rater, {step.value for step in score.steps}) == ("agent:far@1", {1.0})
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from quintain.importers.protocol import Run
-from quintain.records.imports import Arrival, ImportedFile, ImportReport, Rejected, RunLink
+from quintain.records.imports import ImportedFile, ImportReport, IngestStatus, Rejected, RunLink
 from quintain.records.trajectory import Trajectory
 
 MAX_FILES = 500
@@ -66,7 +66,7 @@ class ImportSummary:
     files: list[FileSummary] = field(default_factory=list)
     companions: set[Path] = field(default_factory=set)
     """Files that others were read with: nobody misses a run of their own in them."""
-    arrivals: Counter[Arrival] = field(default_factory=Counter)
+    arrivals: Counter[IngestStatus] = field(default_factory=Counter)
     unchanged: int = 0
     redactions: Counter[str] = field(default_factory=Counter)
     notes: list[str] = field(default_factory=list)

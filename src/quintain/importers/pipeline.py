@@ -25,7 +25,7 @@ from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.registry import Detection, Importer, confidence_of, detect, importer
 from quintain.importers.run_sink import RunSink
 from quintain.importers.run_splitting import split_run
-from quintain.records.imports import Arrival, FileStamp, ImportReport, Rejected
+from quintain.records.imports import FileStamp, ImportReport, IngestStatus, Rejected
 from quintain.records.tags import usable_tags
 from quintain.records.trajectory import Source, Trajectory
 
@@ -245,7 +245,7 @@ class _Loop:
     def _flush(self) -> None:
         """Hand over the runs of the batch, and then the files that they end."""
         batch, self.batch, self.batch_bytes = self.batch, [], 0
-        arrivals: Sequence[Arrival | None] = ()
+        arrivals: Sequence[IngestStatus | None] = ()
         try:
             if batch:
                 arrivals = self.sink.add([run for run, _, _ in batch])
@@ -259,7 +259,7 @@ class _Loop:
             self.sink.finish_files(self.through)
             self.through = []
 
-    def _add_alone(self, run: Trajectory, line: int | None, tally: FileSummary) -> Arrival | None:
+    def _add_alone(self, run: Trajectory, line: int | None, tally: FileSummary) -> IngestStatus | None:
         try:
             return self.sink.add([run])[0]
         except (Conflict, InvalidInput) as error:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from quintain.records.imports import Arrival, FileStamp, RunLink
+from quintain.records.imports import FileStamp, IngestStatus, RunLink
 from quintain.records.trajectory import Trajectory
 
 
@@ -16,7 +16,7 @@ class RunSink(Protocol):
     def is_unchanged(self, stamp: FileStamp) -> bool:
         """Return whether the file is the same as at its last import."""
 
-    def add(self, runs: Sequence[Trajectory]) -> list[Arrival]:
+    def add(self, runs: Sequence[Trajectory]) -> list[IngestStatus]:
         """Take a batch of runs and return the status of each."""
 
     def link(self, links: Sequence[RunLink]) -> None:
@@ -49,9 +49,9 @@ class DryRun:
         """Return whether the file is the same as at its last import."""
         return same_file(stamp, self.unchanged)
 
-    def add(self, runs: Sequence[Trajectory]) -> list[Arrival]:
+    def add(self, runs: Sequence[Trajectory]) -> list[IngestStatus]:
         """Return `new` for each run that was not added before."""
-        arrivals: list[Arrival] = []
+        arrivals: list[IngestStatus] = []
         for identity in (run.identity for run in runs):
             arrivals.append("known" if identity in self.seen else "new")
             self.seen.add(identity)

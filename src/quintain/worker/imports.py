@@ -9,7 +9,7 @@ from pathlib import Path
 from quintain.importers.pipeline import ImportOptions, import_logs
 from quintain.importers.run_sink import DryRun
 from quintain.jobs.directory import run_name
-from quintain.records.imports import Arrival, FileStamp, RunLink
+from quintain.records.imports import FileStamp, IngestStatus, RunLink
 from quintain.records.job import ImportSpec, JobResult, TrajectorySet
 from quintain.records.seams import Reporter
 from quintain.records.trajectory import Trajectory
@@ -45,7 +45,7 @@ class _Outputs:
     def is_unchanged(self, stamp: FileStamp) -> bool:
         return self.counted.is_unchanged(stamp)
 
-    def add(self, runs: Sequence[Trajectory]) -> list[Arrival]:
+    def add(self, runs: Sequence[Trajectory]) -> list[IngestStatus]:
         arrivals = self.counted.add(runs)
         if self.keep:
             for run, arrival in zip(runs, arrivals, strict=True):

@@ -151,13 +151,13 @@ def _recorded_pairs(making: _Making, runs: Iterator[ValuedRun]) -> Iterator[Keye
         tasks[_id(run)] = key = comparison_key(run)
         if key not in making.classes:
             making.classes[key] = _class(making, run)
-    said = making.services.store.preferences.of(tasks, sources=making.options.making["sources"])
+    said = making.services.store.preferences.among(tasks, sources=making.options.making["sources"])
     found = consensus(said, tasks)
     items = [_Item(pair, (pair.chosen, pair.rejected), making.classes.get(pair.task)) for pair in found.pairs]
     paired = {side for item in items for side in item.runs}
     # Only why a run is in no pair is told, so only those are asked about.
     reasons = {run: "no_preference" for run in tasks if run not in paired}
-    elsewhere = making.services.store.preferences.naming(reasons, sources=making.options.making["sources"])
+    elsewhere = making.services.store.preferences.involving(reasons, sources=making.options.making["sources"])
     reasons |= {run: "other_side_not_chosen" for one in elsewhere for run in (one.a, one.b) if run in reasons}
     for reason, without in (("tie", found.ties), ("raters_disagree", found.undecided)):
         reasons |= {side: reason for two in without for side in two if side in reasons}

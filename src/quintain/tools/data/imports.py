@@ -14,7 +14,7 @@ from quintain.errors import NotFound, Unavailable
 from quintain.importers.pipeline import ImportOptions, import_logs, measure
 from quintain.importers.registry import importer
 from quintain.importers.run_sink import DryRun, same_file
-from quintain.records.imports import Arrival, FileStamp, ImportReport, RunLink
+from quintain.records.imports import FileStamp, ImportReport, IngestStatus, RunLink
 from quintain.records.job import ImportSpec
 from quintain.records.record import counted
 from quintain.records.tags import require_tags
@@ -68,7 +68,7 @@ def import_trajectories(
         )
     options = ImportOptions(format=format, redact=services.settings.redact, tags=labels)
     # Runs of unchanged files get new tags too, and only reading tells which these are.
-    unchanged = {} if again or labels else services.store.imports.below(place)
+    unchanged = {} if again or labels else services.store.imports.stamps_below(place)
     if measure(place).bytes > IN_CALL_BYTES:
         spec = ImportSpec(
             path=str(place),
@@ -105,15 +105,15 @@ class _IntoStore:
 
     services: Services
     unchanged: Mapping[str, FileStamp]
-    arrivals: Counter[Arrival] = field(default_factory=Counter)
+    arrivals: Counter[IngestStatus] = field(default_factory=Counter)
     """What became of the runs so far."""
 
     def is_unchanged(self, stamp: FileStamp) -> bool:
         return same_file(stamp, self.unchanged)
 
-    def add(self, runs: Sequence[Trajectory]) -> list[Arrival]:
+    def add(self, runs: Sequence[Trajectory]) -> list[IngestStatus]:
         added = self.services.store.trajectories.add_many(runs, self.services.clock())
-        arrivals = [one.arrival for one in added]
+        arrivals = [one.status for one in added]
         self.arrivals.update(arrivals)
         return arrivals
 

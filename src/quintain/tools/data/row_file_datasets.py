@@ -26,7 +26,7 @@ from quintain.errors import InvalidInput, NotFound, Refused
 from quintain.exporters.preview_page import printable
 from quintain.importers.pipeline import ImportOptions, import_logs
 from quintain.importers.protocol import Report
-from quintain.records.imports import Arrival, FileStamp, Rejected, RunLink
+from quintain.records.imports import FileStamp, IngestStatus, Rejected, RunLink
 from quintain.records.record import clip
 from quintain.records.trajectory import Source, Trajectory
 from quintain.redaction.redact import redact_text
@@ -77,13 +77,13 @@ class _Intake:
         """Rows are read whenever they are asked for."""
         return False
 
-    def add(self, runs: Sequence[Trajectory]) -> list[Arrival]:
+    def add(self, runs: Sequence[Trajectory]) -> list[IngestStatus]:
         """Store runs under the name of their file, which is not always the one that was read."""
         sources = [Source(format=run.source.format, uri=self.origin.name, sha256=self.origin.sha256) for run in runs]
         named = [run.model_copy(update={"source": source}) for run, source in zip(runs, sources, strict=True)]
         added = self.services.store.trajectories.add_many(named, self.services.clock())
         self.runs += [_read(new.id, run) for new, run in zip(added, named, strict=True)]
-        return [new.arrival for new in added]
+        return [new.status for new in added]
 
     def link(self, links: Sequence[RunLink]) -> None:
         """Rows do not point to each other."""

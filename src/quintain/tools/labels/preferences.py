@@ -271,7 +271,7 @@ def _mined(services: Services, runs: Iterable[Trajectory], mining: Mapping[str, 
         ]
     for reason, n in (tally.dropped + left_out).items():
         told.skip(reason, drop_remedy(reason, criteria, "dpo"), n)
-    earlier = [p for p in services.store.preferences.of(values, sources=["mined"]) if p.scorer == scorer]
+    earlier = [p for p in services.store.preferences.among(values, sources=["mined"]) if p.scorer == scorer]
     told.outdated += [p for p in earlier if _is_outdated(p, values, forks=mode == "forks")]
     return told
 
@@ -315,14 +315,14 @@ def _agent(run: Trajectory) -> str:
 def _stored(services: Services, source: Source, told: _Told) -> PreferencesResult:
     store = services.store.preferences
     newest = list({_about(one): one for one in told.preferences}.values())
-    before = store.before(newest)
+    before = store.previous(newest)
     changed = [
         (new, old) for new, old in zip(newest, before, strict=True) if old is not None and old.chosen != new.chosen
     ]
     stored = store.add_many(newest, services.clock())
     withdrawn = store.withdraw({one.id for one in told.outdated if one.id} - {one.id for one in stored if one.id})
     # Values of one scorer are an order; only the words of several raters, or of one over time, can go in circles.
-    around = [] if source == "mined" else store.around({run for new in stored for run in (new.a, new.b)})
+    around = [] if source == "mined" else store.connected_to({run for new in stored for run in (new.a, new.b)})
     found = circles(around)
     findings = {
         "replaced": len(changed),

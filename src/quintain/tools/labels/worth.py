@@ -91,7 +91,7 @@ def stored(services: Services, scorer: str, ids: Sequence[str]) -> dict[str, lis
     """Run -> what is stored of a scorer, newest first; of one that computes its scores, the newest alone."""
     name = source_of(scorer).scorer
     if is_recorded(scorer):
-        return services.store.scores.by([name], ids)
+        return services.store.scores.by_scorers([name], ids)
     return {run: [score] for run, score in services.store.scores.latest(name, ids).items()}
 
 

@@ -1,4 +1,4 @@
-"""A run as its row: what is selected and ordered by, what text search reads, and the encoded document."""
+"""Encoding of a run as a row: columns for filters and order, text for search, and the JSON document."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from quintain.records.trajectory import (
 
 _PROMPT_CHARS = 200
 _JSON = json.JSONEncoder(ensure_ascii=False)
-"""Made once: `json.dumps` makes one for each call that asks for anything special."""
+"""Shared encoder: `json.dumps` with non-default options creates one per call."""
 
 
 class EncodedRun(NamedTuple):
-    """A trajectory with an id and what the table holds of it, moments left out."""
+    """A trajectory with an id, and its columns except the timestamps."""
 
     trajectory: Trajectory
     columns: dict[str, Any]
 
 
 def encode_run(trajectory: Trajectory) -> EncodedRun:
-    """The row of a trajectory; one without an id gets that of its identity.
+    """Encode a trajectory as a row. A missing id is derived from the identity.
 
     Raises:
-        InvalidInput: NaN, Infinity or a lone surrogate in a free field.
+        InvalidInput: A free field contains NaN, Infinity or a lone surrogate.
     """
     try:
         identity = trajectory.identity
@@ -52,7 +52,7 @@ def encode_run(trajectory: Trajectory) -> EncodedRun:
         "id": trajectory.id,
         "identity": identity,
         "session_id": trajectory.session_id or None,
-        "opening": opening(trajectory) if trajectory.session_id else None,
+        "opening": opening_hash(trajectory) if trajectory.session_id else None,
         "job_id": trajectory.job_id,
         "agent": name,
         "agent_label": label,
@@ -64,14 +64,14 @@ def encode_run(trajectory: Trajectory) -> EncodedRun:
         "reward": trajectory.outcome.reward,
         "n_steps": len(trajectory.agent_steps),
         "tags": json.dumps(sorted(set(trajectory.tags)), ensure_ascii=False) if trajectory.tags else "[]",
-        "text": _searchable(trajectory),
+        "text": _search_text(trajectory),
         "document": _document(trajectory),
     }
     return EncodedRun(trajectory, columns)
 
 
 def _document(trajectory: Trajectory) -> str:
-    """The trajectory as JSON text; pydantic would write NaN as null, which is no choice of the store."""
+    """Return the trajectory as JSON. pydantic would silently write NaN as null."""
     try:
         if _is_finite(trajectory):
             return trajectory.model_dump_json()
@@ -79,11 +79,11 @@ def _document(trajectory: Trajectory) -> str:
         require_clean(trajectory.model_dump(), "trajectory")
         raise
     require_clean(trajectory.model_dump(), "trajectory")
-    raise AssertionError("a number that is not finite was there and is gone")
+    raise AssertionError("expected a non-finite number in the trajectory, found none")
 
 
 def _is_finite(trajectory: Trajectory) -> bool:
-    """Are all numbers of the free fields finite? Every other number was checked when the record was made."""
+    """Whether all numbers of the free fields are finite. Validation has checked all other numbers."""
     stack: list[Any] = [trajectory.extra, trajectory.task.metadata, *trajectory.tools, trajectory.outcome.scores]
     for step in trajectory.steps:
         if step.extra:
@@ -101,48 +101,48 @@ def _is_finite(trajectory: Trajectory) -> bool:
 
 
 def _agent_names(agent: AgentInfo) -> tuple[str, str]:
-    """The agent's bare name, and NAME@VERSION; a name may be a whole id, `agent:NAME@VERSION`."""
+    """Return the agent's name and NAME@VERSION. The name may be a full id, `agent:NAME@VERSION`."""
     name, _, version = agent.name.removeprefix("agent:").partition("@")
     version = agent.version or version
     return name, f"{name}@{version}" if version else name
 
 
-def _searchable(trajectory: Trajectory) -> str:
-    """What was asked, said, done and seen, casefolded; field names are not part of it."""
-    said = [trajectory.task.prompt]
+def _search_text(trajectory: Trajectory) -> str:
+    """Return casefolded prompts, messages, calls and observations, without field names."""
+    texts = [trajectory.task.prompt]
     for step in trajectory.steps:
-        said += [text_of(step.message), step.thought or ""]
+        texts += [text_of(step.message), step.thought or ""]
         for action in step.actions:
-            said += [action.tool, action.raw_args or _JSON.encode(action.args)]
-        said += [text_of(observation.content) for observation in step.observations]
-    # Behind a NUL, SQLite's LIKE sees nothing.
-    return "\n".join(said).replace("\0", " ").casefold()
+            texts += [action.tool, action.raw_args or _JSON.encode(action.args)]
+        texts += [text_of(observation.content) for observation in step.observations]
+    # SQLite's LIKE stops at a NUL character.
+    return "\n".join(texts).replace("\0", " ").casefold()
 
 
-def opening(trajectory: Trajectory) -> str:
-    """Hash of the steps before the agent's first: two runs of one session that share no opening share nothing."""
+def opening_hash(trajectory: Trajectory) -> str:
+    """Hash the steps before the agent's first. Runs of one session with different openings are unrelated."""
     first = next(i for i, step in enumerate(trajectory.steps) if step.actor is Actor.AGENT)
     cut = {"steps": trajectory.steps[:first], "task": Task(), "tools": ()}
     return trajectory.model_copy(update=cut).identity
 
 
-def begins(part: Trajectory, whole: Trajectory) -> bool:
-    """Are the steps of `part` the beginning of, or equal to, those of `whole`? Times, rewards and usage do not count.
+def is_prefix(part: Trajectory, whole: Trajectory) -> bool:
+    """Whether the steps of `part` are a prefix of, or equal to, those of `whole`, ignoring times, rewards and usage.
 
-    The last step of `part` may be unfinished, as it is where a log was read while the agent was at work.
+    The last step of `part` may be incomplete, as in a log that was read while the agent was working.
     """
     last = len(part.steps) - 1
-    if last >= len(whole.steps) or not _may_become(part.steps[last], whole.steps[last]):
+    if last >= len(whole.steps) or not _is_partial_step(part.steps[last], whole.steps[last]):
         return False
     before, same = (part.model_copy(update={"steps": run.steps[:last]}) for run in (part, whole))
     return before.identity == same.identity
 
 
-def _may_become(step: Step, finished: Step) -> bool:
-    """Is this turn equal to the other, or what a log held of it earlier: fewer calls or results, or less of a text?"""
+def _is_partial_step(step: Step, finished: Step) -> bool:
+    """Whether a step equals `finished` or an earlier state of it, with fewer calls or results or a shorter text."""
     n, later = len(step.actions), dict(enumerate(finished.observations))
-    for seen in step.observations:  # of parallel calls, the later result may come first
-        place = next((i for i, one in later.items() if _may_have_been(seen, one)), None)
+    for seen in step.observations:  # results of parallel calls can arrive in any order
+        place = next((i for i, one in later.items() if _is_partial_observation(seen, one)), None)
         if place is None:
             return False
         del later[place]
@@ -155,7 +155,7 @@ def _may_become(step: Step, finished: Step) -> bool:
     )
 
 
-def _may_have_been(seen: Observation, finished: Observation) -> bool:
+def _is_partial_observation(seen: Observation, finished: Observation) -> bool:
     return (
         seen.call_id == finished.call_id
         and seen.is_error in (False, finished.is_error)

@@ -1,4 +1,4 @@
-"""Adding runs, inside one transaction: known ones add nothing, sessions grow in place, forgotten ones stay away."""
+"""Insertion of runs within one transaction: known runs are skipped, sessions grow in place, forgotten runs stay out."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, Dialect, bindparam, delete, insert, select, update
 
 from quintain.errors import Conflict, Unavailable
-from quintain.records.imports import Arrival
+from quintain.records.imports import IngestStatus
 from quintain.records.trajectory import STATED_BY, OutcomeStatus, Trajectory
 from quintain.store.documents import chunks
-from quintain.store.lineage.links import Link, add_links, of_run
+from quintain.store.lineage.links import Link, add_links, run_links
 from quintain.store.tables import forgotten_sessions, trajectory_tags
 from quintain.store.tables import trajectories as table
-from quintain.store.trajectories.runs import EncodedRun, begins, encode_run
-from quintain.store.trajectories.statements import Prepared, insert_all, insert_new, prepare, rows_with
+from quintain.store.trajectories.rows import EncodedRun, encode_run, is_prefix
+from quintain.store.trajectories.statements import Prepared, insert_or_skip, insert_strict, prepare, select_in
 
 
-class Added(NamedTuple):
-    """What became of one trajectory: the id it is stored under, and whether that is new, was known, or has grown."""
+class InsertResult(NamedTuple):
+    """Id under which a trajectory is stored, and whether it is new, known or grown."""
 
     id: str
-    arrival: Arrival
+    status: IngestStatus
 
     @property
     def created(self) -> bool:
-        """Was a row made for it?"""
-        return self.arrival == "new"
+        """Whether a row was inserted."""
+        return self.status == "new"
 
 
 class _Session(NamedTuple):
-    """A row of a session; the document is read when it is needed."""
+    """A row of a session. Its document is read on demand."""
 
     id: str
     forgotten: bool
@@ -48,73 +48,73 @@ _SESSIONS = select(_c.opening, _c.session_id, _c.id, _c.forgotten_at).order_by(_
 _FORGOTTEN = select(forgotten_sessions.c.session_id, forgotten_sessions.c.trajectory_id)
 
 _Key = tuple[str, str]
-"""Opening and session id."""
+"""Opening hash and session id."""
 
 _RELATIVES = 200
-"""Newest runs of a session that a run is compared with: attempts that share a session id can be very many."""
+"""Newest runs of a session that a run is compared with. Very many attempts can share a session id."""
 
 
 @dataclass
-class Addition:
-    """Runs on their way into the table: `add` looks up what is known of them, a chunk at a time, `add_new` does not."""
+class TrajectoryInserter:
+    """Inserts runs. `add` looks up known runs first, one chunk at a time; `add_new` does not."""
 
     connection: Connection
     now: datetime
     fresh: dict[str, EncodedRun] = field(default_factory=dict)
-    """Rows of this chunk that are not inserted yet, by id."""
+    """Id -> row of this chunk that is not inserted yet."""
     known: dict[str, str] = field(default_factory=dict)
-    """Identity -> id, of what is stored and of `fresh`."""
+    """Identity -> id, of stored runs and of `fresh`."""
     sessions: dict[_Key, list[_Session]] = field(default_factory=dict)
-    """Runs with this opening, newest first, of what is stored and of `fresh`."""
+    """Runs with this opening, newest first, of stored runs and of `fresh`."""
 
-    def add(self, rows: Sequence[EncodedRun]) -> list[Added]:
+    def add(self, rows: Sequence[EncodedRun]) -> list[InsertResult]:
         """Store runs.
 
         Raises:
-            Conflict: a run has the id of another run.
+            Conflict: Another run has the same id.
         """
-        added: list[Added] = []
+        added: list[InsertResult] = []
         for chunk in chunks(list(rows)):
             taken = self._look_up(chunk)
             forgotten = self._look_up_sessions(chunk)
             arrived = [self._add(row, taken, forgotten) for row in chunk]
             self._insert()
-            added += self._completed(chunk, arrived)
+            added += self._complete_known(chunk, arrived)
         return added
 
-    def add_new(self, rows: Sequence[EncodedRun]) -> list[Added]:
-        """Store runs that are all new and of no session, which most are.
+    def add_new(self, rows: Sequence[EncodedRun]) -> list[InsertResult]:
+        """Store runs that are all new and belong to no session, the most common case.
 
         Raises:
-            IntegrityError: the driver's: one of them is known. The transaction is to be undone.
+            IntegrityError: From the driver, if one of them is known. The caller rolls back.
         """
-        insert_all(self.connection, table, [row.columns for row in rows], self._moments)
+        insert_strict(self.connection, table, [row.columns for row in rows], self._moments)
         self._add_details(rows)
-        return [Added(row.columns["id"], "new") for row in rows]
+        return [InsertResult(row.columns["id"], "new") for row in rows]
 
     def _look_up(self, chunk: Sequence[EncodedRun]) -> set[str]:
-        """Note which of these identities are stored; returns which of the ids are taken."""
-        stored = rows_with(self.connection, _NAMES, _c.identity, [row.columns["identity"] for row in chunk])
+        """Look up stored identities. Return the ids that are taken."""
+        stored = select_in(self.connection, _NAMES, _c.identity, [row.columns["identity"] for row in chunk])
         self.known = dict(stored)
         ids = [row.columns["id"] for row in chunk if row.columns["identity"] not in self.known]
-        return {run_id for _, run_id in rows_with(self.connection, _NAMES, _c.id, ids)}
+        return {run_id for _, run_id in select_in(self.connection, _NAMES, _c.id, ids)}
 
     def _look_up_sessions(self, chunk: Sequence[EncodedRun]) -> dict[str, str]:
-        """Note which runs of these sessions are stored; returns the forgotten sessions with one run's id each."""
+        """Look up the runs of these sessions. Return forgotten session -> id of one of its runs."""
         self.sessions = {}
         openings = sorted({row.columns["opening"] for row in chunk if row.columns["opening"]})
-        for row in rows_with(self.connection, _SESSIONS, _c.opening, openings):
+        for row in select_in(self.connection, _SESSIONS, _c.opening, openings):
             opening, session_id, run_id, forgotten_at = row
             known = self.sessions.setdefault((opening, session_id), [])
             known.append(_Session(run_id, forgotten_at is not None))
         wanted = sorted({row.columns["session_id"] for row in chunk if row.columns["opening"]})
-        forgotten = rows_with(self.connection, _FORGOTTEN, forgotten_sessions.c.session_id, wanted)
+        forgotten = select_in(self.connection, _FORGOTTEN, forgotten_sessions.c.session_id, wanted)
         return dict(forgotten)
 
-    def _add(self, row: EncodedRun, taken: set[str], forgotten: dict[str, str]) -> Added:
+    def _add(self, row: EncodedRun, taken: set[str], forgotten: dict[str, str]) -> InsertResult:
         identity, session_id = row.columns["identity"], row.columns["session_id"]
         if known := self.known.get(identity) or forgotten.get(session_id or ""):
-            return Added(known, "known")
+            return InsertResult(known, "known")
         if session_id and (relative := self._same_session(row)):
             self.known[identity] = relative.id
             return relative
@@ -125,43 +125,43 @@ class Addition:
         taken.add(run_id)
         if session_id:
             self.sessions.setdefault((row.columns["opening"], session_id), []).insert(0, _Session(run_id, False))
-        return Added(run_id, "new")
+        return InsertResult(run_id, "new")
 
-    def _same_session(self, row: EncodedRun) -> Added | None:
-        """The run that this one grew from (it is replaced), is an earlier state of, or was forgotten with."""
+    def _same_session(self, row: EncodedRun) -> InsertResult | None:
+        """Return the run of the same session that this one extends (and replaces), repeats, or was forgotten with."""
         relatives = self.sessions.get((row.columns["opening"], row.columns["session_id"]), ())
         for relative in [known for known in relatives if not known.forgotten][:_RELATIVES]:
-            waiting = self.fresh.get(relative.id)
-            old = waiting.trajectory if waiting else self._stored(relative.id)
-            if begins(row.trajectory, old):
-                return Added(relative.id, "known")
-            if begins(old, row.trajectory):
-                grown = encode_run(row.trajectory.model_copy(update=_kept(old, row.trajectory)))
-                if waiting:
+            pending = self.fresh.get(relative.id)
+            old = pending.trajectory if pending else self._stored(relative.id)
+            if is_prefix(row.trajectory, old):
+                return InsertResult(relative.id, "known")
+            if is_prefix(old, row.trajectory):
+                grown = encode_run(row.trajectory.model_copy(update=_fields_kept(old, row.trajectory)))
+                if pending:
                     self.fresh[relative.id] = grown
                 else:
                     overwrite(self.connection, grown, self.now)
-                return Added(relative.id, "grown")
-        return next((Added(known.id, "known") for known in relatives if known.forgotten), None)
+                return InsertResult(relative.id, "grown")
+        return next((InsertResult(known.id, "known") for known in relatives if known.forgotten), None)
 
-    def _completed(self, rows: Sequence[EncodedRun], arrived: Sequence[Added]) -> list[Added]:
-        """Give the known runs what they lack: tags, and an outcome where none was known; forgotten ones stay as they are."""
-        ids = [one.id for one in arrived if one.arrival == "known"]
-        states = {run_id: state for run_id, *state in rows_with(self.connection, _STATES, _c.id, ids)} if ids else {}
+    def _complete_known(self, rows: Sequence[EncodedRun], arrived: Sequence[InsertResult]) -> list[InsertResult]:
+        """Add missing tags and a missing outcome to known runs. Forgotten runs are unchanged."""
+        ids = [one.id for one in arrived if one.status == "known"]
+        states = {run_id: state for run_id, *state in select_in(self.connection, _STATES, _c.id, ids)} if ids else {}
         added = list(arrived)
         for place, (row, one) in enumerate(zip(rows, arrived, strict=True)):
-            if one.arrival == "known":
+            if one.status == "known":
                 identity, outcome, tags, forgotten_at = states[one.id]
                 if forgotten_at is not None:
-                    added[place] = Added(one.id, "forgotten")
+                    added[place] = InsertResult(one.id, "forgotten")
                     continue
-                says = _is_known(row.trajectory) and identity == row.columns["identity"]
-                # What is read for it is large, and most runs that come again say what is stored.
-                differs = says and outcome != row.trajectory.outcome.status
+                has_outcome = _is_known(row.trajectory) and identity == row.columns["identity"]
+                # Reading the document is expensive, and most repeated runs agree with the stored one.
+                differs = has_outcome and outcome != row.trajectory.outcome.status
                 lacks = differs and self._stored(one.id).takes_outcome_of(None)
                 if lacks or not set(row.trajectory.tags) <= set(json.loads(tags)):
                     self._complete(one.id, row.trajectory, outcome=lacks)
-                    added[place] = Added(one.id, "completed")
+                    added[place] = InsertResult(one.id, "completed")
         return added
 
     def _complete(self, run_id: str, new: Trajectory, *, outcome: bool) -> None:
@@ -177,14 +177,14 @@ class Addition:
         return Trajectory.model_validate_json(document or "")
 
     def _with_free_id(self, row: EncodedRun, taken: set[str]) -> EncodedRun:
-        """The row under an id that no other run has; a run that was replaced keeps the id of its old content."""
+        """Return the row with an unused id. A replaced run keeps the id of its old content."""
         given, identity = row.columns["id"], row.columns["identity"]
         if given not in taken:
             return row
         if given != f"traj-{identity[:16]}":
             raise Conflict(
-                f"trajectory id {given!r} belongs to another run; leave `id` out and the store gives one, or use the id of "
-                "the run that you mean"
+                f"expected an unused trajectory id, got {given!r}, which belongs to another run; omit `id`, or pass the id of "
+                "the run to extend"
             )
         return encode_run(row.trajectory.model_copy(update={"id": f"traj-{identity[:32]}"}))
 
@@ -193,9 +193,11 @@ class Addition:
         self.fresh = {}
         if rows:
             columns = [row.columns for row in rows]
-            # Not with SQLite, whose write lock is held since the look-up.
-            if insert_new(self.connection, table, columns, self._moments) < len(rows):
-                raise Unavailable("another program stores the same runs at this moment; add them again")
+            # Never with SQLite, whose write lock is held since the look-up.
+            if insert_or_skip(self.connection, table, columns, self._moments) < len(rows):
+                raise Unavailable(
+                    "expected to insert new runs, but another program stores the same runs; add them again"
+                )
             self._add_details(rows)
 
     @property
@@ -211,8 +213,8 @@ def _is_known(run: Trajectory) -> bool:
     return run.outcome.status is not OutcomeStatus.UNKNOWN
 
 
-def _kept(old: Trajectory, new: Trajectory) -> dict[str, Any]:
-    """What a run keeps when its session grows: its id, its tags, and links that were found when other files were read."""
+def _fields_kept(old: Trajectory, new: Trajectory) -> dict[str, Any]:
+    """Return the fields a run keeps when its session grows: id, tags, and links found in other files."""
     return {
         "id": old.id,
         "tags": tuple(dict.fromkeys((*old.tags, *new.tags))),
@@ -222,7 +224,7 @@ def _kept(old: Trajectory, new: Trajectory) -> dict[str, Any]:
 
 
 def overwrite(connection: Connection, row: EncodedRun, now: datetime) -> None:
-    """Put a run in the place of what is stored under its id."""
+    """Replace the run stored under this id."""
     run_id = row.columns["id"]
     seq, tags = connection.execute(select(table.c.seq, table.c.tags).where(table.c.id == run_id)).one()
     connection.execute(update(table).where(table.c.id == run_id).values(**row.columns, updated_at=now))
@@ -232,14 +234,14 @@ def overwrite(connection: Connection, row: EncodedRun, now: datetime) -> None:
 
 
 def remove_tags(connection: Connection, seq: int, tags: str) -> None:
-    """Take a row's tags (the column's JSON) out of the table that finds by them."""
+    """Remove a row's tags (JSON of the column) from the tag index."""
     t = trajectory_tags.c
     connection.execute(delete(trajectory_tags).where(t.tag.in_(json.loads(tags)), t.seq == seq))
 
 
 def add_run_links(connection: Connection, runs: Iterable[Trajectory]) -> None:
-    """Store what these runs say of other runs."""
-    found: list[Link] = [link for run in runs if run.subagents or run.continues for link in of_run(run)]
+    """Store the links of these runs to other runs."""
+    found: list[Link] = [link for run in runs if run.subagents or run.continues for link in run_links(run)]
     if found:
         add_links(connection, found)
 

@@ -1,4 +1,4 @@
-"""Filters of trajectories as conditions: one statement for each combination of fields, whatever their values."""
+"""Trajectory filters as SQL conditions: one statement per combination of fields, with values as parameters."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from quintain.store.tables import trajectories as table
 _c = table.c
 
 
-class Matching(NamedTuple):
-    """What selects the runs that match."""
+class FilterClause(NamedTuple):
+    """SQL conditions of a filter, and the column to order by."""
 
     conditions: tuple[ColumnElement[bool], ...]
-    """Their values are parameters, named as in `values_of`."""
+    """Conditions with parameters named as in `filter_parameters`."""
     key: ColumnElement[int]
-    """The column `seq` of the table whose index gives the order."""
+    """Column `seq` of the table whose index provides the order."""
 
 
-def values_of(filter: TrajectoryFilter) -> dict[str, Any]:
-    """The values of a filter, by the names of their parameters; a condition that is not asked for has none."""
+def filter_parameters(filter: TrajectoryFilter) -> dict[str, Any]:
+    """Return parameter name -> value for the conditions that are set."""
     agent = filter.agent and filter.agent.removeprefix("agent:")
     values = {
         "job_id": filter.job_id,
         "dataset_id": filter.dataset_id,
-        # A label without a version is a bare name, and no bare name holds an @.
+        # A label without a version is a bare name, and bare names do not contain "@".
         "agent_label" if agent and "@" in agent else "agent": agent,
         "environment": filter.environment,
         "task_type": filter.task_type,
@@ -50,8 +50,8 @@ def _escaped(text: str) -> str:
 
 
 @lru_cache(maxsize=256)
-def matching(names: tuple[str, ...]) -> Matching:
-    """The conditions for these parameters; forgotten runs never match."""
+def filter_clause(names: tuple[str, ...]) -> FilterClause:
+    """Return the conditions for these parameters. Forgotten runs never match."""
     found: list[ColumnElement[bool]] = [_c.forgotten_at.is_(None)]
     key: ColumnElement[int] = _c.seq
     for name in names:
@@ -72,4 +72,4 @@ def matching(names: tuple[str, ...]) -> Matching:
             found.append(_c.text.like(bindparam(name), escape="/"))
         else:
             found.append(_c[name] == bindparam(name))
-    return Matching(tuple(found), key)
+    return FilterClause(tuple(found), key)
