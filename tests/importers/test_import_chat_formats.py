@@ -720,9 +720,9 @@ def test_a_transcript_goes_on_where_it_ended() -> None:
           "observations": [{"content": "x", "call_id": None}]}]
     )  # fmt: skip
     assert transcript.waiting == (None, "c1")
-    assert transcript.observe("y", call_id="c1")
-    assert transcript.observe("z")
-    assert not transcript.observe("more", call_id="c1")
+    assert transcript.add_result("y", call_id="c1")
+    assert transcript.add_result("z")
+    assert not transcript.add_result("more", call_id="c1")
     assert transcript.orphans == 1
 
 

@@ -268,8 +268,8 @@ class _Family:
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
         for line, row in log.rows(report):
             script = Transcript()
-            script.say("user", "Go on")
-            script.act(row["said"])
+            script.add_message("user", "Go on")
+            script.add_agent_turn(row["said"])
             run = script.trajectory(format=self.name)
             yield Run(run, line, row.get("key"), row.get("parent"), row.get("continues"))
 
@@ -290,7 +290,7 @@ class _Faulty:
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
         for line, row in log.rows(report):
             script = Transcript()
-            script.act(row["messages"][1]["content"] if line < 3 else row["no such key"])
+            script.add_agent_turn(row["messages"][1]["content"] if line < 3 else row["no such key"])
             yield Run(script.trajectory(format=self.name), line)
 
 
@@ -328,7 +328,7 @@ class _Joined:
         for name in document["words"]:
             sibling = log.sibling(name)
             if sibling is not None:
-                script.act(str(sibling.document()))
+                script.add_agent_turn(str(sibling.document()))
                 if name.startswith("z"):
                     report.consume(sibling.path)
         yield Run(script.trajectory(format=self.name))
@@ -457,7 +457,7 @@ def test_kinds_of_records_that_did_not_come_are_not_listed(tmp_path: Path, monke
             report.skip("event", 2)
             report.skip("none of these", 0)
             script = Transcript()
-            script.act("Hello")
+            script.add_agent_turn("Hello")
             yield Run(script.trajectory(format=self.name))
 
     monkeypatch.setattr(registry, "IMPORTERS", (Counting(),))

@@ -194,7 +194,7 @@ def _fill(
 
 def _more(options: ExportOptions, contents: _Contents, tally: ExportCounts) -> dict[str, Any]:
     """What the manifest tells besides the dataset and its counts, as far as there is something to tell."""
-    told: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "model_terms": options.model_terms,
         "redactions": dict(contents.redactions),
         "leaking_tasks": contents.leaks.tasks,
@@ -203,7 +203,7 @@ def _more(options: ExportOptions, contents: _Contents, tally: ExportCounts) -> d
         "notes": tally.notes,
         "rejected": [rejected.model_dump(mode="json") for rejected in tally.rejected],
     }
-    return {**options.about, **{name: value for name, value in told.items() if value or name == "model_terms"}}
+    return {**options.about, **{name: value for name, value in facts.items() if value or name == "model_terms"}}
 
 
 def _leak_warning(tasks: int, kind: str) -> tuple[str, ...]:
@@ -226,9 +226,9 @@ def _nothing_left(rows: Counter[str], tally: ExportCounts, options: ExportOption
         return f"no {noun} was selected; widen the filter, or record or import runs first"
     drops = ", ".join(f"{reason} {n}" for reason, n in tally.dropped.most_common())
     largest = tally.dropped.most_common(1)[0][0]
-    said = "".join(f" {row.place}: {row.reason}." for row in tally.rejected[:3])
+    examples = "".join(f" {row.place}: {row.reason}." for row in tally.rejected[:3])
     return (
-        f"none of {tally.seen} {'texts' if noun == 'text' else 'trajectories'} is left for training; dropped: {drops}.{said} "
+        f"none of {tally.seen} {'texts' if noun == 'text' else 'trajectories'} is left for training; dropped: {drops}.{examples} "
         f"For {largest}: {drop_remedy(largest, options.criteria, options.kind, is_ready_made=bool(options.about))}"
     )
 

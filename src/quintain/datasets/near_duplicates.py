@@ -93,13 +93,13 @@ def drop_near_duplicates(
 
 def agent_text(run: Trajectory) -> str:
     """What was asked, and what the agent thought, said and called; nothing of what the environment answered."""
-    said = [run.task.prompt]
+    texts = [run.task.prompt]
     for step in run.agent_steps:
-        said += [step.thought or "", text_of(step.message)]
+        texts += [step.thought or "", text_of(step.message)]
         for call in step.actions:
             args = call.raw_args if call.args is None else json.dumps(call.args, ensure_ascii=False, sort_keys=True)
-            said += [call.tool, args or ""]
-    return "\n".join(said)
+            texts += [call.tool, args or ""]
+    return "\n".join(texts)
 
 
 def words(text: str) -> list[str]:

@@ -251,17 +251,17 @@ def _is_row_file(file: Path, folder: Path) -> bool:
 
 def _training_side(sides: Mapping[Path, str], folder: Path) -> list[Path]:
     """Of paths whose names tell splits those of train, all where no name tells one."""
-    told = {path: (match[1] if (match := _SIDE.search(name)) else None) for path, name in sides.items()}
-    names = set(told.values())
+    splits = {path: (match[1] if (match := _SIDE.search(name)) else None) for path, name in sides.items()}
+    names = set(splits.values())
     if len(names) <= 1:
-        if not told:
+        if not splits:
             raise NotFound(f"{str(folder)!r} holds no split; save the data set again")
-        return list(told)
+        return list(splits)
     if "train" not in names:
         raise InvalidInput(
             f"{str(folder)!r} holds {', '.join(sorted(name or 'files of no split' for name in names))} and no train; name one file"
         )
-    return [path for path, name in told.items() if name == "train"]
+    return [path for path, name in splits.items() if name == "train"]
 
 
 def _missing(package: str, what: str) -> Unavailable:

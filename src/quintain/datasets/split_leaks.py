@@ -25,8 +25,8 @@ class LeakCheck:
         if task is None or digest in self._seen:
             return
         self._seen.add(digest)
-        if said := words(task.prompt):
-            self._tasks.setdefault(_digest(" ".join(said)), Counter())[split] += 1
+        if prompt_words := words(task.prompt):
+            self._tasks.setdefault(_digest(" ".join(prompt_words)), Counter())[split] += 1
 
     @property
     def tasks(self) -> int:

@@ -66,8 +66,8 @@ def _documents(row: Row, number: int) -> Iterator[dict[str, Any]]:
 def _beside(row: Row, number: int, place: int) -> dict[str, Any]:
     """What a row says of its run, where it says more than that the run is in it."""
     if isinstance(row, DatasetRow):
-        said: dict[str, Any] = {} if row.weight == 1 else {"weight": row.weight}
-        return said if row.reward is None else {**said, "reward": row.reward}
+        fields: dict[str, Any] = {} if row.weight == 1 else {"weight": row.weight}
+        return fields if row.reward is None else {**fields, "reward": row.reward}
     if isinstance(row, PairRow):
         side = "rejected" if place else "chosen"
         return {

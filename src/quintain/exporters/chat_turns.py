@@ -132,7 +132,7 @@ def split_pair(row: PairRow, losses: Losses) -> tuple[list[Turn], list[Turn], li
     """
     chosen, rejected = turns_of(row.chosen, losses), turns_of(row.rejected, losses)
     n = prompt_length(chosen)
-    if _said(chosen[:n]) != _said(rejected[: prompt_turn_count(rejected)]):
+    if _comparable(chosen[:n]) != _comparable(rejected[: prompt_turn_count(rejected)]):
         raise InvalidInput("the two runs of a pair begin with different messages")
     if row.chosen.tools != row.rejected.tools:
         raise InvalidInput("the two runs of a pair have different tools")
@@ -151,7 +151,7 @@ def last_turns(row: PairRow, losses: Losses) -> tuple[list[Turn], Turn, Turn]:
     chosen, rejected = until_last_agent_turn(chosen, losses), until_last_agent_turn(rejected, losses)
     if not chosen or not rejected:
         raise InvalidInput("a side of a pair holds no turn of the agent")
-    if _said(chosen[:-1]) != _said(rejected[:-1]):
+    if _comparable(chosen[:-1]) != _comparable(rejected[:-1]):
         raise InvalidInput("the two runs of a pair differ in more than their last turn")
     return [*opened, *chosen[:-1]], chosen[-1], rejected[-1]
 
@@ -243,10 +243,10 @@ def count_thoughts(turns: Sequence[Turn]) -> int:
 
 
 def _is_shared(one: Turn, other: Turn) -> bool:
-    return not (one.trained or other.trained) and _said([one]) == _said([other])
+    return not (one.trained or other.trained) and _comparable([one]) == _comparable([other])
 
 
-def _said(turns: Sequence[Turn]) -> list[Any]:
+def _comparable(turns: Sequence[Turn]) -> list[Any]:
     """Turns as they compare: ids of calls are chance."""
     return [
         (turn.role, turn.text, turn.thought, [(call.tool, call.args, call.raw) for call in turn.calls])

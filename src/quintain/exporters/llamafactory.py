@@ -44,7 +44,7 @@ _OF_KIND: dict[DatasetKind, dict[str, Any]] = {
     "text": {"columns": {"prompt": "text"}},
 }
 _LAST = "LLaMA-Factory learns only the last turn of a labelled run; what stands before it is its prompt"
-_SPOKEN = (
+_TEXT_BESIDE_CALL = (
     "turns that say or think something beside a call need a LLaMA-Factory that knows `tool_call_words` (2025 and later)"
 )
 _RESULTS_JOINED = "results of parallel calls are joined to one observation"
@@ -107,22 +107,22 @@ def _conversation(turns: Sequence[Turn], run: Trajectory, losses: Losses) -> dic
     """
     require_answers(turns)
     n = next((i for i, turn in enumerate(turns) if turn.role != "system"), len(turns))
-    said: list[dict[str, str]] = []
+    entries: list[dict[str, str]] = []
     for turn in _in_order(turns[n:]):
         if turn.role == "system":
             raise InvalidInput("a system message stands in the midst of the run")
         name, value = _turn(turn, losses)
-        if said and said[-1]["from"] == name and name in {"human", "observation"}:
+        if entries and entries[-1]["from"] == name and name in {"human", "observation"}:
             losses[_USERS_JOINED if name == "human" else _RESULTS_JOINED] += 1
-            said[-1]["value"] += ("\n\n" if name == "human" else RESULT_SEPARATOR) + value
+            entries[-1]["value"] += ("\n\n" if name == "human" else RESULT_SEPARATOR) + value
         else:
-            said.append({"from": name, "value": value})
-    for place, entry in enumerate(said):
+            entries.append({"from": name, "value": value})
+    for place, entry in enumerate(entries):
         if (entry["from"] in {"human", "observation"}) != (place % 2 == 0):
             raise InvalidInput("the user and the agent do not take turns")
     tools = [function_of(tool) for tool in run.tools]
     return {
-        "conversations": said,
+        "conversations": entries,
         "system": "\n\n".join(turn.text for turn in turns[:n]),
         "tools": json.dumps(tools, ensure_ascii=False) if tools else "",
     }
@@ -149,7 +149,7 @@ def _turn(turn: Turn, losses: Losses) -> tuple[str, str]:
     before = f"<think>\n{turn.thought}\n</think>\n\n" if turn.thought else ""
     if not turn.calls:
         return "gpt", before + turn.text
-    losses[_SPOKEN] += bool(count_thoughts([turn]) or turn.text)
+    losses[_TEXT_BESIDE_CALL] += bool(count_thoughts([turn]) or turn.text)
     if _TAG.search(turn.text) or _TAG.search(turn.thought):
         raise InvalidInput("a turn says the marks of a call beside a call")
     calls = [{"name": call.tool, "arguments": call.arguments()} for call in turn.calls]

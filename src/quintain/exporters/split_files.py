@@ -40,9 +40,9 @@ def write_splits(dataset: Dataset, rows: Rows, convert: Convert, write: Write) -
         if n:
             export.rows[name] = n
     if not export.rows:
-        said = "; ".join(f"{reason}: {n:,} rows" for reason, n in export.dropped.most_common())
+        reasons = "; ".join(f"{reason}: {n:,} rows" for reason, n in export.dropped.most_common())
         raise InvalidInput(
-            f"none of the rows of {dataset.id} fits this format ({said or 'it has no rows'}); take another format, such as "
+            f"none of the rows of {dataset.id} fits this format ({reasons or 'it has no rows'}); take another format, such as "
             "atif, which holds every run",
             code="nothing_fits",
         )

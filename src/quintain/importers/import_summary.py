@@ -108,8 +108,8 @@ class ImportSummary:
             notes.insert(0, "There is no file to read.")
         elif not found and not self.unchanged and not self.stopped:
             notes.insert(0, f"None of {len(files):,} files holds a trajectory; `rejected` says what they are.")
-        told = Counter(note for file in files if file.is_log for note in file.notes)
-        notes += [note if n == 1 else f"{note} ({n:,} files)" for note, n in told.items()]
+        file_notes = Counter(note for file in files if file.is_log for note in file.notes)
+        notes += [note if n == 1 else f"{note} ({n:,} files)" for note, n in file_notes.items()]
         if len(notes) > MAX_NOTES:
             notes[MAX_NOTES - 1 :] = [f"and {len(notes) - MAX_NOTES + 1:,} more notes"]
         return tuple(notes)

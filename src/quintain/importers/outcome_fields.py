@@ -90,8 +90,8 @@ def outcome_of(row: Mapping[str, Any]) -> Outcome:
 
 def named_status(scores: Mapping[str, float]) -> OutcomeStatus:
     """Success or failure where the scores with names of `NAMES` are all 1 or all 0, else unknown."""
-    told = {scores[key] for key in NAMES if key in scores}
-    return status_of(told.pop()) if len(told) == 1 else OutcomeStatus.UNKNOWN
+    values = {scores[key] for key in NAMES if key in scores}
+    return status_of(values.pop()) if len(values) == 1 else OutcomeStatus.UNKNOWN
 
 
 def single_reward(scores: Mapping[str, float]) -> float | None:
@@ -112,22 +112,22 @@ def report_verdict(report: Any, instance: str | None) -> bool | None:
         report: Of one run (a flag) or of many (lists of ids, or an object per id).
         instance: Id of the instance, needed where the report is of many.
     """
-    said = as_dict(report)
-    if isinstance(said.get("resolved"), bool):
-        return bool(said["resolved"])
+    fields = as_dict(report)
+    if isinstance(fields.get("resolved"), bool):
+        return bool(fields["resolved"])
     if not instance:
         return None
-    if isinstance(said.get(instance), dict):
-        return report_verdict(said[instance], None)
-    lists = [said[name] for name in _PASSED if isinstance(said.get(name), list)]
+    if isinstance(fields.get(instance), dict):
+        return report_verdict(fields[instance], None)
+    lists = [fields[name] for name in _PASSED if isinstance(fields.get(name), list)]
     if any(instance in passed for passed in lists):
         return True
-    return False if lists and any(instance in as_list(said.get(name)) for name in _FAILED) else None
+    return False if lists and any(instance in as_list(fields.get(name)) for name in _FAILED) else None
 
 
 def first_verdict(reports: Iterable[Any], instance: str | None) -> bool | None:
     """What the first report that knows the instance says about it."""
-    return next((said for report in reports if (said := report_verdict(report, instance)) is not None), None)
+    return next((verdict for report in reports if (verdict := report_verdict(report, instance)) is not None), None)
 
 
 def reports_beside(log: LogFile, names: Iterable[str]) -> list[Any]:

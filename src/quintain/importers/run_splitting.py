@@ -40,8 +40,8 @@ def _frame(run: Trajectory) -> int:
 
 def _step(step: Step) -> int:
     # Written out, for it is done to every run of an import.
-    said = step.message
-    size = len(said) if type(said) is str else _text(said)
+    message = step.message
+    size = len(message) if type(message) is str else _text(message)
     size += len(step.thought or "") + (_value(step.extra) if step.extra else 0)
     for call in step.actions:
         size += len(call.tool) + len(call.raw_args or "") + (_value(call.args) if call.args else 0)

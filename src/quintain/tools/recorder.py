@@ -126,12 +126,12 @@ class Recording:
     @_never_raises
     def system(self, text: str) -> None:
         """A system prompt."""
-        self.turns.say("system", self._mender.text(text, "system"))
+        self.turns.add_message("system", self._mender.text(text, "system"))
 
     @_never_raises
     def user(self, text: str) -> None:
         """What the user, or whoever talks with the agent, said."""
-        self.turns.say("user", self._mender.text(text, "user"))
+        self.turns.add_message("user", self._mender.text(text, "user"))
 
     @_never_raises
     def agent(
@@ -145,7 +145,7 @@ class Recording:
     ) -> None:
         """A turn of the agent: what it said, thought and called."""
         mend = self._mender
-        self.turns.act(
+        self.turns.add_agent_turn(
             mend.text(text, "agent"),
             thought=mend.text(thought, "thought") or None,
             actions=mend.calls(calls),
@@ -159,7 +159,7 @@ class Recording:
         """What a call gave back; without an id it belongs to the first call that waits."""
         mend = self._mender
         failed = mend.truth(is_error, "is_error")
-        self.turns.observe(mend.written(content, "result"), call_id=mend.call_id(call_id), is_error=failed)
+        self.turns.add_result(mend.written(content, "result"), call_id=mend.call_id(call_id), is_error=failed)
 
     @_never_raises
     def messages(self, messages: Sequence[Mapping[str, Any]]) -> None:

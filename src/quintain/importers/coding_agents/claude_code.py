@@ -134,8 +134,8 @@ def _run(
         out = {line.uuid for line in left}
         n = sum((above := graph.turn_above(line)) is None or above.uuid not in out for line in left)
         report.note(f"only the branch that ends in the latest turn is read: {n} left out (edits, retries, rewinds)")
-    told = branch[-1].row
-    where = {"cwd": nonblank(told.get("cwd")), "git_branch": nonblank(told.get("gitBranch"))}
+    last_row = branch[-1].row
+    where = {"cwd": nonblank(last_row.get("cwd")), "git_branch": nonblank(last_row.get("gitBranch"))}
     end = graph.ends.get(session) if not side else None
     key = f"claude_code:{session}"
     yield from build_session_run(
@@ -148,7 +148,7 @@ def _run(
         continues=f"claude_code:{origin.session}" if origin else None,
         prompt=writer.prompt or writer.command or "",
         session_id=f"{session}:{side}" if side else session,
-        agent=AgentInfo(name="claude-code", version=nonblank(told.get("version")), model=writer.script.model),
+        agent=AgentInfo(name="claude-code", version=nonblank(last_row.get("version")), model=writer.script.model),
         outcome=Outcome(exit_status=end or None),
         extra={name: value for name, value in where.items() if value},
     )
@@ -187,10 +187,10 @@ class _Writer:
             self.written.update(part.uuid for part in reply)
             self._reply(reply if line in reply else [line])
         else:
-            self._said(line)
+            self._user_line(line)
 
     def _reply(self, lines: list[Line]) -> None:
-        said, thought, answers = [], [], []
+        contents, thought, answers = [], [], []
         calls: dict[str, dict[str, Any]] = {}
         for block in (block for line in lines for block in line.blocks):
             kind = as_text(as_dict(block).get("type"))
@@ -204,10 +204,10 @@ class _Writer:
             elif kind.endswith("tool_result"):
                 answers.append(block)
             else:  # `fallback`, among others: another model took over, as the reply itself says
-                said.append(spoken_content([block], self.report.skip))
+                contents.append(spoken_content([block], self.report.skip))
         last = lines[-1].row
-        self.script.act(
-            join_messages(*said),
+        self.script.add_agent_turn(
+            join_messages(*contents),
             thought=join_thoughts(thought),
             actions=list(calls.values()),
             model=nonblank(last["message"].get("model")),
@@ -221,7 +221,7 @@ class _Writer:
             for line in self._results.get(call_id, [])[-1:]:
                 self.write(line)
 
-    def _said(self, line: Line) -> None:
+    def _user_line(self, line: Line) -> None:
         row = line.row
         if row.get("type") == "attachment":
             self._ask(visible_content(row["attachment"].get("prompt")), row, {"queued": True})
@@ -229,7 +229,7 @@ class _Writer:
         for result in line.results:
             self._answer(result, row)
         if not isinstance(row["message"].get("content"), str | list):
-            self.script.observe(_result_beside(row))
+            self.script.add_result(_result_beside(row))
         rest = [block for block in line.blocks if not as_text(as_dict(block).get("type")).endswith("tool_result")]
         message = visible_content(rest)
         if message:
@@ -239,17 +239,17 @@ class _Writer:
             self.write(child)  # what a hook or a skill added to one of several parallel results
 
     def _ask(self, message: Any, row: dict[str, Any], marks: dict[str, bool]) -> None:
-        said = plain_text(message).strip()
+        prompt_text = plain_text(message).strip()
         if "compacted" in marks:
             self.report.note(COMPACTED)
-        elif not marks and said:
-            if not said.startswith(_NOT_A_TASK):
+        elif not marks and prompt_text:
+            if not prompt_text.startswith(_NOT_A_TASK):
                 self.prompt = self.prompt or plain_text(message)
-            elif said.startswith(("<command-name>", "<command-message>")):
-                self.command = self.command or said
+            elif prompt_text.startswith(("<command-name>", "<command-message>")):
+                self.command = self.command or prompt_text
         copied = nonblank(row.get("uuid")) in self.copied or None
         time = parse_time(row.get("timestamp"))
-        self.script.say("user", message, timestamp=time, extra=marks or None, copied_context=copied)
+        self.script.add_message("user", message, timestamp=time, extra=marks or None, copied_context=copied)
 
     def _answer(self, result: dict[str, Any], row: dict[str, Any]) -> None:
         call_id = nonblank(result.get("tool_use_id"))
@@ -259,7 +259,7 @@ class _Writer:
             self._answered.add(call_id)
         given = result.get("content")
         answer = visible_content(given) if given is not None else _result_beside(row)
-        self.script.observe(answer, call_id=call_id, is_error=result.get("is_error") is True)
+        self.script.add_result(answer, call_id=call_id, is_error=result.get("is_error") is True)
 
 
 def _result_beside(row: dict[str, Any]) -> Any:
@@ -271,5 +271,5 @@ def _result_beside(row: dict[str, Any]) -> Any:
 
 def _usage(lines: list[Line]) -> dict[str, int | None] | None:
     """Each line of a reply repeats its usage, the last one with all of its output."""
-    spent = [as_dict(line.row["message"].get("usage")) for line in lines]
-    return parse_usage(*reversed(spent))
+    usages = [as_dict(line.row["message"].get("usage")) for line in lines]
+    return parse_usage(*reversed(usages))

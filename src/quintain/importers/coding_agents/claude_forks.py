@@ -48,7 +48,7 @@ class _Lines(NamedTuple):
     times: tuple[tuple[str | None, str], ...]
     """Uuid and time of each line that has a time."""
 
-    def begun(self, shared: frozenset[str]) -> str:
+    def first_time(self, shared: frozenset[str]) -> str:
         """When the first line was written that is not shared; nothing for none."""
         return min((time for uuid, time in self.times if uuid not in shared), default="")
 
@@ -69,7 +69,7 @@ def origin_of(log: LogFile) -> Origin | None:
             continue
         mine, theirs = _lines_of(place), _lines_of(LogFile(log.path.with_name(name), log.root))
         shared = frozenset(uuid for uuid, _ in mine.stamps & theirs.stamps)
-        older = (theirs.begun(shared), session or "") < (mine.begun(shared), own or "")
+        older = (theirs.first_time(shared), session or "") < (mine.first_time(shared), own or "")
         if older and (forked is None or len(shared) > len(forked.shared)):
             forked = Origin(session or "", shared)
     return forked
@@ -91,9 +91,10 @@ def _head(log: LogFile) -> _Head:
     for _, row in islice(log.rows(Report()), _HEAD):
         uuid = nonblank(as_dict(row).get("uuid"))
         if uuid and as_dict(row).get("type") in ("user", "assistant"):
-            told = [uuid, row.get("timestamp"), row.get("message")]
+            turn_key = [uuid, row.get("timestamp"), row.get("message")]
             return _Head(
-                first_text(row.get("sessionId")), hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+                first_text(row.get("sessionId")),
+                hashlib.sha256(json.dumps(turn_key, sort_keys=True).encode()).hexdigest(),
             )
     return _Head(None, None)
 
@@ -106,6 +107,6 @@ def _lines_of(log: LogFile) -> _Lines:
 @lru_cache(maxsize=4)
 def _lines(path: Path, root: Path, mtime_ns: int, size: int) -> _Lines:
     rows: list[dict[str, Any]] = [as_dict(row) for _, row in LogFile(path, root).rows(Report())]
-    told = [(nonblank(row.get("uuid")), as_text(row.get("timestamp"))) for row in rows]
-    stamps = frozenset((uuid, time) for uuid, time in told if uuid)
-    return _Lines(stamps, tuple((uuid, time) for uuid, time in told if time))
+    stamped = [(nonblank(row.get("uuid")), as_text(row.get("timestamp"))) for row in rows]
+    stamps = frozenset((uuid, time) for uuid, time in stamped if uuid)
+    return _Lines(stamps, tuple((uuid, time) for uuid, time in stamped if time))

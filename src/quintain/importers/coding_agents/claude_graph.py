@@ -89,16 +89,16 @@ class Graph:
     def _queue(self, number: int, session: str, row: dict[str, Any]) -> None:
         """Follow the queue of prompts: one that is removed went to the model at once, one that is dequeued is a turn."""
         waiting = self._queued.setdefault(session, [])
-        operation, said = row.get("operation"), as_text(row.get("content"))
+        operation, prompt = row.get("operation"), as_text(row.get("content"))
         if operation == "enqueue":
-            waiting.append(said)
+            waiting.append(prompt)
         elif operation in ("dequeue", "remove", "popped", "popAll"):
             held = waiting[:1] if operation != "popAll" else waiting[:]
             del waiting[: len(held)]
-            said = said or "".join(held[:1])
-            if operation in ("remove", "popped") and said.strip():
-                told = {"type": "queued_command", "prompt": said}
-                turn = {"type": "attachment", "attachment": told, "timestamp": row.get("timestamp")}
+            prompt = prompt or "".join(held[:1])
+            if operation in ("remove", "popped") and prompt.strip():
+                attachment = {"type": "queued_command", "prompt": prompt}
+                turn = {"type": "attachment", "attachment": attachment, "timestamp": row.get("timestamp")}
                 self.steering.append(Line(number, f"#{number}", None, (session, ""), turn))
 
     def steered(self, branch: list[Line]) -> list[Line]:
@@ -106,8 +106,8 @@ class Graph:
         session, side = branch[-1].thread
         if side or not self.steering:
             return branch
-        told = {_words(line).strip() for line in self.lines.values() if line.row and line.thread[0] == session}
-        new = [line for line in self.steering if line.thread[0] == session and _words(line).strip() not in told]
+        texts = {_words(line).strip() for line in self.lines.values() if line.row and line.thread[0] == session}
+        new = [line for line in self.steering if line.thread[0] == session and _words(line).strip() not in texts]
         if not new:
             return branch
         merged = list(branch)

@@ -63,7 +63,7 @@ class Codex:
                 yield from exec_runs(line, row, rows, report)
                 return
             other = first_text(payload.get("id"), payload.get("session_id")) if kind == "session_meta" else None
-            if thread is None or (other and other != thread.session and thread.has_begun):
+            if thread is None or (other and other != thread.session and thread.has_model_output):
                 if thread is not None:
                     yield from thread.run()
                 thread = Rollout(line, report, partial(find_repeats, log))

@@ -50,8 +50,8 @@ class _Events:
         self.session: str | None = None
         self.failure: str | None = None
         self._spent: list[dict[str, Any]] = []
-        self._said: list[str] = []
-        self._thought: list[str] = []
+        self._messages: list[str] = []
+        self._thoughts: list[str] = []
         self._running: dict[str, dict[str, Any]] = {}
 
     def take(self, line: int, event: dict[str, Any], report: Report) -> None:
@@ -78,34 +78,36 @@ class _Events:
     def _item(self, item: dict[str, Any], report: Report) -> None:
         kind = first_text(item.get("type"), item.get("item_type"))
         if kind in ("agent_message", "assistant_message"):
-            if self._said:
+            if self._messages:
                 self._write([])
-            self._said.append(as_text(item.get("text")))
+            self._messages.append(as_text(item.get("text")))
         elif kind == "reasoning":
-            if self._said:
+            if self._messages:
                 self._write([])
-            self._thought.append(as_text(item.get("text")))
+            self._thoughts.append(as_text(item.get("text")))
         elif call := _call(item):
             self._write([call])
             answer = _answer(item)
             if answer is not None:
                 status = item.get("status")
                 failed = status in ("failed", "declined") or item.get("exit_code") not in (None, 0)
-                self.script.observe(answer, call_id=call["call_id"], is_error=failed)
+                self.script.add_result(answer, call_id=call["call_id"], is_error=failed)
         else:
             report.skip(f"item/{kind}")
 
     def _write(self, calls: list[dict[str, Any]]) -> None:
-        if self._said or self._thought or calls:
-            self.script.act(join_messages(*self._said), thought=join_thoughts(self._thought), actions=calls)
-        self._said, self._thought = [], []
+        if self._messages or self._thoughts or calls:
+            self.script.add_agent_turn(
+                join_messages(*self._messages), thought=join_thoughts(self._thoughts), actions=calls
+            )
+        self._messages, self._thoughts = [], []
 
     def run(self, report: Report) -> Iterator[Run]:
         """The thread as a run."""
         self._write([call for item in self._running.values() if (call := _call(item))])
         report.note(_NO_TASK)
         report.note("where one reply of the model ended is not told: each call stands in a step of its own")
-        spent = total_usage(self._spent)
+        usage = total_usage(self._spent)
         yield from build_session_run(
             self.script,
             report,
@@ -116,7 +118,7 @@ class _Events:
             session_id=self.session,
             agent=AgentInfo(name="codex"),
             outcome=Outcome(exit_status=self.failure and self.failure[:200]),
-            extra={"usage": spent} if spent else {},
+            extra={"usage": usage} if usage else {},
         )
 
 

@@ -135,36 +135,36 @@ class _Messages:
         """Add one message."""
         kind, given = message.get("type"), message.get("content")
         answers = _answers(given) if kind == "user" else []
-        said = visible_content([part for part in given if part not in answers] if isinstance(given, list) else given)
+        content = visible_content([part for part in given if part not in answers] if isinstance(given, list) else given)
         for part in answers:  # since 0.61 the program writes every result once more, as it was sent
             answer = part["functionResponse"]
             if nonblank(answer.get("id")) not in self._answered and (nonblank(answer.get("id")) or self.script.waiting):
                 _observe(part, self.script)
-        if kind == "user" and (said or not answers):
+        if kind == "user" and (content or not answers):
             if (
                 self.prompt is None
-                and plain_text(said).strip()
-                and not plain_text(said).lstrip().startswith(_NOT_A_TASK)
+                and plain_text(content).strip()
+                and not plain_text(content).lstrip().startswith(_NOT_A_TASK)
             ):
-                self.prompt = plain_text(said)
-            self.script.say("user", said, timestamp=parse_time(message.get("timestamp")))
+                self.prompt = plain_text(content)
+            self.script.add_message("user", content, timestamp=parse_time(message.get("timestamp")))
         elif kind == "gemini":
-            self._reply(message, said)
+            self._reply(message, content)
         elif kind != "user":
             self.report.skip(kind if isinstance(kind, str) else "message without type")
 
-    def _reply(self, message: dict[str, Any], said: Message) -> None:
+    def _reply(self, message: dict[str, Any], content: Message) -> None:
         """A reply with its calls. Later replies that said nothing were logged as further calls of it."""
         rounds = _rounds(dicts_in(message.get("toolCalls")))
         if len(rounds) > 1:
             self.report.note(
                 "several rounds of calls stood in one message of the log; they are told apart by their times"
             )
-        mind = [_thought(thought) for thought in dicts_in(message.get("thoughts"))]
+        thought_parts = [_thought(thought) for thought in dicts_in(message.get("thoughts"))]
         for n, calls in enumerate(rounds or [[]]):
-            self.script.act(
-                said if n == 0 else "",
-                thought=join_thoughts(mind) if n == 0 else None,
+            self.script.add_agent_turn(
+                content if n == 0 else "",
+                thought=join_thoughts(thought_parts) if n == 0 else None,
                 actions=[
                     make_call(as_text(call.get("name")), call.get("args"), nonblank(call.get("id"))) for call in calls
                 ],
@@ -177,7 +177,7 @@ class _Messages:
                 if answer is not None:
                     self._answered.add(as_text(call.get("id")))
                     failed = call.get("status") in ("error", "cancelled")
-                    self.script.observe(answer, call_id=nonblank(call.get("id")), is_error=failed)
+                    self.script.add_result(answer, call_id=nonblank(call.get("id")), is_error=failed)
 
 
 def _rounds(calls: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
@@ -211,8 +211,10 @@ def _response(part: Any) -> Message:
     if not isinstance(answer, dict):
         return visible_content([part])
     given = answer.get("response")
-    said = first_text(as_dict(given).get("output"), as_dict(given).get("error"))
-    return join_messages(said if said is not None else visible_content(given), visible_content(answer.get("parts")))
+    content = first_text(as_dict(given).get("output"), as_dict(given).get("error"))
+    return join_messages(
+        content if content is not None else visible_content(given), visible_content(answer.get("parts"))
+    )
 
 
 def _answers(content: Any) -> list[dict[str, Any]]:
@@ -223,7 +225,7 @@ def _answers(content: Any) -> list[dict[str, Any]]:
 def _observe(part: dict[str, Any], script: Transcript) -> None:
     answer = part["functionResponse"]
     failed = "error" in as_dict(answer.get("response"))
-    script.observe(
+    script.add_result(
         _response(part), call_id=nonblank(answer.get("id")), is_error=failed, tool=nonblank(answer.get("name"))
     )
 
@@ -235,23 +237,23 @@ def _write_turns(turns: list[dict[str, Any]], script: Transcript, report: Report
         parts = as_list(turn.get("parts"))
         answers = _answers(parts)
         calls = [call for part in parts if (call := as_dict(as_dict(part).get("functionCall")))]
-        mind = [as_text(part.get("text")) for part in dicts_in(parts) if part.get("thought") is True]
+        thought_parts = [as_text(part.get("text")) for part in dicts_in(parts) if part.get("thought") is True]
         rest = [part for part in parts if part not in answers and not {"functionCall", "thought"} & set(as_dict(part))]
-        said = visible_content(rest)
+        content = visible_content(rest)
         for part in answers:
             _observe(part, script)
         if turn.get("role") == "model":
             made = [make_call(as_text(call.get("name")), call.get("args"), nonblank(call.get("id"))) for call in calls]
-            script.act(said, thought=join_thoughts(mind), actions=made)
+            script.add_agent_turn(content, thought=join_thoughts(thought_parts), actions=made)
         elif turn.get("role") == "user":
-            if said or not answers:
+            if content or not answers:
                 if (
                     prompt is None
-                    and plain_text(said).strip()
-                    and not plain_text(said).lstrip().startswith(_NOT_A_TASK)
+                    and plain_text(content).strip()
+                    and not plain_text(content).lstrip().startswith(_NOT_A_TASK)
                 ):
-                    prompt = plain_text(said)
-                script.say("user", said)
+                    prompt = plain_text(content)
+                script.add_message("user", content)
         else:
             report.skip("turn of unknown role")
     return prompt

@@ -113,16 +113,16 @@ class _Writer:
         time = parse_time(message.get("timestamp")) or parse_time(extra.get("timestamp"))
         role = message.get("role")
         if message.get("object") == "response":
-            told = list(items_to_messages(as_list(message.get("output"))))
+            messages = list(items_to_messages(as_list(message.get("output"))))
         elif message.get("type") == "function_call_output":
-            told = list(items_to_messages([message]))
+            messages = list(items_to_messages([message]))
         elif as_text(role) not in ACTORS:
             self.exit_status = nonblank(extra.get("exit_status")) or self.exit_status
             self.report.skip(f"role:{role}")
             return
         else:
-            told = [{key: value for key, value in message.items() if key not in ("extra", "timestamp")}]
-        for each in told:
+            messages = [{key: value for key, value in message.items() if key not in ("extra", "timestamp")}]
+        for each in messages:
             if (turn := parse_message(each, "message", self.report.refuse)) is None:
                 continue
             turn.fields["timestamp"] = time

@@ -180,7 +180,7 @@ class _Writer:
 
     def _ask(self, message: dict[str, Any], parts: list[dict[str, Any]]) -> None:
         if system := nonblank(message.get("system")):
-            self.script.say("system", system)
+            self.script.add_message("system", system)
         asked = [part for part in parts if part.get("type") in ("text", "file") and part.get("ignored") is not True]
         for part in parts:
             if part.get("type") not in ("text", "file", *_QUIET):
@@ -188,7 +188,7 @@ class _Writer:
         typed = plain_text(visible_content([part for part in asked if part.get("synthetic") is not True]))
         if self.prompt is None and typed.strip():
             self.prompt = typed
-        self.script.say(
+        self.script.add_message(
             "user", visible_content(asked), timestamp=parse_time(as_dict(message.get("time")).get("created"))
         )
 
@@ -208,33 +208,33 @@ class _Writer:
             self._turn(message, turn, alone=len(turns) == 1)
 
     def _turn(self, message: dict[str, Any], parts: list[dict[str, Any]], *, alone: bool) -> None:
-        said: list[Message] = []
-        mind, calls, spent = [], [], as_dict(message.get("tokens")) if alone else {}
+        contents: list[Message] = []
+        thought_parts, calls, usage = [], [], as_dict(message.get("tokens")) if alone else {}
         for part in parts:
             kind = part.get("type")
             if kind == "tool":
                 calls.append(part)
             elif kind == "reasoning":
-                mind.append(as_text(part.get("text")))
+                thought_parts.append(as_text(part.get("text")))
             elif kind in ("text", "file"):
-                said.append(visible_content(part))
+                contents.append(visible_content(part))
             elif kind == "step-finish":
-                spent = as_dict(part.get("tokens")) or spent
+                usage = as_dict(part.get("tokens")) or usage
             else:
                 self.report.skip(f"part/{kind}")
-        if not (said or mind or calls):
+        if not (contents or thought_parts or calls):
             return
         model = first_text(message.get("modelID"), as_dict(message.get("model")).get("modelID"))
-        self.script.act(
-            join_messages(*said),
-            thought=join_thoughts(mind),
+        self.script.add_agent_turn(
+            join_messages(*contents),
+            thought=join_thoughts(thought_parts),
             actions=[
                 make_call(as_text(call.get("tool")), as_dict(call.get("state")).get("input"), _id(call))
                 for call in calls
             ],
             model=model,
             timestamp=parse_time(as_dict(message.get("time")).get("created")),
-            usage=parse_usage(spent),
+            usage=parse_usage(usage),
             extra={"summary": True} if message.get("summary") is True else None,
         )
         for call in calls:
@@ -243,7 +243,7 @@ class _Writer:
                 failed = state["status"] == "error"
                 answer = state.get("error") if failed else state.get("output")
                 seen = join_messages(visible_content(answer), visible_content(dicts_in(state.get("attachments"))))
-                self.script.observe(seen, call_id=_id(call), is_error=failed)
+                self.script.add_result(seen, call_id=_id(call), is_error=failed)
 
 
 def _id(call: dict[str, Any]) -> str | None:

@@ -26,7 +26,7 @@ from quintain.records.trajectory import AgentInfo
 
 _FIRST_FILE = re.compile(r"0+\.json")
 _NO_TURN = {"recall", "change_agent_state", "agent_state_changed", "null", "condensation_request", "pause", "resume"}
-_SPOKEN = ("content", "tool_calls", "function_call", "reasoning_content", "thinking_blocks")
+_REPLY_FIELDS = ("content", "tool_calls", "function_call", "reasoning_content", "thinking_blocks")
 _BESIDE_ARGS = {"thought", "blocking", "is_static", "hidden", "confirmation_state", "security_risk", "is_confirmed"}
 
 
@@ -137,24 +137,24 @@ class V0Stream:
             self.tools = self.tools or parse_tool_schemas(args.get("tools"))
             self.version = self.version or nonblank(args.get("openhands_version"))
             self.agent_class = self.agent_class or nonblank(args.get("agent_class"))
-            self.script.say("system", self._words(event, args), timestamp=parse_time(event.get("timestamp")))
+            self.script.add_message("system", self._words(event, args), timestamp=parse_time(event.get("timestamp")))
         elif kind == "condensation":
             self.report.skip(kind)
             self.report.note("the context was condensed: the model no longer saw some turns before the summary")
             if summary := as_text(args.get("summary")):
-                self.script.say("user", summary, extra={"compacted": True})
+                self.script.add_message("user", summary, extra={"compacted": True})
         elif kind in _NO_TURN:
             self._quiet.add(_key(event.get("id")))
             self.report.skip(f"action/{kind}")
         elif not by_agent:
-            self.script.say("user", self._words(event, args), timestamp=parse_time(event.get("timestamp")))
+            self.script.add_message("user", self._words(event, args), timestamp=parse_time(event.get("timestamp")))
         else:
             self._acted(event, kind, args)
 
     def _words(self, event: dict[str, Any], args: dict[str, Any]) -> Any:
         pictures = [{"type": "image_url", "image_url": url} for url in as_list(args.get("image_urls"))]
-        said = visible_content(args.get("content")) if "content" in args else as_text(event.get("message"))
-        return join_messages(said, visible_content(pictures))
+        content = visible_content(args.get("content")) if "content" in args else as_text(event.get("message"))
+        return join_messages(content, visible_content(pictures))
 
     def _acted(self, event: dict[str, Any], kind: str, args: dict[str, Any]) -> None:
         called = as_dict(event.get("tool_call_metadata"))
@@ -166,11 +166,11 @@ class V0Stream:
             return
         message = as_dict(next((as_dict(choice).get("message") for choice in as_list(response.get("choices"))), None))
         if not message:
-            self._told(event, kind, args, called)
+            self._action_without_reply(event, kind, args, called)
             return
         if reply:
             self._replies.add(reply)
-        known = {key: message.get(key) for key in _SPOKEN}
+        known = {key: message.get(key) for key in _REPLY_FIELDS}
         turn = parse_message({"role": "assistant", **known}, "message", self.report.refuse)
         if turn is None:
             return
@@ -182,17 +182,19 @@ class V0Stream:
         turn.fields |= about
         append_turn(turn, self.script)
 
-    def _told(self, event: dict[str, Any], kind: str, args: dict[str, Any], called: dict[str, Any]) -> None:
+    def _action_without_reply(
+        self, event: dict[str, Any], kind: str, args: dict[str, Any], called: dict[str, Any]
+    ) -> None:
         """An action whose reply is not in the log: the thought and the arguments of the event."""
         time = parse_time(event.get("timestamp"))
         if kind == "message":
-            self.script.act(self._words(event, args), thought=nonblank(args.get("thought")), timestamp=time)
+            self.script.add_agent_turn(self._words(event, args), thought=nonblank(args.get("thought")), timestamp=time)
             return
         given = {name: value for name, value in args.items() if name not in _BESIDE_ARGS}
         call = make_call(
             first_text(called.get("function_name"), kind) or kind, given, self._calls[_key(event.get("id"))]
         )
-        self.script.act(thought=nonblank(args.get("thought")), actions=[call], timestamp=time)
+        self.script.add_agent_turn(thought=nonblank(args.get("thought")), actions=[call], timestamp=time)
 
     def _observation(self, event: dict[str, Any], kind: str) -> None:
         cause = _key(event.get("cause"))
@@ -203,8 +205,8 @@ class V0Stream:
         extras = as_dict(event.get("extras"))
         code: Any = as_dict(extras.get("metadata")).get("exit_code", extras.get("exit_code"))
         failed = kind in ("error", "user_rejected") or extras.get("error") is True or (type(code) is int and code > 0)
-        said = visible_content(event.get("content"))
-        self.script.observe(said or as_text(event.get("message")), call_id=call_id, is_error=failed)
+        content = visible_content(event.get("content"))
+        self.script.add_result(content or as_text(event.get("message")), call_id=call_id, is_error=failed)
 
 
 def _key(value: Any) -> Any:

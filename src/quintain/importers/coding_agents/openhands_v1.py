@@ -180,22 +180,22 @@ class V1Stream:
         calling = make_call(first_text(event.get("tool_name"), function.get("name")) or "", arguments, call_id)
         if (name := nonblank(event.get("id"))) and call_id:
             self._calls[name] = call_id
-        said, mind = _words(visible_content(event.get("thought")), event)
+        content, thought = _content_and_thought(visible_content(event.get("thought")), event)
         reply = nonblank(event.get("llm_response_id"))
         last = self.script.steps[-1] if self.script.steps else {}
         if reply and reply == self._reply and last.get("actor") == "agent":
-            self.script.call(calling)
+            self.script.add_call(calling)
             last["message"], last["thought"] = (
-                join_messages(last["message"], said),
-                join_thoughts([last["thought"], mind]),
+                join_messages(last["message"], content),
+                join_thoughts([last["thought"], thought]),
             )
             return
         self._reply = reply
-        self._act(event, said, mind, [calling])
+        self._act(event, content, thought, [calling])
 
-    def _act(self, event: dict[str, Any], said: Message, mind: str | None, calls: list[dict[str, Any]]) -> None:
+    def _act(self, event: dict[str, Any], content: Message, thought: str | None, calls: list[dict[str, Any]]) -> None:
         time = parse_time(event.get("timestamp"))
-        self.script.act(said, thought=mind, actions=calls, model=self.model, timestamp=time)
+        self.script.add_agent_turn(content, thought=thought, actions=calls, model=self.model, timestamp=time)
 
     def _observation(self, event: dict[str, Any], kind: str) -> None:
         call_id = nonblank(event.get("tool_call_id")) or self._calls.get(as_text(event.get("action_id")))
@@ -210,23 +210,25 @@ class V1Stream:
             flag = seen.get("is_error")
             failed = flag if isinstance(flag, bool) else bool(seen.get("error")) or (type(code) is int and code > 0)
             answer = answer or visible_content(seen.get("error") if isinstance(seen.get("error"), str) else None)
-        self.script.observe(answer, call_id=call_id, is_error=failed)
+        self.script.add_result(answer, call_id=call_id, is_error=failed)
 
     def _message(self, event: dict[str, Any]) -> None:
         message = as_dict(event.get("llm_message"))
-        said = join_messages(visible_content(message.get("content")), visible_content(event.get("extended_content")))
+        content = join_messages(visible_content(message.get("content")), visible_content(event.get("extended_content")))
         if event.get("source") == "agent" or message.get("role") == "assistant":
-            said, mind = _words(said, message)
+            content, thought = _content_and_thought(content, message)
             self._reply = nonblank(event.get("llm_response_id"))
             given = dicts_in(message.get("tool_calls"))
             calls = [call for each in given if (call := parse_call(each, "tool_calls", self.report.refuse))]
-            self._act(event, said, mind, calls)
+            self._act(event, content, thought, calls)
         else:
             actor = "system" if message.get("role") == "system" else "user"
-            self.script.say(actor, said, timestamp=parse_time(event.get("timestamp")))
+            self.script.add_message(actor, content, timestamp=parse_time(event.get("timestamp")))
 
     def _system(self, event: dict[str, Any]) -> None:
-        said = join_messages(visible_content(event.get("system_prompt")), visible_content(event.get("dynamic_context")))
+        content = join_messages(
+            visible_content(event.get("system_prompt")), visible_content(event.get("dynamic_context"))
+        )
         given = dicts_in(event.get("tools"))
         known = [tool for tool in given if "function" in tool or "parameters" in tool]
         named = [
@@ -235,32 +237,32 @@ class V1Stream:
             if nonblank(tool.get("name"))
         ]
         self.tools = (parse_tool_schemas(known) if known else named) or self.tools
-        self.script.say("system", said, timestamp=parse_time(event.get("timestamp")))
+        self.script.add_message("system", content, timestamp=parse_time(event.get("timestamp")))
 
     def _condensed(self, event: dict[str, Any], kind: str) -> None:
         self.report.skip(kind)
         self.report.note("the context was condensed: the model no longer saw some turns before the summary")
         if summary := as_text(event.get("summary")):
-            self.script.say("user", summary, extra={"compacted": True})
+            self.script.add_message("user", summary, extra={"compacted": True})
 
 
-def _words(said: Message, event: dict[str, Any]) -> tuple[Message, str | None]:
+def _content_and_thought(content: Message, event: dict[str, Any]) -> tuple[Message, str | None]:
     """What was said and what was thought; `<think>` in the text is a thought, and is often told in both places."""
-    mind = [as_text(event.get("reasoning_content"))]
-    if not mind[0].strip():
-        mind = [as_text(block.get("thinking")) for block in dicts_in(event.get("thinking_blocks"))]
-    if "<think>" in plain_text(said):
-        spoken = plain_text(said)
+    thought_parts = [as_text(event.get("reasoning_content"))]
+    if not thought_parts[0].strip():
+        thought_parts = [as_text(block.get("thinking")) for block in dicts_in(event.get("thinking_blocks"))]
+    if "<think>" in plain_text(content):
+        spoken = plain_text(content)
         end = spoken.rfind("</think>") + len("</think>")  # behind it the search would go through the text for nothing
-        if not any(piece.strip() for piece in mind):
-            mind = _THINK.findall(spoken, 0, end)
-        said = f"{_THINK.sub('', spoken[:end])}{spoken[end:]}".strip()
-    return said, join_thoughts(piece.strip() for piece in mind)
+        if not any(piece.strip() for piece in thought_parts):
+            thought_parts = _THINK.findall(spoken, 0, end)
+        content = f"{_THINK.sub('', spoken[:end])}{spoken[end:]}".strip()
+    return content, join_thoughts(piece.strip() for piece in thought_parts)
 
 
 def _model(event: dict[str, Any]) -> str | None:
     """The agent's model, where a change of the state names it."""
     value = as_dict(event.get("value"))
-    spent = as_dict(value.get("usage_to_metrics"))
-    named = (as_dict(spent.get(name)).get("model_name") for name in ("agent", "default"))
+    metrics = as_dict(value.get("usage_to_metrics"))
+    named = (as_dict(metrics.get(name)).get("model_name") for name in ("agent", "default"))
     return first_text(as_dict(as_dict(value.get("agent")).get("llm")).get("model"), *named)

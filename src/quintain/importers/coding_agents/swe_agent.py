@@ -129,8 +129,8 @@ def _write_history(history: list[dict[str, Any]], script: Transcript, report: Re
         turn = parse_message(known, "message", report.refuse)
         if turn is None:
             continue
-        said = turn.content if turn.actor == "user" else turn.results[0].content if turn.results else ""
-        if _ELIDED.match(plain_text(said)):
+        content = turn.content if turn.actor == "user" else turn.results[0].content if turn.results else ""
+        if _ELIDED.match(plain_text(content)):
             report.note("old outputs were elided from the history: their text is lost")
         # The command that the program found in the text, for those who count commands; the text itself holds it already.
         if turn.actor == "agent" and not turn.calls and (command := nonblank(message.get("action"))):
@@ -145,8 +145,8 @@ def _write_steps(steps: list[dict[str, Any]], script: Transcript, report: Report
         if n == 0:
             asked = [message for message in seen_by[0] if message.get("role") in ("system", "user")]
             _write_history(asked, script, report)
-        if told := _between(seen_by[n], seen_by[n + 1] if n + 1 < len(steps) else []):
-            _write_history(told, script, report)
+        if messages := _between(seen_by[n], seen_by[n + 1] if n + 1 < len(steps) else []):
+            _write_history(messages, script, report)
             continue
         spoken = {key: step.get(key) for key in ("tool_calls", "action", "thinking_blocks")}
         command = first_text(step.get("action")) or ""
@@ -157,9 +157,9 @@ def _write_steps(steps: list[dict[str, Any]], script: Transcript, report: Report
         _write_history([{"role": "assistant", "content": step.get("response"), **spoken}], script, report)
         seen = visible_content(step.get("observation"))
         if script.steps[-1]["actions"]:
-            script.observe(seen, call_id=first_text(*as_list(step.get("tool_call_ids"))[:1], script.waiting[-1]))
+            script.add_result(seen, call_id=first_text(*as_list(step.get("tool_call_ids"))[:1], script.waiting[-1]))
         elif seen and n + 1 < len(steps):
-            script.say("user", seen)
+            script.add_message("user", seen)
 
 
 def _between(query: list[dict[str, Any]], later: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -167,8 +167,10 @@ def _between(query: list[dict[str, Any]], later: list[dict[str, Any]]) -> list[d
 
     The newest turns of a query are whole: a program that elides old outputs has not yet done so.
     """
-    told = later[len(query) :] if query else []
-    return told if told and told[0].get("role") == "assistant" and _is_same(query, later) else []
+    new_messages = later[len(query) :] if query else []
+    return (
+        new_messages if new_messages and new_messages[0].get("role") == "assistant" and _is_same(query, later) else []
+    )
 
 
 def _is_same(query: list[dict[str, Any]], later: list[dict[str, Any]]) -> bool:

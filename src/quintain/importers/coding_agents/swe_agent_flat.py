@@ -51,11 +51,11 @@ def _run(line: int, row: dict[str, Any], report: Report) -> Iterator[Run]:
         actor = _ACTORS.get(role) if isinstance(role, str) else None
         # The system's text stands in a column of its own.
         given = first_text(turn.get("system_prompt"), turn.get("text")) if actor == "system" else turn.get("text")
-        said = visible_content(given)
+        content = visible_content(given)
         if actor == "agent":
-            script.act(said, train=False if turn.get("mask") is False else None)
+            script.add_agent_turn(content, train=False if turn.get("mask") is False else None)
         elif actor is not None:
-            script.say(actor, said)
+            script.add_message(actor, content)
         else:
             report.skip(f"turn of role {role}" if isinstance(role, str) else "turn without role")
     verdicts = (row.get(name) for name in ("target", "resolved", "verified"))

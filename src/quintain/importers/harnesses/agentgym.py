@@ -72,12 +72,14 @@ def opens_with_ok(messages: list[dict[str, Any]]) -> bool:
     """Does the agent first only say that it has understood?"""
     if len(messages) < 2 or [message["role"] for message in messages[:2]] != ["user", "assistant"]:
         return False
-    said = messages[1]["content"]
-    if messages[1].get("loss") is False or (isinstance(said, str) and said.strip(" .!\n").lower() in {"ok", "okay"}):
+    answer = messages[1]["content"]
+    if messages[1].get("loss") is False or (
+        isinstance(answer, str) and answer.strip(" .!\n").lower() in {"ok", "okay"}
+    ):
         return True
     later = [message["content"] for message in messages[2:_LOOKED_AT] if message["role"] == "user"]
     observed = any(isinstance(seen, str) and seen.startswith("Observation:") for seen in later)
-    return observed and isinstance(said, str) and len(said) <= _SHORT and _UNDERSTOOD.match(said) is not None
+    return observed and isinstance(answer, str) and len(answer) <= _SHORT and _UNDERSTOOD.match(answer) is not None
 
 
 def _environment(task_id: str | None) -> str | None:

@@ -56,5 +56,5 @@ def _has_marks(row: dict[str, Any]) -> bool:
 def _is_named(row: dict[str, Any]) -> bool:
     named = _ID.fullmatch(as_text(row.get("id"))) is not None and "item_id" not in row
     # Without marks or roles, and with a reward, it is a row of ETO.
-    told = turns_in(row) is not None and "reward" not in row
-    return named and (told or is_chat(transpose_columns(row.get("conversations"))))
+    has_turns = turns_in(row) is not None and "reward" not in row
+    return named and (has_turns or is_chat(transpose_columns(row.get("conversations"))))

@@ -39,7 +39,7 @@ class Crew:
                 start, begins = event, begins or line
             elif kind == "end":
                 status = nonblank(event.get("status"))
-            elif kind != "message" or not _tell(transcript, event):
+            elif kind != "message" or not _add_message(transcript, event):
                 report.skip(f"event:{kind}" if kind != "message" else f"role:{event.get('role')}")
         meta = as_dict(start.get("metadata"))
         args = as_dict(meta.get("args")) or as_dict(meta.get("initial_args"))
@@ -59,15 +59,15 @@ class Crew:
         )
 
 
-def _tell(transcript: Transcript, event: dict[str, Any]) -> bool:
+def _add_message(transcript: Transcript, event: dict[str, Any]) -> bool:
     """Add a message; False: its role is not known."""
     role, content, meta = event.get("role"), as_text(event.get("content")), as_dict(event.get("metadata"))
     when = parse_time(event.get("timestamp"))
     if role == "assistant":
-        transcript.act(content, model=nonblank(meta.get("model")), usage=parse_usage(meta), timestamp=when)
+        transcript.add_agent_turn(content, model=nonblank(meta.get("model")), usage=parse_usage(meta), timestamp=when)
     elif role in ("prompt", "step"):
         employee = nonblank(meta.get("employee"))
-        transcript.say("user", content, timestamp=when, extra={"employee": employee} if employee else None)
+        transcript.add_message("user", content, timestamp=when, extra={"employee": employee} if employee else None)
     else:
         return False
     return True

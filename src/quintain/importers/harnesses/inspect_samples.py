@@ -73,7 +73,7 @@ def run_of_sample(sample: dict[str, Any], about: dict[str, Any], line: int, repo
     turns = _turns(messages, known, sample, report)
     task_name, sample_id, epoch = nonblank(about.get("task")), as_name(sample.get("id")), as_name(sample.get("epoch"))
     origin = first_text(about.get("eval_id"), about.get("run_id"), about.get("task_id"), task_name)
-    told = {key: sample.get(key) for key in ("total_time", "working_time", "uuid")}
+    timings = {key: sample.get(key) for key in ("total_time", "working_time", "uuid")}
     invalid = bool(sample.get("invalidation"))
     if invalid:
         report.note("some samples were invalidated after the run: no verdict is taken from them")
@@ -95,7 +95,7 @@ def run_of_sample(sample: dict[str, Any], about: dict[str, Any], line: int, repo
         ),
         tools=list(known.tools.values()),
         outcome=_outcome(sample, invalid=invalid),
-        extra=short_fields({"epoch": sample.get("epoch"), **told, "invalidated": invalid or None}),
+        extra=short_fields({"epoch": sample.get("epoch"), **timings, "invalidated": invalid or None}),
     )
 
 
@@ -132,11 +132,11 @@ def _messages(sample: dict[str, Any], models: list[dict[str, Any]], pool: list[A
     if kept or not models:
         return kept
     last = models[-1]
-    made = [_made(event) for event in models[-1:]]
+    made = [_output_message(event) for event in models[-1:]]
     return [*(as_list(last.get("input")) or _expanded(last.get("input_refs"), pool)), *(m for m in made if m)]
 
 
-def _made(event: dict[str, Any]) -> dict[str, Any]:
+def _output_message(event: dict[str, Any]) -> dict[str, Any]:
     choices = dicts_in(as_dict(event.get("output")).get("choices"))
     return as_dict(choices[0].get("message")) if choices else {}
 
@@ -146,7 +146,7 @@ def _thin(event: dict[str, Any]) -> dict[str, Any]:
     output = as_dict(event.get("output"))
     return {
         **{key: event.get(key) for key in ("model", "timestamp", "tools")},
-        "made": _made(event),
+        "made": _output_message(event),
         "usage": as_dict(output.get("usage")),
         "output_model": output.get("model"),
     }
@@ -207,12 +207,15 @@ def _outcome(sample: dict[str, Any], *, invalid: bool) -> Outcome:
     if (leading in {"C", "I"} if isinstance(leading, str) else _worth(leading) in {0.0, 1.0}) and not invalid:
         status = OutcomeStatus.SUCCESS if _worth(leading) else OutcomeStatus.FAILURE
     error, limit = sample.get("error"), sample.get("limit")
-    told = None
+    exit_status = None
     if limit:
-        status, told = OutcomeStatus.TRUNCATED, f"limit: {first_text(as_dict(limit).get('type'), limit) or 'unknown'}"
+        status, exit_status = (
+            OutcomeStatus.TRUNCATED,
+            f"limit: {first_text(as_dict(limit).get('type'), limit) or 'unknown'}",
+        )
     if error:
-        status, told = OutcomeStatus.ERROR, first_text(as_dict(error).get("message"), error) or "error"
-    return Outcome(status=status, reward=_worth(leading), scores=scores, exit_status=told and told[:200])
+        status, exit_status = OutcomeStatus.ERROR, first_text(as_dict(error).get("message"), error) or "error"
+    return Outcome(status=status, reward=_worth(leading), scores=scores, exit_status=exit_status and exit_status[:200])
 
 
 def _worth(value: Any) -> float | None:

@@ -78,7 +78,7 @@ class Knowlyr:
         meta, nested = as_dict(row.get("metadata")), as_dict(row.get("task"))
         task = task_of(row, {**meta, **nested})
         if task.prompt:
-            transcript.say("user", task.prompt)
+            transcript.add_message("user", task.prompt)
         rewards = as_list(row.get("step_rewards"))
         for place, step in enumerate(as_list(row["steps"])):
             if not isinstance(step, dict):
@@ -158,17 +158,17 @@ class Knowlyr:
         """A run of flat text; text of another form is one turn."""
         transcript = Transcript()
         if fields["task"].prompt:
-            transcript.say("user", fields["task"].prompt)
+            transcript.add_message("user", fields["task"].prompt)
         steps = parse_steps(response, total if isinstance(total, int) and not isinstance(total, bool) else None)
         rewards = rewards or []
         for place, step in enumerate(steps):
             calls = [] if step.tool is None else [make_call(step.tool, step.arguments)]
             reward = as_number(rewards[place]) if place < len(rewards) else None
-            transcript.act(step.message, thought=step.thought, actions=calls, reward=reward)
+            transcript.add_agent_turn(step.message, thought=step.thought, actions=calls, reward=reward)
             if step.observation is not None:
-                transcript.orphans -= not transcript.observe(step.observation)
+                transcript.orphans -= not transcript.add_result(step.observation)
         if not steps and response.strip():
-            transcript.act(response)
+            transcript.add_agent_turn(response)
         yield from build_run(transcript, report, line, format=self.name, **fields)
 
 

@@ -27,7 +27,7 @@ def add_step(transcript: Transcript, step: dict[str, Any], reward: float | None)
         tool, arguments = parse_call(written.strip())
     tokens = as_count(step.get("token_count"))
     reward = as_number(step.get("reward")) if reward is None else reward
-    transcript.act(
+    transcript.add_agent_turn(
         "" if tool else written,
         thought=as_text(step.get("thought")),
         actions=[make_call(tool, arguments)] if tool else [],
@@ -40,7 +40,7 @@ def add_step(transcript: Transcript, step: dict[str, Any], reward: float | None)
     failed = bool(error) or (result.get("exit_code", step.get("exit_code")) or 0) != 0
     if seen is not None or error or result:
         # A step without a call was answered all the same: no result is lost, and none is an orphan.
-        known = transcript.observe("\n".join(filter(None, [seen or "", error])), is_error=failed)
+        known = transcript.add_result("\n".join(filter(None, [seen or "", error])), is_error=failed)
         transcript.orphans -= not known
 
 

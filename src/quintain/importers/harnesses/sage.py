@@ -36,12 +36,12 @@ class Sage:
         for turn in map(as_dict, as_list(row.get("turns"))):
             role = turn.get("role")
             if role == "assistant":
-                transcript.act(as_text(turn.get("content")))
+                transcript.add_agent_turn(as_text(turn.get("content")))
             elif role == "tool":
                 _see(transcript, turn)
                 report.note("the agent's calls are written as text; what arguments the tools got is not recorded")
             elif role in ("user", "system"):
-                transcript.say(role, as_text(turn.get("content")))
+                transcript.add_message(role, as_text(turn.get("content")))
             else:
                 report.skip(f"role:{role}")
         meta = as_dict(row.get("metadata"))
@@ -60,9 +60,9 @@ class Sage:
 
 def _see(transcript: Transcript, turn: dict[str, Any]) -> None:
     """A tool's result goes to the turn that asked in its text; the tool's name is kept beside it."""
-    said, result = as_text(turn.get("content")), turn.get("result")
+    content, result = as_text(turn.get("content")), turn.get("result")
     result = result if isinstance(result, str) or result is None else json.dumps(result, ensure_ascii=False)
-    known = transcript.observe("\n".join(dict.fromkeys(filter(None, [said, result]))))
+    known = transcript.add_result("\n".join(dict.fromkeys(filter(None, [content, result]))))
     transcript.orphans -= not known
     tool = nonblank(turn.get("tool_id"))
     acted = [step for step in transcript.steps if step["actor"] == "agent"]

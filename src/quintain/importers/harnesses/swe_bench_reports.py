@@ -31,20 +31,20 @@ def find_verdict(log: LogFile, own: Iterable[Any], instance: str | None) -> bool
         own: Reports within it.
         instance: Id of the instance.
     """
-    if (said := first_verdict(own, instance)) is not None or instance is None:
-        return said
+    if (own_verdict := first_verdict(own, instance)) is not None or instance is None:
+        return own_verdict
     near = (*_NEAR, f"{instance}/report.json", *(f"{above}/logs/{instance}/report.json" for above in _ABOVE))
-    if (said := first_verdict(map(_content, map(log.sibling, near)), instance)) is not None:
-        return said
+    if (own_verdict := first_verdict(map(_content, map(log.sibling, near)), instance)) is not None:
+        return own_verdict
     found = [
-        (model, told)
+        (model, verdict)
         for model, report in _by_model(log, instance)
-        if (told := report_verdict(report, instance)) is not None
+        if (verdict := report_verdict(report, instance)) is not None
     ]
     wanted = _models(log, instance)
     known = {model for model, _ in found}
     chosen = wanted & known if wanted else known if len(known) == 1 else set()
-    verdicts = {told for model, told in found if model in chosen}
+    verdicts = {verdict for model, verdict in found if model in chosen}
     return verdicts.pop() if len(verdicts) == 1 else None
 
 
@@ -65,9 +65,9 @@ def _by_model(log: LogFile, instance: str) -> Iterator[tuple[str, Any]]:
 
 def _models(log: LogFile, instance: str) -> set[str]:
     """What the predictions beside a run call its model, as reports spell it."""
-    told = [as_dict(_content(log.sibling(name))).get(instance) for name in _PREDICTIONS]
-    told.append(_content(log.sibling(f"{instance}.pred")))
-    named = (as_dict(prediction).get("model_name_or_path") for prediction in told)
+    predictions = [as_dict(_content(log.sibling(name))).get(instance) for name in _PREDICTIONS]
+    predictions.append(_content(log.sibling(f"{instance}.pred")))
+    named = (as_dict(prediction).get("model_name_or_path") for prediction in predictions)
     return {as_text(name).replace("/", "__") for name in named if nonblank(name)}
 
 

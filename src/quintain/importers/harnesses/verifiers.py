@@ -168,5 +168,7 @@ def _outcome(row: dict[str, Any]) -> Outcome:
         status = OutcomeStatus.ERROR
     elif row.get("is_truncated") is True:
         status = OutcomeStatus.TRUNCATED
-    told = first_text(row.get("stop_condition"), as_dict(error).get("error"), error)
-    return Outcome(status=status, reward=as_score(row.get("reward")), scores=scores, exit_status=told and told[:200])
+    exit_status = first_text(row.get("stop_condition"), as_dict(error).get("error"), error)
+    return Outcome(
+        status=status, reward=as_score(row.get("reward")), scores=scores, exit_status=exit_status and exit_status[:200]
+    )

@@ -98,7 +98,7 @@ def _runs(trace: dict[str, Any], episode: dict[str, Any], line: int, report: Rep
                 turn.fields |= {} if trains else {"train": False}
             turns.append(turn)
         written.update(path)
-        told = {
+        labels = {
             "agent": agent.get("name"),
             "episode": episode.get("id") if "traces" in episode else None,
             "branch": n or None,
@@ -115,7 +115,7 @@ def _runs(trace: dict[str, Any], episode: dict[str, Any], line: int, report: Rep
             task=_task(task, task_id, env),
             tools=parse_tool_schemas(trace.get("tools")) or parse_tool_schemas(as_dict(nodes[path[0]]).get("tools")),
             outcome=_outcome(trace),
-            extra=short_fields(told),
+            extra=short_fields(labels),
         )
 
 
@@ -172,8 +172,10 @@ def _task_id(task: dict[str, Any]) -> str | None:
 def _task(task: dict[str, Any], task_id: str | None, env: str | None) -> Task:
     data = as_dict(task.get("data"))
     asked = data.get("prompt")
-    said = [message.get("content") for message in dicts_in(asked) if message.get("role") == "user"]
-    prompt = nonblank(asked) or next((told for each in said if (told := plain_text(visible_content(each))).strip()), "")
+    contents = [message.get("content") for message in dicts_in(asked) if message.get("role") == "user"]
+    prompt = nonblank(asked) or next(
+        (user_text for each in contents if (user_text := plain_text(visible_content(each))).strip()), ""
+    )
     return Task(
         id=task_id,
         prompt=prompt,
@@ -195,9 +197,11 @@ def _outcome(trace: dict[str, Any]) -> Outcome:
         status = OutcomeStatus.ERROR
     elif stop in _LIMITS or (done and done[-1].get("finish_reason") == "length") or trace.get("is_truncated") is True:
         status = OutcomeStatus.TRUNCATED
-    told = nonblank(errors[-1].get("type")) if errors and status is OutcomeStatus.ERROR else stop
+    exit_status = nonblank(errors[-1].get("type")) if errors and status is OutcomeStatus.ERROR else stop
     total = sum(score * weight for score, weight in given.values()) if given else as_score(trace.get("reward"))
-    return Outcome(status=status, reward=as_score(total), scores=scores, exit_status=(told or stop or "")[:200] or None)
+    return Outcome(
+        status=status, reward=as_score(total), scores=scores, exit_status=(exit_status or stop or "")[:200] or None
+    )
 
 
 def _reward(value: Any) -> tuple[float, float] | None:

@@ -48,14 +48,14 @@ class WebAgent:
         row = next((row for row in probe.rows if isinstance(row, dict)), probe.first)
         if row.keys() >= {"confirmed_task", "actions"}:
             return 0.97
-        told = set().union(*(step.keys() for step in _steps(row)[:4])) if _steps(row) else set()
+        step_keys = set().union(*(step.keys() for step in _steps(row)[:4])) if _steps(row) else set()
         if (
             first_text(*(row.get(key) for key in _ASKED)) is None
-            or not (told & _WEB)
-            or not (told & {"action", "action_repr"})
+            or not (step_keys & _WEB)
+            or not (step_keys & {"action", "action_repr"})
         ):
             return 0.0
-        return 0.95 if "intent" in row or told & {"axtree", "accessibility_tree"} else 0.75
+        return 0.95 if "intent" in row or step_keys & {"axtree", "accessibility_tree"} else 0.75
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
         """One run a row."""
@@ -65,7 +65,7 @@ class WebAgent:
                 report.reject(line, "is no row with a task in words and a list of pages and actions")
                 continue
             script = Transcript()
-            script.say("user", asked)
+            script.add_message("user", asked)
             model = nonblank(row.get("model")) or nonblank(row.get("source"))
             reprs = row.get("action_reprs")
             for n, step in enumerate(_steps(row)):
@@ -108,10 +108,10 @@ def _add(script: Transcript, step: dict[str, Any], shown: str | None, report: Re
     )
     acts = "action" in step or "operation" in step or "action_repr" in step
     if page is not None and script.has_acted and script.steps[-1].get("actions"):
-        script.observe(page)
+        script.add_result(page)
         script.steps[-1]["extra"] = {**script.steps[-1].get("extra", {}), **({"led_to": place} if place else {})}
     elif page is not None:
-        script.say("user", page, extra=place)
+        script.add_message("user", page, extra=place)
     if not acts:
         if page is None:
             report.skip("step without a page or an action")
@@ -134,11 +134,11 @@ def _add(script: Transcript, step: dict[str, Any], shown: str | None, report: Re
     else:
         message = message or as_text(given)
     thought = first_text(*(source.get(key) for source in (about, step) for key in _THOUGHTS))
-    script.act(message, thought=thought, actions=calls, reward=as_score(step.get("reward")))
+    script.add_agent_turn(message, thought=thought, actions=calls, reward=as_score(step.get("reward")))
 
 
 def _outcome(row: dict[str, Any]) -> Outcome:
     """Only what the row itself says: that a data set is called successful is no verdict on a run."""
-    told = score_fields({key: row.get(key) for key in ("success", "is_success", "reward", "score")})
-    verdict = next(iter(told.values()), None)
-    return Outcome(status=status_of(verdict), reward=told.get("reward", told.get("score")), scores=told)
+    scores = score_fields({key: row.get(key) for key in ("success", "is_success", "reward", "score")})
+    verdict = next(iter(scores.values()), None)
+    return Outcome(status=status_of(verdict), reward=scores.get("reward", scores.get("score")), scores=scores)

@@ -89,13 +89,13 @@ def _is_call(item: dict[str, Any]) -> bool:
 
 
 def _act(transcript: Transcript, turn: list[dict[str, Any]]) -> None:
-    message, said = as_text(turn[0].get("content")), as_text(turn[0].get("description"))
+    message, description = as_text(turn[0].get("content")), as_text(turn[0].get("description"))
     message = message if _kind(turn[0]) == "message_action" else ""
     thought = as_text(turn[0].get("reasoning_content"))
     rewards = [reward for item in turn if (reward := as_number(item.get("reward"))) is not None]
-    transcript.act(
-        message or said,
-        thought="\n\n".join(filter(None, [thought, said if message else ""])),
+    transcript.add_agent_turn(
+        message or description,
+        thought="\n\n".join(filter(None, [thought, description if message else ""])),
         actions=[made for made in map(_call, turn) if made],
         reward=rewards[-1] if rewards else None,
     )
@@ -115,15 +115,15 @@ def _see(transcript: Transcript, item: dict[str, Any], kind: str) -> None:
     content, source = _content(item, kind), item.get("source")
     call_id = nonblank(item.get("tool_call_id"))
     if call_id is None and source == "user":
-        transcript.say("user", content)
+        transcript.add_message("user", content)
     elif not transcript.has_acted:
-        transcript.say(
+        transcript.add_message(
             "system" if source in ("system", "environment") and item.get("name") == "system" else "user", content
         )
     elif call_id is not None or transcript.waiting or kind == "web_observation":
-        transcript.observe(content, call_id=call_id, tool=nonblank(item.get("name")))
+        transcript.add_result(content, call_id=call_id, tool=nonblank(item.get("name")))
     else:
-        transcript.say("system" if source == "system" else "user", content)
+        transcript.add_message("system" if source == "system" else "user", content)
     if kind == "web_observation" and (place := _place(item)):
         step = transcript.steps[-1]
         known = {"led_to": place} if step["actor"] == "agent" else place

@@ -67,8 +67,8 @@ def _goes_on(row: dict[str, Any], later: Any) -> bool:
     """Is the later row of the same trial, and does it begin with all that this one holds?"""
     if not isinstance(later, dict) or row.get("trial_name") is None or row["trial_name"] != later.get("trial_name"):
         return False
-    said, then = (as_list(transpose_columns(each.get("conversations"))) for each in (row, later))
-    return bool(said) and then[: len(said)] == said
+    earlier, messages = (as_list(transpose_columns(each.get("conversations"))) for each in (row, later))
+    return bool(earlier) and messages[: len(earlier)] == earlier
 
 
 def _is_trace(row: dict[str, Any]) -> bool:

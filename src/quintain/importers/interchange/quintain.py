@@ -25,14 +25,14 @@ class Quintain:
     def detect(self, probe: Probe) -> float:
         """Rows that are, or hold, trajectories with steps of an `actor`."""
         holders = ("steps", "trajectory", "chosen", "trajectories")
-        return 0.98 * matching_share(probe, lambda row: any(True for _ in _held(row)), *holders)
+        return 0.98 * matching_share(probe, lambda row: any(True for _ in _trajectories_in(row)), *holders)
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
         """All runs of every row."""
         parents: dict[str, str] = {}
 
         def read_row(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
-            held = list(_held(row))
+            held = list(_trajectories_in(row))
             if not held:
                 raise InvalidInput(NO_RUN)
             for value, extra, tags in held:
@@ -59,7 +59,7 @@ def _run(run: Trajectory, extra: Mapping[str, Any], tags: tuple[str, ...], line:
     return Run(run.model_copy(update=fresh), line, key, parent, continues)
 
 
-def _held(row: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], dict[str, Any], tuple[str, ...]]]:
+def _trajectories_in(row: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], dict[str, Any], tuple[str, ...]]]:
     """Each trajectory of a row, with what the row says of it beside."""
     if _is_trajectory(row):
         yield row, {}, ()

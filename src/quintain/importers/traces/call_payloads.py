@@ -14,7 +14,7 @@ _SYSTEM = ("system", "instructions", "system_instruction", "systemInstruction", 
 _LISTS = ("messages", "input", "contents", "prompt", "prompts", "chat_history")
 _ASKED = ("question", "query", "user_input", "task")
 _CANDIDATES = ("choices", "candidates", "generations")
-_SAID = ("output", "text", "completion", "content", "output_text", "generated_text")
+_ANSWERS = ("output", "text", "completion", "content", "output_text", "generated_text")
 _ENVELOPES = {"role", "kwargs", "messages", "message", "tool_calls", "contents", "parts", *_CANDIDATES}
 
 
@@ -72,8 +72,10 @@ def output_turns(value: Any, report: Report, *, whole: bool = False) -> list[Tur
             return output_turns(value[key], report, whole=whole)
     if as_list(value.get("tool_calls")) or as_list(value.get("content")):
         return _one({**value, "role": "assistant"}, report)
-    said = first_text(*(value.get(key) for key in _SAID)) or (_only_text(value) if whole else to_text(value or None))
-    return [Turn("agent", said)] if said else []
+    answer = first_text(*(value.get(key) for key in _ANSWERS)) or (
+        _only_text(value) if whole else to_text(value or None)
+    )
+    return [Turn("agent", answer)] if answer else []
 
 
 def model_of(*payloads: Any) -> str | None:
@@ -123,9 +125,9 @@ def _candidate(candidates: list[Any], report: Report) -> list[Turn]:
     turn = parse_vendor_message(inner, report, "assistant")
     if turn is not None and not inner.get("role"):
         turn.actor = "agent"
-    said = as_text(as_dict(chosen).get("text"))
-    if turn is not None and said and not turn:
-        turn.content = said
+    answer = as_text(as_dict(chosen).get("text"))
+    if turn is not None and answer and not turn:
+        turn.content = answer
     return [turn] if turn else []
 
 

@@ -64,12 +64,12 @@ class Conversation:
         return next((turn for turn in reversed(self.turns) if turn.actor == "agent"), None)
 
     @property
-    def told(self) -> list[Turn]:
+    def turns_with_results(self) -> list[Turn]:
         """All turns, each result behind the turn that asked for it."""
-        told = []
+        turns = []
         for i, turn in enumerate(self.turns):
-            told += [turn, *(Turn("tool", results=[result]) for result in self.results.get(i, ()))]
-        return told
+            turns += [turn, *(Turn("tool", results=[result]) for result in self.results.get(i, ()))]
+        return turns
 
 
 @dataclass
@@ -171,7 +171,7 @@ def match_results(found: Sequence[Conversation], tool_calls: Sequence[ToolCall],
     """Give the results that only the tools' own records hold to the calls that asked for them."""
     by_id: dict[str, list[_Asked]] = defaultdict(list)
     by_tool: dict[str, list[_Asked]] = defaultdict(list)
-    told: dict[tuple[int, str | None], tuple[Turn, int]] = {}
+    answered: dict[tuple[int, str | None], tuple[Turn, int]] = {}
     nameless: Counter[str] = Counter()
     for conversation in found:
         for i, turn in enumerate(conversation.turns):
@@ -180,7 +180,7 @@ def match_results(found: Sequence[Conversation], tool_calls: Sequence[ToolCall],
                 by_id[call["call_id"] or ""].append(asked)
                 by_tool[call["tool"]].append(asked)
             for n, result in enumerate(turn.results):
-                told[id(conversation), result.call_id] = turn, n
+                answered[id(conversation), result.call_id] = turn, n
                 nameless[plain_text(result.content).strip()] += result.call_id is None
     used: set[_Asked] = set()
     for seen in sorted(tool_calls, key=lambda seen: seen.start or _BEGINNING):
@@ -189,7 +189,7 @@ def match_results(found: Sequence[Conversation], tool_calls: Sequence[ToolCall],
             report.skip("run of a tool that no model asked for")
             continue
         used.add(match)
-        _tell(seen.result, match, told, nameless)
+        _add_tool_result(seen.result, match, answered, nameless)
 
 
 def _match(
@@ -206,16 +206,16 @@ def _match(
     return next(exact, None) or next(iter(left), None)
 
 
-def _tell(
-    result: Result, asked: _Asked, told: dict[tuple[int, str | None], tuple[Turn, int]], nameless: Counter[str]
+def _add_tool_result(
+    result: Result, asked: _Asked, answered: dict[tuple[int, str | None], tuple[Turn, int]], nameless: Counter[str]
 ) -> None:
     call_id = asked.call["call_id"]
-    said = plain_text(result.content).strip()
-    if call_id and (known := told.get((id(asked.conversation), call_id))):
+    content = plain_text(result.content).strip()
+    if call_id and (known := answered.get((id(asked.conversation), call_id))):
         turn, n = known
         turn.results[n] = turn.results[n]._replace(is_error=turn.results[n].is_error or result.is_error)
-    elif not call_id and nameless[said]:
-        nameless[said] -= 1
+    elif not call_id and nameless[content]:
+        nameless[content] -= 1
     else:
         asked.conversation.results.setdefault(asked.turn, []).append(result._replace(call_id=call_id))
 

@@ -52,18 +52,20 @@ _ROLE_KEYS = ("role", "content", "parts", "tool_calls", "id", "tool_call_id", "n
 
 def kind_of(span: Span) -> str:
     """`model`, `tool`, or `other` for what calls neither: agents, chains, retrievers, web requests."""
-    told = span.first("gen_ai.operation.name", "openinference.span.kind", "traceloop.span.kind", "llm.request.type")
-    if told in _TOOL_KINDS or span.name == "ai.toolCall":
+    operation = span.first(
+        "gen_ai.operation.name", "openinference.span.kind", "traceloop.span.kind", "llm.request.type"
+    )
+    if operation in _TOOL_KINDS or span.name == "ai.toolCall":
         return "tool"
-    if told in _MODEL_KINDS or span.name.endswith((".doGenerate", ".doStream")):
+    if operation in _MODEL_KINDS or span.name.endswith((".doGenerate", ".doStream")):
         return "model"
-    if told is None and any(event.name in _OF_MODEL_CALLS for event in span.events):
+    if operation is None and any(event.name in _OF_MODEL_CALLS for event in span.events):
         return "model"
     has_content = any(
         key.startswith(("gen_ai.prompt", "gen_ai.completion", "llm.input_messages", "gen_ai.input.messages"))
         for key in span.attributes
     )
-    return "model" if told is None and has_content and not span.name.startswith("invoke_agent") else "other"
+    return "model" if operation is None and has_content and not span.name.startswith("invoke_agent") else "other"
 
 
 def model_call(span: Span, report: Report) -> ModelCall | None:
@@ -92,13 +94,15 @@ def tool_call(span: Span) -> ToolCall | None:
         "gen_ai.tool.call.arguments", "ai.toolCall.args", "tool.parameters", "input.value", "traceloop.entity.input"
     )
     result = span.get("gen_ai.tool.call.result", "ai.toolCall.result", "output.value", "traceloop.entity.output")
-    told = next((e.fields for e in span.events if e.name == "gen_ai.tool.message"), {})
+    message = next((e.fields for e in span.events if e.name == "gen_ai.tool.message"), {})
     answered = next((e.fields for e in span.events if e.name == "gen_ai.choice"), None)
     if answered is not None:  # Strands tells the arguments where others tell the result
-        given = told.get("content") if given is None else given
-        told = {"id": told.get("id"), "content": _content(answered.get("message"))}
-    result = result if result is not None else told.get("content")
-    call_id = span.first("gen_ai.tool.call.id", "ai.toolCall.id", "tool_call.id", "tool.id") or as_name(told.get("id"))
+        given = message.get("content") if given is None else given
+        message = {"id": message.get("id"), "content": _content(answered.get("message"))}
+    result = result if result is not None else message.get("content")
+    call_id = span.first("gen_ai.tool.call.id", "ai.toolCall.id", "tool_call.id", "tool.id") or as_name(
+        message.get("id")
+    )
     written = span.first("gen_ai.tool.call.result", "ai.toolCall.result", "output.value", "traceloop.entity.output")
     answer = visible_content(written if written is not None else result) or (span.error or "")
     wrong = span.error is not None
@@ -117,8 +121,10 @@ def conversation(span: Span) -> str | None:
 
 def evaluations(span: Span) -> dict[str, float]:
     """Scores that evaluators gave (`gen_ai.evaluation.result`)."""
-    told = [event.fields for event in span.events if event.name == "gen_ai.evaluation.result"]
-    pairs = ((as_name(f.get("gen_ai.evaluation.name")), as_score(f.get("gen_ai.evaluation.score.value"))) for f in told)
+    events = [event.fields for event in span.events if event.name == "gen_ai.evaluation.result"]
+    pairs = (
+        (as_name(f.get("gen_ai.evaluation.name")), as_score(f.get("gen_ai.evaluation.score.value"))) for f in events
+    )
     return {key: value for key, value in pairs if key and value is not None}
 
 
@@ -145,9 +151,9 @@ def _outputs(span: Span, report: Report) -> list[Turn]:
     turns = output_turns(given, report) if given is not None else []
     choices = [event.fields for event in span.events if event.name == "gen_ai.choice"]
     if not turns and choices:
-        told = choices[0].get("message")  # an object or, as Strands writes it, the content alone
-        message = {**{key: choices[0].get(key) for key in _ROLE_KEYS}, **as_dict(parse_json_text(told))}
-        message |= {} if told is None or isinstance(parse_json_text(told), dict) else {"content": _content(told)}
+        choice = choices[0].get("message")  # an object or, as Strands writes it, the content alone
+        message = {**{key: choices[0].get(key) for key in _ROLE_KEYS}, **as_dict(parse_json_text(choice))}
+        message |= {} if choice is None or isinstance(parse_json_text(choice), dict) else {"content": _content(choice)}
         turns = output_turns({**message, "role": "assistant", "id": None}, report)
     turns = turns or parse_vendor_messages(
         [{"role": "assistant", **m} for m in _indexed(span, "gen_ai.completion")], report
@@ -155,12 +161,12 @@ def _outputs(span: Span, report: Report) -> list[Turn]:
     turns = turns or parse_vendor_messages(
         [{"role": "assistant", **m} for m in _indexed(span, "llm.output_messages")], report
     )
-    said, calls = (
+    content, calls = (
         span.first("ai.response.text", "ai.result.text"),
         span.get("ai.response.toolCalls", "ai.result.toolCalls"),
     )
-    if not turns and (said or calls):
-        turns = output_turns({"role": "assistant", "content": said, "tool_calls": calls}, report)
+    if not turns and (content or calls):
+        turns = output_turns({"role": "assistant", "content": content, "tool_calls": calls}, report)
     for key in ("gen_ai.completion", "llm.responses", "output.value"):
         turns = turns or output_turns(_attribute(span, key), report)
     if given is not None and len(turns) > 1 and all(turn.actor == "agent" for turn in turns):

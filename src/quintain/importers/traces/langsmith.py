@@ -111,8 +111,8 @@ def _trace(group: TraceGroup, report: Report) -> Trace:
         if whole.inputs or whole.outputs:
             report.note(_WHOLE)
             trace.calls = [whole]
-    elif trace.calls and len(flat) == len(models) and (told := _of_root(root, flat[0], trace.calls, report)):
-        trace.calls = [told]
+    elif trace.calls and len(flat) == len(models) and (root_call := _of_root(root, flat[0], trace.calls, report)):
+        trace.calls = [root_call]
     about = as_dict(as_dict(root.get("extra")).get("metadata"))
     trace.agent = first_text(root.get("name")) if root.get("run_type") != "llm" else None
     thread = first_text(*(about.get(key) for key in ("session_id", "thread_id", "conversation_id")))
@@ -132,10 +132,10 @@ def _of_root(
     root: dict[str, Any], first_run: dict[str, Any], calls: list[ModelCall], report: Report
 ) -> ModelCall | None:
     """The conversation as the outermost run has it, with what the model runs know of each turn; None where it has none."""
-    asked, told = root.get("inputs"), root.get("outputs")
-    if not isinstance(as_dict(parse_json_text(told)).get("messages"), list):
+    asked, outputs = root.get("inputs"), root.get("outputs")
+    if not isinstance(as_dict(parse_json_text(outputs)).get("messages"), list):
         return None
-    whole = whole_exchange(input_turns(asked, report), output_turns(told, report, whole=True))
+    whole = whole_exchange(input_turns(asked, report), output_turns(outputs, report, whole=True))
     made = {turn.key: call for call in calls for turn in call.outputs}
     acted = [turn for turn in whole.outputs if turn.actor == "agent"]
     if not acted or {turn.key for turn in acted} != set(made):
@@ -200,8 +200,8 @@ def _answered_by(outputs: Any) -> str | None:
     generations = as_list(as_dict(outputs).get("generations"))
     inner = generations[0] if generations else None
     message = as_dict(as_dict(inner[0] if isinstance(inner, list) and inner else inner).get("message"))
-    told = as_dict((as_dict(message.get("kwargs")) or message).get("response_metadata"))
-    return first_text(told.get("model_name"), told.get("model"))
+    metadata = as_dict((as_dict(message.get("kwargs")) or message).get("response_metadata"))
+    return first_text(metadata.get("model_name"), metadata.get("model"))
 
 
 def _tool_call(run: dict[str, Any]) -> ToolCall:

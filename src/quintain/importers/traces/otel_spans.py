@@ -131,7 +131,7 @@ def _span(row: dict[str, Any], resource: dict[str, Any]) -> Span:
     told_inside = dicts_in(parse_json_text(attributes.get("events")))
     status = as_dict(row.get("status"))
     code = status.get("code", status.get("status_code", row.get("status_code")))
-    told = first_text(status.get("message"), status.get("description"), row.get("status_message"))
+    error_text = first_text(status.get("message"), status.get("description"), row.get("status_message"))
     span_id = _id(row, context, "spanId", "span_id", "id")
     return Span(
         trace=_id(row, context, "traceId", "trace_id") or span_id,
@@ -142,7 +142,7 @@ def _span(row: dict[str, Any], resource: dict[str, Any]) -> Span:
         attributes=attributes,
         events=[_event(event) for event in dicts_in(row.get("events"))]
         + [Event(as_text(event.get("event.name")), event) for event in told_inside],
-        error=(told or "error") if isinstance(code, str | int) and code in _FAILED else None,
+        error=(error_text or "error") if isinstance(code, str | int) and code in _FAILED else None,
         service=nonblank(resource.get("service.name")),
         version=nonblank(resource.get("service.version")),
     )

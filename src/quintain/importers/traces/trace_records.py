@@ -92,7 +92,7 @@ def build_trace_runs(trace: Trace, report: Report) -> Iterator[Run]:
     acted = [conversation for conversation in found if conversation.last is not None]
     key = f"{trace.format}:{trace.id}"
     for n, conversation in enumerate(acted or found[:1]):
-        turns = conversation.told
+        turns = conversation.turns_with_results
         model = next((turn.fields["model"] for turn in turns if turn.fields.get("model")), None)
         yield from build_run(
             turns,

@@ -123,11 +123,11 @@ def _of_items(row: Mapping[str, Any]) -> list[Any]:
 
 def _output(response: Mapping[str, Any], items: Any) -> list[Any]:
     """What a response of the Responses API holds, with what it says of itself."""
-    told = list(items_to_messages(items)) if isinstance(items, list) else []
-    made = [message for message in told if isinstance(message, dict) and message.get("role") == "assistant"]
+    messages = list(items_to_messages(items)) if isinstance(items, list) else []
+    made = [message for message in messages if isinstance(message, dict) and message.get("role") == "assistant"]
     if len(made) == 1:  # of several, nobody knows which one took the tokens
         made[0] |= _about(response, "created_at")
-    return told
+    return messages
 
 
 def _about(response: Mapping[str, Any], created: str) -> dict[str, Any]:

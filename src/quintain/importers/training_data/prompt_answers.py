@@ -60,11 +60,11 @@ def fingerprint(*values: Any) -> str:
     return hashlib.sha256(written.encode()).hexdigest()[:16]
 
 
-def _dialog(said: str) -> list[Any]:
+def _dialog(dialog: str) -> list[Any]:
     """The messages of a dialog that is one text of `Human:` and `Assistant:`, as Anthropic's HH-RLHF has them; else none."""
-    if not said.lstrip().startswith("Human:") or "\n\nAssistant:" not in said:
+    if not dialog.lstrip().startswith("Human:") or "\n\nAssistant:" not in dialog:
         return []
-    _, *turns = _SPEAKER.split("\n\n" + said.lstrip())
+    _, *turns = _SPEAKER.split("\n\n" + dialog.lstrip())
     roles = {"Human": "user", "Assistant": "assistant"}
     pairs = zip(turns[::2], turns[1::2], strict=True)
     return [{"role": roles[speaker], "content": words.strip()} for speaker, words in pairs]

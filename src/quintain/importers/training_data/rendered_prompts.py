@@ -45,13 +45,13 @@ def rendered_messages(prompt: str, completion: str) -> list[dict[str, Any]] | No
         messages = []
         for turn, after in zip(found, [*found[1:], None], strict=True):
             body = whole[turn.end() : after.start() if after else len(whole)]
-            said = closing.split(body, maxsplit=1)[0]
+            content = closing.split(body, maxsplit=1)[0]
             role = ROLES.get(turn["role"])
             if role is None or (after and not closing.search(body)):
                 return None
-            is_context = role == "assistant" and turn.end() < len(prompt) and said.strip() != ""
-            is_context = is_context and turn.end() + len(said) <= len(prompt)
-            messages.append({"role": role, "content": said, **({"weight": 0} if is_context else {})})
+            is_context = role == "assistant" and turn.end() < len(prompt) and content.strip() != ""
+            is_context = is_context and turn.end() + len(content) <= len(prompt)
+            messages.append({"role": role, "content": content, **({"weight": 0} if is_context else {})})
         return messages
     return None
 

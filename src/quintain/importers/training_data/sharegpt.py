@@ -16,8 +16,9 @@ from quintain.importers.transcripts.chat_messages import MASKS, ROLES
 from quintain.importers.transcripts.field_values import parse_json_text, transpose_columns
 from quintain.importers.transcripts.tool_tags import RESULT_SEPARATOR
 
-_SPOKEN = re.compile(
-    r"(?P<said>.*?)<tool_call>(?P<calls>.*)</tool_call>\s*|(?P<thought>\s*<think>.*?</think>\s*)(?P<rest>.*)", re.DOTALL
+_BEFORE_CALL = re.compile(
+    r"(?P<content>.*?)<tool_call>(?P<calls>.*)</tool_call>\s*|(?P<thought>\s*<think>.*?</think>\s*)(?P<rest>.*)",
+    re.DOTALL,
 )
 """What LLaMA-Factory lets stand before a call: text before its tags, or a thought."""
 
@@ -74,22 +75,22 @@ def turns_to_messages(turns: list[Any], report: Report) -> Iterator[dict[str, An
             report.skip(f"from:{turn['from']}")
             continue
         message = {key: turn[key] for key in MASKS if turn.get(key) is not None}
-        said, calls = _spoken(turn["value"]) if turn["from"] == "function_call" else (turn["value"], [])
-        results = said.split(RESULT_SEPARATOR) if role == "tool" and isinstance(said, str) else []
+        content, calls = _split_call_turn(turn["value"]) if turn["from"] == "function_call" else (turn["value"], [])
+        results = content.split(RESULT_SEPARATOR) if role == "tool" and isinstance(content, str) else []
         if len(results) == asked > 1:
             yield from ({**message, "role": role, "content": result} for result in results)
         else:
-            yield {**message, "role": role, "content": said, **({"tool_calls": calls} if calls else {})}
+            yield {**message, "role": role, "content": content, **({"tool_calls": calls} if calls else {})}
         asked = len(calls)
 
 
-def _spoken(value: Any) -> tuple[Any, list[dict[str, Any]]]:
+def _split_call_turn(value: Any) -> tuple[Any, list[dict[str, Any]]]:
     """What a turn of calls says beside them, and the calls; all of it is said where it holds none."""
     if calls := _calls(value):
         return None, calls
-    found = _SPOKEN.fullmatch(value) if isinstance(value, str) else None
+    found = _BEFORE_CALL.fullmatch(value) if isinstance(value, str) else None
     calls = _calls(found["calls"] or found["rest"]) if found else []
-    return (found["said"] or found["thought"], calls) if found and calls else (value, [])
+    return (found["content"] or found["thought"], calls) if found and calls else (value, [])
 
 
 def _calls(value: Any) -> list[dict[str, Any]]:

@@ -41,7 +41,7 @@ class Stepwise:
         for completion, label in zip(completions, labels, strict=True):
             if not isinstance(completion, str):
                 raise InvalidInput(f"a completion is {type(completion).__name__}; each step must be text")
-            transcript.act(completion, reward=as_score(label))
+            transcript.add_agent_turn(completion, reward=as_score(label))
         yield from build_run(transcript, report, line, format=self.name, task=task_of(row))
 
 

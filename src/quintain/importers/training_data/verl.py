@@ -71,12 +71,15 @@ class Verl:
 
 def _rendered(row: dict[str, Any], answer: list[Any], report: Report) -> list[dict[str, Any]] | None:
     """The messages of a prompt that a template rendered to text, and of what came after it."""
-    prompt, said = row.get("prompt", row.get("input")), as_dict(answer[0]).get("content") if len(answer) == 1 else None
-    if not isinstance(prompt, str) or not isinstance(said, str):
+    prompt, completion = (
+        row.get("prompt", row.get("input")),
+        as_dict(answer[0]).get("content") if len(answer) == 1 else None,
+    )
+    if not isinstance(prompt, str) or not isinstance(completion, str):
         return None
     if is_unmarked(prompt):
         report.note(UNMARKED)
-    return rendered_messages(prompt, said)
+    return rendered_messages(prompt, completion)
 
 
 def _is_task(row: dict[str, Any]) -> bool:

@@ -145,13 +145,13 @@ def _written(ours: Json, to_atif: Callable[[Json], Json], from_atif: Callable[[J
         if _found(full, to_atif, from_atif).get("extra", {}).get("atif") == beyond:
             written = full
     for only_ours in (make_overlay(ours, _found(written, to_atif, from_atif)), {WHOLE: ours}):
-        told = written
+        document = written
         if only_ours:
             extra = written.get("extra")
-            told = {**written, "extra": {**(extra if isinstance(extra, dict) else {}), "quintain": only_ours}}
-        if _found(told, to_atif, from_atif) == ours:
+            document = {**written, "extra": {**(extra if isinstance(extra, dict) else {}), "quintain": only_ours}}
+        if _found(document, to_atif, from_atif) == ours:
             break
-    return told
+    return document
 
 
 def _head_to_atif(run: Json) -> Json:
@@ -201,7 +201,7 @@ def _prompt(steps: list[Any]) -> str:
             message = step.get("message")
             parts = message if isinstance(message, list) else []
             texts = [part["text"] for part in parts if isinstance(part, Mapping) and isinstance(part.get("text"), str)]
-            said = message if isinstance(message, str) else "".join(texts)
-            if said.strip():
-                return said
+            prompt = message if isinstance(message, str) else "".join(texts)
+            if prompt.strip():
+                return prompt
     return ""

@@ -19,7 +19,7 @@ RESERVED = ("atif", "quintain")
 """Keys of `extra` that hold what only one side says; they are never mapped as they stand."""
 
 _ACTORS = {"system": "system", "user": "user", "agent": "agent", "assistant": "agent", "human": "user"}
-_SPOKEN = ("tool_calls", "reasoning_content", "model_name", "metrics")
+_AGENT_FIELDS = ("tool_calls", "reasoning_content", "model_name", "metrics")
 """Fields that only a step of the agent has."""
 _FREE = frozenset({"arguments", "extra", "tool_definitions"})
 """Keys whose values are anybody's: a null in them is a value."""
@@ -39,7 +39,7 @@ def step_to_atif(step: Mapping[str, Any], index: int) -> dict[str, Any]:
         written["timestamp"] = step["timestamp"]
     written |= {"source": step["actor"], "message": _message_to_atif(step.get("message", ""))}
     if step["actor"] == "agent":
-        written |= _spoken_to_atif(step, index)
+        written |= _agent_fields_to_atif(step, index)
     if step.get("observations"):
         called = {call.get("tool_call_id") for call in written.get("tool_calls", ())}
         written["observation"] = {"results": [_result_to_atif(seen, called) for seen in step["observations"]]}
@@ -60,7 +60,7 @@ def step_from_atif(step: Mapping[str, Any], index: int, fault: OnFault) -> dict[
     if (when := parse_time(step.get("timestamp"))) is not None:
         found["timestamp"] = when.isoformat().replace("+00:00", "Z")
     if actor == "agent":
-        found |= _spoken_from_atif(step, where, fault)
+        found |= _agent_fields_from_atif(step, where, fault)
     if observations := _observations(step.get("observation"), where, fault):
         found["observations"] = observations
     if step.get("is_copied_context") is True:
@@ -71,7 +71,7 @@ def step_from_atif(step: Mapping[str, Any], index: int, fault: OnFault) -> dict[
     return found
 
 
-def _spoken_to_atif(step: Mapping[str, Any], index: int) -> dict[str, Any]:
+def _agent_fields_to_atif(step: Mapping[str, Any], index: int) -> dict[str, Any]:
     written: dict[str, Any] = {}
     if step.get("model"):
         written["model_name"] = step["model"]
@@ -99,7 +99,7 @@ def _spoken_to_atif(step: Mapping[str, Any], index: int) -> dict[str, Any]:
     return written
 
 
-def _spoken_from_atif(step: Mapping[str, Any], where: str, fault: OnFault) -> dict[str, Any]:
+def _agent_fields_from_atif(step: Mapping[str, Any], where: str, fault: OnFault) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for ours, theirs in (("model", "model_name"), ("thought", "reasoning_content")):
         value = step.get(theirs)
@@ -126,7 +126,7 @@ def _actor(step: Mapping[str, Any], where: str, fault: OnFault) -> str:
         fault(f"{where}.source is {source!r:.40}; valid: system, user, agent")
     if isinstance(source, str) and source in _ACTORS:
         return _ACTORS[source]
-    return "agent" if any(key in step for key in _SPOKEN) else "user"
+    return "agent" if any(key in step for key in _AGENT_FIELDS) else "user"
 
 
 def _call(call: Any, where: str, fault: OnFault) -> dict[str, Any] | None:

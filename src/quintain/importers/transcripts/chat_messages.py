@@ -64,7 +64,7 @@ _SMALL = 500
 """Characters of JSON that a field without a place may have to be kept from a log."""
 _THINK = re.compile(r"\A\s*<think>(.*?)</think>\s*", re.DOTALL)
 
-_UNTOLD: dict[str, Any] = {"model": None, "timestamp": None}
+_NO_FIELDS: dict[str, Any] = {"model": None, "timestamp": None}
 _NOT_YET: dict[str, Any] = {"actor": "agent", "train": False, "extra": {"acted": False}}
 """Stands for the agent's turn in a recording that was opened before it acted, as in an episode that ended before."""
 
@@ -227,11 +227,11 @@ def append_turn(turn: Turn, transcript: Transcript) -> None:
     """Make a turn the next step of a transcript, and its results observations."""
     if turn.actor == "agent":
         thought = join_thoughts(turn.thoughts) if turn.thoughts else None
-        transcript.act(turn.content, thought=thought, actions=turn.calls, **turn.fields)
+        transcript.add_agent_turn(turn.content, thought=thought, actions=turn.calls, **turn.fields)
     for result in turn.results:  # of an agent's turn: a tool that ran at the model's vendor
-        transcript.observe(result.content, call_id=result.call_id, is_error=result.is_error, tool=result.tool)
+        transcript.add_result(result.content, call_id=result.call_id, is_error=result.is_error, tool=result.tool)
     if turn.actor != "agent" and (turn.content or not turn.results):
-        transcript.say("system" if turn.actor == "system" else "user", turn.content, **turn.fields)
+        transcript.add_message("system" if turn.actor == "system" else "user", turn.content, **turn.fields)
 
 
 def _check_answers(turn: Turn, where: str, transcript: Transcript) -> None:
@@ -265,31 +265,31 @@ def _read_agent(turn: Turn, rest: dict[str, Any], where: str, refuse: OnInvalid)
         refuse("result", f"{where} is an assistant message with a tool_result; results belong in a user message")
     made = _calls(rest, where, refuse)
     if turn.calls:
-        told = set(turn.call_ids)
-        made = [call for call in made if not call["call_id"] or call["call_id"] not in told]
+        known_ids = set(turn.call_ids)
+        made = [call for call in made if not call["call_id"] or call["call_id"] not in known_ids]
     turn.calls = [*made, *turn.calls]
-    said = _thoughts_beside(rest, refuse) if rest else []  # most messages hold nothing more than their calls
-    if said or turn.thoughts:
-        turn.thoughts = list(dict.fromkeys(thought for thought in [*said, *turn.thoughts] if thought.strip()))
+    thought_fields = _thoughts_beside(rest, refuse) if rest else []  # most messages hold nothing more than their calls
+    if thought_fields or turn.thoughts:
+        turn.thoughts = list(dict.fromkeys(thought for thought in [*thought_fields, *turn.thoughts] if thought.strip()))
     if not turn.content:
         spoken = as_dict(rest.get("audio")).get("transcript")
         turn.content = first_text(rest.pop("refusal", None), spoken) or ""
     if refuse is not raise_invalid and isinstance(turn.content, str) and (written := _THINK.match(turn.content)):
         turn.thoughts = list(dict.fromkeys([*turn.thoughts, *filter(None, [written[1].strip()])]))
         turn.content = turn.content[written.end() :]
-    turn.fields |= _taken(rest) if rest else _UNTOLD
+    turn.fields |= _taken(rest) if rest else _NO_FIELDS
 
 
 def _thoughts_beside(rest: dict[str, Any], refuse: OnInvalid) -> list[str]:
-    said = [rest.pop(key) for key in _THOUGHTS if key in rest and isinstance(rest[key], str)]
-    if refuse is not raise_invalid and not any(said) and not rest.keys().isdisjoint(_THOUGHT_BLOCKS):
+    thought_fields = [rest.pop(key) for key in _THOUGHTS if key in rest and isinstance(rest[key], str)]
+    if refuse is not raise_invalid and not any(thought_fields) and not rest.keys().isdisjoint(_THOUGHT_BLOCKS):
         blocks = [part for key in _THOUGHT_BLOCKS for part in dicts_in(rest.pop(key, None))]
         return [
             known
             for part in blocks
             if (known := first_text(part.get("thinking"), part.get("text"), part.get("summary")))
         ]
-    return said
+    return thought_fields
 
 
 def _calls(rest: dict[str, Any], where: str, refuse: OnInvalid) -> list[dict[str, Any]]:
@@ -301,12 +301,13 @@ def _calls(rest: dict[str, Any], where: str, refuse: OnInvalid) -> list[dict[str
         calls = [calls]
     made = [parse_call(each, f"{where}.tool_calls[{i}]", refuse) for i, each in enumerate(calls)]
     if legacy:
-        told = parse_call({"function": legacy}, f"{where}.function_call", refuse)
-        again = told and any(
-            each and (each["tool"], canonical_arguments(each)) == (told["tool"], canonical_arguments(told))
+        legacy_call = parse_call({"function": legacy}, f"{where}.function_call", refuse)
+        again = legacy_call and any(
+            each
+            and (each["tool"], canonical_arguments(each)) == (legacy_call["tool"], canonical_arguments(legacy_call))
             for each in made
         )
-        made.append(None if again else told)
+        made.append(None if again else legacy_call)
     return [each for each in made if each]
 
 

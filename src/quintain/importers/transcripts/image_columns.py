@@ -52,7 +52,7 @@ def _marked(message: Any, pictures: list[dict[str, Any]]) -> Any:
     parts: list[Any] = []
     before, *rest = content.split(_MARK)
     for piece in rest:
-        said, before = before, piece
-        parts += [{"type": "text", "text": said}] if said else []
+        leading_text, before = before, piece
+        parts += [{"type": "text", "text": leading_text}] if leading_text else []
         parts.append(pictures.pop(0) if pictures else {"type": "text", "text": _MARK})
     return {**message, "content": [*parts, *([{"type": "text", "text": before}] if before else [])]}

@@ -111,14 +111,14 @@ def visible_content(value: Any) -> Message:
 
 def spoken_content(value: Any, skip: Callable[[str], None]) -> Message:
     """What an agent said: as `shown`, but parts of an unknown kind are told to `skip`, since their JSON is no word of its."""
-    said = []
+    parts = []
     for part in value if isinstance(value, list) else [value]:
         kind = part_kind(part)
         if kind and kind not in _SHOWN:
             skip(f"part:{kind}")
         else:
-            said.append(part)
-    return visible_content(said)
+            parts.append(part)
+    return visible_content(parts)
 
 
 def join_messages(*messages: Message) -> Message:
@@ -173,7 +173,7 @@ def parse_call(value: Any, where: str, refuse: OnInvalid) -> dict[str, Any] | No
             **inner,
             "name": first_text(function, *(inner.get(key) for key in ("name", "toolName", "tool_name"))),
         }
-    name, call_id, given = function.get("name"), _given(value, _CALL_IDS), _given(function, _ARGUMENTS)
+    name, call_id, given = function.get("name"), _first_field(value, _CALL_IDS), _first_field(function, _ARGUMENTS)
     if not isinstance(name, str) or not name:
         refuse("call without a name", f"{where}: the tool's name is {name!r}; it must be text that is not empty")
     if call_id is not None and not isinstance(call_id, str):
@@ -187,7 +187,7 @@ def parse_call(value: Any, where: str, refuse: OnInvalid) -> dict[str, Any] | No
     return made
 
 
-def _given(held: Mapping[str, Any], keys: Iterable[str]) -> Any:
+def _first_field(held: Mapping[str, Any], keys: Iterable[str]) -> Any:
     """The first of these fields that holds something."""
     for key in keys:  # several times as fast as `next` of a generator
         if (known := held.get(key)) is not None:
@@ -226,8 +226,8 @@ def _sort(part: Any, where: str, parts: Parts, refuse: OnInvalid) -> None:
         refuse("part without a type" if shows else "part", sentence)
         parts.content += filter(None, [_shown(part)] if shows else [])
     elif kind in _TEXTS:
-        if (said := _field(part, _TEXTS[kind], where, refuse)) is not None:
-            parts.content.append(_text(said))
+        if (content := _field(part, _TEXTS[kind], where, refuse)) is not None:
+            parts.content.append(_text(content))
     elif kind in _PICTURES:
         if picture := _picture(part, where, refuse):
             parts.content.append(picture)
@@ -243,8 +243,8 @@ def _sort(part: Any, where: str, parts: Parts, refuse: OnInvalid) -> None:
         parts.results.append(parse_result(held, next((b for b in bodies if b is not None), None), where, refuse))
     elif kind in _SEALED:
         parts.sealed = True
-    elif said := _document(part):
-        parts.content.append(_text(said))
+    elif content := _document(part):
+        parts.content.append(_text(content))
     else:
         refuse(f"part:{kind}", f"{where}.type is {part.get('type')!r}; valid: {_VALID}")
 
@@ -296,8 +296,8 @@ def _field(part: Mapping[str, Any], key: str, where: str, refuse: OnInvalid) -> 
     return None
 
 
-def _text(said: str) -> dict[str, Any]:
-    return {"type": "text", "text": said}
+def _text(content: str) -> dict[str, Any]:
+    return {"type": "text", "text": content}
 
 
 def _shown(part: Any) -> dict[str, Any] | None:
@@ -312,8 +312,8 @@ def _shown(part: Any) -> dict[str, Any] | None:
     if document := _document(part):
         return _text(document)
     named = ("text", "refusal", "content", "value") if kind in _TEXTS else ("text",)
-    if (said := next((part[key] for key in named if isinstance(part.get(key), str)), None)) is not None:
-        return _text(said)
+    if (content := next((part[key] for key in named if isinstance(part.get(key), str)), None)) is not None:
+        return _text(content)
     if picture := _picture(part):
         return picture
     return None if kind in _PICTURES else _text(to_text({k: v for k, v in part.items() if k != "encrypted_content"}))

@@ -40,7 +40,7 @@ def items_to_messages(items: Sequence[Any]) -> Iterator[Any]:
             if turn is not None:
                 yield turn
                 turn = None
-            yield from _said(item, kind)
+            yield from _input_message(item, kind)
             continue
         turn = turn or {"role": "assistant", "content": [], "tool_calls": [], "reasoning": None}
         _add(turn, item, kind)
@@ -78,7 +78,7 @@ def _add(turn: dict[str, Any], item: Mapping[str, Any], kind: str) -> None:
         turn["tool_calls"].append(item_call(item))
 
 
-def _said(item: Any, kind: str) -> Iterator[Any]:
+def _input_message(item: Any, kind: str) -> Iterator[Any]:
     if kind in _OUTPUTS:
         yield {"role": "tool", "tool_call_id": item.get("call_id"), "content": item.get("output")}
     elif kind == "message":

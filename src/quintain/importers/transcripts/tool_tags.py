@@ -24,13 +24,13 @@ def parse_tagged_calls(messages: Sequence[Any]) -> Iterator[Any]:
     """
     asked = 0
     for message, after in zip_longest(messages, messages[1:]):
-        said = message.get("content") if isinstance(message, dict) else None
+        content = message.get("content") if isinstance(message, dict) else None
         calls: list[dict[str, Any]] = []
-        if isinstance(said, str) and "<tool_call>" in said and not message.get("tool_calls"):
-            calls = _calls(said) if _is_result(after) else []
-        results = _RESULT.findall(said) if asked and isinstance(said, str) and _is_result(message) else []
+        if isinstance(content, str) and "<tool_call>" in content and not message.get("tool_calls"):
+            calls = _calls(content) if _is_result(after) else []
+        results = _RESULT.findall(content) if asked and isinstance(content, str) and _is_result(message) else []
         if calls:
-            yield {**message, "content": _CALL.sub("", str(said)).strip(), "tool_calls": calls}
+            yield {**message, "content": _CALL.sub("", str(content)).strip(), "tool_calls": calls}
         elif len(results) == asked > 0:
             yield from ({**message, "content": result} for result in results)
         else:
@@ -42,8 +42,8 @@ def _is_result(message: Any) -> bool:
     return isinstance(message, Mapping) and as_text(message.get("role")) in _TOOLS
 
 
-def _calls(said: str) -> list[dict[str, Any]]:
+def _calls(content: str) -> list[dict[str, Any]]:
     """The calls between the tags; none where one is no JSON of a call, and then all of it stays text."""
-    calls = [parse_json_text(found[1]) for found in _CALL.finditer(said)]
+    calls = [parse_json_text(found[1]) for found in _CALL.finditer(content)]
     named = [call for call in calls if isinstance(call, Mapping) and isinstance(call.get("name"), str)]
-    return [{"function": call} for call in named] if len(named) == len(calls) == said.count("<tool_call>") else []
+    return [{"function": call} for call in named] if len(named) == len(calls) == content.count("<tool_call>") else []

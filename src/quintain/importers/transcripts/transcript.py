@@ -53,11 +53,11 @@ class Transcript:
         """Ids of the calls that wait for a result; None for one without an id."""
         return tuple(key if isinstance(key, str) else None for key in self._open)
 
-    def say(self, actor: str, message: Parts, **fields: Any) -> None:
+    def add_message(self, actor: str, message: Parts, **fields: Any) -> None:
         """A turn of the `system` or the `user`; `fields` are further fields of `Step` (timestamp, extra, ...)."""
         self.steps.append({"actor": actor, "message": message, **_known(fields)})
 
-    def act(
+    def add_agent_turn(
         self,
         message: Parts = "",
         *,
@@ -80,17 +80,17 @@ class Transcript:
             }
         )
 
-    def call(self, made: Mapping[str, Any]) -> None:
+    def add_call(self, made: Mapping[str, Any]) -> None:
         """One more call of the agent's last turn, where a log tells the calls of a turn one by one."""
-        index = self._last_act()
+        index = self._last_agent_step()
         if index is None:
-            self.act(actions=[made])
+            self.add_agent_turn(actions=[made])
             return
         calls = self.steps[index]["actions"]
         self._open[made["call_id"] or (index, len(calls))] = index
         calls.append(made)
 
-    def observe(
+    def add_result(
         self, content: Parts, *, call_id: str | None = None, is_error: bool = False, tool: str | None = None
     ) -> bool:
         """A result; False: no call waits for it, and it was put to the agent's last turn (or, before any, to the user).
@@ -104,9 +104,9 @@ class Transcript:
             call_id = None
         if key is None and call_id is None:
             key = call_id = self._named(tool)
-        index = self._open.pop(key) if key is not None else self._last_act()
+        index = self._open.pop(key) if key is not None else self._last_agent_step()
         if index is None:
-            self.say("user", content)
+            self.add_message("user", content)
         else:
             seen = {"content": content, "call_id": call_id, "is_error": is_error}
             self.steps[index]["observations"].insert(self._place(index, key), seen)
@@ -126,20 +126,20 @@ class Transcript:
 
     def _nameless(self, tool: str | None, *, is_named: bool) -> tuple[int, int] | None:
         keys = [key for key in self._open if isinstance(key, tuple)]
-        last = self._last_act()
+        last = self._last_agent_step()
         recent = [key for key in keys if key[0] == last] or keys
         same = [key for key in recent if tool and self.steps[key[0]]["actions"][key[1]]["tool"] == tool]
         return next(iter(same or ([] if is_named else recent)), None)
 
     def _named(self, tool: str | None) -> str | None:
         """The first call with an id of the agent's last turn that waits, one of the same tool before others."""
-        last = self._last_act()
+        last = self._last_agent_step()
         calls = self.steps[last]["actions"] if last is not None else []
         waiting = [call for call in calls if self._open.get(call["call_id"]) == last and call["call_id"]]
         same = [call for call in waiting if call["tool"] == tool]
         return next((str(call["call_id"]) for call in same or waiting), None)
 
-    def _last_act(self) -> int | None:
+    def _last_agent_step(self) -> int | None:
         return next((i for i in reversed(range(len(self.steps))) if self.steps[i]["actor"] == "agent"), None)
 
     @property
@@ -150,7 +150,7 @@ class Transcript:
     @property
     def has_acted(self) -> bool:
         """Is there a turn of the agent?"""
-        return self._last_act() is not None
+        return self._last_agent_step() is not None
 
     def trajectory(
         self,

@@ -94,8 +94,11 @@ def chat_message(message: dict[str, Any]) -> dict[str, Any]:
     if made["role"] != "assistant":
         return made
     about = as_dict(held.get("response_metadata"))
-    told = {"model": first_text(about.get("model_name"), about.get("model")), "usage": held.get("usage_metadata")}
-    return made | {key: value for key, value in told.items() if value}
+    model_fields = {
+        "model": first_text(about.get("model_name"), about.get("model")),
+        "usage": held.get("usage_metadata"),
+    }
+    return made | {key: value for key, value in model_fields.items() if value}
 
 
 def _chat_message(message: dict[str, Any], role: str) -> dict[str, Any]:

@@ -151,8 +151,8 @@ def _recorded_pairs(making: _Making, runs: Iterator[ValuedRun]) -> Iterator[Keye
         tasks[_id(run)] = key = comparison_key(run)
         if key not in making.classes:
             making.classes[key] = _class(making, run)
-    said = making.services.store.preferences.among(tasks, sources=making.options.making["sources"])
-    found = consensus(said, tasks)
+    preferences = making.services.store.preferences.among(tasks, sources=making.options.making["sources"])
+    found = consensus(preferences, tasks)
     items = [_Item(pair, (pair.chosen, pair.rejected), making.classes.get(pair.task)) for pair in found.pairs]
     paired = {side for item in items for side in item.runs}
     # Only why a run is in no pair is told, so only those are asked about.
@@ -163,9 +163,9 @@ def _recorded_pairs(making: _Making, runs: Iterator[ValuedRun]) -> Iterator[Keye
         reasons |= {side: reason for two in without for side in two if side in reasons}
     making.tally.dropped.update(reasons.values())
     making.tally.preferences = {
-        "recorded": len(said),
-        "sources": dict(Counter(one.source for one in said)),
-        "raters": dict(Counter(one.rater or one.source for one in said)),
+        "recorded": len(preferences),
+        "sources": dict(Counter(one.source for one in preferences)),
+        "raters": dict(Counter(one.rater or one.source for one in preferences)),
         "ties": len(found.ties),
         "undecided": len(found.undecided),
         "raters_disagree": found.disagreements,
@@ -293,8 +293,8 @@ def _with_labels(making: _Making, runs: Iterable[ValuedRun]) -> Iterator[tuple[V
             scores = stored(making.services, scorer or "", [_id(run.trajectory) for run in batch])
             rubric = source_of(scorer or "").rubric
             for run in batch:
-                said = scores.get(_id(run.trajectory), [])
-                yield run, score_labels(run.trajectory, [one for one in said if rubric in {None, one.rubric}])
+                stored_scores = scores.get(_id(run.trajectory), [])
+                yield run, score_labels(run.trajectory, [one for one in stored_scores if rubric in {None, one.rubric}])
 
 
 def _drawn(making: _Making, items: Sequence[_Item[T]]) -> list[_Item[T]]:

@@ -81,17 +81,17 @@ def import_trajectories(
         return _as_job(start(services, spec, None))
     if dry_run:
         return result_of(import_logs(place, options, DryRun(unchanged)), dry_run=True)
-    return result_of(_stored(place, options, _IntoStore(services, unchanged)), dry_run=False)
+    return result_of(_stored(place, options, _StoreSink(services, unchanged)), dry_run=False)
 
 
-def _stored(place: Path, options: ImportOptions, intake: _IntoStore) -> ImportReport:
+def _stored(place: Path, options: ImportOptions, sink: _StoreSink) -> ImportReport:
     """Import, and where the store gives up on the way, say what is there."""
     try:
-        return import_logs(place, options, intake)
+        return import_logs(place, options, sink)
     except Unavailable as error:
-        if not intake.arrivals:
+        if not sink.arrivals:
             raise
-        new, updated = counted(intake.arrivals["new"], "run"), intake.arrivals["grown"] + intake.arrivals["completed"]
+        new, updated = counted(sink.arrivals["new"], "run"), sink.arrivals["grown"] + sink.arrivals["completed"]
         raise Unavailable(
             f"the import ended early: {new} came in and {updated} were updated, which stay; then {error.message}. Import the "
             "same path again for the rest, each run comes in once",
@@ -100,7 +100,7 @@ def _stored(place: Path, options: ImportOptions, intake: _IntoStore) -> ImportRe
 
 
 @dataclass(frozen=True)
-class _IntoStore:
+class _StoreSink:
     """Stores runs as they come, and remembers which files are through."""
 
     services: Services

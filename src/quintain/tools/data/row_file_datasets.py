@@ -55,7 +55,7 @@ class _Origin(NamedTuple):
         return self.name.rstrip("/").rpartition("/")[2]
 
 
-class _Asked(NamedTuple):
+class _RowRequest(NamedTuple):
     """Which rows are wanted, and as what."""
 
     path: str
@@ -66,15 +66,15 @@ class _Asked(NamedTuple):
 
 
 @dataclass
-class _Intake:
+class _RowSink:
     """Stores the runs of ready-made rows, and remembers them in their order."""
 
     services: Services
     origin: _Origin
-    runs: list[_Read] = field(default_factory=list)
+    runs: list[_StoredRun] = field(default_factory=list)
 
     def is_unchanged(self, stamp: FileStamp) -> bool:
-        """Rows are read whenever they are asked for."""
+        """Rows are read whenever they are request for."""
         return False
 
     def add(self, runs: Sequence[Trajectory]) -> list[IngestStatus]:
@@ -82,7 +82,7 @@ class _Intake:
         sources = [Source(format=run.source.format, uri=self.origin.name, sha256=self.origin.sha256) for run in runs]
         named = [run.model_copy(update={"source": source}) for run, source in zip(runs, sources, strict=True)]
         added = self.services.store.trajectories.add_many(named, self.services.clock())
-        self.runs += [_read(new.id, run) for new, run in zip(added, named, strict=True)]
+        self.runs += [_stored_run(new.id, run) for new, run in zip(added, named, strict=True)]
         return [new.status for new in added]
 
     def link(self, links: Sequence[RunLink]) -> None:
@@ -99,7 +99,7 @@ class _Intake:
         """Nobody watches."""
 
 
-class _Read(NamedTuple):
+class _StoredRun(NamedTuple):
     """A stored run, and what its row says of it."""
 
     id: str
@@ -129,26 +129,26 @@ def freeze_file(
         Unavailable: a package that reads them is not installed.
     """
     with tempfile.TemporaryDirectory(prefix="rows-", dir=services.settings.home) as aside:
-        origins, runs = list[_Origin](), list[_Read]()
-        asked = _Asked(path, columns, Path(aside), text=options.kind == "text")
-        for origin in _origins(services, asked, tally):
+        origins, runs = list[_Origin](), list[_StoredRun]()
+        request = _RowRequest(path, columns, Path(aside), text=options.kind == "text")
+        for origin in _origins(services, request, tally):
             origins.append(origin)
             rejected = [Rejected(file=origin.short, line=n, reason=_safe(why)) for n, why in origin.report.rejected]
             tally.reject(rejected, origin.report.n_rejected)
-            if not asked.text and origin.lines.stat().st_size:
+            if not request.text and origin.lines.stat().st_size:
                 runs += _stored(services, origin, tally)
-        options = _told(options, origins, columns)
-        if asked.text:
+        options = _with_source(options, origins, columns)
+        if request.text:
             texts = [TextFile(origin.lines, origin.short) for origin in origins]
             return freeze_text(services, texts, options, tally)
     if not runs:
-        said = "; ".join(f"{row.place}: {row.reason}" for row in tally.rejected[:3])
+        examples = "; ".join(f"{row.place}: {row.reason}" for row in tally.rejected[:3])
         raise InvalidInput(
-            f"none of the rows in {clip(path)} can be read{f': {said}' if said else ''}. Name their fields with `columns`, such "
+            f"none of the rows in {clip(path)} can be read{f': {examples}' if examples else ''}. Name their fields with `columns`, such "
             'as {"prompt": ..., "response": ...}, or messages, chosen, rejected, label, text',
             code="no_rows",
         )
-    given, ids = _given(runs, options, tally)
+    given, ids = _row_statements(runs, options, tally)
     criteria = options.criteria
     if given.pairs:
         criteria = replace(criteria, keep_repeats=True)  # a run may stand in several pairs
@@ -157,26 +157,26 @@ def freeze_file(
     return freeze(services, lines_of(services, stored, options, tally, given), options, tally)
 
 
-def _read(trajectory_id: str, run: Trajectory) -> _Read:
+def _stored_run(trajectory_id: str, run: Trajectory) -> _StoredRun:
     preference = run.extra.get("preference")
     if isinstance(preference, Mapping):
         side, pair = preference.get("side"), preference.get("pair")
-        return _Read(trajectory_id, side == "chosen", str(pair), run.outcome.scores)
+        return _StoredRun(trajectory_id, side == "chosen", str(pair), run.outcome.scores)
     desirable = run.extra.get("desirable")
-    return _Read(trajectory_id, desirable if isinstance(desirable, bool) else None, None, run.outcome.scores)
+    return _StoredRun(trajectory_id, desirable if isinstance(desirable, bool) else None, None, run.outcome.scores)
 
 
-def _given(runs: Sequence[_Read], options: ExportOptions, tally: ExportCounts) -> tuple[Given, list[str]]:
+def _row_statements(runs: Sequence[_StoredRun], options: ExportOptions, tally: ExportCounts) -> tuple[Given, list[str]]:
     """What the rows say of their runs, and the ids of the runs that this kind of dataset may take."""
     if options.kind in _PAIR_KINDS:
         pairs = _pairs(runs, tally)
         ids = dict.fromkeys([run for pair in pairs for run in (pair.chosen, pair.rejected)] or [run.id for run in runs])
         return Given(pairs, {run.id: float(run.good) for run in runs if run.good is not None}), list(ids)
     if options.kind == "kto":
-        said: dict[str, bool | None] = {}
+        labels_by_run: dict[str, bool | None] = {}
         for run in runs:
-            said[run.id] = None if said.setdefault(run.id, run.good) is not run.good else run.good
-        labels = {run: float(good) for run, good in said.items() if good is not None}
+            labels_by_run[run.id] = None if labels_by_run.setdefault(run.id, run.good) is not run.good else run.good
+        labels = {run: float(good) for run, good in labels_by_run.items() if good is not None}
     else:
         # Only what was preferred is an example to follow.
         if options.kind == "sft" and (bad := sum(run.good is False for run in runs)):
@@ -191,38 +191,38 @@ def _given(runs: Sequence[_Read], options: ExportOptions, tally: ExportCounts) -
     return Given(values=labels), list(ids)
 
 
-def _told(options: ExportOptions, origins: Sequence[_Origin], columns: Mapping[str, str]) -> ExportOptions:
+def _with_source(options: ExportOptions, origins: Sequence[_Origin], columns: Mapping[str, str]) -> ExportOptions:
     """The options with what the manifest tells of the source."""
     files = [{"name": origin.name, "sha256": origin.sha256} for origin in origins]
     return replace(options, about={"source": {"files": files, "columns": dict(columns)}})
 
 
-def _stored(services: Services, origin: _Origin, tally: ExportCounts) -> list[_Read]:
+def _stored(services: Services, origin: _Origin, tally: ExportCounts) -> list[_StoredRun]:
     """Read the runs of one file into the store."""
-    intake = _Intake(services, origin)
-    report = import_logs(origin.lines, ImportOptions(redact=services.settings.redact), intake)
+    sink = _RowSink(services, origin)
+    report = import_logs(origin.lines, ImportOptions(redact=services.settings.redact), sink)
     rejected = [Rejected(file=origin.short, line=row.line, reason=row.reason) for row in report.rejected]
     tally.reject(rejected, report.n_rejected)
-    return intake.runs
+    return sink.runs
 
 
-def _origins(services: Services, asked: _Asked, tally: ExportCounts) -> Iterator[_Origin]:
+def _origins(services: Services, request: _RowRequest, tally: ExportCounts) -> Iterator[_Origin]:
     """The files of rows that a path names, one at a time; what has to be rewritten goes to the folder `aside`."""
-    place = _place(services, asked.path)
+    place = _place(services, request.path)
     if place is None:
-        lines = asked.aside / "hub.jsonl"
-        write_lines(hub_rows(asked.path), asked.columns, lines)
-        yield _Origin(lines, f"https://huggingface.co/datasets/{asked.path}", sha256_of(lines), Report())
+        lines = request.aside / "hub.jsonl"
+        write_lines(hub_rows(request.path), request.columns, lines)
+        yield _Origin(lines, f"https://huggingface.co/datasets/{request.path}", sha256_of(lines), Report())
         return
-    files = RowFiles(_text_files(place), []) if asked.text else row_files(place)
+    files = RowFiles(_text_files(place), []) if request.text else row_files(place)
     if files.left_out:
         tally.notes.append(_left_out(files.left_out, place))
     for number, file in enumerate(files.taken):
         lines, report = file, Report()
-        if asked.columns or needs_lines(file, text=asked.text):
-            lines = asked.aside / f"{number}.jsonl"
+        if request.columns or needs_lines(file, text=request.text):
+            lines = request.aside / f"{number}.jsonl"
             try:
-                write_lines(rows_of(file, report), asked.columns, lines)
+                write_lines(rows_of(file, report), request.columns, lines)
             except InvalidInput as error:  # what came before the damage is good, and so are the other files
                 report.reject(None, error.message)
         yield _Origin(lines, _safe(str(file)) if services.settings.redact else str(file), sha256_of(file), report)
@@ -271,9 +271,9 @@ def _text_files(place: Path) -> list[Path]:
     return files
 
 
-def _pairs(runs: Sequence[_Read], tally: ExportCounts) -> list[Pair]:
+def _pairs(runs: Sequence[_StoredRun], tally: ExportCounts) -> list[Pair]:
     """The pairs that rows hold, each once; what is no pair is counted."""
-    sides: dict[str, dict[bool, _Read]] = {}
+    sides: dict[str, dict[bool, _StoredRun]] = {}
     for run in runs:
         if run.pair is not None and run.good is not None:
             sides.setdefault(run.pair, {})[run.good] = run
@@ -288,7 +288,7 @@ def _pairs(runs: Sequence[_Read], tally: ExportCounts) -> list[Pair]:
     return pairs
 
 
-def _margin(chosen: _Read, rejected: _Read) -> float | None:
+def _margin(chosen: _StoredRun, rejected: _StoredRun) -> float | None:
     """By how much the chosen side is better, where the row says so."""
     if "margin" in chosen.scores:
         return chosen.scores["margin"]

@@ -283,8 +283,8 @@ def state_outcome(
             "`outcome` is unknown, which it is without a word; give success, failure, error or truncated"
         )
     # Apart from the run, whose words and so its identity stay as they are.
-    said = Trajectory(steps=(Step(actor=Actor.AGENT),), outcome=outcome, tags=tuple(tags))
-    said = redact(said) if services.settings.redact else said
+    statement = Trajectory(steps=(Step(actor=Actor.AGENT),), outcome=outcome, tags=tuple(tags))
+    statement = redact(statement) if services.settings.redact else statement
     before = StatedBefore(OutcomeStatus.UNKNOWN, None)
 
     def change(run: Trajectory) -> Trajectory:
@@ -294,12 +294,12 @@ def state_outcome(
         if not run.takes_outcome_of(rater):
             raise Conflict(outcome_known(run), code="outcome_known")
         before = StatedBefore(run.outcome.status, run.outcome_stated_by)
-        counts = Counter(run.redactions) + Counter(said.redactions)
+        counts = Counter(run.redactions) + Counter(statement.redactions)
         extra = {name: value for name, value in run.extra.items() if name != STATED_BY}
         return run.model_copy(
             update={
-                "outcome": said.outcome,
-                "tags": tuple(dict.fromkeys([*run.tags, *said.tags])),
+                "outcome": statement.outcome,
+                "tags": tuple(dict.fromkeys([*run.tags, *statement.tags])),
                 "redactions": dict(counts),
                 "extra": extra if rater is None else {**extra, STATED_BY: rater},
             }
@@ -334,7 +334,7 @@ def _read(kind: type[Model], value: dict[str, Any] | None, name: str) -> Model:
         raise InvalidInput(explain(error, name)) from None
 
 
-_SAID: dict[IngestStatus, str] = {
+_NEXT_STEPS: dict[IngestStatus, str] = {
     "new": "Record more runs, then score_trajectories and export_dataset.",
     "grown": "The stored run holds it all now; record others, or score it with score_trajectories.",
     "completed": "This run was stored before; the outcome (where none was known) and the tags given here were added to it. "
@@ -358,5 +358,5 @@ def _recorded(run: Trajectory, trajectory_id: str, arrival: IngestStatus, *, liv
         forgotten=is_gone,
         redactions={} if is_gone else run.redactions,
         resource_uri=f"trajectory://{trajectory_id}",
-        next_step=more if live else _SAID[arrival],
+        next_step=more if live else _NEXT_STEPS[arrival],
     )
