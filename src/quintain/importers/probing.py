@@ -1,4 +1,4 @@
-"""What detection may look at: the beginning of a file, read cheaply; and plain words for what is no log."""
+"""Read the beginning of a file for format detection, and describe files that are not logs."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from quintain.records.record import clip
 from quintain.records.text import MAX_DEPTH
 
 MAX_ROWS = 20
-"""Good rows that a probe holds."""
+"""Valid rows of a probe."""
 
 MAX_PROBE_BYTES = 32 * 2**20
-"""Bytes, unpacked, that are read to find them; the beginning of a larger value stands for the whole."""
+"""Unpacked bytes read to find them; of a larger value only the beginning is examined."""
 
 _ENOUGH_BYTES = 4 * 2**20
 """Bytes after which two rows are enough."""
@@ -49,19 +49,19 @@ _TOKEN = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|"|[\[\]{},]', re.DOTALL)
 
 
 class ProbeResult(NamedTuple):
-    """A probe, and what it found wrong."""
+    """A probe and the problems found."""
 
     probe: Probe
     nothing: str
-    """In plain words what the file is if no reader knows it."""
+    """Description of the file in case no reader accepts it."""
     damage: str | None = None
-    """Why a file that begins like JSON holds no value; None: it holds one, or never was JSON."""
+    """Why a file that begins like JSON contains no value; None if it has one or is not JSON."""
     parsed: Mapping[bytes, Any] = MappingProxyType({})
-    """Rows -> their values, so that a reader need not parse them again; none where something had to be mended."""
+    """Raw row -> value, so that the reader need not parse it again; empty if a value had to be repaired."""
 
 
 def probe(path: Path, root: Path) -> Probe:
-    """The beginning of a file, as far as detection may look.
+    """Return the probe of a file.
 
     Raises:
         InvalidInput: it cannot be opened, or not even its beginning can be unpacked.
@@ -70,7 +70,7 @@ def probe(path: Path, root: Path) -> Probe:
 
 
 def probe_file(path: Path, root: Path) -> ProbeResult:
-    """The beginning of a file, and words for it in case that no reader knows it.
+    """Return the probe of a file, with a description in case no reader accepts it.
 
     Raises:
         InvalidInput: as `probe`.
@@ -114,7 +114,7 @@ def _bounded(content: Iterator[bytes], reading: ReadState) -> Iterator[bytes]:
 
 
 def _rows(pieces: Iterator[RawValue], reading: ReadState) -> tuple[list[Any], dict[bytes, Any], str | None]:
-    """The first good rows, their values by their bytes, and what was wrong with the last bad one before them.
+    """Return the first valid rows, their values by raw bytes, and the error of the last invalid row before them.
 
     Raises:
         InvalidInput: the file cannot be unpacked, and no good row came before.
@@ -142,7 +142,7 @@ def _rows(pieces: Iterator[RawValue], reading: ReadState) -> tuple[list[Any], di
 
 
 def outline(text: str) -> Any:
-    """The beginning of a JSON text as a value: cut after its last whole member, and closed; {} where there is none.
+    """Parse the beginning of a JSON text: cut after the last whole member and closed; {} if there is none.
 
     Args:
         text: Begins with a bracket; it may end anywhere.
@@ -176,6 +176,6 @@ def _kind(start: bytes, head: bytes) -> str:
 
 
 def _keys(rows: list[Any]) -> str:
-    """The keys of the first object, as the end of a sentence."""
+    """Return the keys of the first object, phrased as the end of a sentence."""
     names = [clip(str(key)) for key in next((row for row in rows if isinstance(row, dict)), {})]
     return f", with the keys {', '.join(names[:5])}{', ...' if len(names) > 5 else ''}" if names else ""

@@ -1,4 +1,4 @@
-"""From the turns of a run to the run itself: the last step of every reader."""
+"""Build runs from turns: the last step of every reader."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ORPHANS = "results whose call is not in the log stand with the turn before them
 
 
 def transcript_of(turns: Sequence[Turn]) -> Transcript:
-    """The transcript of turns."""
+    """Return the transcript of some turns."""
     transcript = Transcript()
     for turn in turns:
         append_turn(turn, transcript)
@@ -35,7 +35,7 @@ def build_run(
     continues: str | None = None,
     **fields: Any,
 ) -> Iterator[Run]:
-    """The run of some turns, or a rejection where nobody acted or a field is none that a record holds.
+    """Build the run of some turns; reject it if no agent turn exists or a field is invalid.
 
     Args:
         turns: In their order.
@@ -66,7 +66,7 @@ def build_run(
 def build_session_run(
     transcript: Transcript, report: Report, line: int | None, *, prompt: str | None = None, **fields: Any
 ) -> Iterator[Run]:
-    """The run of an agent program's session, whose logs often leave out what the program says to the model.
+    """Build the run of an agent session, whose log often lacks the program's own messages to the model.
 
     Args:
         transcript: All turns.

@@ -52,13 +52,13 @@ _NOT_A_TASK = (
 
 @dataclass(frozen=True)
 class ClaudeCode:
-    """Reads Claude Code sessions."""
+    """Reader of Claude Code sessions."""
 
     name: str = "claude_code"
     title: str = "Claude Code session"
 
     def detect(self, probe: Probe) -> float:
-        """Lines with a session and a message or another of its record types."""
+        """Match lines with a session id and a message or another known record type."""
         best = 0.0
         for row in map(as_dict, [*probe.rows, probe.document]):
             kind, session = row.get("type"), first_text(row.get("sessionId"), row.get("session_id"))
@@ -71,7 +71,7 @@ class ClaudeCode:
         return best
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """One run a session, and one for each of its subagents."""
+        """Yield one run a session and one for each subagent."""
         graph = Graph()
         for number, row in log.rows(report):
             graph.add(number, row, report)
@@ -93,7 +93,7 @@ class ClaudeCode:
 
 
 def _about_subagent(log: LogFile, report: Report) -> dict[str, str]:
-    """What stands beside the file of a subagent: its kind."""
+    """Read the agent type from the metadata file beside a subagent's log."""
     # Written once when it starts, so the log need not be read again for its sake.
     beside = LogFile(log.path, log.root).sibling(f"{log.path.name.removesuffix('.jsonl')}.meta.json")
     if beside is None:
@@ -106,7 +106,7 @@ def _about_subagent(log: LogFile, report: Report) -> dict[str, str]:
 
 
 def _forked(graph: Graph) -> Origin | None:
-    """What the lines themselves say of the session that they were copied from (`/branch`)."""
+    """Return the session that `/branch` copied these lines from, as the lines record it."""
     copied = [line for line in graph.lines.values() if isinstance(line.row.get("forkedFrom"), dict)]
     session = next((nonblank(line.row["forkedFrom"].get("sessionId")) for line in copied), None)
     return Origin(session, frozenset(line.uuid for line in copied)) if session else None
@@ -115,7 +115,7 @@ def _forked(graph: Graph) -> Origin | None:
 def _run(
     branch: list[Line], turns: list[Line], graph: Graph, report: Report, origin: Origin | None = None
 ) -> Iterator[Run]:
-    """The run of a branch.
+    """Yield the run of a branch.
 
     Args:
         branch: Its lines, from the root on.
@@ -160,11 +160,11 @@ class _Writer:
     def __init__(self, turns: list[Line], graph: Graph, report: Report, copied: frozenset[str]) -> None:
         self.script, self.graph, self.report = Transcript(), graph, report
         self.copied = copied
-        """Uuids of lines that stand in the session which this one was forked from."""
+        """Uuids of lines that also exist in the session this one was forked from."""
         self.written: set[str] = set()
         self.prompt: str | None = None
         self.command: str | None = None
-        """A prompt that is a command of the program (`<command-name>`), where nothing else was asked."""
+        """Slash command (`<command-name>`), used as the prompt if no other prompt exists."""
         self._replies: dict[str, list[Line]] = {}
         self._results: dict[str, list[Line]] = {}
         self._below: dict[str, list[Line]] = {}
@@ -178,7 +178,7 @@ class _Writer:
         self._answered: set[str] = set()
 
     def write(self, line: Line) -> None:
-        """Add a line of the branch."""
+        """Write one line of the branch."""
         if line.uuid in self.written:
             return
         self.written.add(line.uuid)
@@ -263,13 +263,13 @@ class _Writer:
 
 
 def _result_beside(row: dict[str, Any]) -> Any:
-    """What the program noted of a result, for want of what the model saw of it."""
+    """Return the program's own record of a result, used if the model's view of it is missing."""
     noted = row.get("toolUseResult")
     streams = [as_text(as_dict(noted).get(name)) for name in ("stdout", "stderr")]
     return "\n".join(filter(None, streams)) if any(streams) else visible_content(noted)
 
 
 def _usage(lines: list[Line]) -> dict[str, int | None] | None:
-    """Each line of a reply repeats its usage, the last one with all of its output."""
+    """Return the usage of a reply; each line repeats it, and the last line has the full output count."""
     usages = [as_dict(line.row["message"].get("usage")) for line in lines]
     return parse_usage(*reversed(usages))

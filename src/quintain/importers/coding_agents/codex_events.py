@@ -1,4 +1,4 @@
-"""The events that `codex exec --json` prints: what the agent did, but neither its task nor where one reply ended."""
+"""Events of `codex exec --json`: the agent's actions, without its task and without the boundaries of replies."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NO_TASK = "codex exec --json does not print the task: give the runs a prompt be
 
 
 def exec_runs(line: int, row: dict[str, Any], rest: Iterable[tuple[int, Any]], report: Report) -> Iterator[Run]:
-    """The runs of such a file, one for each `thread.started`.
+    """Yield the runs of such a file, one for each `thread.started`.
 
     Args:
         line: Number of the first event.
@@ -42,7 +42,7 @@ def exec_runs(line: int, row: dict[str, Any], rest: Iterable[tuple[int, Any]], r
 
 
 class _Events:
-    """One thread: words and thoughts wait for the call that they came with."""
+    """One thread: messages and thoughts wait for the call that belongs to them."""
 
     def __init__(self, line: int) -> None:
         self.line = line
@@ -55,7 +55,7 @@ class _Events:
         self._running: dict[str, dict[str, Any]] = {}
 
     def take(self, line: int, event: dict[str, Any], report: Report) -> None:
-        """One event."""
+        """Process one event."""
         kind, item = as_text(event.get("type")), as_dict(event.get("item"))
         if kind == "thread.started":
             self.session = nonblank(event.get("thread_id"))
@@ -103,7 +103,7 @@ class _Events:
         self._messages, self._thoughts = [], []
 
     def run(self, report: Report) -> Iterator[Run]:
-        """The thread as a run."""
+        """Yield the thread as a run."""
         self._write([call for item in self._running.values() if (call := _call(item))])
         report.note(_NO_TASK)
         report.note("where one reply of the model ended is not told: each call stands in a step of its own")
@@ -137,7 +137,7 @@ def _call(item: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _answer(item: dict[str, Any]) -> Any:
-    """What a call gave back; None where the event does not tell."""
+    """Return the result of a call; None if the event has none."""
     if "aggregated_output" in item:
         return as_text(item["aggregated_output"])
     if item.get("error") is not None:

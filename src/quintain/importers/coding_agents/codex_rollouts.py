@@ -1,4 +1,4 @@
-"""Rollouts of Codex: what the lines of a session say, turn by turn.
+"""Convert the lines of a Codex rollout to turns.
 
 Only response items are turns; events repeat them, and lend the task, exit codes and token counts. A turn of the model is
 what it wrote between two things that were said to it: reasoning, messages and calls up to the first output. A fork
@@ -39,7 +39,7 @@ from quintain.records.trajectory import AgentInfo
 ITEMS = {"message", "reasoning", "local_shell_call", "web_search_call"} | {
     f"{maker}_{end}" for maker in ("function", "custom_tool") for end in ("call", "call_output")
 }
-"""Kinds of response items that a bare line is known by."""
+"""Kinds of response items that identify a bare line."""
 
 _PREAMBLE = (
     "<environment_context>",
@@ -57,14 +57,14 @@ UNMARKED = (
     "a fork repeats turns of the session that it goes on from, which is not in the same logs: they are not marked"
 )
 Origin = Callable[[str], Callable[[dict[str, Any]], bool] | None]
-"""Of a session's id: says of one item after the other whether it repeats that session; None where that is not there."""
+"""Session id -> test whether successive items repeat that session; None if it is not found."""
 
 _EXIT = re.compile(r"^(?:Exit code: |Process exited with code )(\d+)$", re.MULTILINE)
 
 
 @dataclass
 class _Turn:
-    """What the model wrote since it was last told something."""
+    """Output of the model since its last input."""
 
     contents: list[Message] = field(default_factory=list)
     thoughts: list[str] = field(default_factory=list)
@@ -83,35 +83,35 @@ class Rollout:
         self.meta: dict[str, Any] = {}
         self.model: str | None = None
         self.asked: str | None = None
-        """The first thing that the person wrote, as the event tells it."""
+        """First user prompt, as recorded by an event."""
         self.prompt: str | None = None
         self._asked_at: list[int] = []
-        """Steps at which the person asked for something."""
+        """Indices of the steps with user prompts."""
         self._prompts_from_items = 0
-        """Turns of the person since the model last wrote, which an event may tell once more."""
+        """User prompts since the last model output, which an event may repeat."""
         self._pending_prompt: dict[str, Any] | None = None
-        """An event with a turn of the person that no item has told yet."""
+        """User prompt of an event that no item has repeated yet."""
         self._origin = origin
         self._repeats: Callable[[dict[str, Any]], bool] | None = None
-        """Does an item repeat the session that this one was forked from? None once one did not."""
+        """Test whether an item repeats the forked session; None after the first item that does not."""
         self._turn: _Turn | None = None
         self._failed: dict[str, bool] = {}
         self._total: Any = None
         self._pending_usage: dict[str, int | None] | None = None
-        """A count that no reply has taken yet."""
+        """Token count not yet assigned to a reply."""
 
     @property
     def session(self) -> str | None:
-        """Its id."""
+        """Session id."""
         return first_text(self.meta.get("id"), self.meta.get("session_id"))
 
     @property
     def has_model_output(self) -> bool:
-        """Has the model written anything?"""
+        """Whether the model has written anything."""
         return self._turn is not None or self.script.has_acted
 
     def take(self, line: int, kind: str, row: dict[str, Any], payload: dict[str, Any]) -> None:
-        """One line."""
+        """Process one line."""
         if kind == "session_meta" or (not kind and "id" in row):  # the first generation wrote it without a type
             self._open(payload or row)
         elif kind == "turn_context":
@@ -191,7 +191,7 @@ class Rollout:
             self._asked_at += [] if opening else [len(self.script.steps) - 1]
 
     def _user_event(self, event: dict[str, Any], time: Any) -> None:
-        """A turn of the person as an event tells it: most often an item does so too, before or after it."""
+        """Process a user prompt recorded by an event; an item usually repeats it before or after."""
         prompt = nonblank(event.get("message"))
         if self.asked is None:
             self.asked = prompt
@@ -208,7 +208,7 @@ class Rollout:
             self._pending_prompt = None
 
     def _roll_back(self, n: Any) -> None:
-        """Leave out the last turns of the person, with what the model did about them."""
+        """Remove the last user turns and the model output that followed."""
         self._close()
         self._pending_prompt, self._prompts_from_items = None, 0
         if not isinstance(n, int) or isinstance(n, bool) or n < 1 or not self._asked_at:
@@ -280,7 +280,7 @@ class Rollout:
             self._failed[call_id] = "Err" in result or as_dict(result.get("Ok")).get("isError") is True
 
     def _spend(self, info: dict[str, Any]) -> None:
-        """A count follows its reply or, in old versions, goes before it; equal totals are repetitions."""
+        """Record a token count; it follows its reply or, in old versions, precedes it, and equal totals are repetitions."""
         usage, total = as_dict(info.get("last_token_usage")), info.get("total_token_usage")
         if not usage or (total is not None and total == self._total):
             return
@@ -290,7 +290,7 @@ class Rollout:
             self._close()
 
     def run(self) -> Iterator[Run]:
-        """The session as a run."""
+        """Yield the session as a run."""
         self._close()
         self._write_pending_prompt()
         for step in self.script.steps:
@@ -327,7 +327,7 @@ def _names(tools: list[dict[str, Any]]) -> set[str]:
 
 
 def _failed(answer: str) -> bool:
-    """Whether a command failed, as the program wrote above or around its output; no where it did not write it."""
+    """Whether a command failed, by the exit code around its output; False if none is stated."""
     result = as_dict(parse_json_text(answer)) if answer.startswith(('{"output"', '{"content"')) else {}
     if result:
         return result.get("success") is False or as_dict(result.get("metadata")).get("exit_code", 0) not in (0, None)

@@ -28,20 +28,20 @@ from quintain.importers.transcripts.transcript import Transcript, make_call, par
 from quintain.records.trajectory import AgentInfo
 
 _SAME_BATCH = timedelta(milliseconds=100)
-"""Parallel calls are logged together when the last of them ends; a reply of the model takes longer than this."""
+"""Parallel calls are logged together when the last one ends; a model reply takes longer than this."""
 
 _NOT_A_TASK = ("This is the Gemini CLI.", "<session_context>", "/", "?")
 
 
 @dataclass(frozen=True)
 class GeminiCli:
-    """Reads Gemini CLI sessions."""
+    """Reader of Gemini CLI sessions."""
 
     name: str = "gemini_cli"
     title: str = "Gemini CLI session"
 
     def detect(self, probe: Probe) -> float:
-        """A session id with a project's hash, or messages of the API (`role` and `parts`)."""
+        """Match a session id with a project hash, or API messages (`role` and `parts`)."""
         head = probe.first
         if isinstance(head.get("sessionId"), str) and isinstance(head.get("projectHash"), str):
             return 0.95
@@ -56,7 +56,7 @@ class GeminiCli:
         return 0.0
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """The one run of a session."""
+        """Yield the run of a session."""
         session: dict[str, Any] = {}
         messages: dict[str, dict[str, Any]] = {}
         turns: list[dict[str, Any]] = []
@@ -96,7 +96,7 @@ class GeminiCli:
 def _change(
     line: int, row: dict[str, Any], session: dict[str, Any], messages: dict[str, dict[str, Any]], report: Report
 ) -> None:
-    """Apply a line: the head, a message (new, or the same one grown), a change of the head, or a rewind."""
+    """Apply a line: the head, a new or grown message, a change of the head, or a rewind."""
     if "$rewindTo" in row:
         ids = list(messages)
         at = ids.index(row["$rewindTo"]) if row["$rewindTo"] in ids else len(ids)
@@ -129,10 +129,10 @@ class _Messages:
         self.script, self.report = script, report
         self.prompt: str | None = None
         self._answered: set[str] = set()
-        """Calls whose result stands with them."""
+        """Calls whose result is already recorded."""
 
     def write(self, message: dict[str, Any]) -> None:
-        """Add one message."""
+        """Write one message."""
         kind, given = message.get("type"), message.get("content")
         answers = _answers(given) if kind == "user" else []
         content = visible_content([part for part in given if part not in answers] if isinstance(given, list) else given)
@@ -154,7 +154,7 @@ class _Messages:
             self.report.skip(kind if isinstance(kind, str) else "message without type")
 
     def _reply(self, message: dict[str, Any], content: Message) -> None:
-        """A reply with its calls. Later replies that said nothing were logged as further calls of it."""
+        """Write a reply with its calls. Later replies without text were logged as further calls of the same message."""
         rounds = _rounds(dicts_in(message.get("toolCalls")))
         if len(rounds) > 1:
             self.report.note(
@@ -181,7 +181,7 @@ class _Messages:
 
 
 def _rounds(calls: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
-    """Calls that were logged at one time, in order."""
+    """Group calls by the time they were logged, in order."""
     rounds: list[list[dict[str, Any]]] = []
     before = None
     for call in calls:
@@ -198,7 +198,7 @@ def _thought(thought: dict[str, Any]) -> str:
 
 
 def _result(call: dict[str, Any]) -> Message | None:
-    """What a call gave back; None where it did not end."""
+    """Return the result of a call; None if it did not end."""
     parts = call.get("result")
     if parts is None:
         return nonblank(call.get("resultDisplay"))
@@ -206,7 +206,7 @@ def _result(call: dict[str, Any]) -> Message | None:
 
 
 def _response(part: Any) -> Message:
-    """A part of a result: the answer of a function, or text or a picture beside it."""
+    """Convert a part of a result: a function response, or text or an image beside it."""
     answer = as_dict(part).get("functionResponse")
     if not isinstance(answer, dict):
         return visible_content([part])
@@ -218,7 +218,7 @@ def _response(part: Any) -> Message:
 
 
 def _answers(content: Any) -> list[dict[str, Any]]:
-    """The parts that answer a call."""
+    """Return the parts that answer a call."""
     return [part for part in dicts_in(content) if isinstance(part.get("functionResponse"), dict)]
 
 
@@ -231,7 +231,7 @@ def _observe(part: dict[str, Any], script: Transcript) -> None:
 
 
 def _write_turns(turns: list[dict[str, Any]], script: Transcript, report: Report) -> str | None:
-    """Messages of the API as turns; returns the task."""
+    """Write API messages as turns and return the task prompt."""
     prompt = None
     for turn in turns:
         parts = as_list(turn.get("parts"))

@@ -33,13 +33,13 @@ _QUIET = ("step-finish", "snapshot", "patch", "agent", "retry")
 
 @dataclass(frozen=True)
 class OpenCode:
-    """Reads OpenCode sessions."""
+    """Reader of OpenCode sessions."""
 
     name: str = "opencode"
     title: str = "OpenCode session"
 
     def detect(self, probe: Probe) -> float:
-        """A session's file, an export (`info` and `messages` with parts), or events with a part."""
+        """Match a session file, an export (`info` and `messages` with parts), or events with a part."""
         head = probe.first
         if isinstance(head.get("info"), dict) and any(
             "parts" in m and "info" in m for m in dicts_in(head.get("messages"))
@@ -59,7 +59,7 @@ class OpenCode:
         return 0.9 if "projectID" in head or "directory" in head or "session" in probe.path else 0.6
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """The one run of a session."""
+        """Yield the run of a session."""
         events: dict[str, _Session] = {}
         for line, row in object_rows(log, report):
             if isinstance(row.get("info"), dict):
@@ -82,13 +82,13 @@ class OpenCode:
 
 @dataclass
 class _Session:
-    """A session and its messages, each with its parts."""
+    """A session and its messages with their parts."""
 
     info: dict[str, Any]
     messages: list[tuple[dict[str, Any], list[dict[str, Any]]]] = field(default_factory=list)
 
     def part(self, part: dict[str, Any]) -> None:
-        """Add a part to its message, which is the agent's."""
+        """Add a part to its message, which is always the agent's."""
         name = part.get("messageID")
         if not self.messages or self.messages[-1][0].get("id") != name:
             self.messages.append(({"id": name, "role": "assistant"}, []))
@@ -96,7 +96,7 @@ class _Session:
 
 
 def _stored(log: LogFile, session: dict[str, Any], report: Report) -> list[tuple[dict[str, Any], list[dict[str, Any]]]]:
-    """The messages of a session and their parts, from the files beside it."""
+    """Read the messages of a session and their parts from the files beside it."""
     name = as_text(session.get("id"))
     if not name or "/" in name or "\\" in name:
         return []
@@ -169,7 +169,7 @@ class _Writer:
         self.prompt: str | None = None
 
     def write(self, message: dict[str, Any], parts: list[dict[str, Any]]) -> None:
-        """Add one message."""
+        """Write one message."""
         role = message.get("role")
         if role == "user":
             self._ask(message, parts)
@@ -247,5 +247,5 @@ class _Writer:
 
 
 def _id(call: dict[str, Any]) -> str | None:
-    """The id of a call; that of its part where the log has no other."""
+    """Return the id of a call, or of its part if the log has no call id."""
     return first_text(call.get("callID"), call.get("id"))

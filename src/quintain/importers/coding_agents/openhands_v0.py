@@ -32,13 +32,13 @@ _BESIDE_ARGS = {"thought", "blocking", "is_static", "hidden", "confirmation_stat
 
 @dataclass(frozen=True)
 class OpenHandsV0:
-    """Reads OpenHands events of versions before 1."""
+    """Reader of OpenHands events before version 1."""
 
     name: str = "openhands_v0"
     title: str = "OpenHands events (before 1.0)"
 
     def detect(self, probe: Probe) -> float:
-        """Objects of an action or observation with a source."""
+        """Match objects with an action or observation and a source."""
         if probe.fields.isdisjoint(("trajectory", "action", "observation")):
             return 0.0
         whole = as_dict(probe.document).get("trajectory")
@@ -54,7 +54,7 @@ class OpenHandsV0:
         return 0.93 if all(map(is_event, rows)) else 0.7
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """The one run of a file, or of a folder of events."""
+        """Yield the run of a file or of a folder of events."""
         events: list[dict[str, Any]] = []
         session = None
         for _, row in object_rows(log, report):
@@ -77,7 +77,7 @@ class OpenHandsV0:
 
 
 def is_event(row: Any) -> bool:
-    """Is this an event of this generation?"""
+    """Whether a row is an event of this generation."""
     event = as_dict(row)
     return (isinstance(event.get("action"), str) or isinstance(event.get("observation"), str)) and (
         "source" in event or "cause" in event
@@ -87,7 +87,7 @@ def is_event(row: Any) -> bool:
 def events_beside(
     log: LogFile, events: list[dict[str, Any]], names: re.Pattern[str], report: Report
 ) -> list[dict[str, Any]]:
-    """The events of a file and of the others of its folder that are named so, in the order of names."""
+    """Return the events of a file and of the matching files in its folder, in the order of names."""
     found = list(events)
     for sibling in log.siblings("."):
         if sibling.path.name != log.path.name and names.fullmatch(sibling.path.name):
@@ -103,7 +103,7 @@ def _number(event: dict[str, Any]) -> int:
 
 
 class V0Stream:
-    """Writes events as turns, in their order."""
+    """Writes events as turns in order."""
 
     def __init__(self, report: Report) -> None:
         self.script, self.report = Transcript(), report
@@ -111,18 +111,18 @@ class V0Stream:
         self.version: str | None = None
         self.agent_class: str | None = None
         self._calls: dict[Any, str] = {}
-        """Id of an action's event -> id of its call."""
+        """Event id of an action -> id of its call."""
         self._replies: set[str] = set()
         self._quiet: set[Any] = set()
-        """Ids of events that are no turns; what observes them is none either."""
+        """Ids of events that are not turns; observations of them are skipped too."""
 
     @property
     def agent(self) -> AgentInfo:
-        """Who acted."""
+        """Agent of the run."""
         return AgentInfo(name=self.agent_class or "openhands", version=self.version, model=self.script.model)
 
     def write_all(self, events: Iterable[dict[str, Any]]) -> None:
-        """Add events."""
+        """Write events."""
         for event in events:
             if isinstance(event.get("action"), str):
                 self._action(event, event["action"])
@@ -185,7 +185,7 @@ class V0Stream:
     def _action_without_reply(
         self, event: dict[str, Any], kind: str, args: dict[str, Any], called: dict[str, Any]
     ) -> None:
-        """An action whose reply is not in the log: the thought and the arguments of the event."""
+        """Write an action whose model reply is missing, from the event's thought and arguments."""
         time = parse_time(event.get("timestamp"))
         if kind == "message":
             self.script.add_agent_turn(self._words(event, args), thought=nonblank(args.get("thought")), timestamp=time)
@@ -210,5 +210,5 @@ class V0Stream:
 
 
 def _key(value: Any) -> Any:
-    """An id of an event as a key; None for what is none."""
+    """Return an event id as a dictionary key; None for other values."""
     return value if isinstance(value, int | str) else None

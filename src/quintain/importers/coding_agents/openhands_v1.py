@@ -1,4 +1,4 @@
-"""OpenHands events since version 1 (the software agent SDK): objects told apart by `kind`.
+"""OpenHands events since version 1 (software agent SDK), distinguished by `kind`.
 
 They stand a line each, or a file each: `events/event-00000-ID.json` of a local conversation, or what the cloud gives to
 download, a zip archive or folder of `event_000000_ID.json` and `meta.json`. Actions that share an `llm_response_id` are one
@@ -42,13 +42,13 @@ _KINDS = {"CondensationRequest", "Condensation", "CondensationSummaryEvent", "Us
 
 @dataclass(frozen=True)
 class OpenHandsV1:
-    """Reads OpenHands events of versions since 1."""
+    """Reader of OpenHands events since version 1."""
 
     name: str = "openhands_v1"
     title: str = "OpenHands events (1.0 and later)"
 
     def detect(self, probe: Probe) -> float:
-        """Objects whose kind is that of an event."""
+        """Match objects whose kind is an event kind."""
         if probe.shape == "zip":
             return 0.9 if any(_FILE.fullmatch(_file(name)) for name in probe.rows if isinstance(name, str)) else 0.0
         rows = [row for row in probe.rows or [probe.document] if isinstance(row, dict)]
@@ -59,7 +59,7 @@ class OpenHandsV1:
         return 0.95 if all(map(is_event, rows)) else 0.8
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """The one run of a file, or of a folder of events; one a folder of an archive."""
+        """Yield the run of a file or a folder of events; one run a folder of an archive."""
         with open_regular(log.path, log.root) as file:
             packed = file.read(4) == b"PK\x03\x04"
         if packed:
@@ -75,7 +75,7 @@ class OpenHandsV1:
 
 
 def _archived(log: LogFile, report: Report) -> Iterator[Run]:
-    """The conversations of an archive, each the files of one folder in it."""
+    """Yield the conversations of an archive, one a folder."""
     parser = Parser(log.reading.repairs)
     with archive(log.path, log.root) as opened:
         folders: dict[str, list[str]] = {}
@@ -100,7 +100,7 @@ def _archived(log: LogFile, report: Report) -> Iterator[Run]:
 
 
 def _file(name: str) -> str:
-    """The last part of the name of a member."""
+    """Return the last part of a member's name."""
     return name.rpartition("/")[2]
 
 
@@ -121,13 +121,13 @@ def _run(events: list[dict[str, Any]], about: dict[str, Any], session: str | Non
 
 
 def is_event(row: Any) -> bool:
-    """Is this an event of this generation?"""
+    """Whether a row is an event of this generation."""
     kind = as_dict(row).get("kind")
     return isinstance(kind, str) and (kind.endswith("Event") or kind in _KINDS) and "source" in row
 
 
 def _state(log: LogFile) -> dict[str, Any]:
-    """The state of the conversation, which is written beside its events; in a download its title, model and id."""
+    """Read the conversation state beside the events; in a download, its title, model and id."""
     name = "../base_state.json" if log.parts[-2:-1] == ("events",) else "meta.json"
     beside = log.sibling(name) if name != "meta.json" or _FIRST_FILE.fullmatch(log.path.name) else None
     try:
@@ -137,24 +137,24 @@ def _state(log: LogFile) -> dict[str, Any]:
 
 
 class V1Stream:
-    """Writes events as turns, in their order."""
+    """Writes events as turns in order."""
 
     def __init__(self, report: Report) -> None:
         self.script, self.report = Transcript(), report
         self.tools: list[dict[str, Any]] = []
         self.model: str | None = None
         self._reply: str | None = None
-        """The response that the last turn came from."""
+        """Response id of the last turn."""
         self._calls: dict[str, str] = {}
-        """Id of an action's event -> id of its call."""
+        """Event id of an action -> id of its call."""
 
     @property
     def agent(self) -> AgentInfo:
-        """Who acted."""
+        """Agent of the run."""
         return AgentInfo(name="openhands", model=self.model)
 
     def write_all(self, events: Iterable[dict[str, Any]]) -> None:
-        """Add events."""
+        """Write events."""
         for event in events:
             kind = event.get("kind")
             if kind == "ActionEvent":
@@ -247,7 +247,7 @@ class V1Stream:
 
 
 def _content_and_thought(content: Message, event: dict[str, Any]) -> tuple[Message, str | None]:
-    """What was said and what was thought; `<think>` in the text is a thought, and is often told in both places."""
+    """Return content and thought; `<think>` text is a thought and is often recorded in both places."""
     thought_parts = [as_text(event.get("reasoning_content"))]
     if not thought_parts[0].strip():
         thought_parts = [as_text(block.get("thinking")) for block in dicts_in(event.get("thinking_blocks"))]
@@ -261,7 +261,7 @@ def _content_and_thought(content: Message, event: dict[str, Any]) -> tuple[Messa
 
 
 def _model(event: dict[str, Any]) -> str | None:
-    """The agent's model, where a change of the state names it."""
+    """Return the agent's model if a state update names it."""
     value = as_dict(event.get("value"))
     metrics = as_dict(value.get("usage_to_metrics"))
     named = (as_dict(metrics.get(name)).get("model_name") for name in ("agent", "default"))

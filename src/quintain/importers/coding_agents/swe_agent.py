@@ -1,4 +1,4 @@
-"""SWE-agent trajectories (`<instance>.traj`), of function-calling and of text protocols.
+"""SWE-agent trajectories (`<instance>.traj`) of function-calling and text protocols.
 
 `history` holds the messages as the model saw and wrote them; without it the steps of `trajectory` are read. Where the agent
 acted by text, its text stays text and the answer a turn of the user: that is the protocol that it was taught.
@@ -31,7 +31,7 @@ from quintain.importers.transcripts.transcript import Transcript
 from quintain.records.trajectory import AgentInfo, Task
 
 MAX_PATCH = 100_000
-"""Characters of a patch that was submitted; a longer one is not kept."""
+"""Characters up to which a submitted patch is kept."""
 
 _READ = ("role", "content", "tool_calls", "tool_call_id", "reasoning_content", "thinking_blocks")
 _ELIDED = re.compile(r"^Old (environment output|observation|output): \(", re.IGNORECASE)
@@ -39,13 +39,13 @@ _ELIDED = re.compile(r"^Old (environment output|observation|output): \(", re.IGN
 
 @dataclass(frozen=True)
 class SweAgent:
-    """Reads SWE-agent trajectories."""
+    """Reader of SWE-agent trajectories."""
 
     name: str = "swe_agent"
     title: str = "SWE-agent trajectory"
 
     def detect(self, probe: Probe) -> float:
-        """An object with the history or the steps of SWE-agent."""
+        """Match objects with SWE-agent's history or steps."""
         whole = probe.first
         history, steps = dicts_in(whole.get("history")), dicts_in(whole.get("trajectory"))
         if history and any(
@@ -59,7 +59,7 @@ class SweAgent:
         return 0.0
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """One run a file; one an attempt where the agent tried several times."""
+        """Yield one run a file, or one an attempt if the agent tried several times."""
         for line, row in object_rows(log, report):
             # An agent that tries again keeps its attempts, and once more the one that it submitted beside them.
             attempts = dicts_in(row.get("attempts"))
@@ -105,7 +105,7 @@ def _run(
 
 
 def submission_of(info: dict[str, Any], report: Report) -> dict[str, str]:
-    """The patch that the agent handed in, for a run's `extra`."""
+    """Return the submitted patch for a run's `extra`."""
     submission = nonblank(info.get("submission"))
     if submission and len(submission) > MAX_PATCH:
         report.note(f"patches of more than {MAX_PATCH:,} characters are not kept")
@@ -113,7 +113,7 @@ def submission_of(info: dict[str, Any], report: Report) -> dict[str, str]:
 
 
 def _settings(value: Any) -> dict[str, Any]:
-    """The configuration of the run, which is an object or its JSON."""
+    """Return the configuration of the run, given as an object or JSON."""
     return as_dict(parse_json_text(value))
 
 
@@ -163,7 +163,7 @@ def _write_steps(steps: list[dict[str, Any]], script: Transcript, report: Report
 
 
 def _between(query: list[dict[str, Any]], later: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What the model wrote after a query and what came of it, as the query of the next step holds it; none where it does not.
+    """Return the model's reply and its result after a query, as the next step's query contains them; else [].
 
     The newest turns of a query are whole: a program that elides old outputs has not yet done so.
     """
@@ -174,5 +174,5 @@ def _between(query: list[dict[str, Any]], later: list[dict[str, Any]]) -> list[d
 
 
 def _is_same(query: list[dict[str, Any]], later: list[dict[str, Any]]) -> bool:
-    """Does the later query go on from this one? What it says may have been elided since."""
+    """Whether the later query continues this one; its content may have been elided since."""
     return [message.get("role") for message in query] == [message.get("role") for message in later[: len(query)]]

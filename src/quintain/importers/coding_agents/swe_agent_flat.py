@@ -1,4 +1,4 @@
-"""SWE-agent trajectories as rows of a data set: turns of `role` system, user or ai with their `text` (nebius and its kin)."""
+"""SWE-agent trajectories as dataset rows: turns of `role` system, user or ai with their `text` (e.g. nebius)."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _ACTORS = {"system": "system", "user": "user", "ai": "agent", "assistant": "agen
 
 @dataclass(frozen=True)
 class SweAgentFlat:
-    """Reads flattened SWE-agent trajectories."""
+    """Reader of flattened SWE-agent trajectories."""
 
     name: str = "swe_agent_flat"
     title: str = "SWE-agent rows"
 
     def detect(self, probe: Probe) -> float:
-        """Rows whose trajectory is of turns with a text."""
+        """Match rows whose trajectory consists of turns with a text."""
         best = 0.0
         if "trajectory" not in probe.fields:
             return best
@@ -39,7 +39,7 @@ class SweAgentFlat:
         return best
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """One run a row."""
+        """Yield one run a row."""
         for line, row in object_rows(log, report):
             yield from _run(line, row, report)
 

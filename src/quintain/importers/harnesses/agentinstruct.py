@@ -31,7 +31,7 @@ class AgentInstruct:
         return max(0.95 * matching_share(probe, _has_marks, *COLUMNS), 0.9 * matching_share(probe, _is_named, *COLUMNS))
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """One run a row."""
+        """Yield one run a row."""
         return read_rows(log, report, self._row)
 
     def _row(self, row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:

@@ -53,7 +53,7 @@ class InspectAI:
         return 0.98 if "status" in row and "version" in row else 0.8
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """One run a sample and epoch."""
+        """Yield one run a sample and epoch."""
         with open_regular(log.path, log.root) as file:
             packed = file.read(4) == b"PK\x03\x04"
         if packed:

@@ -49,7 +49,7 @@ class Knowlyr:
         )
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """One run a record; two a pair, all of a group."""
+        """Yield one run a record; two a pair, all of a group."""
         return read_rows(log, report, self._row)
 
     def _row(self, row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:

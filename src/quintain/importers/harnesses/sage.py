@@ -28,7 +28,7 @@ class Sage:
         return 0.96 * matching_share(probe, _is_dialog, "dialog_id")
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """One run a row."""
+        """Yield one run a row."""
         return read_rows(log, report, self._row)
 
     def _row(self, row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:

@@ -62,7 +62,7 @@ class Tau2:
         return 0.95 if _is_simulation(row) and "termination_reason" in row else 0.0
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """One run a simulation."""
+        """Yield one run a simulation."""
         document = as_dict(log.document())
         if "simulations" not in document and "termination_reason" in document:
             yield from _run(document, *_shared(log), None, report)

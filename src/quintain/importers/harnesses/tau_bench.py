@@ -44,7 +44,7 @@ class TauBench:
         return 0.97 if row.keys() & {"reward", "info", "trial"} else 0.7
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """One run a row."""
+        """Yield one run a row."""
         report.note("the log does not name the model that acted")
         for line, row in log.rows(report):
             if not isinstance(row, dict) or not isinstance(row.get("traj"), list):

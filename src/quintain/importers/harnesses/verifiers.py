@@ -75,7 +75,7 @@ class Verifiers:
         )
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """One run a row; `metadata.json` beside the file tells environment and model."""
+        """Yield one run a row; `metadata.json` beside the file tells environment and model."""
         about = _companion(log, report)
         seen: Counter[str] = Counter()
         for line, row in log.rows(report):

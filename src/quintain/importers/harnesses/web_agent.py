@@ -58,7 +58,7 @@ class WebAgent:
         return 0.95 if "intent" in row or step_keys & {"axtree", "accessibility_tree"} else 0.75
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """One run a row."""
+        """Yield one run a row."""
         for line, row in log.rows(report):
             asked = first_text(*(as_dict(row).get(key) for key in _ASKED))
             if not isinstance(row, dict) or asked is None or not _steps(row):

@@ -1,4 +1,4 @@
-"""The Agent Data Protocol's standardised trajectories: a list of actions and observations, versions 1.0 to 1.3.
+"""Trajectories of the Agent Data Protocol: a list of actions and observations, versions 1.0 to 1.3.
 
 An action stands alone there; actions with nothing between them are the calls of one turn where each has an id.
 """
@@ -25,17 +25,17 @@ _SEEN = frozenset({"text_observation", "image_observation", "web_observation", "
 
 @dataclass(frozen=True)
 class Adp:
-    """Reads standardised trajectories of the Agent Data Protocol."""
+    """Reader of Agent Data Protocol trajectories."""
 
     name: str = "adp"
     title: str = "Agent Data Protocol"
 
     def detect(self, probe: Probe) -> float:
-        """Rows whose `content` is a list of objects with `class_`."""
+        """Match rows whose `content` is a list of objects with `class_`."""
         return 0.97 * matching_share(probe, _is_adp, "content")
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """One run a row."""
+        """Yield one run a row."""
         return read_rows(log, report, self._row)
 
     def _row(self, row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
@@ -72,7 +72,7 @@ def _kind(item: Any) -> str:
 
 
 def _turns(content: list[Any]) -> Iterator[list[dict[str, Any]]]:
-    """Items one by one; calls with ids and nothing between them, where only the first says why, are one turn."""
+    """Yield items one by one; consecutive calls with ids, of which only the first has an explanation, form one turn."""
     turn: list[dict[str, Any]] = []
     for item in map(as_dict, content):
         joins = _is_call(item) and not as_text(item.get("description")) and not as_text(item.get("reasoning_content"))
@@ -111,7 +111,7 @@ def _call(item: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _see(transcript: Transcript, item: dict[str, Any], kind: str) -> None:
-    """What the agent was shown: the answer to its last call, or a turn of the user or the system."""
+    """Add an observation: the result of the last call, or a user or system turn."""
     content, source = _content(item, kind), item.get("source")
     call_id = nonblank(item.get("tool_call_id"))
     if call_id is None and source == "user":
@@ -135,7 +135,7 @@ def _see(transcript: Transcript, item: dict[str, Any], kind: str) -> None:
 
 
 def _place(item: dict[str, Any]) -> dict[str, Any]:
-    """Of a page, what the agent did not read: its address, and its source beside the tree, where that is short."""
+    """Return the page details that the agent did not read: its address and, if short, its HTML source."""
     return short_fields({"url": item.get("url"), "html": item.get("html") if nonblank(item.get("axtree")) else None})
 
 

@@ -30,7 +30,7 @@ class HarborTraces:
         return 0.95 * matching_share(probe, _is_trace, "trial_name")
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """One run a trial; more where a later episode does not begin with what the earlier one held (a new context)."""
+        """Yield one run a trial; more where a later episode does not begin with what the earlier one held (a new context)."""
         held: tuple[int, dict[str, Any]] | None = None
         for line, row in log.rows(report):
             if held is not None:

@@ -37,7 +37,7 @@ class HfSts:
         return 0.85 if "id" in head and any(isinstance(row.get("message"), dict) for row in bodies) else 0.0
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """One run for each header."""
+        """Yield one run for each header."""
         head: dict[str, Any] = {}
         lines: list[tuple[int, dict[str, Any]]] = []
         begin: int | None = None

@@ -1,4 +1,4 @@
-"""Preferences: pairs of a better and a worse answer, and answers with a thumb up or down.
+"""Preference data: pairs of a better and a worse answer, and answers labelled good or bad.
 
 Both runs of a pair stand in one group, the group of their prompt, and are tagged by their side; what an answer was worth is
 only known where the row gives a score. Read are TRL's explicit and implicit prompts, LLaMA-Factory's v0 (`conversations`,
@@ -38,18 +38,18 @@ _LABELS = ("label", "kto_tag")
 
 @dataclass(frozen=True)
 class Preference:
-    """Reads pairs and labelled answers."""
+    """Reader of pairs and labelled answers."""
 
     name: str = "preference"
     title: str = "Preference pairs and labels"
 
     def detect(self, probe: Probe) -> float:
-        """Rows with two sides, or with an answer and a truth value that labels it."""
+        """Match rows with two sides, or with an answer and a boolean label."""
         chosen = (side for side, _ in _PAIRS)
         return max(0.9 * matching_share(probe, _is_pair, *chosen), 0.9 * matching_share(probe, _is_labelled, *_LABELS))
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """Two runs a pair, one a labelled answer."""
+        """Yield two runs a pair and one run a labelled answer."""
         return read_rows(log, report, self._row)
 
     def _row(self, row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
@@ -108,7 +108,7 @@ def _sides(row: dict[str, Any]) -> tuple[str, str] | None:
 
 
 def _prompt(row: dict[str, Any], report: Report) -> list[Any]:
-    """What both answers follow; empty where it is only implied by what they begin with."""
+    """Return the prompt of both answers; empty if the sides only share it as a common beginning."""
     if _sides(row) == _PAIRS[1]:
         return []  # LLaMA-Factory v1 repeats the prompt in both sides
     given = as_dict(row.get("input"))
@@ -129,7 +129,7 @@ def _prompt(row: dict[str, Any], report: Report) -> list[Any]:
 
 
 def _repeated(row: dict[str, Any], prompt: list[Any]) -> bool:
-    """Do both sides begin with the prompt?"""
+    """Whether both sides begin with the prompt."""
     sides = [parse_messages("assistant", row[side], Report()) for side in _PAIRS[0]]
     contents = [[m.get("content") for m in side] for side in sides]
     return all(content and prompt[-1].get("content") in content for content in contents)

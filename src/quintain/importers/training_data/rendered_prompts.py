@@ -1,4 +1,4 @@
-"""Chats that a template rendered to one text, taken apart by its marks: ChatML (Qwen and many others) and Llama 3.
+"""Split chats that a template rendered to one text at its special tokens: ChatML (Qwen and many others) and Llama 3.
 
 Only where every turn is plainly marked; what a model wrote in its turn (thoughts, tool calls) stays as it wrote it.
 """
@@ -13,10 +13,10 @@ from quintain.importers.transcripts.chat_messages import ROLES
 
 class _Template(NamedTuple):
     opening: re.Pattern[str]
-    """Up to the first character of a turn; its group is the role."""
+    """Matches up to the first character of a turn; its group is the role."""
     closing: re.Pattern[str]
     begins: re.Pattern[str]
-    """What may stand before the first turn."""
+    """Matches text allowed before the first turn."""
 
 
 _ROLE = r"(?P<role>[a-zA-Z_]{1,20})"
@@ -33,7 +33,7 @@ UNMARKED = "the prompts were rendered by a template whose marks are gone: all of
 
 
 def rendered_messages(prompt: str, completion: str) -> list[dict[str, Any]] | None:
-    """The messages of a rendered prompt and what was written after it; None where they are not plainly marked.
+    """Return the messages of a rendered prompt and its completion; None if turns are not clearly marked.
 
     Turns of the agent in the prompt are context, and not in the loss (`weight` 0).
     """
@@ -57,5 +57,5 @@ def rendered_messages(prompt: str, completion: str) -> list[dict[str, Any]] | No
 
 
 def is_unmarked(prompt: str) -> bool:
-    """Does this look as a rendered prompt whose special tokens were left out?"""
+    """Whether a text looks like a rendered prompt without its special tokens."""
     return _BARE.match(prompt) is not None

@@ -29,7 +29,7 @@ class Stepwise:
         return 0.96 * matching_share(probe, _is_stepwise, "completions")
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """One run a row, one step a completion."""
+        """Yield one run a row with one step a completion."""
         return read_rows(log, report, self._row)
 
     def _row(self, row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:

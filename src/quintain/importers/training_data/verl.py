@@ -33,7 +33,7 @@ class Verl:
         )
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """One run an answer."""
+        """Yield one run an answer."""
         return read_rows(log, report, self._row)
 
     def _row(self, row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
