@@ -15,13 +15,13 @@ import pytest
 
 from quintain.errors import Conflict, InvalidInput, NotFound, Unavailable
 from quintain.importers import registry
-from quintain.importers.intake import DryRun
-from quintain.importers.logfile import LogFile
+from quintain.importers.log_file import LogFile
 from quintain.importers.pipeline import UNPACKED, ImportOptions, import_logs, measure
 from quintain.importers.probing import probe
 from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.run_sink import DryRun
 from quintain.importers.transcripts.transcript import Transcript
-from quintain.records.imports import Arrival, FileStamp, ImportReport, RunLink
+from quintain.records.imports import FileStamp, ImportReport, IngestStatus, RunLink
 from quintain.records.trajectory import Trajectory
 from small_logs import SMALL_LOGS, content, write_small_logs
 
@@ -40,11 +40,11 @@ class Kept:
     refuse: Callable[[Trajectory], bool] = lambda run: False
     on_add: Callable[[], object] = lambda: None
 
-    def known(self, stamp: FileStamp) -> bool:
+    def is_unchanged(self, stamp: FileStamp) -> bool:
         earlier = self.unchanged.get(stamp.uri)
         return earlier is not None and (earlier.size, earlier.mtime_ns) == (stamp.size, stamp.mtime_ns)
 
-    def add(self, runs: Sequence[Trajectory]) -> list[Arrival]:
+    def add(self, runs: Sequence[Trajectory]) -> list[IngestStatus]:
         if any(map(self.refuse, runs)):
             raise Conflict("one of these is another run")
         known = {run.identity for run in self.runs}
@@ -56,13 +56,13 @@ class Kept:
     def link(self, links: Sequence[RunLink]) -> None:
         self.links += links
 
-    def done(self, stamps: Sequence[FileStamp]) -> None:
+    def finish_files(self, stamps: Sequence[FileStamp]) -> None:
         self.stamps += stamps
 
     def should_stop(self) -> bool:
         return len(self.runs) >= self.stop_after
 
-    def progress(self, bytes_done: int, bytes_total: int) -> None:
+    def report_progress(self, bytes_done: int, bytes_total: int) -> None:
         self.seen.append((bytes_done, bytes_total))
 
 

@@ -1,4 +1,4 @@
-"""ATIF v1.7, lossless: one document a line; what ATIF has no place for stands in `extra.quintain` (`importers/transcripts/atif.py`)."""
+"""ATIF v1.7, lossless: one document a line; fields that ATIF lacks are stored in `extra.quintain`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, get_args
 from quintain.datasets.rows import trajectories_of
 from quintain.errors import InvalidInput
 from quintain.exporters.protocol import Export, Rows
-from quintain.importers.transcripts.atif import write_atif
+from quintain.importers.transcripts.atif_documents import write_atif
 from quintain.records.dataset import (
     Dataset,
     DatasetKind,

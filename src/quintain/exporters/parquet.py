@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from quintain.errors import Unavailable
-from quintain.exporters.lines import Line
+from quintain.exporters.split_files import Line
 
 _ROWS_AT_ONCE = 100
 

@@ -63,7 +63,7 @@ def preview_page(report: PreviewReport) -> str:
         f'<h1>{_safe(title)}</h1><p class="verdict{fix}">{_safe(statistics.verdict)}</p>',
         _list(statistics.warnings),
         "<h2>Counts</h2>",
-        _table(counts(report)),
+        _table(describe_counts(report)),
         f"<h2>Lengths before anything is cut</h2>{_bars(statistics.lengths)}",
         '<h2>Rows</h2><p class="key">',
         *(f'<span class="{kind}">{name}</span>' for kind, name in _KEY),
@@ -75,7 +75,7 @@ def preview_page(report: PreviewReport) -> str:
     return "".join([*parts, "</body></html>\n"])
 
 
-def counts(report: PreviewReport) -> Iterator[tuple[str, str]]:
+def describe_counts(report: PreviewReport) -> Iterator[tuple[str, str]]:
     """What was counted, as names and values for people."""
     statistics = report.statistics
     yield "trained as", f"{statistics.method}, kind {statistics.kind}, turns written as {statistics.style!r}"
@@ -107,7 +107,7 @@ def _told(value: Any) -> str:
     return ", ".join(parts[:_LISTED] + more)
 
 
-def about(row: PreviewRow) -> str:
+def describe_row(row: PreviewRow) -> str:
     """One line over a shown row."""
     parts = [f"row {row.row}", row.part, row.id or ""]
     if row.dropped:
@@ -120,7 +120,7 @@ def about(row: PreviewRow) -> str:
 
 def _row(row: PreviewRow) -> str:
     spans = "".join(map(_span, row.spans))
-    return f'<section class="row"><header>{_safe(about(row))}</header><pre>{spans}</pre></section>'
+    return f'<section class="row"><header>{_safe(describe_row(row))}</header><pre>{spans}</pre></section>'
 
 
 def _span(span: Span) -> str:

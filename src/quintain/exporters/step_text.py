@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from quintain.errors import InvalidInput
-from quintain.exporters.conversation import Losses, Turn, opening, turns_of
-from quintain.importers.harnesses.step_text import WrittenStep, written_steps
+from quintain.exporters.chat_turns import Losses, Turn, prompt_turn_count, turns_of
+from quintain.importers.harnesses.knowlyr_text import WrittenStep, parse_steps
 from quintain.records.dataset import StepLabelRow
 
 _ROUNDED = "labels between 0 and 1 are rounded to false and true, the middle to true"
@@ -32,7 +32,7 @@ def judged_steps(row: StepLabelRow, losses: Losses) -> dict[str, Any]:
     the step before, and steps without a label.
     """
     turns = turns_of(row.trajectory, losses)
-    n = opening(turns)
+    n = prompt_turn_count(turns)
     labels = {id(step): label for step, label in zip(row.trajectory.agent_steps, row.labels, strict=True)}
     texts: list[str] = []
     known: list[bool] = []
@@ -68,7 +68,7 @@ def flat_text(turns: Sequence[Turn], losses: Losses) -> tuple[str, int]:
     """
     steps = [step for turn in _with_results(turns) for step in _steps(*turn, losses)]
     text = "\n\n".join(_written(number, step) for number, step in enumerate(steps, 1))
-    if [_read(step) for step in written_steps(text, len(steps))] != steps:
+    if [_read(step) for step in parse_steps(text, len(steps))] != steps:
         raise InvalidInput(_BREAKS)
     return text, len(steps)
 

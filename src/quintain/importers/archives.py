@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from quintain.errors import InvalidInput
-from quintain.importers.streams import CHUNK_BYTES, MAX_RATIO, RATIO_FREE_BYTES, open_regular, zstd_reader
+from quintain.importers.byte_streams import CHUNK_BYTES, MAX_RATIO, RATIO_FREE_BYTES, open_regular, zstd_reader
 
 MAX_MEMBER_BYTES = 256 * 2**20
 """Bytes that one member may unpack to; what its header says is not believed."""

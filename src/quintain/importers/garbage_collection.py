@@ -16,7 +16,7 @@ _before: list[tuple[int, int, int]] = []
 
 
 @contextmanager
-def seldom_collected() -> Iterator[None]:
+def gc_relaxed() -> Iterator[None]:
     """Let the collector look less often; what is parsed, checked and stored has no cycles, and looking costs a tenth of it.
 
     Memory is freed as ever, by counts of references. The setting is the process's, so parts that overlap in time share it: the

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 from quintain.errors import InvalidInput
 from quintain.importers.archives import archive
-from quintain.importers.cleaning import Parser
-from quintain.importers.pieces import Piece, elements, is_lines, lines
+from quintain.importers.byte_streams import ReadState, chunks, open_regular
+from quintain.importers.json_parser import Parser
 from quintain.importers.protocol import Probe
-from quintain.importers.streams import Reading, chunks, open_regular
+from quintain.importers.raw_values import RawValue, elements, is_lines, lines
 from quintain.records.record import clip
 from quintain.records.text import MAX_DEPTH
 
@@ -48,7 +48,7 @@ _KINDS = (
 _TOKEN = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|"|[\[\]{},]', re.DOTALL)
 
 
-class Probed(NamedTuple):
+class ProbeResult(NamedTuple):
     """A probe, and what it found wrong."""
 
     probe: Probe
@@ -66,10 +66,10 @@ def probe(path: Path, root: Path) -> Probe:
     Raises:
         InvalidInput: it cannot be opened, or not even its beginning can be unpacked.
     """
-    return probed(path, root).probe
+    return probe_file(path, root).probe
 
 
-def probed(path: Path, root: Path) -> Probed:
+def probe_file(path: Path, root: Path) -> ProbeResult:
     """The beginning of a file, and words for it in case that no reader knows it.
 
     Raises:
@@ -80,11 +80,11 @@ def probed(path: Path, root: Path) -> Probed:
         start = file.read(16)
     if start.startswith((b"PK\x03\x04", b"PK\x05\x06")):
         with archive(path, root) as opened:
-            return Probed(
+            return ProbeResult(
                 Probe(parts, "zip", rows=tuple(opened.names[:_MAX_NAMES])),
                 "a zip archive that is no log of a known format; unpack it first",
             )
-    reading = Reading()
+    reading = ReadState()
     content = _bounded(chunks(path, root, reading), reading)
     head = next(content, b"")
     by_line, opening = is_lines(head), head.lstrip()[:1]
@@ -96,24 +96,24 @@ def probed(path: Path, root: Path) -> Probed:
         rows = outlined[:MAX_ROWS] if isinstance(outlined, list) else [outlined]
         was_cut, damage = isinstance(outlined, list), None
     if not any(isinstance(row, dict | list) for row in rows):
-        return Probed(Probe(parts, "other"), _kind(start, head), damage if opening in (b"{", b"[") else None)
+        return ProbeResult(Probe(parts, "other"), _kind(start, head), damage if opening in (b"{", b"[") else None)
     if opening == b"[" and not by_line:
-        return Probed(Probe(parts, "array", rows=tuple(rows)), f"an array {_UNKNOWN}{_keys(rows)}", None, parsed)
+        return ProbeResult(Probe(parts, "array", rows=tuple(rows)), f"an array {_UNKNOWN}{_keys(rows)}", None, parsed)
     is_object = len(rows) == 1 and isinstance(rows[0], dict) and not was_cut and damage is None
     if is_object and not {".jsonl", ".ndjson"} & set(path.suffixes):
         what = "too large to be known by its beginning (name its format)" if is_outlined else _UNKNOWN
-        return Probed(Probe(parts, "object", document=rows[0]), f"a JSON object {what}{_keys(rows)}")
-    return Probed(Probe(parts, "lines", rows=tuple(rows)), f"lines of JSON {_UNKNOWN}{_keys(rows)}", None, parsed)
+        return ProbeResult(Probe(parts, "object", document=rows[0]), f"a JSON object {what}{_keys(rows)}")
+    return ProbeResult(Probe(parts, "lines", rows=tuple(rows)), f"lines of JSON {_UNKNOWN}{_keys(rows)}", None, parsed)
 
 
-def _bounded(content: Iterator[bytes], reading: Reading) -> Iterator[bytes]:
+def _bounded(content: Iterator[bytes], reading: ReadState) -> Iterator[bytes]:
     for chunk in content:
         yield chunk
         if reading.unpacked >= MAX_PROBE_BYTES:
             return
 
 
-def _rows(pieces: Iterator[Piece], reading: Reading) -> tuple[list[Any], dict[bytes, Any], str | None]:
+def _rows(pieces: Iterator[RawValue], reading: ReadState) -> tuple[list[Any], dict[bytes, Any], str | None]:
     """The first good rows, their values by their bytes, and what was wrong with the last bad one before them.
 
     Raises:

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from quintain.importers.transcripts.parts import tolerant
+from quintain.importers.transcripts.message_parts import count_invalid
 from quintain.records.trajectory import Trajectory
 
 MAX_KEPT = 1000
@@ -88,7 +88,7 @@ class Report:
 
     def refuse(self, kind: str, sentence: str) -> None:
         """The tolerant way to read messages (`formats.parts.Refuse`)."""
-        tolerant(self.skip, self.note)(kind, sentence)
+        count_invalid(self.skip, self.note)(kind, sentence)
 
     def note(self, text: str) -> None:
         """Something to know about the runs of this file, said once."""

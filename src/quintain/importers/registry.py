@@ -16,24 +16,23 @@ from quintain.importers.coding_agents.openhands_v0 import OpenHandsV0
 from quintain.importers.coding_agents.openhands_v1 import OpenHandsV1
 from quintain.importers.coding_agents.swe_agent import SweAgent
 from quintain.importers.coding_agents.swe_agent_flat import SweAgentFlat
-from quintain.importers.harnesses.adp import Adp
 from quintain.importers.harnesses.agentgym import AgentGym
 from quintain.importers.harnesses.agentinstruct import AgentInstruct
-from quintain.importers.harnesses.atif import Atif
 from quintain.importers.harnesses.crew import Crew
-from quintain.importers.harnesses.harbor_traces import HarborTraces
-from quintain.importers.harnesses.hf_sts import HfSts
 from quintain.importers.harnesses.inspect_ai import InspectAI
 from quintain.importers.harnesses.knowlyr import Knowlyr
-from quintain.importers.harnesses.quintain import Quintain
 from quintain.importers.harnesses.sage import Sage
 from quintain.importers.harnesses.tau2 import Tau2
 from quintain.importers.harnesses.tau_bench import TauBench
 from quintain.importers.harnesses.verifiers import Verifiers
 from quintain.importers.harnesses.verifiers_v1 import VerifiersV1
-from quintain.importers.harnesses.verl import Verl
 from quintain.importers.harnesses.web_agent import WebAgent
-from quintain.importers.logfile import LogFile
+from quintain.importers.interchange.adp import Adp
+from quintain.importers.interchange.atif import Atif
+from quintain.importers.interchange.harbor_traces import HarborTraces
+from quintain.importers.interchange.hf_sts import HfSts
+from quintain.importers.interchange.quintain import Quintain
+from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.traces.langfuse import Langfuse
 from quintain.importers.traces.langsmith import LangSmith
@@ -46,6 +45,7 @@ from quintain.importers.training_data.prompt_completion import PromptCompletion
 from quintain.importers.training_data.question_answer import QuestionAnswer
 from quintain.importers.training_data.sharegpt import ShareGpt
 from quintain.importers.training_data.stepwise import Stepwise
+from quintain.importers.training_data.verl import Verl
 from quintain.records.record import nearest, shown
 
 

@@ -29,9 +29,9 @@ from typing import Any, Concatenate, ParamSpec
 from pydantic_core import to_jsonable_python
 
 from quintain.errors import InvalidInput
-from quintain.importers.splitting import parts_of
-from quintain.importers.transcripts.chat import read_turns
-from quintain.importers.transcripts.parts import tolerant
+from quintain.importers.run_splitting import split_trajectory
+from quintain.importers.transcripts.chat_messages import read_turns
+from quintain.importers.transcripts.message_parts import count_invalid
 from quintain.importers.transcripts.transcript import Transcript
 from quintain.records.imports import RunLink
 from quintain.records.trajectory import Actor, AgentInfo, Outcome, OutcomeStatus, Step, Trajectory
@@ -165,7 +165,7 @@ class Recording:
     def messages(self, messages: Sequence[Mapping[str, Any]]) -> None:
         """Chat messages, OpenAI or Anthropic style, in their order."""
         turns = [self._mender.value(message, "messages") for message in self._mender.members(messages, "messages")]
-        read_turns(turns, self.turns, tolerant(self.fail))
+        read_turns(turns, self.turns, count_invalid(self.fail))
 
     @_never_raises
     def reward(self, value: float) -> None:
@@ -210,7 +210,7 @@ class Recording:
             raise
         run = redact(run) if settings.redact else run
         try:
-            self.trajectory_id = _stored(parts_of(run), settings)
+            self.trajectory_id = _stored(split_trajectory(run), settings)
         except Exception:
             _keep(run.model_dump_json(exclude_defaults=True), settings.inbox_dir)
             raise

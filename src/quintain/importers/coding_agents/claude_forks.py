@@ -13,9 +13,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from quintain.importers.logfile import LogFile
+from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Report
-from quintain.importers.transcripts.values import first, label, record, text
+from quintain.importers.transcripts.field_values import as_dict, as_text, first_text, nonblank
 
 _HEAD = 200
 """Lines in which a session's first turn is looked for."""
@@ -89,11 +89,11 @@ def _sessions(folder: Path, root: Path, mtime_ns: int) -> _Sessions:
 
 def _head(log: LogFile) -> _Head:
     for _, row in islice(log.rows(Report()), _HEAD):
-        uuid = label(record(row).get("uuid"))
-        if uuid and record(row).get("type") in ("user", "assistant"):
+        uuid = nonblank(as_dict(row).get("uuid"))
+        if uuid and as_dict(row).get("type") in ("user", "assistant"):
             told = [uuid, row.get("timestamp"), row.get("message")]
             return _Head(
-                first(row.get("sessionId")), hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+                first_text(row.get("sessionId")), hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
             )
     return _Head(None, None)
 
@@ -105,7 +105,7 @@ def _lines_of(log: LogFile) -> _Lines:
 
 @lru_cache(maxsize=4)
 def _lines(path: Path, root: Path, mtime_ns: int, size: int) -> _Lines:
-    rows: list[dict[str, Any]] = [record(row) for _, row in LogFile(path, root).rows(Report())]
-    told = [(label(row.get("uuid")), text(row.get("timestamp"))) for row in rows]
+    rows: list[dict[str, Any]] = [as_dict(row) for _, row in LogFile(path, root).rows(Report())]
+    told = [(nonblank(row.get("uuid")), as_text(row.get("timestamp"))) for row in rows]
     stamps = frozenset((uuid, time) for uuid, time in told if uuid)
     return _Lines(stamps, tuple((uuid, time) for uuid, time in told if time))

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from quintain.importers.protocol import Report
-from quintain.importers.transcripts.parts import plain, shown
-from quintain.importers.transcripts.values import first, label, record, text
+from quintain.importers.transcripts.field_values import as_dict, as_text, first_text, nonblank
+from quintain.importers.transcripts.message_parts import plain_text, visible_content
 
 _LINKS = {"user", "assistant", "system", "attachment", "progress"}
 _NO_REPLY = "No response requested."
@@ -35,13 +35,13 @@ class Line:
     @property
     def blocks(self) -> list[Any]:
         """What it holds, piece by piece."""
-        given = record(self.row.get("message")).get("content")
+        given = as_dict(self.row.get("message")).get("content")
         return given if isinstance(given, list) else [given]
 
     @property
     def results(self) -> list[dict[str, Any]]:
         """The results of calls among its pieces."""
-        return [b for b in self.blocks if isinstance(b, dict) and text(b.get("type")).endswith("tool_result")]
+        return [b for b in self.blocks if isinstance(b, dict) and as_text(b.get("type")).endswith("tool_result")]
 
 
 class Graph:
@@ -61,12 +61,12 @@ class Graph:
         if not isinstance(row, dict):
             report.reject(number, f"a row must be an object, not {type(row).__name__}")
             return
-        kind = label(row.get("type")) or "without type"
-        session = first(row.get("sessionId"), row.get("session_id")) or self._session
+        kind = nonblank(row.get("type")) or "without type"
+        session = first_text(row.get("sessionId"), row.get("session_id")) or self._session
         if kind in ("tool_use", "tool_result"):
             kind, row = _wrapped(kind, row)
         if kind == "result":
-            self.ends[session] = text(row.get("subtype"))
+            self.ends[session] = as_text(row.get("subtype"))
         if kind == "queue-operation":
             self._queue(number, session, row)
         if kind not in _LINKS:
@@ -74,22 +74,22 @@ class Graph:
             return
         self._session = session
         turn = _is_turn(number, kind, row, report)
-        uuid = label(row.get("uuid")) or f"#{number}"
+        uuid = nonblank(row.get("uuid")) or f"#{number}"
         if uuid in self.lines:
-            if not turn or record(self.lines[uuid].row).get("message") == row.get("message"):
+            if not turn or as_dict(self.lines[uuid].row).get("message") == row.get("message"):
                 report.skip("repeated line")
                 return
             uuid = f"{uuid}#{number}"
-        called_by = label(row.get("parent_tool_use_id"))
-        side = first(row.get("agentId"), called_by, "?") if row.get("isSidechain") is True or called_by else None
-        parent = first(row.get("parentUuid"), row.get("logicalParentUuid"))
+        called_by = nonblank(row.get("parent_tool_use_id"))
+        side = first_text(row.get("agentId"), called_by, "?") if row.get("isSidechain") is True or called_by else None
+        parent = first_text(row.get("parentUuid"), row.get("logicalParentUuid"))
         is_loose = parent is None and not {"parentUuid", "logicalParentUuid"} & row.keys()
         self.lines[uuid] = Line(number, uuid, parent, (session, side or ""), row if turn else {}, is_loose)
 
     def _queue(self, number: int, session: str, row: dict[str, Any]) -> None:
         """Follow the queue of prompts: one that is removed went to the model at once, one that is dequeued is a turn."""
         waiting = self._queued.setdefault(session, [])
-        operation, said = row.get("operation"), text(row.get("content"))
+        operation, said = row.get("operation"), as_text(row.get("content"))
         if operation == "enqueue":
             waiting.append(said)
         elif operation in ("dequeue", "remove", "popped", "popAll"):
@@ -173,9 +173,9 @@ class Graph:
 
 def _words(line: Line) -> str:
     """What a line of the person says."""
-    attached = record(line.row.get("attachment")).get("prompt")
-    spoken = [b for b in line.blocks if b is not None and not text(record(b).get("type")).endswith("tool_result")]
-    return plain(shown(spoken if attached is None else attached))
+    attached = as_dict(line.row.get("attachment")).get("prompt")
+    spoken = [b for b in line.blocks if b is not None and not as_text(as_dict(b).get("type")).endswith("tool_result")]
+    return plain_text(visible_content(spoken if attached is None else attached))
 
 
 def _wrapped(kind: str, row: dict[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -185,25 +185,25 @@ def _wrapped(kind: str, row: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     if kind == "tool_result":
         block |= {"tool_use_id": row.get("tool_use_id"), "content": row.get("content", row.get("output"))}
     else:
-        block["id"] = first(row.get("id"), row.get("tool_use_id"))
+        block["id"] = first_text(row.get("id"), row.get("tool_use_id"))
     role = "assistant" if kind == "tool_use" else "user"
     return role, {**row, "type": role, "message": {"role": role, "content": [block]}}
 
 
 def _is_turn(number: int, kind: str, row: dict[str, Any], report: Report) -> bool:
     """Does a line of the graph hold something that was said, called or answered?"""
-    if kind == "attachment" and record(row.get("attachment")).get("type") == "queued_command":
-        return bool(plain(shown(row["attachment"].get("prompt"))).strip())
+    if kind == "attachment" and as_dict(row.get("attachment")).get("type") == "queued_command":
+        return bool(plain_text(visible_content(row["attachment"].get("prompt"))).strip())
     if kind not in ("user", "assistant"):
-        what = row.get("subtype") or record(row.get("attachment")).get("type") or record(row.get("data")).get("type")
+        what = row.get("subtype") or as_dict(row.get("attachment")).get("type") or as_dict(row.get("data")).get("type")
         report.skip(f"{kind}/{what}" if isinstance(what, str) else kind)
         return False
-    message = record(row.get("message"))
+    message = as_dict(row.get("message"))
     if not isinstance(row.get("message"), dict):
         report.reject(number, f"a line of type {kind} without a message")
         return False
     if row.get("isApiErrorMessage") is True or (kind == "assistant" and message.get("model") == "<synthetic>"):
-        is_filler = plain(shown(message.get("content"))).strip() == _NO_REPLY
+        is_filler = plain_text(visible_content(message.get("content"))).strip() == _NO_REPLY
         report.skip("no response requested" if is_filler else "api error")
         return False
     if not isinstance(message.get("content"), str | list) and (kind == "assistant" or "toolUseResult" not in row):

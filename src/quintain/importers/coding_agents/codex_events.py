@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from quintain.importers.protocol import Report, Run
-from quintain.importers.runs import session_run
-from quintain.importers.transcripts.parts import joined, shown, thoughts
-from quintain.importers.transcripts.transcript import Transcript, action
-from quintain.importers.transcripts.usage import total_usage
-from quintain.importers.transcripts.values import first, label, record, text
+from quintain.importers.run_builder import build_session_run
+from quintain.importers.transcripts.field_values import as_dict, as_text, first_text, nonblank
+from quintain.importers.transcripts.message_parts import join_messages, join_thoughts, visible_content
+from quintain.importers.transcripts.token_usage import total_usage
+from quintain.importers.transcripts.transcript import Transcript, make_call
 from quintain.records.trajectory import AgentInfo, Outcome
 
 EXEC_EVENTS = {"thread.started", "turn.started", "turn.completed", "turn.failed", "item.started", "item.updated"}
@@ -56,19 +56,19 @@ class _Events:
 
     def take(self, line: int, event: dict[str, Any], report: Report) -> None:
         """One event."""
-        kind, item = text(event.get("type")), record(event.get("item"))
+        kind, item = as_text(event.get("type")), as_dict(event.get("item"))
         if kind == "thread.started":
-            self.session = label(event.get("thread_id"))
+            self.session = nonblank(event.get("thread_id"))
         elif kind == "turn.completed":
-            self._spent.append(record(event.get("usage")))
+            self._spent.append(as_dict(event.get("usage")))
             self._write([])
         elif kind in ("turn.failed", "error"):
-            self.failure = first(record(event.get("error")).get("message"), event.get("message"), kind)
+            self.failure = first_text(as_dict(event.get("error")).get("message"), event.get("message"), kind)
             report.skip(kind)
         elif kind == "item.started":
-            self._running[text(item.get("id"))] = item
+            self._running[as_text(item.get("id"))] = item
         elif kind == "item.completed" and item:
-            self._running.pop(text(item.get("id")), None)
+            self._running.pop(as_text(item.get("id")), None)
             self._item(item, report)
         elif kind == "item.completed":
             report.reject(line, "item.completed without an item")
@@ -76,15 +76,15 @@ class _Events:
             report.skip(kind or "without type")
 
     def _item(self, item: dict[str, Any], report: Report) -> None:
-        kind = first(item.get("type"), item.get("item_type"))
+        kind = first_text(item.get("type"), item.get("item_type"))
         if kind in ("agent_message", "assistant_message"):
             if self._said:
                 self._write([])
-            self._said.append(text(item.get("text")))
+            self._said.append(as_text(item.get("text")))
         elif kind == "reasoning":
             if self._said:
                 self._write([])
-            self._thought.append(text(item.get("text")))
+            self._thought.append(as_text(item.get("text")))
         elif call := _call(item):
             self._write([call])
             answer = _answer(item)
@@ -97,7 +97,7 @@ class _Events:
 
     def _write(self, calls: list[dict[str, Any]]) -> None:
         if self._said or self._thought or calls:
-            self.script.act(joined(*self._said), thought=thoughts(self._thought), actions=calls)
+            self.script.act(join_messages(*self._said), thought=join_thoughts(self._thought), actions=calls)
         self._said, self._thought = [], []
 
     def run(self, report: Report) -> Iterator[Run]:
@@ -106,7 +106,7 @@ class _Events:
         report.note(_NO_TASK)
         report.note("where one reply of the model ended is not told: each call stands in a step of its own")
         spent = total_usage(self._spent)
-        yield from session_run(
+        yield from build_session_run(
             self.script,
             report,
             self.line,
@@ -121,24 +121,24 @@ class _Events:
 
 
 def _call(item: dict[str, Any]) -> dict[str, Any] | None:
-    kind, call_id = first(item.get("type"), item.get("item_type")), label(item.get("id"))
+    kind, call_id = first_text(item.get("type"), item.get("item_type")), nonblank(item.get("id"))
     if kind == "command_execution":
-        return action("shell", {"command": text(item.get("command"))}, call_id)
+        return make_call("shell", {"command": as_text(item.get("command"))}, call_id)
     if kind == "file_change":
-        return action("apply_patch", {"changes": item.get("changes")}, call_id)
+        return make_call("apply_patch", {"changes": item.get("changes")}, call_id)
     if kind == "mcp_tool_call":
-        name = ".".join(filter(None, (text(item.get("server")), text(item.get("tool")))))
-        return action(name, item.get("arguments"), call_id)
+        name = ".".join(filter(None, (as_text(item.get("server")), as_text(item.get("tool")))))
+        return make_call(name, item.get("arguments"), call_id)
     if kind == "web_search":
-        return action("web_search", {"query": text(item.get("query"))}, call_id)
+        return make_call("web_search", {"query": as_text(item.get("query"))}, call_id)
     return None
 
 
 def _answer(item: dict[str, Any]) -> Any:
     """What a call gave back; None where the event does not tell."""
     if "aggregated_output" in item:
-        return text(item["aggregated_output"])
+        return as_text(item["aggregated_output"])
     if item.get("error") is not None:
-        return text(record(item["error"]).get("message"))
+        return as_text(as_dict(item["error"]).get("message"))
     result = item.get("result")
-    return shown(record(result).get("content", result)) if result is not None else None
+    return visible_content(as_dict(result).get("content", result)) if result is not None else None

@@ -9,16 +9,16 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from quintain.importers.logfile import LogFile
+from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Report
-from quintain.importers.transcripts.values import first, record
+from quintain.importers.transcripts.field_values import as_dict, first_text
 
 _ID = re.compile(r"[0-9A-Za-z-]{8,80}")
 _DAYS = 3
 """Folders that the program sorts its sessions in: year, month, day."""
 
 
-def repeats(log: LogFile, session: str) -> Callable[[dict[str, Any]], bool] | None:
+def find_repeats(log: LogFile, session: str) -> Callable[[dict[str, Any]], bool] | None:
     """Whether one item after the other stands in the session of this id, in its order; None where that is not there.
 
     Args:
@@ -54,12 +54,12 @@ def session_of(log: LogFile) -> str | None:
 @lru_cache(maxsize=10_000)
 def _session(path: Path, root: Path, mtime_ns: int, size: int) -> str | None:
     for _, row in islice(LogFile(path, root).rows(Report()), 1):
-        meta = record(record(row).get("payload"))
-        return first(meta.get("id"), meta.get("session_id"))
+        meta = as_dict(as_dict(row).get("payload"))
+        return first_text(meta.get("id"), meta.get("session_id"))
     return None
 
 
 def _items(log: LogFile) -> Iterator[dict[str, Any]]:
     for _, row in log.rows(Report()):
-        if record(row).get("type") == "response_item":
-            yield record(row.get("payload"))
+        if as_dict(row).get("type") == "response_item":
+            yield as_dict(row.get("payload"))

@@ -14,17 +14,24 @@ from typing import Any
 
 from quintain.errors import InvalidInput
 from quintain.importers.archives import archive
-from quintain.importers.cleaning import Parser
+from quintain.importers.byte_streams import open_regular
 from quintain.importers.coding_agents.openhands_v0 import events_beside
-from quintain.importers.logfile import LogFile
+from quintain.importers.json_parser import Parser
+from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.runs import session_run
-from quintain.importers.streams import open_regular
-from quintain.importers.training_data.rows import objects
-from quintain.importers.training_data.tool_schemas import tool_schemas
-from quintain.importers.transcripts.parts import Message, call_of, joined, plain, shown, thoughts
-from quintain.importers.transcripts.transcript import Transcript, action, function_tool, moment
-from quintain.importers.transcripts.values import first, label, record, records, text
+from quintain.importers.row_reader import object_rows
+from quintain.importers.run_builder import build_session_run
+from quintain.importers.transcripts.field_values import as_dict, as_text, dicts_in, first_text, nonblank
+from quintain.importers.transcripts.message_parts import (
+    Message,
+    join_messages,
+    join_thoughts,
+    parse_call,
+    plain_text,
+    visible_content,
+)
+from quintain.importers.transcripts.tool_schemas import parse_tool_schemas
+from quintain.importers.transcripts.transcript import Transcript, function_tool, make_call, parse_time
 from quintain.records.trajectory import AgentInfo
 
 _FIRST_FILE = re.compile(r"event[-_]0+([-_].*)?\.json")
@@ -58,13 +65,13 @@ class OpenHandsV1:
         if packed:
             yield from _archived(log, report)
             return
-        events = [row for _, row in objects(log, report)]
+        events = [row for _, row in object_rows(log, report)]
         session = None
         if _FIRST_FILE.fullmatch(log.path.name):
             events = events_beside(log, events, _FILE, report)
             session = next((part for part in reversed(log.parts[:-1]) if part != "events"), None)
         state = _state(log)
-        yield from _run(events, state, first(state.get("id"), session), report)
+        yield from _run(events, state, first_text(state.get("id"), session), report)
 
 
 def _archived(log: LogFile, report: Report) -> Iterator[Run]:
@@ -81,7 +88,7 @@ def _archived(log: LogFile, report: Report) -> Iterator[Run]:
             above = folder.removesuffix("events/")
             for name in [*members, *({f"{folder}meta.json", f"{above}base_state.json"} & names)]:
                 try:
-                    held = record(parser.parse(opened.read(name)))
+                    held = as_dict(parser.parse(opened.read(name)))
                 except InvalidInput as error:
                     report.reject(None, f"{name[:80]}: {error.message}")
                     continue
@@ -89,7 +96,7 @@ def _archived(log: LogFile, report: Report) -> Iterator[Run]:
                     events.append(held)
                 else:
                     about = held
-            yield from _run(events, about, first(about.get("id"), _file(above.strip("/"))), report)
+            yield from _run(events, about, first_text(about.get("id"), _file(above.strip("/"))), report)
 
 
 def _file(name: str) -> str:
@@ -99,9 +106,9 @@ def _file(name: str) -> str:
 
 def _run(events: list[dict[str, Any]], about: dict[str, Any], session: str | None, report: Report) -> Iterator[Run]:
     stream = V1Stream(report)
-    stream.model = first(record(record(about.get("agent")).get("llm")).get("model"), about.get("llm_model"))
+    stream.model = first_text(as_dict(as_dict(about.get("agent")).get("llm")).get("model"), about.get("llm_model"))
     stream.write_all(events)
-    yield from session_run(
+    yield from build_session_run(
         stream.script,
         report,
         None,
@@ -115,7 +122,7 @@ def _run(events: list[dict[str, Any]], about: dict[str, Any], session: str | Non
 
 def is_event(row: Any) -> bool:
     """Is this an event of this generation?"""
-    kind = record(row).get("kind")
+    kind = as_dict(row).get("kind")
     return isinstance(kind, str) and (kind.endswith("Event") or kind in _KINDS) and "source" in row
 
 
@@ -124,7 +131,7 @@ def _state(log: LogFile) -> dict[str, Any]:
     name = "../base_state.json" if log.parts[-2:-1] == ("events",) else "meta.json"
     beside = log.sibling(name) if name != "meta.json" or _FIRST_FILE.fullmatch(log.path.name) else None
     try:
-        return record(beside.document()) if beside is not None else {}
+        return as_dict(beside.document()) if beside is not None else {}
     except InvalidInput:
         return {}  # the events tell the run without it
 
@@ -166,89 +173,94 @@ class V1Stream:
                     self.model = _model(event) or self.model
 
     def _action(self, event: dict[str, Any]) -> None:
-        call, made = record(event.get("tool_call")), record(event.get("action"))
-        function = record(call.get("function")) or call
-        call_id = first(event.get("tool_call_id"), call.get("id"))
+        call, made = as_dict(event.get("tool_call")), as_dict(event.get("action"))
+        function = as_dict(call.get("function")) or call
+        call_id = first_text(event.get("tool_call_id"), call.get("id"))
         arguments = function.get("arguments", {name: value for name, value in made.items() if name != "kind"})
-        calling = action(first(event.get("tool_name"), function.get("name")) or "", arguments, call_id)
-        if (name := label(event.get("id"))) and call_id:
+        calling = make_call(first_text(event.get("tool_name"), function.get("name")) or "", arguments, call_id)
+        if (name := nonblank(event.get("id"))) and call_id:
             self._calls[name] = call_id
-        said, mind = _words(shown(event.get("thought")), event)
-        reply = label(event.get("llm_response_id"))
+        said, mind = _words(visible_content(event.get("thought")), event)
+        reply = nonblank(event.get("llm_response_id"))
         last = self.script.steps[-1] if self.script.steps else {}
         if reply and reply == self._reply and last.get("actor") == "agent":
             self.script.call(calling)
-            last["message"], last["thought"] = joined(last["message"], said), thoughts([last["thought"], mind])
+            last["message"], last["thought"] = (
+                join_messages(last["message"], said),
+                join_thoughts([last["thought"], mind]),
+            )
             return
         self._reply = reply
         self._act(event, said, mind, [calling])
 
     def _act(self, event: dict[str, Any], said: Message, mind: str | None, calls: list[dict[str, Any]]) -> None:
-        time = moment(event.get("timestamp"))
+        time = parse_time(event.get("timestamp"))
         self.script.act(said, thought=mind, actions=calls, model=self.model, timestamp=time)
 
     def _observation(self, event: dict[str, Any], kind: str) -> None:
-        call_id = label(event.get("tool_call_id")) or self._calls.get(text(event.get("action_id")))
-        seen = record(event.get("observation"))
+        call_id = nonblank(event.get("tool_call_id")) or self._calls.get(as_text(event.get("action_id")))
+        seen = as_dict(event.get("observation"))
         if kind == "AgentErrorEvent":
-            answer, failed = shown(event.get("error")), True
+            answer, failed = visible_content(event.get("error")), True
         elif kind == "UserRejectObservation":
-            answer, failed = shown(event.get("rejection_reason")), True
+            answer, failed = visible_content(event.get("rejection_reason")), True
         else:
-            answer = shown(seen.get("content", seen.get("output", seen.get("message"))))
-            code = record(seen.get("metadata")).get("exit_code", seen.get("exit_code"))
+            answer = visible_content(seen.get("content", seen.get("output", seen.get("message"))))
+            code = as_dict(seen.get("metadata")).get("exit_code", seen.get("exit_code"))
             flag = seen.get("is_error")
             failed = flag if isinstance(flag, bool) else bool(seen.get("error")) or (type(code) is int and code > 0)
-            answer = answer or shown(seen.get("error") if isinstance(seen.get("error"), str) else None)
+            answer = answer or visible_content(seen.get("error") if isinstance(seen.get("error"), str) else None)
         self.script.observe(answer, call_id=call_id, is_error=failed)
 
     def _message(self, event: dict[str, Any]) -> None:
-        message = record(event.get("llm_message"))
-        said = joined(shown(message.get("content")), shown(event.get("extended_content")))
+        message = as_dict(event.get("llm_message"))
+        said = join_messages(visible_content(message.get("content")), visible_content(event.get("extended_content")))
         if event.get("source") == "agent" or message.get("role") == "assistant":
             said, mind = _words(said, message)
-            self._reply = label(event.get("llm_response_id"))
-            given = records(message.get("tool_calls"))
-            calls = [call for each in given if (call := call_of(each, "tool_calls", self.report.refuse))]
+            self._reply = nonblank(event.get("llm_response_id"))
+            given = dicts_in(message.get("tool_calls"))
+            calls = [call for each in given if (call := parse_call(each, "tool_calls", self.report.refuse))]
             self._act(event, said, mind, calls)
         else:
             actor = "system" if message.get("role") == "system" else "user"
-            self.script.say(actor, said, timestamp=moment(event.get("timestamp")))
+            self.script.say(actor, said, timestamp=parse_time(event.get("timestamp")))
 
     def _system(self, event: dict[str, Any]) -> None:
-        said = joined(shown(event.get("system_prompt")), shown(event.get("dynamic_context")))
-        given = records(event.get("tools"))
+        said = join_messages(visible_content(event.get("system_prompt")), visible_content(event.get("dynamic_context")))
+        given = dicts_in(event.get("tools"))
         known = [tool for tool in given if "function" in tool or "parameters" in tool]
         named = [
-            function_tool(tool["name"], label(tool.get("description"))) for tool in given if label(tool.get("name"))
+            function_tool(tool["name"], nonblank(tool.get("description")))
+            for tool in given
+            if nonblank(tool.get("name"))
         ]
-        self.tools = (tool_schemas(known) if known else named) or self.tools
-        self.script.say("system", said, timestamp=moment(event.get("timestamp")))
+        self.tools = (parse_tool_schemas(known) if known else named) or self.tools
+        self.script.say("system", said, timestamp=parse_time(event.get("timestamp")))
 
     def _condensed(self, event: dict[str, Any], kind: str) -> None:
         self.report.skip(kind)
         self.report.note("the context was condensed: the model no longer saw some turns before the summary")
-        if summary := text(event.get("summary")):
+        if summary := as_text(event.get("summary")):
             self.script.say("user", summary, extra={"compacted": True})
 
 
 def _words(said: Message, event: dict[str, Any]) -> tuple[Message, str | None]:
     """What was said and what was thought; `<think>` in the text is a thought, and is often told in both places."""
-    mind = [text(event.get("reasoning_content"))]
+    mind = [as_text(event.get("reasoning_content"))]
     if not mind[0].strip():
-        mind = [text(block.get("thinking")) for block in records(event.get("thinking_blocks"))]
-    if "<think>" in plain(said):
-        spoken = plain(said)
+        mind = [as_text(block.get("thinking")) for block in dicts_in(event.get("thinking_blocks"))]
+    if "<think>" in plain_text(said):
+        spoken = plain_text(said)
         end = spoken.rfind("</think>") + len("</think>")  # behind it the search would go through the text for nothing
         if not any(piece.strip() for piece in mind):
             mind = _THINK.findall(spoken, 0, end)
         said = f"{_THINK.sub('', spoken[:end])}{spoken[end:]}".strip()
-    return said, thoughts(piece.strip() for piece in mind)
+    return said, join_thoughts(piece.strip() for piece in mind)
 
 
 def _model(event: dict[str, Any]) -> str | None:
     """The agent's model, where a change of the state names it."""
-    value = record(event.get("value"))
-    spent = record(value.get("usage_to_metrics"))
-    named = (record(spent.get(name)).get("model_name") for name in ("agent", "default"))
-    return first(record(record(value.get("agent")).get("llm")).get("model"), *named)
+    value = as_dict(event.get("value"))
+    spent = as_dict(value.get("usage_to_metrics"))
+    named = (as_dict(spent.get(name)).get("model_name") for name in ("agent", "default"))
+    return first_text(as_dict(as_dict(value.get("agent")).get("llm")).get("model"), *named)

@@ -10,9 +10,9 @@ from mimetypes import guess_type
 from typing import Any
 
 from quintain.errors import InvalidInput
-from quintain.importers.transcripts.transcript import action, moment
+from quintain.importers.transcripts.transcript import make_call, parse_time
 
-Fault = Callable[[str], None]
+OnFault = Callable[[str], None]
 """Told what is malformed: the strict way raises, the lenient way goes on with a guess."""
 
 RESERVED = ("atif", "quintain")
@@ -50,14 +50,14 @@ def step_to_atif(step: Mapping[str, Any], index: int) -> dict[str, Any]:
     return written
 
 
-def step_from_atif(step: Mapping[str, Any], index: int, fault: Fault) -> dict[str, Any]:
+def step_from_atif(step: Mapping[str, Any], index: int, fault: OnFault) -> dict[str, Any]:
     """ATIF's step (without null keys) in our words."""
     where = f"steps[{index}]"
     actor = _actor(step, where, fault)
     found: dict[str, Any] = {"actor": actor}
     if (message := _message_from_atif(step.get("message", ""), f"{where}.message", fault)) != "":
         found["message"] = message
-    if (when := moment(step.get("timestamp"))) is not None:
+    if (when := parse_time(step.get("timestamp"))) is not None:
         found["timestamp"] = when.isoformat().replace("+00:00", "Z")
     if actor == "agent":
         found |= _spoken_from_atif(step, where, fault)
@@ -99,7 +99,7 @@ def _spoken_to_atif(step: Mapping[str, Any], index: int) -> dict[str, Any]:
     return written
 
 
-def _spoken_from_atif(step: Mapping[str, Any], where: str, fault: Fault) -> dict[str, Any]:
+def _spoken_from_atif(step: Mapping[str, Any], where: str, fault: OnFault) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for ours, theirs in (("model", "model_name"), ("thought", "reasoning_content")):
         value = step.get(theirs)
@@ -120,7 +120,7 @@ def _spoken_from_atif(step: Mapping[str, Any], where: str, fault: Fault) -> dict
     return found | _metrics(metrics)
 
 
-def _actor(step: Mapping[str, Any], where: str, fault: Fault) -> str:
+def _actor(step: Mapping[str, Any], where: str, fault: OnFault) -> str:
     source = step.get("source")
     if source not in ("system", "user", "agent"):
         fault(f"{where}.source is {source!r:.40}; valid: system, user, agent")
@@ -129,7 +129,7 @@ def _actor(step: Mapping[str, Any], where: str, fault: Fault) -> str:
     return "agent" if any(key in step for key in _SPOKEN) else "user"
 
 
-def _call(call: Any, where: str, fault: Fault) -> dict[str, Any] | None:
+def _call(call: Any, where: str, fault: OnFault) -> dict[str, Any] | None:
     name = call.get("function_name") if isinstance(call, Mapping) else None
     if not isinstance(call, Mapping) or not isinstance(name, str) or not name:
         fault(f"{where} must be an object with `function_name`")
@@ -137,11 +137,11 @@ def _call(call: Any, where: str, fault: Fault) -> dict[str, Any] | None:
     given = call.get("arguments")
     if not isinstance(given, Mapping):
         fault(f"{where}.arguments is {type(given).__name__}; it must be an object")
-    made = action(name, given, call.get("tool_call_id"))
+    made = make_call(name, given, call.get("tool_call_id"))
     return {key: value for key, value in made.items() if value is not None}
 
 
-def _observations(observation: Any, where: str, fault: Fault) -> list[dict[str, Any]]:
+def _observations(observation: Any, where: str, fault: OnFault) -> list[dict[str, Any]]:
     """Results that say something or answer a call; one that only points to a subagent's run is no text to learn from."""
     results = observation.get("results", []) if isinstance(observation, Mapping) else []
     if (observation is not None and not isinstance(observation, Mapping)) or not isinstance(results, list):
@@ -211,7 +211,7 @@ def _media_type(part: Mapping[str, Any]) -> str:
     return next((kind for kind in (part.get("media_type"), guess_type(part["uri"])[0]) if kind in known), known[0])
 
 
-def _message_from_atif(message: Any, where: str, fault: Fault) -> Any:
+def _message_from_atif(message: Any, where: str, fault: OnFault) -> Any:
     if isinstance(message, str):
         return message
     if not isinstance(message, list):
@@ -235,7 +235,7 @@ def _known(values: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in values.items() if value is not None}
 
 
-def raising(sentence: str) -> None:
+def raise_fault(sentence: str) -> None:
     """The strict way.
 
     Raises:
@@ -244,5 +244,5 @@ def raising(sentence: str) -> None:
     raise InvalidInput(sentence)
 
 
-def passing(_: str) -> None:
+def ignore_fault(_: str) -> None:
     """The lenient way: whatever could not be read is kept beside the step, as it was written."""

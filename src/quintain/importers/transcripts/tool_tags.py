@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
 
-from quintain.importers.transcripts.values import decoded, text
+from quintain.importers.transcripts.field_values import as_text, parse_json_text
 
-RESULTS_BORDER = "\n</tool_response>\n<tool_response>\n"
+RESULT_SEPARATOR = "\n</tool_response>\n<tool_response>\n"
 """What LLaMA-Factory puts between the results of parallel calls."""
 
 _CALL = re.compile(r"<tool_call>\s*(\{.*?\})\s*</tool_call>\s*", re.DOTALL)
@@ -17,7 +17,7 @@ _RESULT = re.compile(r"<tool_response>\s*(.*?)\s*</tool_response>", re.DOTALL)
 _TOOLS = frozenset({"tool", "function", "observation", "tool_response"})
 
 
-def untagged(messages: Sequence[Any]) -> Iterator[Any]:
+def parse_tagged_calls(messages: Sequence[Any]) -> Iterator[Any]:
     """Chat messages whose calls stand as JSON between tags, and whose results are turns of a tool: calls as calls.
 
     Where results are turns of the user, text is the whole protocol, and it stays so.
@@ -39,11 +39,11 @@ def untagged(messages: Sequence[Any]) -> Iterator[Any]:
 
 
 def _is_result(message: Any) -> bool:
-    return isinstance(message, Mapping) and text(message.get("role")) in _TOOLS
+    return isinstance(message, Mapping) and as_text(message.get("role")) in _TOOLS
 
 
 def _calls(said: str) -> list[dict[str, Any]]:
     """The calls between the tags; none where one is no JSON of a call, and then all of it stays text."""
-    calls = [decoded(found[1]) for found in _CALL.finditer(said)]
+    calls = [parse_json_text(found[1]) for found in _CALL.finditer(said)]
     named = [call for call in calls if isinstance(call, Mapping) and isinstance(call.get("name"), str)]
     return [{"function": call} for call in named] if len(named) == len(calls) == said.count("<tool_call>") else []

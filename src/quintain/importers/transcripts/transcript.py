@@ -203,7 +203,7 @@ class Transcript:
         )
 
 
-def action(tool: str, arguments: Any, call_id: str | None = None) -> dict[str, Any]:
+def make_call(tool: str, arguments: Any, call_id: str | None = None) -> dict[str, Any]:
     """A call of the agent, from arguments as logs hold them.
 
     Args:
@@ -243,7 +243,7 @@ def function_tool(name: str, description: str | None = None, parameters: Any = N
     return {"type": "function", "function": function}
 
 
-def moment(value: Any) -> datetime | None:
+def parse_time(value: Any) -> datetime | None:
     """A time as logs write it (ISO 8601, or seconds, milli-, micro- or nanoseconds since 1970), in UTC; None for none."""
     try:
         if isinstance(value, str) and value.isascii() and value.isdigit() and 9 < len(value) < 25:

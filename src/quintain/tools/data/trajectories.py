@@ -11,11 +11,11 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 from pydantic import BeforeValidator, Field, ValidationError
 
 from quintain.errors import Conflict, InvalidInput
-from quintain.importers.splitting import require_one_part
-from quintain.importers.transcripts.atif import is_atif, read_atif
-from quintain.importers.transcripts.chat import extended, from_messages
+from quintain.importers.run_splitting import require_one_part
+from quintain.importers.transcripts.atif_documents import is_atif, read_atif
+from quintain.importers.transcripts.chat_messages import extend_run, from_messages
 from quintain.records.filters import TrajectoryFilter
-from quintain.records.imports import Arrival
+from quintain.records.imports import IngestStatus
 from quintain.records.record import Record, explain, require_number
 from quintain.records.tags import LIVE, is_open, require_tags
 from quintain.records.text import require_clean
@@ -100,9 +100,9 @@ def record_trajectory(
         run = run.model_copy(update={"id": f"traj-{uuid.uuid4().hex[:16]}", "tags": (*run.tags, LIVE)})
         run = run.model_copy(update={"episode_key": run.id})
     (added,) = services.store.trajectories.add_many([run], services.clock())
-    known = added.arrival in {"known", "completed", "grown"}
+    known = added.status in {"known", "completed", "grown"}
     run = services.store.trajectories.get(added.id) if known else run
-    return _recorded(run, added.id, added.arrival, live=live == "open")
+    return _recorded(run, added.id, added.status, live=live == "open")
 
 
 def search_trajectories(
@@ -223,7 +223,7 @@ def _grow(services: Services, live: str, trajectory_id: str | None, parts: dict[
         if not is_open(run):
             raise Conflict(f"{run.id} is not an open recording; stored runs never change: record a new one instead")
         if parts["messages"]:
-            run = extended(run, parts["messages"])
+            run = extend_run(run, parts["messages"])
             require_one_part(run)
         tags = dict.fromkeys([*run.tags, *(parts["tags"] or ())])
         if live == "close":
@@ -334,7 +334,7 @@ def _read(kind: type[Model], value: dict[str, Any] | None, name: str) -> Model:
         raise InvalidInput(explain(error, name)) from None
 
 
-_SAID: dict[Arrival, str] = {
+_SAID: dict[IngestStatus, str] = {
     "new": "Record more runs, then score_trajectories and export_dataset.",
     "grown": "The stored run holds it all now; record others, or score it with score_trajectories.",
     "completed": "This run was stored before; the outcome (where none was known) and the tags given here were added to it. "
@@ -346,7 +346,7 @@ _SAID: dict[Arrival, str] = {
 }
 
 
-def _recorded(run: Trajectory, trajectory_id: str, arrival: Arrival, *, live: bool = False) -> Recorded:
+def _recorded(run: Trajectory, trajectory_id: str, arrival: IngestStatus, *, live: bool = False) -> Recorded:
     more = f'Go on with record_trajectory(live="append", trajectory_id={trajectory_id!r}, messages=[...]), then live="close".'
     is_gone = arrival == "forgotten"
     return Recorded(
