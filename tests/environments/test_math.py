@@ -268,7 +268,8 @@ def test_a_file_of_problems_without_numbers_as_answers_is_refused_with_its_lines
         '{"question": "Two?", "answer": "#### 2"}\n{"question": "Who?", "answer": "Ada"}\n{"id": "x", "prompt": "Well?"}\n'
     )
     with pytest.raises(
-        InvalidInput, match=r"2 bad rows: line 2: expected a number as its answer, got 'Ada'; line 3: it states no answer"
+        InvalidInput,
+        match=r"2 bad rows: line 2: expected a number as its answer, got 'Ada'; line 3: it states no answer",
     ):
         Math(path)
     path.write_text('{"question": "Two?", "answer": "#### 2"}\n')
