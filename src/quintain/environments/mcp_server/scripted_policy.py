@@ -7,13 +7,13 @@ from collections.abc import Iterable
 from quintain.environments.mcp_server.episode import as_text
 from quintain.environments.mcp_server.generation import expected
 from quintain.environments.mcp_server.tasks import calls_of
-from quintain.environments.scripts import Move, Script, ScriptedExpert
+from quintain.environments.scripted_policy import Move, Script, ScriptedPolicy
 from quintain.errors import InvalidInput
 from quintain.records.record import clip
 from quintain.records.trajectory import Task
 
 
-def expert(tasks: Iterable[Task], submit: str = "submit") -> ScriptedExpert:
+def expert(tasks: Iterable[Task], submit: str = "submit") -> ScriptedPolicy:
     """A policy for tasks that carry a script: its calls, one a turn, and then the answer.
 
     Args:
@@ -31,4 +31,4 @@ def expert(tasks: Iterable[Task], submit: str = "submit") -> ScriptedExpert:
         answer = expected(task)[0]
         yield Move(f"{task.metadata.get('field') or 'The answer'} is {as_text(answer)}.", submit, {"answer": answer})
 
-    return ScriptedExpert(script)
+    return ScriptedPolicy(script)

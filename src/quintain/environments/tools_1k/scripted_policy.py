@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import cache, partial
 from typing import Any, NamedTuple
 
-from quintain.environments.scripts import Move, Script, ScriptedExpert
+from quintain.environments.scripted_policy import Move, Script, ScriptedPolicy
 from quintain.environments.tools_1k.lexicon import CATEGORIES, OPENERS, PARAMETERS, VERBS
 from quintain.errors import InvalidInput
 
@@ -80,8 +80,8 @@ def _any(texts: Any) -> str:
     return f"(?:{'|'.join(sorted(map(re.escape, texts), key=len, reverse=True))})"
 
 
-Expert = partial(ScriptedExpert, _searching)
+Expert = partial(ScriptedPolicy, _searching)
 """A `Policy` for mode `search` that needs no model."""
 
-DirectExpert = partial(ScriptedExpert, _calling)
+DirectExpert = partial(ScriptedPolicy, _calling)
 """A `Policy` for mode `direct` that needs no model."""

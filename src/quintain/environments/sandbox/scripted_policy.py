@@ -1,18 +1,13 @@
-"""A scripted expert: it reads the prompt and the files, and knows how each function of the generated projects should be written.
-
-It gives demonstrations, and an upper bound to test the environment against.
-"""
+"""A scripted policy for `quintain/sandbox`: it reads prompt and files, and knows the correct source of each generated function."""
 
 from __future__ import annotations
 
 import ast
 import re
-from functools import cache, partial
+from functools import partial
 
-from quintain.environments.sandbox.domains import DOMAINS
-from quintain.environments.sandbox.projects import SPECIMENS
-from quintain.environments.sandbox.specimens import Written
-from quintain.environments.scripts import Move, Script, ScriptedExpert
+from quintain.environments.sandbox.functions import all_functions
+from quintain.environments.scripted_policy import Move, Script, ScriptedPolicy
 from quintain.errors import InvalidInput
 
 _RENAME = re.compile(r"Rename the function `(\w+)` to `(\w+)`")
@@ -21,7 +16,9 @@ _EXTEND = re.compile(r"`(\w+)` in \S+ gets an option")
 
 def _script(prompt: str) -> Script:
     if "package `" not in prompt:
-        raise InvalidInput(f"the expert knows the generated tasks of quintain/sandbox only, not {prompt[:80]!r}")
+        raise InvalidInput(
+            f"expected a generated task of quintain/sandbox, got {prompt[:80]!r}; take tasks from the environment's own splits"
+        )
     listed = yield Move("See what there is.", "list_files", {})
     if renamed := _RENAME.findall(prompt):
         yield from _rename(renamed)
@@ -46,19 +43,13 @@ def _mend(path: str, extended: set[str]) -> Script:
     for node in ast.parse(text).body:
         if not isinstance(node, ast.FunctionDef):
             continue
-        found = ast.get_source_segment(text, node) or ""
-        function = _functions()[node.name]
+        present = ast.get_source_segment(text, node) or ""
+        function = all_functions()[node.name]
         right = (function.extended if node.name in extended else function.source).rstrip("\n")
-        if found != right:
-            args = {"path": path, "old_string": found, "new_string": right}
+        if present != right:
+            args = {"path": path, "old_string": present, "new_string": right}
             yield Move(f"{node.name} is not as it should be.", "edit_file", args)
 
 
-@cache
-def _functions() -> dict[str, Written]:
-    every = (Written(one, domain) for domains in DOMAINS.values() for domain in domains for one in SPECIMENS)
-    return {function.name: function for function in every}
-
-
-Expert = partial(ScriptedExpert, _script)
-"""A `Policy` for `quintain/sandbox` that needs no model."""
+Expert = partial(ScriptedPolicy, _script)
+"""A `Policy` for `quintain/sandbox` that solves every generated task."""

@@ -1,6 +1,6 @@
-"""A scripted expert: it reads what any policy reads, the prompt and the observations, and solves every task.
+"""A scripted policy for `quintain/inventory`: it reads the prompt and the observations, and solves every task.
 
-It gives demonstrations to pre-train the embedded model on, and an upper bound to test the environment against.
+Its runs pre-train the embedded model, and give tests of the environment an upper bound.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import re
 from collections.abc import Generator
 from functools import partial
 
-from quintain.environments.scripts import Move, Script, ScriptedExpert
+from quintain.environments.scripted_policy import Move, Script, ScriptedPolicy
 from quintain.errors import InvalidInput
 
 _LOOKUP = re.compile(r"What is the (\w+) of the (\w+ \w+)\?")
@@ -27,7 +27,9 @@ def _script(prompt: str) -> Script:
         return _extreme(*match.groups())
     if match := _TOTAL.fullmatch(prompt):
         return _total(*match.groups())
-    raise InvalidInput(f"the expert knows the questions of quintain/inventory only, not {prompt[:80]!r}")
+    raise InvalidInput(
+        f"expected a question of quintain/inventory, got {prompt[:80]!r}; take tasks from the environment's own splits"
+    )
 
 
 def _lookup(field: str, name: str) -> Script:
@@ -39,7 +41,7 @@ def _lookup(field: str, name: str) -> Script:
 
 
 def _both(a: str, b: str) -> Generator[Move, str, list[str]]:
-    """Find two items; returns their ids."""
+    """Find two items and return their ids."""
     found = yield Move(f"Find the {a}.", "search", {"query": a})
     first = _id_of(found, a)
     found = yield Move(f"The {a} {first}. Find the {b}.", "search", {"query": b})
@@ -60,7 +62,7 @@ def _extreme(category: str, direction: str, field: str) -> Script:
 
 
 def _answer(seen: str, direction: str) -> Move:
-    """The lowest stands first in a comparison, the highest last."""
+    """Return the move that submits the first or the last name of a comparison, which lists the lowest first."""
     place = "first" if direction == "low" else "last"
     line = seen.splitlines()[0 if direction == "low" else -1]
     name = line.rsplit(" ", 1)[0]
@@ -78,5 +80,5 @@ def _id_of(found: str, name: str) -> str:
     return next(line.split()[-1] for line in found.splitlines() if line.startswith(f"{name} "))
 
 
-Expert = partial(ScriptedExpert, _script)
-"""A `Policy` for `quintain/inventory` that needs no model."""
+Expert = partial(ScriptedPolicy, _script)
+"""A `Policy` for `quintain/inventory` that solves every task."""

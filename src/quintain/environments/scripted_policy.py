@@ -1,4 +1,4 @@
-"""Scripted experts: policies that need no model, to demonstrate an environment and to prove that its tasks can be solved."""
+"""Scripted policies: they need no model, give demonstrations of an environment, and show that its tasks can be solved."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ class Move(NamedTuple):
 
 
 Script = Generator[Move, str, None]
-"""Yields moves and is sent the observation of each, or what a user says to it."""
+"""Yields moves, and receives the observation of each or the user's answer to it."""
 
 
-class ScriptedExpert:
+class ScriptedPolicy:
     """A `Policy` that follows a script for each episode."""
 
     def __init__(self, script: Callable[[str], Script]) -> None:
-        """Take what makes a script of a prompt."""
+        """Keep the function that makes a script from a prompt."""
         self._begin = script
         self._scripts: dict[str, Script] = {}
 
     def act(self, turns: Sequence[Turn]) -> list[Reply]:
-        """The next move of each episode."""
+        """Return the next move of each episode."""
         return [self._move(turn) for turn in turns]
 
     def close(self, episode_id: str) -> None:
-        """Forget an episode."""
+        """Drop the script of an episode."""
         self._scripts.pop(episode_id, None)
 
     def _move(self, turn: Turn) -> Reply:
@@ -45,9 +45,9 @@ class ScriptedExpert:
                 script = self._scripts[turn.episode_id] = self._begin(_last(turn.messages, "user"))
                 move = next(script)
             else:
-                # What a user says in answer to a call counts for more than that the call was carried out.
+                # If a user answers, that message matters more than the observation of the call.
                 move = script.send(_last(turn.messages, "user") or _last(turn.messages, "tool"))
-        except StopIteration:  # the environment took its last move for none
+        except StopIteration:  # the script has ended, but the episode has not
             return Reply(text="I know no more.")
         call = json.dumps({"name": move.tool, "arguments": move.args})
         return Reply(

@@ -1,7 +1,4 @@
-"""A scripted expert: it reads the sentences of a problem as they were written, and calculates step by step.
-
-It gives demonstrations, and an upper bound to test the environment against.
-"""
+"""A scripted policy for `quintain/math`: it recognises the sentences of a problem and calculates step by step."""
 
 from __future__ import annotations
 
@@ -10,23 +7,23 @@ from collections.abc import Iterator
 from functools import cache, partial
 from typing import NamedTuple
 
-from quintain.environments.math.wording import ASIDES, STORIES
-from quintain.environments.scripts import Move, Script, ScriptedExpert
+from quintain.environments.math.problems import stories
+from quintain.environments.scripted_policy import Move, Script, ScriptedPolicy
 from quintain.errors import InvalidInput
 
 _BLANKS = {"who": r"\w+", "things": r"\w+", "n": r"(?P<n>\d+)", "m": r"(?P<m>\d+)"}
 
 
-class _Read(NamedTuple):
+class _ParsedSentence(NamedTuple):
     effect: str
     numbers: dict[str, str]
 
 
 def _script(prompt: str) -> Script:
     value = ""
-    for read in _sentences(prompt):
-        known = {"x": value, **read.numbers}
-        expression = " ".join(known.get(word, word) for word in read.effect.split())
+    for sentence in _sentences(prompt):
+        known = {"x": value, **sentence.numbers}
+        expression = " ".join(known.get(word, word) for word in sentence.effect.split())
         if expression.isdigit():
             value = expression
         else:
@@ -34,7 +31,7 @@ def _script(prompt: str) -> Script:
     yield Move(f"It is {value}.", "submit", {"answer": int(value)})
 
 
-def _sentences(prompt: str) -> Iterator[_Read]:
+def _sentences(prompt: str) -> Iterator[_ParsedSentence]:
     place = 0
     while place < len(prompt):
         found = next(
@@ -42,19 +39,21 @@ def _sentences(prompt: str) -> Iterator[_Read]:
         )
         if found is None:
             raise InvalidInput(
-                f"the expert knows the problems of quintain/math only, not {prompt[place : place + 80]!r}"
+                f"expected a sentence of quintain/math, got {prompt[place : place + 80]!r}; take tasks from the environment's own splits"
             )
         effect, match = found
         place = match.end()
-        yield _Read(effect, match.groupdict())
+        yield _ParsedSentence(effect, match.groupdict())
 
 
 @cache
 def _patterns() -> tuple[tuple[str, re.Pattern[str]], ...]:
-    told = [*ASIDES, *(sentence for s in STORIES.values() for sentence in (s.start, *s.changes, s.question))]
+    story_sentences = [
+        sentence for story in stories().stories.values() for sentence in (story.start, *story.changes, story.question)
+    ]
     return tuple(
         (sentence.effect, re.compile(_pattern(text) + r"(?: |$)"))
-        for sentence in told
+        for sentence in [*stories().asides, *story_sentences]
         for text in (sentence.train, sentence.held_out)
     )
 
@@ -64,5 +63,5 @@ def _pattern(text: str) -> str:
     return "".join(_BLANKS[piece] if place % 2 else re.escape(piece) for place, piece in enumerate(pieces))
 
 
-Expert = partial(ScriptedExpert, _script)
-"""A `Policy` for `quintain/math` that needs no model."""
+Expert = partial(ScriptedPolicy, _script)
+"""A `Policy` for `quintain/math` that solves every task."""

@@ -1,7 +1,6 @@
-"""A scripted expert for all four environments: it reads what any policy reads, and solves every task.
+"""A scripted policy for the four dialogue environments: it reads what any policy reads, and solves every task.
 
-It asks for what it needs to know, looks up the rest, and goes by what the user said last. Its runs are demonstrations, and show
-that every task can be solved.
+It asks for what it needs to know, looks up the rest, and follows the user's last answer.
 """
 
 from __future__ import annotations
@@ -11,50 +10,50 @@ from collections.abc import Callable, Generator, Iterable
 from functools import cache, partial
 from typing import NamedTuple
 
-from quintain.environments.conversation import desk_wording as desk
-from quintain.environments.conversation import engineering as eng
-from quintain.environments.conversation.advisory import FIELDS, Field
-from quintain.environments.conversation.discussion import KINDS
-from quintain.environments.conversation.scenario import FactKind
-from quintain.environments.conversation.wording import MANNERS
-from quintain.environments.scripts import Move, Script, ScriptedExpert
+from quintain.environments.conversation.advisory import Field, fields
+from quintain.environments.conversation.desk import DeskTexts, desk_texts
+from quintain.environments.conversation.discussion import OPENING, topics
+from quintain.environments.conversation.engineering import vocabulary
+from quintain.environments.conversation.scenario import FactKind, Wording
+from quintain.environments.scripted_policy import Move, Script, ScriptedPolicy
 from quintain.errors import InvalidInput
 
 Asking = Generator[Move, str, str]
-"""Says something, and gives back what the user answers."""
+"""Makes a move and returns its observation, or the user's answer."""
 
 
 def _script(prompt: str) -> Script:
-    for kind in KINDS:
-        if prompt.startswith((f"Let us talk about {kind}.", f"I would like to argue about {kind}.")):
-            return _discuss(prompt)
-    for field in FIELDS.values():
+    if any(prompt.startswith(text.format(kind=kind)) for kind in topics() for text in OPENING):
+        return _discuss(prompt)
+    for field in fields().values():
         if prompt.startswith(field.opening):
             return _advise(field, prompt)
-    for business in desk.BUSINESSES:
-        if (topic := _topic(business, prompt)) or any(
-            desk.VAGUE.says(split, business.noun) == prompt for split in MANNERS
-        ):
-            return _serve(business, topic, prompt)
-    if any(asks.search(prompt) for asks in _orders()):
+    texts = desk_texts()
+    for noun in texts.businesses:
+        vague = [text.format(value=noun) for text in texts.wishes.vague]
+        if (topic := _topic(texts, noun, prompt)) or prompt in vague:
+            return _serve(texts, noun, topic, prompt)
+    if any(opening.search(prompt) for opening in _order_openings()):
         return _engineer(prompt)
-    raise InvalidInput(f"the expert knows the talks of this package only, not {prompt[:80]!r}")
+    raise InvalidInput(
+        f"expected the opening of a built-in dialogue, got {prompt[:80]!r}; take tasks from the environment's own splits"
+    )
 
 
 def _say(thought: str, message: str) -> Asking:
-    said = yield Move(thought, "respond", {"message": message})
-    return said
+    answer = yield Move(thought, "respond", {"message": message})
+    return answer
 
 
 class _Notes:
-    """What the user said, the last of each."""
+    """Facts that the user has stated, the last value of each."""
 
     def __init__(self, kinds: Iterable[FactKind]) -> None:
         self.kinds = {kind.name: kind for kind in kinds}
         self.values: dict[str, str] = {}
 
     def read(self, text: str) -> bool:
-        """Note what a text says; true where it changes what is known."""
+        """Record the facts that a text states, and return whether a value is new."""
         before = dict(self.values)
         for name, kind in self.kinds.items():
             if (value := kind.read(text)) is not None:
@@ -62,33 +61,31 @@ class _Notes:
         return self.values != before
 
     def ask(self, name: str, question: str) -> Generator[Move, str, None]:
-        """Ask until it is known."""
+        """Ask until the fact is known."""
         while name not in self.values:
-            said = yield from _say(f"The {name} is not known yet.", question)
-            self.read(said)
+            self.read((yield from _say(f"The {name} is not known yet.", question)))
 
 
 # The support desk
 
 
-def _topic(business: desk.Business, text: str) -> str | None:
-    wishes = {"question": business.wonders, "change": business.wants_change, "cancel": desk.CANCEL[business.noun]}
-    if business is desk.BUSINESSES[0]:
-        wishes["refund"] = desk.REFUND
+def _topic(texts: DeskTexts, noun: str, text: str) -> str | None:
+    topics = ("question", "change", "cancel", "refund")[: 4 if noun == next(iter(texts.businesses)) else 3]
+    wishes = {topic: texts.wish(noun, topic) for topic in topics}
     return next((topic for topic, wish in wishes.items() if wish.train in text or wish.held_out in text), None)
 
 
-def _serve(business: desk.Business, topic: str | None, prompt: str) -> Script:
-    said = prompt
+def _serve(texts: DeskTexts, noun: str, topic: str | None, prompt: str) -> Script:
     while topic is None:
-        said = yield from _say("I do not know yet what they want.", "How can I help you?")
-        topic = _topic(business, said)
-    choice = business.change if topic == "change" else desk.METHOD
-    notes = _Notes((desk.NUMBER, desk.NAME, desk.ITEM, desk.REASON, choice))
+        answer = yield from _say("I do not know yet what they want.", "How can I help you?")
+        topic = _topic(texts, noun, answer)
+    kinds = [texts.fact_kind(name) for name in ("number", "name", "item", "reason", "method")]
+    notes = _Notes([*kinds, *([texts.change_kind(noun)] if topic == "change" else [])])
     notes.read(prompt)
     number = yield from _number(notes)
     record = _fields((yield Move("Look at the record.", "get_record", {"record_id": number})))
     policy = _policy(topic, (yield Move("Look up the rules.", "get_policy", {"topic": topic})))
+    business = texts.businesses[noun]
     if topic == "question":
         yield from _leave(f"It is {record[business.detail]}.")
         return
@@ -102,13 +99,12 @@ def _serve(business: desk.Business, topic: str | None, prompt: str) -> Script:
     else:
         question = "What is the new value: which address, date or plan?" if topic == "change" else "As card or voucher?"
         yield from notes.ask("choice", question)
-        yield from _carry_out(business, topic, number, notes, verdict.amount)
+        yield from _carry_out(business.field, topic, number, notes, verdict.amount)
 
 
 def _number(notes: _Notes) -> Generator[Move, str, str]:
     if "number" not in notes.values:
-        said = yield from _say("I need the number.", "What is the number?")
-        notes.read(said)
+        notes.read((yield from _say("I need the number.", "What is the number?")))
     if "number" not in notes.values:
         yield from notes.ask("item", "What is your name, and which item is it?")
         found = yield Move("Search by the name.", "find_records", {"name": notes.values["name"]})
@@ -118,10 +114,10 @@ def _number(notes: _Notes) -> Generator[Move, str, str]:
 
 
 class _Verdict(NamedTuple):
-    """What the rules say."""
+    """Decision by the policy."""
 
     amount: int | None = None
-    """The fee, or what is paid back; None: nothing is done here."""
+    """Fee or refund in dollars; None: the request is refused."""
     why: str = ""
     transfer: bool = False
 
@@ -141,31 +137,30 @@ def _decide(topic: str, record: dict[str, str], policy: dict[str, str], reason: 
     return _Verdict(transfer=True) if over else _Verdict(amounts[reason])
 
 
-def _carry_out(business: desk.Business, topic: str, number: str, notes: _Notes, amount: int) -> Script:
+def _carry_out(changed_field: str, topic: str, number: str, notes: _Notes, amount: int) -> Script:
     chosen = notes.values["choice"]
-    field = business.field if topic == "change" else "refund_to"
+    field = changed_field if topic == "change" else "refund_to"
     sets: dict[str, str | int] = {} if topic == "change" else {"refund": amount}
     if topic == "cancel":
         sets["status"] = "cancelled"
     for name, value in {**sets, field: chosen}.items():
         yield Move(f"Set {name}.", "update_record", {"record_id": number, "field": name, "value": value})
-    said = yield from _say(
-        "Tell the amount.", f"It is done. The amount is {amount} dollars. Is there anything else?"
-    )  # ends the talk, unless the customer thinks again
-    while notes.read(said):
+    # This ends the dialogue unless the customer changes their mind.
+    answer = yield from _say("Tell the amount.", f"It is done. The amount is {amount} dollars. Is there anything else?")
+    while notes.read(answer):
         value = notes.values["choice"]
         yield Move("They want it otherwise.", "update_record", {"record_id": number, "field": field, "value": value})
-        said = yield from _say("Tell them.", "I have set it to that. Goodbye.")
+        answer = yield from _say("Tell them.", "I have set it to that. Goodbye.")
 
 
-def _leave(told: str) -> Script:
-    said = yield from _say("Tell them.", f"{told} Is there anything else?")
-    while said:
-        said = yield from _say("It stays so.", f"{told} Goodbye.")
+def _leave(statement: str) -> Script:
+    answer = yield from _say("Tell them.", f"{statement} Is there anything else?")
+    while answer:
+        answer = yield from _say("It stays so.", f"{statement} Goodbye.")
 
 
-def _fields(shown: str) -> dict[str, str]:
-    return dict(part.split(" ", 1) for part in shown.partition(": ")[2].split(", "))
+def _fields(record: str) -> dict[str, str]:
+    return dict(part.split(" ", 1) for part in record.partition(": ")[2].split(", "))
 
 
 def _policy(topic: str, text: str) -> dict[str, str]:
@@ -176,34 +171,33 @@ def _policy(topic: str, text: str) -> dict[str, str]:
 
 @cache
 def _rule(topic: str) -> re.Pattern[str]:
-    seen: set[str] = set()
+    named: set[str] = set()
 
     def group(match: re.Match[str]) -> str:
         name = match[1]
-        if name in seen:
+        if name in named:
             return f"(?P={name})"
-        seen.add(name)
+        named.add(name)
         return rf"(?P<{name}>\w+)"
 
-    return re.compile(re.sub(r"\\\{(\w+)\\\}", group, re.escape(desk.POLICIES[topic])))
+    return re.compile(re.sub(r"\\\{(\w+)\\\}", group, re.escape(desk_texts().policies[topic])))
 
 
 # Engineering
 
 
 @cache
-def _orders() -> tuple[re.Pattern[str], ...]:
+def _order_openings() -> tuple[re.Pattern[str], ...]:
     return tuple(
-        re.compile(re.escape(wording).replace(r"\{service\}", r"(\w+)"))
-        for wordings in eng.ASKS.values()
-        for wording in wordings
+        re.compile(re.escape(text).replace(r"\{service\}", r"(\w+)"))
+        for order in vocabulary().orders.values()
+        for text in order.opening
     )
 
 
 def _engineer(prompt: str) -> Script:
-    service = next(match[1] for asks in _orders() if (match := asks.search(prompt)))
-    notes = _Notes((eng.USERS, eng.COUNTRY, eng.SPARE, eng.LOSS, eng.KEEP, eng.DATA, eng.CODE, eng.SINCE))
-    notes.kinds |= {kind.name: kind for kind in (eng.HARM, eng.LIMIT, eng.TEAM)}
+    service = next(match[1] for opening in _order_openings() if (match := opening.search(prompt)))
+    notes = _Notes(vocabulary().fact_kind(name) for name in vocabulary().facts)
     notes.read(prompt)
     template = yield Move("See what is handed in.", "knowledge_base", {"query": "template"})
     script = {
@@ -227,9 +221,8 @@ def _file(path: str) -> Asking:
 
 
 def _settled(notes: _Notes) -> Generator[Move, str, None]:
-    """Let the client correct what they said."""
-    said = yield from _say("Make sure.", "Thank you. Is there anything else?")
-    notes.read(said)
+    """Let the client correct a fact."""
+    notes.read((yield from _say("Make sure.", "Thank you. Is there anything else?")))
 
 
 Result = Generator[Move, str, dict[str, str | int]]
@@ -305,46 +298,46 @@ def _advise(field: Field, prompt: str) -> Script:
     notes.read(prompt)
     found = yield Move("See what there is.", "knowledge_base", {"query": "all options"})
     options = {name: _fields(f"{name}: {rest}") for name, rest in (line.split(": ", 1) for line in found.splitlines())}
-    minded = [prop for prop in field.properties if prop.name not in notes.values]
-    for prop in minded:
-        said = ""
-        while prop.name not in notes.values and not _is_indifferent(prop.indifferent, said):
-            said = yield from _say(f"The {prop.name} may matter.", f"What about the {prop.name}?")
-            notes.read(said)
+    unknown = [prop for prop in field.properties if prop.name not in notes.values]
+    for prop in unknown:
+        answer = ""
+        while prop.name not in notes.values and not _is_indifferent(prop.indifference, answer):
+            answer = yield from _say(f"The {prop.name} may matter.", f"What about the {prop.name}?")
+            notes.read(answer)
     while True:
         wanted = [(prop, notes.values[prop.name]) for prop in field.properties if prop.name in notes.values]
         best = next(name for name, has in options.items() if all(prop.fits(v, has[prop.name]) for prop, v in wanted))
-        said = yield from _say(f"{best} fits.", f"I recommend {best}.")
-        if not notes.read(said):
+        answer = yield from _say(f"{best} fits.", f"I recommend {best}.")
+        if not notes.read(answer):
             break
     yield Move("They are content.", "submit", {"option": best})
 
 
-def _is_indifferent(kind: FactKind, said: str) -> bool:
-    return kind.train in said or kind.held_out in said
+def _is_indifferent(kind: FactKind, answer: str) -> bool:
+    return kind.train in answer or kind.held_out in answer
 
 
 # Discussions
 
 
 def _discuss(prompt: str) -> Script:
-    said = prompt
+    answer = prompt
     agreed: dict[str, int] = {}
-    while (claim := _claimed(said)) is not None:
+    while (claim := _claim_in(answer)) is not None:
         point, value = claim
         found = yield Move("Look it up.", "knowledge_base", {"query": point})
         truth, source = re.findall(r": (\d+) .*\(source: ([^)]+)\)", found.splitlines()[0])[0]
         agreed[point] = int(truth)
         if int(truth) == value:
-            said = yield from _say("They are right.", f"I agree, {truth} is right.")
+            answer = yield from _say("They are right.", f"I agree, {truth} is right.")
         else:
-            said = yield from _say("They are wrong.", f"No, it is {truth}; so says the {source}.")
+            answer = yield from _say("They are wrong.", f"No, it is {truth}; so says the {source}.")
     yield Move("All is said.", "submit", {"agreed": agreed})
 
 
-def _claimed(said: str) -> tuple[str, int] | None:
+def _claim_in(message: str) -> tuple[str, int] | None:
     for name, measure, pattern in _claims():
-        if match := pattern.search(said):
+        if match := pattern.search(message):
             return f"{name} {measure}", int(match[1])
     return None
 
@@ -353,11 +346,11 @@ def _claimed(said: str) -> tuple[str, int] | None:
 def _claims() -> list[tuple[str, str, re.Pattern[str]]]:
     return [
         (name, measure.name, re.compile(_claim_pattern(wording, name)))
-        for kind in KINDS.values()
-        for names in kind.names.values()
+        for topic in topics().values()
+        for names in topic.names.values()
         for name in names
-        for measure in kind.measures
-        for wording in measure.says
+        for measure in topic.measures
+        for wording in Wording(measure.train, measure.held_out)
     ]
 
 
@@ -366,5 +359,5 @@ def _claim_pattern(wording: str, name: str) -> str:
     return f"(?i:{pattern})" if wording.startswith("{name}") else pattern
 
 
-Expert: Callable[[], ScriptedExpert] = partial(ScriptedExpert, _script)
-"""A `Policy` for the four environments that needs no model."""
+Expert: Callable[[], ScriptedPolicy] = partial(ScriptedPolicy, _script)
+"""A `Policy` for the four dialogue environments that solves every task."""
