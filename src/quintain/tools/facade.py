@@ -228,7 +228,7 @@ class RLTrainingTool:
         }
         spec = _TOOLS["start_training"]
         checked = check(spec, arguments)
-        target = _created(parameters.get("output_dir"))
+        target = create_folder(_target(parameters.get("output_dir")))
         started = spec.function(self._open(), **checked)
         about = {"algorithm": EVOLVE.upper(), "model": arguments["model"]}
         return self._trained(started, about, target, wait=parameters.get("wait", True))
@@ -241,7 +241,7 @@ class RLTrainingTool:
         except RuntimeError:
             raise InvalidInput(f"config is {shown(parameters['config'])}, of a user without a home folder") from None
         document = read_document(path)
-        target = _created(parameters.get("output_dir"))
+        target = create_folder(_target(parameters.get("output_dir")))
         started = start_config(self._open(), document, folder=path.absolute().parent)
         return self._trained(started, {"config": str(path)}, target, wait=parameters.get("wait", True))
 
@@ -372,13 +372,6 @@ def _target(output_dir: str | None) -> Path | None:
         return None if output_dir is None else Path(output_dir).expanduser()
     except (TypeError, ValueError, RuntimeError) as error:
         raise InvalidInput(f"output_dir: expected a path, got {shown(output_dir)} ({error}); name a folder") from None
-
-
-def _created(output_dir: str | None) -> Path | None:
-    folder = _target(output_dir)
-    if folder is not None:
-        create_folder(folder)
-    return folder
 
 
 def _copied(model: str, folder: Path | None) -> str:

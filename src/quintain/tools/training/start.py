@@ -145,8 +145,7 @@ def train(
     agent = start_agent(services, method, request.model)
     source.resolve(services, method, make=False)
     require_effect(config, source.environment is not None)
-    if folder is not None:
-        create_folder(folder)
+    create_folder(folder)
     name = request.name or f"{agent.name}-{method}"[:100]
     spec = TrainSpec(
         method=method,
@@ -166,18 +165,20 @@ def train(
     return started.model_copy(update={"next_step": f"{agreement_note(judge)} {started.next_step}"})
 
 
-def create_folder(folder: Path) -> None:
-    """Create a folder that the caller named, with its parents.
+def create_folder(folder: Path | None) -> Path | None:
+    """Create a folder that the caller named, with its parents; None where none is named.
 
     Raises:
         InvalidInput: it cannot be created.
     """
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
     except (OSError, ValueError) as error:
         raise InvalidInput(
             f"output_dir: expected a folder that can be created, got {shown(str(folder))} ({error}); name another folder"
         ) from None
+    return folder
 
 
 def require_no_dataset(dataset: object) -> None:
