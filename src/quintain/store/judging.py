@@ -8,7 +8,7 @@ from datetime import datetime
 
 from sqlalchemy import Engine, insert, select, update
 
-from quintain.records.judging import Half, JudgingBatch, Vote
+from quintain.records.judging import JudgingBatch, Vote
 from quintain.store.documents import chunks, encode, fetch
 from quintain.store.engine import reading, writing
 from quintain.store.tables import judging_batches as table
@@ -43,7 +43,6 @@ class JudgingBatches:
         item_ids: Sequence[str],
         votes: Mapping[str, Vote | None] | None = None,
         corrections: Mapping[str, str | None] | None = None,
-        halves: Mapping[str, Half] | None = None,
     ) -> JudgingBatch:
         """Note that items were answered; gives back the batch as it is then.
 
@@ -53,7 +52,6 @@ class JudgingBatches:
             votes: Of pairs: item -> which place was preferred, kept beside earlier answers to the same item; None: all are
                 taken back.
             corrections: Item -> the run that its correction became; None: it has none any more.
-            halves: Item with a twin -> the answer to it, in place of an earlier one.
 
         Raises:
             NotFound: names the three newest ids.
@@ -64,7 +62,7 @@ class JudgingBatches:
             cast = {item: (*batch.votes.get(item, ()), vote) if vote else () for item, vote in (votes or {}).items()}
             runs = {item: run for item, run in {**batch.corrections, **(corrections or {})}.items() if run}
             update_of = {"answered": done, "votes": {**batch.votes, **cast}, "corrections": runs}
-            batch = batch.model_copy(update={**update_of, "halves": {**batch.halves, **(halves or {})}})
+            batch = batch.model_copy(update=update_of)
             connection.execute(update(table).where(table.c.id == batch_id).values(document=encode(batch, "batch")))
         return batch
 

@@ -50,12 +50,18 @@ def start_judging(
         Refused: the profile is not safe to use.
     """
     chosen = rubric_of(services, rubric, mode, profile)
-    cache = str(services.settings.cache_dir / JUDGEMENTS)
+    cache, control = str(services.settings.cache_dir / JUDGEMENTS), services.settings.judge_control
     if judge.startswith(ENDPOINT):
         endpoint = find_profile(services.settings.endpoints_file, judge.removeprefix(ENDPOINT))
         require_key(endpoint)
         spec: JudgeSpec | ScoreSpec = JudgeSpec(
-            endpoint=endpoint, rubric=chosen, mode=mode, runs=write_runs(services, runs), cache_dir=cache, seed=seed
+            endpoint=endpoint,
+            rubric=chosen,
+            mode=mode,
+            control=control,
+            runs=write_runs(services, runs),
+            cache_dir=cache,
+            seed=seed,
         )
         return start(services, spec, _key(spec))
     agent = _judge(services, judge)
@@ -70,7 +76,15 @@ def start_judging(
             f"judge='{ENDPOINT}{agent.model.path}'",
             code="no_weights",
         )
-    spec = ScoreSpec(agent=agent, rubric=chosen, mode=mode, runs=write_runs(services, runs), cache_dir=cache, seed=seed)
+    spec = ScoreSpec(
+        agent=agent,
+        rubric=chosen,
+        mode=mode,
+        control=control,
+        runs=write_runs(services, runs),
+        cache_dir=cache,
+        seed=seed,
+    )
     return start(services, spec, _key(spec))
 
 
