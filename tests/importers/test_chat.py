@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quintain.errors import InvalidInput
-from quintain.importers.transcripts.chat import from_messages
+from quintain.importers.transcripts.chat_messages import from_messages
 from quintain.records.trajectory import Actor, AgentInfo, ImagePart, Outcome, OutcomeStatus, Task, TextPart
 
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from quintain.datasets.export import Line
-from quintain.datasets.selection import Tally
+from quintain.datasets.selection import ExportCounts
+from quintain.datasets.splits import KeyedRow
 from quintain.errors import QuintainError
 from quintain.jobs.processes import try_lock, unlock
 from quintain.records.aliases import ACCUMULATION, PRECISIONS, RENAMED
@@ -53,7 +53,9 @@ def datasets(services: Services) -> dict[str, str]:
         "text": TextRow(text="Boxes."),
     }
     return {
-        kind: freeze(services, [Line("", row)], new_options(services, f"some-{kind}", kind), Tally()).dataset.id  # type: ignore[arg-type]
+        kind: freeze(
+            services, [KeyedRow("", row)], new_options(services, f"some-{kind}", kind), ExportCounts()
+        ).dataset.id  # type: ignore[arg-type]
         for kind, row in rows.items()
     }
 
@@ -63,7 +65,9 @@ def three(services: Services) -> str:
     """A dataset `three` of three runs, the only one; its id."""
     rows = [DatasetRow(trajectory=run(f"t{i}", user(), answer("Done."))) for i in range(3)]
     services.store.trajectories.add_many([row.trajectory for row in rows], services.clock())
-    return freeze(services, [Line("", row) for row in rows], new_options(services, "three", "sft"), Tally()).dataset.id
+    return freeze(
+        services, [KeyedRow("", row) for row in rows], new_options(services, "three", "sft"), ExportCounts()
+    ).dataset.id
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ import pytest
 from mcp import Client
 
 from quintain.cli.plan import run_plan
-from quintain.datasets.export import Line
-from quintain.datasets.selection import Tally
+from quintain.datasets.selection import ExportCounts
+from quintain.datasets.splits import KeyedRow
 from quintain.errors import InvalidInput, NotFound
 from quintain.records.agent import ModelRef
 from quintain.records.dataset import BenchmarkRow, DatasetRow, LabelledRow, PairRow, Row
@@ -75,7 +75,7 @@ def frozen(services: Services, kind: str, rows: list[Row], runs: list[Trajectory
     """A dataset of these rows, whose members are these runs; its id."""
     services.store.trajectories.add_many(runs, services.clock())
     options = new_options(services, name or f"some-{kind}", kind)  # type: ignore[arg-type]
-    return freeze(services, [Line("", row) for row in rows], options, Tally()).dataset.id
+    return freeze(services, [KeyedRow("", row) for row in rows], options, ExportCounts()).dataset.id
 
 
 def good_runs(services: Services, n: int = 12, status: OutcomeStatus = OutcomeStatus.SUCCESS) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from pydantic import ValidationError
 
 from quintain.errors import InvalidInput, NotFound, TrainingFailed
 from quintain.records.hyperparameters import LoraConfig, SFTConfig
+from quintain.threads import GOMP_SPINCOUNT
 from quintain.trainers.data.streams import Example, token_row
 from quintain.trainers.distributed import ranks
 from quintain.trainers.loop.report import TrainingReport
@@ -136,13 +138,22 @@ def test_what_fails_in_another_process_is_told_as_it_happened(model_folder: Path
     assert others() == []
 
 
-def test_a_rank_ends_when_rank_0_is_gone(tmp_path: Path) -> None:
+@pytest.mark.parametrize("count", [None, "7"])
+def test_a_rank_limits_spinning_threads_and_ends_when_rank_0_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], count: str | None
+) -> None:
     """Its stdin ends with the last process that holds the other side; the pipe of its orders is still open here."""
+    monkeypatch.setenv("OMP_DISPLAY_ENV", "VERBOSE")
+    monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
+    if count:
+        monkeypatch.setenv("GOMP_SPINCOUNT", count)
     process, pipe = ranks._start(tmp_path)
     assert process.stdin is not None
     process.stdin.close()
     assert process.wait(60) == 1
     pipe.close()
+    if sys.platform == "linux":
+        assert f"GOMP_SPINCOUNT = '{count or GOMP_SPINCOUNT}'" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("value", [0, -1, 1025, 1.5])

@@ -56,7 +56,7 @@ def take(services: Services, batch: JudgingBatch, entries: Sequence[Any], *, by:
         except (InvalidInput, Conflict, NotFound) as error:
             done.rejected.append(RejectedItem(item_id=str(name)[:100] if name is not None else None, reason=str(error)))
     if done.accepted:
-        services.store.judging.answered(batch.id, list(dict.fromkeys(done.accepted)), done.votes, done.made)
+        services.store.judging.record_answers(batch.id, list(dict.fromkeys(done.accepted)), done.votes, done.made)
     return done
 
 
