@@ -159,7 +159,7 @@ def test_an_assistant_reads_marked_text_and_its_quotes_are_checked_and_a_person_
     result = submit_scores(services, str(batch.batch_id), [good, bad])
     assert (result.accepted, len(result.rejected)) == (1, 1)
     assert "which is not in the run as it was shown; correct it and submit" in result.rejected[0].reason
-    (score,) = services.store.scores.of(ids[0])
+    (score,) = services.store.scores.of_trajectory(ids[0])
     assert (score.value, score.feedback) == (0.8, "[no evidence] Without a quote from the run: task_completion.")
     wrong = submit_scores(services, str(batch.batch_id), [{"item_id": "i1", "scores": GOOD, "quotes": ["x"]}])
     assert "expected `quotes` beside each value" in wrong.rejected[0].reason
