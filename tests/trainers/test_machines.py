@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from quintain.errors import InvalidInput, NotFound, TrainingFailed, Unavailable
 from quintain.records.hyperparameters import SFTConfig
 from quintain.trainers.distributed import rendezvous
-from quintain.trainers.distributed.rendezvous import Address, Door, address, key_file, knock
+from quintain.trainers.distributed.rendezvous import Address, Listener, address, connect, key_file
 from tiny_models import save_tiny_model
 from trainers.runs import Recorder, rows_for, run, spec, weights
 
@@ -102,15 +102,15 @@ def test_who_does_not_know_the_key_is_not_let_in(there: Address, monkeypatch: py
 
     def stranger_then_guest() -> None:
         try:
-            knock(there._replace(key=b"guess"), 0)
+            connect(there._replace(key=b"guess"), 0)
         except InvalidInput as error:
             refused.append(error)
-        knock(there, 3).send("hello")
+        connect(there, 3).send("hello")
 
-    with closing(Door(there)) as door:
+    with closing(Listener(there)) as door:
         thread = threading.Thread(target=stranger_then_guest)
         thread.start()
-        (guest,) = door.guests(1)
+        (guest,) = door.accept(1)
         thread.join()
         assert guest.recv() == "hello"
         guest.close()
@@ -119,13 +119,13 @@ def test_who_does_not_know_the_key_is_not_let_in(there: Address, monkeypatch: py
 
 def test_a_run_does_not_wait_for_ever(there: Address, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rendezvous, "_COMING_S", 0.01)
-    with closing(Door(there)) as door:
+    with closing(Listener(there)) as door:
         with pytest.raises(TrainingFailed, match=r"\[machines_missing\] 0 of 2 processes .* `accelerate launch"):
-            door.guests(2)
+            door.accept(2)
         with pytest.raises(Unavailable, match=r"cannot listen on 127\.0\.0\.1"):
-            Door(there)
+            Listener(there)
     with pytest.raises(Unavailable, match=r"\[no_run\] no run listens on 127\.0\.0\.1"):
-        knock(there, 0)
+        connect(there, 0)
 
 
 def test_several_machines_need_an_address_a_key_and_equal_parts(tmp_path: Path) -> None:

@@ -17,8 +17,8 @@ from pydantic import ValidationError
 
 from quintain.errors import InvalidInput, TrainingFailed
 from quintain.records.hyperparameters import LoraConfig, SFTConfig
-from quintain.trainers.distributed.collectives import Place
-from quintain.trainers.distributed.member import Seat
+from quintain.trainers.distributed.collectives import RankPlace
+from quintain.trainers.distributed.member import RankSetup
 from quintain.trainers.loop.report import TrainingReport
 from tiny_models import save_tiny_model
 from trainers.runs import Killed, KillsARank, Recorder, others, rows_for, run, same, spec, weights
@@ -175,7 +175,7 @@ def test_bf16_passes_agree_as_far_as_bf16_does(model_folder: Path, tmp_path: Pat
 MEMBER = """
 import pickle, sys
 from pathlib import Path
-from quintain.trainers.losses.share import Totals
+from quintain.trainers.losses.loss_output import Totals
 from quintain.trainers.distributed.member import Member, Share
 member = Member(pickle.loads(Path(sys.argv[1]).read_bytes()))
 member.join()
@@ -192,20 +192,20 @@ print(sum(p.numel() for p in parameters), local, gradients, first, second)
 
 
 def test_each_rank_holds_half_of_parameters_gradients_and_moments(model_folder: Path, tmp_path: Path) -> None:
-    seats = [
-        Seat(
+    setups = [
+        RankSetup(
             spec(model_folder, tmp_path / "out", **SHARDED),
             SFTConfig(),
-            Place(rank, 2, 1, tmp_path / "store"),
+            RankPlace(rank, 2, 1, tmp_path / "store"),
             1,
             "highest",
         )
         for rank in range(2)
     ]
     processes = []
-    for seat in seats:
-        (tmp_path / f"seat-{seat.place.rank}").write_bytes(pickle.dumps(seat))
-        command = [sys.executable, "-c", MEMBER, str(tmp_path / f"seat-{seat.place.rank}")]
+    for setup in setups:
+        (tmp_path / f"setup-{setup.place.rank}").write_bytes(pickle.dumps(setup))
+        command = [sys.executable, "-c", MEMBER, str(tmp_path / f"setup-{setup.place.rank}")]
         processes.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
     held = [[int(count) for count in process.communicate(timeout=120)[0].split()] for process in processes]
     assert sum(count for _, count, *_ in held) == held[0][0]

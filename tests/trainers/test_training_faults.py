@@ -16,9 +16,9 @@ from safetensors.torch import load_file
 
 from quintain.errors import Conflict, TrainingFailed, Unavailable
 from quintain.records.dataset import DatasetRow
-from quintain.trainers.engine.forward import Engine, Scored
+from quintain.trainers.engine.forward import Engine, TokenScores
 from quintain.trainers.loop import checkpoints, loop
-from quintain.trainers.loop.passes import HeldOut
+from quintain.trainers.loop.passes import ValidationSums
 from tiny_models import save_tiny_model
 from trainers.runs import Killed, Recorder, dataset, rows_for, run, run_of, same, spec
 
@@ -134,7 +134,7 @@ def test_a_run_does_not_go_on_when_its_start_model_was_replaced_by_another_of_it
 def test_a_validation_loss_that_is_not_finite_ends_the_run_and_names_the_last_good_checkpoint(
     model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loop, "held_out", lambda *_: HeldOut(math.nan, 0.0, 0, {}))
+    monkeypatch.setattr(loop, "held_out", lambda *_: ValidationSums(math.nan, 0.0, 0, {}))
     job = spec(model_folder, tmp_path / "out", early_stopping_patience=1, validate_every_steps=3)
     with pytest.raises(TrainingFailed, match=r"\[diverged\] the validation after step 3 of 4 .*step-00000002"):
         run(job, tmp_path / "job", dataset(4), validation=dataset(1))
@@ -146,7 +146,7 @@ def test_kto_that_diverges_says_so_as_any_other_method(
 ) -> None:
     """Its estimate of the KL divergence is the first to meet numbers that are none."""
 
-    def spoilt(engine: Engine, rows: Any, *, entropy: bool = False) -> Scored:
+    def spoilt(engine: Engine, rows: Any, *, entropy: bool = False) -> TokenScores:
         scored = logprobs(engine, rows, entropy=entropy)
         return scored._replace(logprobs=scored.logprobs * (math.nan if len(heard.steps) == 1 else 1.0))
 

@@ -25,7 +25,7 @@ _TIMEOUT = timedelta(minutes=5)
 _LOOPBACK = "lo" if sys.platform == "linux" else "lo0"
 
 
-class Place(NamedTuple):
+class RankPlace(NamedTuple):
     """Which of the ranks one is."""
 
     rank: int
@@ -42,7 +42,7 @@ class Place(NamedTuple):
         return self.size // self.machines
 
 
-def open_store(place: Place) -> Any:
+def open_store(place: RankPlace) -> Any:
     """The store at a place; rank 0 opens it first where it is a port, of which 0 is any that is free."""
     if isinstance(place.store, Path):
         return distributed.FileStore(str(place.store), place.size)  # type: ignore[attr-defined]
@@ -52,7 +52,7 @@ def open_store(place: Place) -> Any:
     )
 
 
-def join(place: Place, store: Any, *, cpu: bool) -> None:
+def join(place: RankPlace, store: Any, *, cpu: bool) -> None:
     """Wait for the other ranks, and connect to them.
 
     Args:

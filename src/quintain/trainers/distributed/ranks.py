@@ -27,18 +27,18 @@ from quintain.records.hyperparameters import TrainingConfig
 from quintain.records.job import TrainSpec
 from quintain.records.seeds import stable_seed
 from quintain.trainers.data.streams import Example
-from quintain.trainers.distributed.collectives import Place, join, leave, open_store, share_weights, sum_gradients
-from quintain.trainers.distributed.member import Order, Seat, Share
-from quintain.trainers.distributed.rendezvous import Door, address, key_file
+from quintain.trainers.distributed.collectives import RankPlace, join, leave, open_store, share_weights, sum_gradients
+from quintain.trainers.distributed.member import Command, RankBatches, RankSetup
+from quintain.trainers.distributed.rendezvous import Listener, address, key_file
 from quintain.trainers.distributed.sharding import shard
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.engine.machine import Machine
 from quintain.trainers.engine.packing import computed_tokens, micro_batches
 from quintain.trainers.loop.checkpoints import trainable
 from quintain.trainers.loop.meter import Meter
-from quintain.trainers.loop.passes import HeldOut, backward, held_out
+from quintain.trainers.loop.passes import ValidationSums, backward, held_out
 from quintain.trainers.loop.run import Run
-from quintain.trainers.losses.share import Totals
+from quintain.trainers.losses.loss_output import StepTotals
 from quintain.trainers.models import pick_device
 
 _GRACE_S = 5.0
@@ -85,10 +85,10 @@ class Ranks:
         self._pipes: list[Connection] = []
         directory.mkdir(parents=True, exist_ok=True)
         self._file.unlink(missing_ok=True)
-        self._door = None
+        self._listener = None
         if self._machines > 1:
             key = key_file(Path(spec.cache_dir) if spec.cache_dir else directory)
-            self._door = Door(address(str(spec.config.rendezvous), key))
+            self._listener = Listener(address(str(spec.config.rendezvous), key))
         for _ in range(1, self.size // self._machines):
             process, pipe = _start(directory)
             self._processes.append(process)
@@ -105,22 +105,22 @@ class Ranks:
             return machine
         return machine._replace(matmul_flops=machine.matmul_flops * self.size * self.threads / self._threads)
 
-    def seat(self, objective: TrainingConfig) -> None:
+    def initialize_ranks(self, objective: TrainingConfig) -> None:
         """Let the ranks load their model, those of other machines when they are there; they do it while rank 0 goes on.
 
         Raises:
             TrainingFailed: a process has ended (`process_lost`), or some of other machines have not come (`machines_missing`).
         """
         self._threads = torch.get_num_threads()
-        place = Place(0, self.size, self._machines, self._file)
-        if self._door is not None:
-            self._pipes += self._door.guests(self.size - 1 - len(self._processes))
-            place = place._replace(store=(self._door.host, 0))
+        place = RankPlace(0, self.size, self._machines, self._file)
+        if self._listener is not None:
+            self._pipes += self._listener.accept(self.size - 1 - len(self._processes))
+            place = place._replace(store=(self._listener.host, 0))
         self._store = open_store(place)
-        self._place = place._replace(store=(self._door.host, self._store.port)) if self._door else place
+        self._place = place._replace(store=(self._listener.host, self._store.port)) if self._listener else place
         shared = self.threads, torch.get_float32_matmul_precision()
         self._send(
-            [Seat(self._spec, objective, self._place._replace(rank=rank), *shared) for rank in range(1, self.size)]
+            [RankSetup(self._spec, objective, self._place._replace(rank=rank), *shared) for rank in range(1, self.size)]
         )
 
     def join(self, engine: Engine) -> Engine:
@@ -131,14 +131,14 @@ class Ranks:
         """
         self._answers()
         torch.set_num_threads(self.threads)
-        with self._all("join"):
+        with self._on_all("join"):
             join(self._place, self._store, cpu=self._cpu)
             if self._sharded:
                 share_weights(list(trainable(engine.model).values()))  # new adapters begin at random
                 engine = shard(engine)
         return engine
 
-    def beside(self, name: str, *arguments: Any) -> AbstractContextManager[None]:
+    def on_all_ranks(self, name: str, *arguments: Any) -> AbstractContextManager[None]:
         """What is done inside to a sharded model, the others do to their parts of it; unsharded they have no part in it.
 
         Args:
@@ -148,9 +148,9 @@ class Ranks:
         Raises:
             TrainingFailed: a process has ended (`process_lost`), or could not do its part.
         """
-        return self._all(name, *arguments) if self._sharded else nullcontext()
+        return self._on_all(name, *arguments) if self._sharded else nullcontext()
 
-    def backward(self, run: Run, examples: Sequence[Example], totals: Totals, meter: Meter) -> float:
+    def backward(self, run: Run, examples: Sequence[Example], totals: StepTotals, meter: Meter) -> float:
         """Gradients of a step's loss, summed over all ranks in rank 0's parameters; returns the loss.
 
         Dropout draws from a stream of its own in each (seed, step, rank).
@@ -158,7 +158,7 @@ class Ranks:
         Raises:
             TrainingFailed: a process has ended (`process_lost`), or could not do its part.
         """
-        own, *others = self._shares(run, examples, totals)
+        own, *others = self._batches_by_rank(run, examples, totals)
         parameters = list(trainable(run.engine.model).values())
         self._share_weights(parameters)
         with self._passes("backward", others) as answers:
@@ -170,15 +170,15 @@ class Ranks:
             meter.sums.include(answer.sums)
             touched = [a or b for a, b in zip(touched, answer.touched, strict=True)]
         if not self._sharded:
-            with self._all("give_gradients"):
+            with self._on_all("give_gradients"):
                 sum_gradients(parameters)
             for parameter, is_touched in zip(parameters, touched, strict=True):
                 parameter.grad = parameter.grad if is_touched else None
         return loss
 
-    def held_out(self, run: Run, totals: Totals) -> HeldOut:
+    def held_out(self, run: Run, totals: StepTotals) -> ValidationSums:
         """Loss of the validation examples under the weights as they are, summed over all ranks."""
-        own, *others = self._shares(run, run.validation, totals)
+        own, *others = self._batches_by_rank(run, run.validation, totals)
         self._share_weights(list(trainable(run.engine.model).values()))
         with self._passes("held_out", others) as answers:
             seen = held_out(run.engine, run.objective, own.batches, totals)
@@ -191,8 +191,8 @@ class Ranks:
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         """End every rank: by closing its pipe, and at once where the run has failed."""
-        if self._door is not None:
-            self._door.close()
+        if self._listener is not None:
+            self._listener.close()
         for pipe in self._pipes:
             pipe.close()
         for process in self._processes:
@@ -210,7 +210,7 @@ class Ranks:
         self._store = None
         self._file.unlink(missing_ok=True)
 
-    def _shares(self, run: Run, examples: Sequence[Example], totals: Totals) -> list[Share]:
+    def _batches_by_rank(self, run: Run, examples: Sequence[Example], totals: StepTotals) -> list[RankBatches]:
         """What each rank has to pass through; over a sharded model all make the same number of passes."""
         dealt = deal(examples, run.config.batch_tokens, self.size, share=run.engine.shares)
         if self._sharded:
@@ -218,28 +218,28 @@ class Ranks:
             dealt = [[*batches, *[[]] * (most - len(batches))] for batches in dealt]
         settings, scale = dict(run.objective.settings), run.scale.state()
         return [
-            Share(batches, totals, settings, scale, stable_seed(self._spec.seed, "dropout", run.step, rank))
+            RankBatches(batches, totals, settings, scale, stable_seed(self._spec.seed, "dropout", run.step, rank))
             for rank, batches in enumerate(dealt)
         ]
 
     def _share_weights(self, parameters: Sequence[torch.nn.Parameter]) -> None:
         if not self._sharded:
-            with self._all("take_weights"):
+            with self._on_all("take_weights"):
                 share_weights(parameters)
 
     @contextmanager
-    def _passes(self, name: str, others: Sequence[Share]) -> Iterator[list[Any]]:
+    def _passes(self, name: str, others: Sequence[RankBatches]) -> Iterator[list[Any]]:
         """Every rank makes its passes; afterwards the answers are in the list."""
         answers: list[Any] = []
-        self._send([Order(name, (share,)) for share in others])
+        self._send([Command(name, (work,)) for work in others])
         with self._together() if self._sharded else nullcontext():
             yield answers
         answers += self._answers()
 
     @contextmanager
-    def _all(self, name: str, *arguments: Any) -> Iterator[None]:
+    def _on_all(self, name: str, *arguments: Any) -> Iterator[None]:
         """What is done inside, the others do too."""
-        self._send([Order(name, arguments)] * (self.size - 1))
+        self._send([Command(name, arguments)] * (self.size - 1))
         with self._together():
             yield
         self._answers()
@@ -272,7 +272,7 @@ class Ranks:
         try:
             yield
         except RuntimeError as error:
-            ended = [rank for rank in range(1, self.size) if self._ended(rank) is not None or self._has_told(rank)]
+            ended = [rank for rank in range(1, self.size) if self._ended(rank) is not None or self._has_answered(rank)]
             if not ended:
                 raise TrainingFailed(
                     f"the {self.size} processes lost each other: {error}; resume_job goes on from the newest "
@@ -281,7 +281,7 @@ class Ranks:
                 ) from error
             raise self._lost(min(ended, key=lambda rank: self._ended(rank) or 0)) from error  # first who was killed
 
-    def _has_told(self, rank: int) -> bool:
+    def _has_answered(self, rank: int) -> bool:
         """Has a rank said something, or closed its pipe, while it should compute?"""
         try:
             return self._pipes[rank - 1].poll(1.0)
@@ -301,8 +301,8 @@ class Ranks:
         """Why a rank does not answer any more: the error that it told, or how it ended."""
         with suppress(EOFError, OSError):
             while self._pipes[rank - 1].poll():
-                if isinstance(told := self._pipes[rank - 1].recv(), Exception):
-                    return told
+                if isinstance(answer := self._pipes[rank - 1].recv(), Exception):
+                    return answer
         status = self._ended(rank)
         if status is None:
             how = "has closed its connection"

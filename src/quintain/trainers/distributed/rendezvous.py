@@ -58,7 +58,7 @@ def key_file(folder: Path) -> Path:
     return path
 
 
-class Door:
+class Listener:
     """Where rank 0 lets the processes of other machines in."""
 
     def __init__(self, at: Address) -> None:
@@ -76,7 +76,7 @@ class Door:
                 "rendezvous to a free port of this machine"
             ) from None
 
-    def guests(self, count: int) -> list[Connection]:
+    def accept(self, count: int) -> list[Connection]:
         """Let in as many as the run needs, those of a machine one after the other.
 
         Raises:
@@ -114,7 +114,7 @@ class Door:
         self._socket.close()
 
 
-def knock(at: Address, local_rank: int) -> Connection:
+def connect(at: Address, local_rank: int) -> Connection:
     """Come to a run, which may begin later.
 
     Raises:

@@ -87,7 +87,7 @@ def part(tensor: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     return distribute_tensor(tensor.to(like.device), like.device_mesh, like.placements, src_data_rank=None)
 
 
-def put_together(model: Any) -> None:
+def gather_full_params(model: Any) -> None:
     """Make the trained parameters of a sharded model whole in rank 0, to be saved. Done together, as the last thing."""
     made: dict[int, torch.nn.Parameter] = {}  # a tied one stays tied
     for module in model.modules():

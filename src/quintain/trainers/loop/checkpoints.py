@@ -183,7 +183,7 @@ def _read_weights(path: Path, model: Any) -> None:
 
 
 @contextmanager
-def taken_by_disk(path: Path, checkpoints: Path) -> Iterator[None]:
+def disk_errors_explained(path: Path, checkpoints: Path) -> Iterator[None]:
     """Tell in the user's words that the disk did not take what is written inside.
 
     Args:
@@ -209,7 +209,7 @@ def taken_by_disk(path: Path, checkpoints: Path) -> Iterator[None]:
 def _aside(path: Path) -> Iterator[Path]:
     """A new folder in which `path` is made; where the disk does not take it, nothing of it stays there."""
     aside = path.with_name(f".{path.name}.partial")
-    with taken_by_disk(path, path.parent):
+    with disk_errors_explained(path, path.parent):
         try:
             shutil.rmtree(aside, ignore_errors=True)
             aside.mkdir(parents=True)

@@ -26,7 +26,7 @@ from quintain.trainers.loop.optimizer import clip, update
 from quintain.trainers.loop.passes import backward, held_out
 from quintain.trainers.loop.run import PARTS, Run
 from quintain.trainers.loop.schedule import learning_rate
-from quintain.trainers.losses.share import totals_of
+from quintain.trainers.losses.loss_output import totals_of
 from quintain.trainers.models import eval_mode
 
 
@@ -40,7 +40,7 @@ def resume(run: Run) -> None:
     for fault in newest.skipped:
         run.reporter.warn("checkpoint_skipped", f"a checkpoint is damaged and was passed over: {fault}")
     if newest.path:
-        with run.beside("load", newest.path, run.identity):
+        with run.on_all_ranks("load", newest.path, run.identity):
             progress = load_checkpoint(newest.path, run.engine.model, run.optimizer, identity=run.identity)
         run.step = run.saved_at = run.resumed_from = progress.step
         run.tally, run.ended_early = dict(progress.tally), progress.ended_early
@@ -76,7 +76,7 @@ def train(run: Run) -> bool:
         if (run.step % run.config.checkpoint_every_steps == 0 and not last) or run.ended_early:
             _checkpoint(run)
     if run.validation and run.config.keep_best and run.tally.get("best_step", run.step) != run.step:
-        with run.beside("load_best", run.checkpoints, run.identity):
+        with run.on_all_ranks("load_best", run.checkpoints, run.identity):
             load_best(run.checkpoints, run.engine.model, identity=run.identity)
     return False
 
@@ -93,11 +93,11 @@ def _take_step(run: Run) -> dict[str, float | None] | None:
         run.tally["empty_steps"] = run.tally.get("empty_steps", 0) + 1
         return {"loss": None, "learning_rate": rate, **run.source.metrics()}
     loss = _backward(run, examples, meter)
-    with run.beside("clip"):
+    with run.on_all_ranks("clip"):
         norm = clip(run.engine.model, run.optimizer, run.scale, run.config.grad_clip)
     if not math.isfinite(loss) or not (math.isfinite(norm) or run.scale.enabled):
         raise _diverged(run, f"step {run.step + 1} of {run.total} gave loss {loss} and gradient norm {norm}")
-    with run.beside("update", rate):
+    with run.on_all_ranks("update", rate):
         update(run.optimizer, run.scale, rate)
     meter.end()
 
@@ -128,7 +128,7 @@ def _backward(run: Run, examples: Sequence[Example], meter: Meter) -> float:
 
 def _prepare(run: Run, examples: Sequence[Example]) -> None:
     if mismatched := run.objective.mismatched(examples):
-        with run.beside("prepare", mismatched):
+        with run.on_all_ranks("prepare", mismatched):
             run.objective.before_step(run.engine, mismatched)
 
 
@@ -160,7 +160,7 @@ def _validate(run: Run) -> dict[str, float | None]:
     if loss < tally.get("best_loss", math.inf):
         tally |= {"best_loss": loss, "best_step": run.step, "validations_without_gain": 0, **agreement}
         if config.keep_best and run.step < run.total:
-            with run.beside("gather_weights"):
+            with run.on_all_ranks("gather_weights"):
                 save_best(run.checkpoints, engine.model, run.step, identity=run.identity)
     else:
         tally["validations_without_gain"] = tally.get("validations_without_gain", 0) + 1
@@ -187,7 +187,7 @@ def _checkpoint(run: Run) -> None:
     if run.saved_at == run.step:
         return
     progress = Progress(run.step, run.tally, run.source.state(), run.scale.state(), run.ended_early)
-    with run.beside("gather_state"):
+    with run.on_all_ranks("gather_state"):
         path = save_checkpoint(
             run.checkpoints,
             run.engine.model,

@@ -21,21 +21,21 @@ from quintain.records.hyperparameters import (
     SimPOConfig,
     TrainingConfig,
 )
-from quintain.trainers.data.streams import Example, Streams, TokenRow, streams_of
-from quintain.trainers.engine.forward import Engine, Scored
+from quintain.trainers.data.streams import Example, TokenRow, TokenStreams, streams_of
+from quintain.trainers.engine.forward import Engine, TokenScores
 from quintain.trainers.engine.packing import micro_batches
 from quintain.trainers.losses.dpo import dpo_loss
 from quintain.trainers.losses.grpo import grpo_loss
 from quintain.trainers.losses.kto import kto_kl, kto_loss
+from quintain.trainers.losses.loss_output import LossOutput, StepTotals
 from quintain.trainers.losses.orpo import orpo_loss
 from quintain.trainers.losses.prm import prm_loss
 from quintain.trainers.losses.ranking import ranking_loss
 from quintain.trainers.losses.reward import reward_loss
 from quintain.trainers.losses.sft import sft_loss
-from quintain.trainers.losses.share import Share, Totals
 from quintain.trainers.losses.simpo import simpo_loss
 
-Loss = Callable[[torch.Tensor, Streams, Totals], Share]
+Loss = Callable[[torch.Tensor, TokenStreams, StepTotals], LossOutput]
 
 
 @dataclass
@@ -57,9 +57,9 @@ class Objective:
     settings: dict[str, Any] = field(default_factory=dict)
     """What changes from step to step."""
 
-    def scored(self, engine: Engine, rows: Sequence[TokenRow]) -> Scored:
+    def scored(self, engine: Engine, rows: Sequence[TokenRow]) -> TokenScores:
         """What the loss is taken of, and the entropies where there are any."""
-        return Scored(engine.values(rows), None) if self.on_values else engine.logprobs(rows, entropy=True)
+        return TokenScores(engine.values(rows), None) if self.on_values else engine.logprobs(rows, entropy=True)
 
     def mismatched(self, examples: Sequence[Example]) -> list[Example]:
         """What `before_step` passes through before a step on these examples."""
@@ -109,9 +109,9 @@ def objective_of(config: TrainingConfig, unpaired: Mapping[str, Example] | None 
                 settings={"kl": 0.0},
             )
 
-            def with_kl(logprobs: torch.Tensor, streams: Streams, totals: Totals) -> Share:
-                share = bound(logprobs, streams, totals, **objective.settings)
-                return share._replace(metrics=share.metrics | {"kto_kl": (objective.settings["kl"], 1.0)})
+            def with_kl(logprobs: torch.Tensor, streams: TokenStreams, totals: StepTotals) -> LossOutput:
+                output = bound(logprobs, streams, totals, **objective.settings)
+                return output._replace(metrics=output.metrics | {"kto_kl": (objective.settings["kl"], 1.0)})
 
             objective.loss = with_kl
             return objective
@@ -131,11 +131,11 @@ def objective_of(config: TrainingConfig, unpaired: Mapping[str, Example] | None 
     raise InvalidInput(f"{type(config).__name__} has no objective")
 
 
-def _bound(loss: Callable[..., Share], config: TrainingConfig, *names: str) -> Callable[..., Share]:
+def _bound(loss: Callable[..., LossOutput], config: TrainingConfig, *names: str) -> Callable[..., LossOutput]:
     """The loss with the config's fields of these names as its keyword arguments."""
     settings = {name: getattr(config, name) for name in names}
 
-    def bound(logprobs: torch.Tensor, streams: Streams, totals: Totals, **changing: Any) -> Share:
+    def bound(logprobs: torch.Tensor, streams: TokenStreams, totals: StepTotals, **changing: Any) -> LossOutput:
         return loss(logprobs, streams, totals, **settings, **changing)
 
     return bound

@@ -12,7 +12,7 @@ from quintain.trainers.engine.forward import Engine
 from quintain.trainers.loop.meter import Meter, kl_to_reference
 from quintain.trainers.loop.objectives import Objective
 from quintain.trainers.loop.precision import LossScale
-from quintain.trainers.losses.share import Totals
+from quintain.trainers.losses.loss_output import StepTotals
 from quintain.trainers.models import eval_mode
 
 
@@ -21,7 +21,7 @@ def backward(
     objective: Objective,
     scale: LossScale,
     batches: Sequence[Sequence[Example]],
-    totals: Totals,
+    totals: StepTotals,
     meter: Meter,
 ) -> float:
     """Gradients of what some forward passes add to a step's loss, one pass after the other; returns what they add.
@@ -42,26 +42,26 @@ def backward(
         rows = [row for example in batch for row in example.rows]
         streams = streams_of(batch, engine.model.device)
         if objective.linear:
-            part, logprobs = engine.nll(rows, streams.weight / (totals.weight or 1.0))
-            share = objective.loss(logprobs, streams, totals)
+            term, logprobs = engine.nll(rows, streams.weight / (totals.weight or 1.0))
+            output = objective.loss(logprobs, streams, totals)
         else:
             scored = objective.scored(engine, rows)
             logprobs = scored.logprobs.detach()
-            share = objective.loss(scored.logprobs, streams, totals)
-            part = share.loss
+            output = objective.loss(scored.logprobs, streams, totals)
+            term = output.loss
             if scored.entropy is not None:
                 meter.sums.add("entropy", float(scored.entropy.sum()), len(logprobs))
-        scale.backward(part)
-        loss += float(part.detach())
+        scale.backward(term)
+        loss += float(term.detach())
         meter.count(rows)
-        for name, (total, count) in share.metrics.items():
+        for name, (total, count) in output.metrics.items():
             meter.sums.add(name, total, count)
-        if streams.ref_logprob is not None and "kl" not in share.metrics:
+        if streams.ref_logprob is not None and "kl" not in output.metrics:
             meter.sums.add("kl", *kl_to_reference(logprobs, streams.ref_logprob))
     return loss
 
 
-class HeldOut(NamedTuple):
+class ValidationSums(NamedTuple):
     """What some forward passes add to the figures of a validation."""
 
     loss: float
@@ -72,7 +72,7 @@ class HeldOut(NamedTuple):
     figures: dict[str, tuple[float, float]]
     """How well held-out labels are met, by the objective's metrics for it: sum and count."""
 
-    def plus(self, other: HeldOut) -> HeldOut:
+    def plus(self, other: ValidationSums) -> ValidationSums:
         """With what other passes add."""
         nothing = (0.0, 0.0)
         both = {
@@ -80,23 +80,25 @@ class HeldOut(NamedTuple):
             for name in (self.figures | other.figures)
         }
         figures = {name: (a[0] + b[0], a[1] + b[1]) for name, (a, b) in both.items()}
-        return HeldOut(self.loss + other.loss, self.entropy + other.entropy, self.tokens + other.tokens, figures)
+        return ValidationSums(self.loss + other.loss, self.entropy + other.entropy, self.tokens + other.tokens, figures)
 
 
 @torch.no_grad()
-def held_out(engine: Engine, objective: Objective, batches: Sequence[Sequence[Example]], totals: Totals) -> HeldOut:
+def held_out(
+    engine: Engine, objective: Objective, batches: Sequence[Sequence[Example]], totals: StepTotals
+) -> ValidationSums:
     """Loss of examples that are not learnt from, without dropout; `totals` are those of all of them."""
-    seen = HeldOut(0.0, 0.0, 0, {})
+    seen = ValidationSums(0.0, 0.0, 0, {})
     with eval_mode(engine.model):
         for batch in batches:
             if not batch:
                 engine.idle()
                 continue
             scored = objective.scored(engine, [row for example in batch for row in example.rows])
-            share = objective.loss(scored.logprobs, streams_of(batch, engine.model.device), totals)
+            output = objective.loss(scored.logprobs, streams_of(batch, engine.model.device), totals)
             entropy, tokens = 0.0, 0
             if scored.entropy is not None:
                 entropy, tokens = float(scored.entropy.sum()), len(scored.entropy)
-            figures = {name: share.metrics[name] for name in objective.agreement if name in share.metrics}
-            seen = seen.plus(HeldOut(float(share.loss), entropy, tokens, figures))
+            figures = {name: output.metrics[name] for name in objective.agreement if name in output.metrics}
+            seen = seen.plus(ValidationSums(float(output.loss), entropy, tokens, figures))
     return seen

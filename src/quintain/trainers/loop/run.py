@@ -17,11 +17,11 @@ from quintain.trainers.engine.forward import Engine
 from quintain.trainers.engine.machine import Machine
 from quintain.trainers.loop.meter import Meter
 from quintain.trainers.loop.objectives import Objective
-from quintain.trainers.loop.passes import HeldOut
+from quintain.trainers.loop.passes import ValidationSums
 from quintain.trainers.loop.precision import LossScale
 from quintain.trainers.loop.schedule import ExampleSource
 from quintain.trainers.loop.sinks import Sinks
-from quintain.trainers.losses.share import Totals
+from quintain.trainers.losses.loss_output import StepTotals
 
 PARTS = ("held_out_sum", "held_out_count")
 """How the tally names the two numbers of a figure on the validation split, of the weights that the run ends with."""
@@ -33,13 +33,13 @@ Sampler = Callable[[int], dict[str, float | None]]
 class OtherRanks(Protocol):
     """The processes beside this one that share the passes (`parallel.ranks.Ranks`)."""
 
-    def beside(self, name: str, *arguments: Any) -> AbstractContextManager[None]:
+    def on_all_ranks(self, name: str, *arguments: Any) -> AbstractContextManager[None]:
         """What is done inside to a sharded model, the others do to their parts of it."""
 
-    def backward(self, run: Run, examples: Sequence[Example], totals: Totals, meter: Meter) -> float:
+    def backward(self, run: Run, examples: Sequence[Example], totals: StepTotals, meter: Meter) -> float:
         """Gradients of a step's loss, summed over all ranks; returns the loss."""
 
-    def held_out(self, run: Run, totals: Totals) -> HeldOut:
+    def held_out(self, run: Run, totals: StepTotals) -> ValidationSums:
         """Figures of the validation examples, summed over all ranks."""
 
 
@@ -75,6 +75,6 @@ class Run:
         """Optimizer steps of the whole run."""
         return self.source.total_steps
 
-    def beside(self, name: str, *arguments: Any) -> AbstractContextManager[None]:
+    def on_all_ranks(self, name: str, *arguments: Any) -> AbstractContextManager[None]:
         """What is done inside to a sharded model, the other ranks do to their parts of it: `parallel.member`."""
-        return self.ranks.beside(name, *arguments) if self.ranks else nullcontext()
+        return self.ranks.on_all_ranks(name, *arguments) if self.ranks else nullcontext()

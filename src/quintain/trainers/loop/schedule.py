@@ -53,7 +53,7 @@ class EpochSource:
         config: TrainingConfig,
         seed: int,
         curriculum: tuple[CurriculumConfig, Sequence[float]] | None = None,
-        told: Callable[[Sequence[str]], dict[str, float | None]] = lambda keys: {},
+        figures_of: Callable[[Sequence[str]], dict[str, float | None]] = lambda keys: {},
     ) -> None:
         """Plan the run.
 
@@ -62,9 +62,9 @@ class EpochSource:
             config: Batch size, epochs and the bound of the steps.
             seed: Of the order.
             curriculum: How the share of the examples grows, and the difficulty of each example.
-            told: Figures of the examples of these keys.
+            figures_of: Figures of the examples of these keys.
         """
-        self._told, self._keys = told, list[str]()
+        self._figures_of, self._keys = figures_of, list[str]()
         self._examples, self._batch_size, self._seed = examples, config.batch_size, seed
         self._curriculum = curriculum
         shape = curriculum[0] if curriculum else None
@@ -88,7 +88,7 @@ class EpochSource:
 
     def metrics(self) -> dict[str, float | None]:
         """What is told of the step's examples."""
-        return self._told(self._keys)
+        return self._figures_of(self._keys)
 
     def state(self) -> dict[str, Any]:
         """Nothing: the step says it all."""
