@@ -96,11 +96,11 @@ def test_a_run_whose_other_machine_is_gone_says_so(tmp_path: Path, there: Addres
     assert (len(heard.steps), heard.checkpoints) == (2, [2])
 
 
-def test_who_does_not_know_the_key_is_not_let_in(there: Address, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_without_the_key_is_refused(there: Address, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rendezvous, "_COMING_S", 10.0)
     refused: list[Exception] = []
 
-    def stranger_then_guest() -> None:
+    def wrong_key_then_right_key() -> None:
         try:
             connect(there._replace(key=b"guess"), 0)
         except InvalidInput as error:
@@ -108,13 +108,13 @@ def test_who_does_not_know_the_key_is_not_let_in(there: Address, monkeypatch: py
         connect(there, 3).send("hello")
 
     with closing(Listener(there)) as door:
-        thread = threading.Thread(target=stranger_then_guest)
+        thread = threading.Thread(target=wrong_key_then_right_key)
         thread.start()
-        (guest,) = door.accept(1)
+        (pipe,) = door.accept(1)
         thread.join()
-        assert guest.recv() == "hello"
-        guest.close()
-    assert "the key is not that" in str(refused[0])
+        assert pipe.recv() == "hello"
+        pipe.close()
+    assert "expected the key of the machine" in str(refused[0])
 
 
 def test_a_run_does_not_wait_for_ever(there: Address, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,7 +133,7 @@ def test_several_machines_need_an_address_a_key_and_equal_parts(tmp_path: Path) 
         SFTConfig(processes=2, machines=2)
     with pytest.raises(ValidationError, match="processes is 3, which 2 machines cannot share equally"):
         SFTConfig(processes=3, machines=2)
-    with pytest.raises(NotFound, match=r"no key at .*ranks\.key; copy it"):
+    with pytest.raises(NotFound, match=r"no key file at .*ranks\.key; copy it"):
         address("10.0.0.1:29600", tmp_path / "ranks.key")
     made = key_file(tmp_path)
     assert made.stat().st_mode & 0o777 == 0o600

@@ -1,4 +1,4 @@
-"""A process of another machine: `accelerate launch -m quintain.trainers.distributed HOST:PORT KEY_FILE`, or `torchrun`."""
+"""Entry point of ranks on other machines: `accelerate launch -m quintain.trainers.distributed HOST:PORT KEY_FILE`."""
 
 from __future__ import annotations
 

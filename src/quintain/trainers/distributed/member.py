@@ -1,4 +1,4 @@
-"""A rank beside rank 0: it holds the model, or a part of it, and carries out what rank 0 orders (trainers/distributed/ranks.py)."""
+"""A rank other than 0: it holds the model, or a shard of it, and executes rank 0's commands (`ranks`)."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class RankSetup:
-    """What a rank needs to take its part."""
+    """Everything that a rank needs to start."""
 
     spec: TrainSpec
     objective: TrainingConfig
-    """The settings of the objective, where they depend on the data."""
+    """Settings of the objective, completed from the data."""
     place: RankPlace
     threads: int
     matmul_precision: str
@@ -49,42 +49,42 @@ class RankSetup:
 
 @dataclass(frozen=True)
 class RankBatches:
-    """A rank's passes of a step or of a validation."""
+    """Micro-batches of one rank in a step or a validation."""
 
     batches: list[list[Example]]
     totals: StepTotals
     settings: dict[str, Any]
-    """Of the objective, as they are in this step."""
+    """Settings of the objective in this step."""
     scale: dict[str, float]
     """State of the loss scale."""
     seed: int
-    """Of dropout."""
+    """Seed of dropout."""
 
 
 class Gradients(NamedTuple):
-    """What a rank answers when its gradients are there."""
+    """Answer of a rank to `backward`."""
 
     loss: float
     sums: Sums
     touched: list[bool]
-    """Which parameters have a gradient: one that none has must stay without, or AdamW would move it."""
+    """Which parameters have a gradient. One without a gradient on any rank must stay so, or AdamW would move it."""
 
 
 class Command(NamedTuple):
-    """What a rank is to do: a method of `Member` and its arguments; it answers with what that returns."""
+    """A method of `Member` and its arguments; the rank answers with its return value."""
 
     name: str
     arguments: tuple[Any, ...] = ()
 
 
 def serve_local(descriptor: int) -> None:
-    """The life of a process that rank 0 has started: orders come in on `descriptor`; it ends with its stdin."""
+    """Serve rank 0, which has started this process, on a descriptor; exit when stdin closes."""
     threading.Thread(target=_end_with_rank_0, daemon=True).start()
     serve(Connection(descriptor))
 
 
 def serve(pipe: Connection) -> None:
-    """The life of a rank: orders come in on `pipe`, until the other end is closed."""
+    """Execute commands from `pipe` until its other end is closed."""
     try:
         member = Member(pipe.recv())
         pipe.send(None)
@@ -93,14 +93,14 @@ def serve(pipe: Connection) -> None:
             pipe.send(getattr(member, order.name)(*order.arguments))
     except (EOFError, ConnectionError):
         leave()
-    except Exception as error:  # rank 0 tells the user
+    except Exception as error:  # rank 0 reports it
         logger.exception("a process of the run failed")
         with suppress(OSError):
             pipe.send(_portable(error))
 
 
 class Member:
-    """The model, and how the method learns; its public methods are what can be ordered."""
+    """Model, engine and objective of a rank; rank 0 calls its public methods by name."""
 
     def __init__(self, initialize_ranks: RankSetup) -> None:
         self._setup, self._config = initialize_ranks, initialize_ranks.spec.config
@@ -122,7 +122,7 @@ class Member:
         self._scale = LossScale(self._model.device, enabled=number_format.scales_loss)
 
     def join(self) -> None:
-        """Connect to the other ranks, and keep a part of the model where it is sharded."""
+        """Connect to the other ranks, and keep one shard of the model where it is sharded."""
         join(self._setup.place, open_store(self._setup.place), cpu=self._model.device.type == "cpu")
         if self._config.sharding == "full":
             share_weights(list(trainable(self._model).values()))
@@ -131,11 +131,11 @@ class Member:
         self._parameters = list(trainable(self._model).values())
 
     def take_weights(self) -> None:
-        """Take over rank 0's weights."""
+        """Copy rank 0's weights."""
         share_weights(self._parameters)
 
     def backward(self, work: RankBatches) -> Gradients:
-        """Gradients of the passes."""
+        """Compute the gradients of some micro-batches."""
         self._objective.settings |= work.settings
         torch.manual_seed(work.seed)
         self._scale.restore(work.scale)
@@ -150,41 +150,41 @@ class Member:
             parameter.grad = None
 
     def held_out(self, work: RankBatches) -> ValidationSums:
-        """Loss of the passes."""
+        """Compute loss and figures of some validation micro-batches."""
         self._objective.settings |= work.settings
         return held_out(self._engine, self._objective, work.batches, work.totals)
 
     def prepare(self, mismatched: Sequence[Example]) -> None:
-        """Sharded: make the passes that the objective makes before a step."""
+        """With sharding: run the passes that the objective needs before a step."""
         self._objective.before_step(self._engine, mismatched)
 
     def clip(self) -> None:
-        """Sharded: bound the norm that the gradients have over all ranks."""
+        """With sharding: clip the gradient norm over all ranks."""
         clip(self._model, self._optimizer, self._scale, self._config.grad_clip)
 
     def update(self, rate: float) -> None:
-        """Sharded: take the optimizer step."""
+        """With sharding: take the optimizer step."""
         update(self._optimizer, self._scale, rate)
 
     def gather_weights(self) -> None:
-        """Sharded: let rank 0 have the trained weights."""
+        """With sharding: send the trained weights to rank 0."""
         weights_of(self._model)
 
     def gather_state(self) -> None:
-        """Sharded: let rank 0 have what a checkpoint holds."""
+        """With sharding: send weights and optimizer state to rank 0, for a checkpoint."""
         weights_of(self._model)
         optimizer_state(self._optimizer)
 
     def gather_full_params(self) -> None:
-        """Sharded: let rank 0 have the model; there is none here any more."""
+        """With sharding: send the whole model to rank 0; this rank's model is unusable afterwards."""
         gather_full_params(self._model)
 
     def load(self, path: Path, identity: str) -> None:
-        """Sharded: go back to where a checkpoint stands."""
+        """With sharding: restore a checkpoint."""
         load_checkpoint(path, self._model, self._optimizer, identity=identity)
 
     def load_best(self, folder: Path, identity: str) -> None:
-        """Sharded: take the weights of the lowest validation loss."""
+        """With sharding: load the weights of the lowest validation loss."""
         load_best(folder, self._model, identity=identity)
 
 
@@ -198,6 +198,6 @@ def _portable(error: Exception) -> Exception:
     if isinstance(error, QuintainError | MemoryError | torch.OutOfMemoryError):
         return error
     return TrainingFailed(
-        f"a process of the run failed: {type(error).__name__}: {error}; the job's log holds the traceback",
+        f"a process of the run failed: {type(error).__name__}: {error}; read the traceback in the job's log",
         code="process_failed",
     )

@@ -1,4 +1,4 @@
-"""Forward and backward passes over examples: what a rank does for a step or a validation, whoever deals them out."""
+"""Forward and backward passes over examples, for a training step or a validation; the same on every rank."""
 
 from __future__ import annotations
 
@@ -24,15 +24,18 @@ def backward(
     totals: StepTotals,
     meter: Meter,
 ) -> float:
-    """Gradients of what some forward passes add to a step's loss, one pass after the other; returns what they add.
+    """Accumulate the gradients of some micro-batches.
 
     Args:
         engine: Computes the log-probs; its parameters receive the gradients.
-        objective: The loss, made ready for the step.
-        scale: Of the loss.
-        batches: Examples of each pass; none: an idle pass, made because other ranks make one.
-        totals: Of the whole step.
-        meter: Counts what the passes took.
+        objective: The loss, prepared for the step.
+        scale: The loss scale.
+        batches: Examples of each pass; an empty batch is an idle pass, made because other ranks make one.
+        totals: Totals of the whole step.
+        meter: Counts tokens, FLOPs and metrics of the passes.
+
+    Returns:
+        What the passes add to the step's loss.
     """
     loss = 0.0
     for batch in batches:
@@ -62,18 +65,18 @@ def backward(
 
 
 class ValidationSums(NamedTuple):
-    """What some forward passes add to the figures of a validation."""
+    """Sums over some forward passes of a validation."""
 
     loss: float
     entropy: float
     """Nats, summed over the tokens."""
     tokens: int
-    """Those whose entropy is known."""
+    """Tokens with a known entropy."""
     figures: dict[str, tuple[float, float]]
-    """How well held-out labels are met, by the objective's metrics for it: sum and count."""
+    """Agreement with held-out labels, by metric of `Objective.agreement`: sum and count."""
 
     def plus(self, other: ValidationSums) -> ValidationSums:
-        """With what other passes add."""
+        """Return the sums together with those of other passes."""
         nothing = (0.0, 0.0)
         both = {
             name: (self.figures.get(name, nothing), other.figures.get(name, nothing))
@@ -87,8 +90,8 @@ class ValidationSums(NamedTuple):
 def held_out(
     engine: Engine, objective: Objective, batches: Sequence[Sequence[Example]], totals: StepTotals
 ) -> ValidationSums:
-    """Loss of examples that are not learnt from, without dropout; `totals` are those of all of them."""
-    seen = ValidationSums(0.0, 0.0, 0, {})
+    """Return the sums of validation micro-batches, without dropout; `totals` are those of the whole split."""
+    sums = ValidationSums(0.0, 0.0, 0, {})
     with eval_mode(engine.model):
         for batch in batches:
             if not batch:
@@ -100,5 +103,5 @@ def held_out(
             if scored.entropy is not None:
                 entropy, tokens = float(scored.entropy.sum()), len(scored.entropy)
             figures = {name: output.metrics[name] for name in objective.agreement if name in output.metrics}
-            seen = seen.plus(ValidationSums(float(output.loss), entropy, tokens, figures))
-    return seen
+            sums = sums.plus(ValidationSums(float(output.loss), entropy, tokens, figures))
+    return sums
