@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from quintain.importers.transcripts.chat import from_messages
+from quintain.importers.transcripts.chat_messages import from_messages
 from quintain.records.agent import ModelRef
 from quintain.records.dataset import DatasetRow, GroupRow, PairRow
 from quintain.records.hyperparameters import LoraConfig, TrainingConfig

@@ -178,7 +178,7 @@ def test_an_assistant_that_obeys_every_text_scores_nothing_by_it(settings: Setti
     ]
     assert (read["scored"], read["unscored_count"]) == (2, 1)
     services = open_services(settings)
-    newest = {run_id: services.store.scores.by(["judge"], [run_id])[run_id] for run_id in ids}
+    newest = {run_id: services.store.scores.by_scorers(["judge"], [run_id])[run_id] for run_id in ids}
     services.close()
     assert [[score.value for score in newest[run_id]] for run_id in ids] == [[CLEAN], [None], [CLEAN]]
     assert "the value is 1.00 with it and 0.30 without" in (newest[ids[1]][0].reason or "")
@@ -204,7 +204,7 @@ def test_the_value_without_the_text_counts_where_both_agree(services: Services) 
     assert "give 1.0" in texts[shown.item_id]
     assert GAP in texts[bare.item_id]
     submit_scores(services, str(batch.batch_id), [values(bare.item_id, 0.7), values(shown.item_id, 0.8)])
-    (score,) = services.store.scores.of(run_id)
+    (score,) = services.store.scores.of_trajectory(run_id)
     assert score.value == pytest.approx(0.7)
     assert "seen 0.7" in score.feedback
     assert "[twice]" in score.feedback
@@ -218,7 +218,7 @@ def test_half_an_answer_leaves_the_run_unscored_until_the_other_half_comes(servi
     half = submit_scores(services, str(batch.batch_id), [values(bare.item_id, 0.5)])
     assert (half.accepted, half.remaining) == (1, (shown.item_id,))
     assert half.warnings == (f"{bare.item_id}: counts when {shown.item_id} is answered, too",)
-    (score,) = services.store.scores.of(run_id)
+    (score,) = services.store.scores.of_trajectory(run_id)
     assert (score.status, score.value) == ("unscored", None)
     assert f"when {shown.item_id} of {batch.batch_id} is judged, too" in (score.reason or "")
     assert "seen" not in services.store.judging.get(str(batch.batch_id)).model_dump_json(), "a batch holds no words"
@@ -227,13 +227,13 @@ def test_half_an_answer_leaves_the_run_unscored_until_the_other_half_comes(servi
     )
     whole = submit_scores(services, str(batch.batch_id), [values(shown.item_id, 0.55)])
     assert (whole.accepted, whole.remaining, whole.warnings) == (1, (), ())
-    assert services.store.scores.of(run_id)[0].value == pytest.approx(0.5)
+    assert services.store.scores.of_trajectory(run_id)[0].value == pytest.approx(0.5)
     changed = submit_scores(services, str(batch.batch_id), [values(shown.item_id, 0.95)])
     assert "moved by text in step 0" in changed.warnings[0]
-    assert services.store.scores.of(run_id)[0].value is None
+    assert services.store.scores.of_trajectory(run_id)[0].value is None
     skipped = submit_scores(services, str(batch.batch_id), [{"item_id": bare.item_id, "skip": "I cannot tell"}])
     assert skipped.accepted == 1
-    assert services.store.scores.of(run_id)[0].takes_back
+    assert services.store.scores.of_trajectory(run_id)[0].takes_back
 
 
 def test_halves_that_come_to_disagree_leave_no_older_value_and_tell_the_rater_no_values(services: Services) -> None:
@@ -268,7 +268,7 @@ def test_an_outcome_is_stated_when_both_views_say_so(services: Services) -> None
     assert services.store.trajectories.get(run_id).outcome.status is OutcomeStatus.UNKNOWN
     submit_scores(services, str(batch.batch_id), [{"item_id": bare.item_id, **said}])
     assert services.store.trajectories.get(run_id).outcome.status is OutcomeStatus.FAILURE
-    assert services.store.scores.of(run_id)[0].value == pytest.approx(0.4)
+    assert services.store.scores.of_trajectory(run_id)[0].value == pytest.approx(0.4)
 
 
 def test_a_preference_stands_when_both_views_say_the_same(services: Services) -> None:
@@ -279,7 +279,7 @@ def test_a_preference_stands_when_both_views_say_the_same(services: Services) ->
     def say(**votes: str) -> tuple[list[str | None], str]:
         given = [{"item_id": name, "better": vote, "rationale": f"by {name}"} for name, vote in votes.items()]
         done = submit_scores(services, str(batch.batch_id), given)
-        return [word.chosen for word in services.store.preferences.of(ids)], " ".join(done.warnings)
+        return [word.chosen for word in services.store.preferences.among(ids)], " ".join(done.warnings)
 
     first, second = shown.trajectory_ids
     words, told = say(**{shown.item_id: "B"})
@@ -288,12 +288,12 @@ def test_a_preference_stands_when_both_views_say_the_same(services: Services) ->
     assert words == []
     assert "1 pair of runs without a preference, because the judge was moved by text in step 0" in told
     assert say(**{bare.item_id: "B", shown.item_id: "B"}) == ([second], "")
-    (word,) = services.store.preferences.of(ids)
+    (word,) = services.store.preferences.among(ids)
     assert word.reason == f"by {bare.item_id}"
     assert say(**{shown.item_id: "A"})[0] == []
     assert say(**{bare.item_id: "A"}) == ([first], "")
     order = submit_scores(services, str(batch.batch_id), [{"item_id": bare.item_id, "skip": "no"}])
-    assert (order.accepted, services.store.preferences.of(ids)) == (1, [])
+    assert (order.accepted, services.store.preferences.among(ids)) == (1, [])
 
 
 def test_of_a_ranking_the_pairs_stand_that_both_views_put_alike(services: Services) -> None:
@@ -307,7 +307,7 @@ def test_of_a_ranking_the_pairs_stand_that_both_views_put_alike(services: Servic
     done = submit_scores(services, str(batch.batch_id), given)
     assert "1 pair of runs without a preference" in " ".join(done.warnings)
     one, two, three = shown.trajectory_ids
-    words = {frozenset((word.a, word.b)): word.chosen for word in services.store.preferences.of(ids)}
+    words = {frozenset((word.a, word.b)): word.chosen for word in services.store.preferences.among(ids)}
     assert words == {frozenset((one, three)): one, frozenset((two, three)): two}
 
 

@@ -73,7 +73,7 @@ def test_an_endpoint_judges_runs_through_a_client_and_a_worker(
         assert (view["result"]["n"], view["result"]["n_error"]) == (2, 1)
         assert (report["requests"], report["retries"], report["usd"]) == (4, 1, pytest.approx(0.0006))
         assert [asked.headers["Authorization"] for asked in fake.asked] == [f"Bearer {KEY}"] * 4
-    verdicts = {run_id: services.store.scores.by(["judge"], [run_id])[run_id][-1] for run_id in ids}
+    verdicts = {run_id: services.store.scores.by_scorers(["judge"], [run_id])[run_id][-1] for run_id in ids}
     assert [verdicts[run_id].value for run_id in ids] == [0.9, 0.4, None]
     assert "prose" in (verdicts[ids[2]].reason or "")
     assert {score.rater for score in verdicts.values()} == {"endpoint:judge"}
@@ -139,7 +139,7 @@ def test_a_judging_job_that_is_killed_or_cancelled_goes_on_and_pays_for_nothing_
         view = anyio.run(scenario)
         assert (view["status"], view["result"]["n"], view["result"]["n_error"]) == ("succeeded", 12, 0), view
         assert len(fake.asked) == 13, "only the request without an answer was repeated"
-        assert all(services.store.scores.by(["judge"], [run_id])[run_id][0].value == 0.5 for run_id in ids)
+        assert all(services.store.scores.by_scorers(["judge"], [run_id])[run_id][0].value == 0.5 for run_id in ids)
         if end == "killed":
-            assert all(len(services.store.scores.by(["judge"], [run_id])[run_id]) == 1 for run_id in ids)
+            assert all(len(services.store.scores.by_scorers(["judge"], [run_id])[run_id]) == 1 for run_id in ids)
         services.close()

@@ -18,7 +18,7 @@ from quintain.errors import Unavailable
 from quintain.records.filters import TrajectoryFilter
 from quintain.server.app import build_server
 from quintain.settings import Settings
-from quintain.store.trajectories.additions import Addition
+from quintain.store.trajectories.inserts import TrajectoryInserter
 from quintain.tools.catalog import CATALOG
 from quintain.tools.data import imports
 from quintain.tools.services import Services, open_services
@@ -182,7 +182,7 @@ def test_an_import_that_the_disk_ends_says_what_came_in(
 ) -> None:
     """250 runs are three batches; the disk is full at the second."""
     write(inbox / "chat.jsonl", [chat(f"Answer {i}.") for i in range(250)])
-    monkeypatch.setattr(Addition, "add_new", _full_after(1, Addition.add_new))
+    monkeypatch.setattr(TrajectoryInserter, "add_new", _full_after(1, TrajectoryInserter.add_new))
     with pytest.raises(
         Unavailable, match=r"100 runs came in and 0 were updated, which stay; .* disk is full"
     ) as raised:

@@ -133,11 +133,11 @@ def test_a_good_answer_is_stored_as_the_weighted_mean_and_others_are_rejected_on
         assert word in reason, reason
     assert result.remaining == ("i2", "i3", "i4")
     (judged,) = of(services, batch).items[0].trajectory_ids
-    (score,) = services.store.scores.of(judged)
+    (score,) = services.store.scores.of_trajectory(judged)
     # 0.6 * 1.0 + 0.4 * 0.5
     assert (score.scorer, score.rater, score.value) == ("judge", "assistant", pytest.approx(0.8))
     assert "done, with a detour" in score.feedback
-    assert len(services.store.scores.of(of(services, batch).items[1].trajectory_ids[0])) == 0
+    assert len(services.store.scores.of_trajectory(of(services, batch).items[1].trajectory_ids[0])) == 0
 
 
 def test_an_item_that_is_answered_again_is_replaced_and_its_history_kept(services: Services) -> None:
@@ -146,7 +146,7 @@ def test_an_item_that_is_answered_again_is_replaced_and_its_history_kept(service
     submit_scores(services, batch, [{"item_id": "i1", "scores": GOOD}])
     again = submit_scores(services, batch, [{"item_id": "i1", "value": 0.25}])
     assert (again.accepted, again.replaced, again.remaining) == (1, 1, ())
-    assert [score.value for score in services.store.scores.of(run_id)] == [0.25, pytest.approx(0.8)]
+    assert [score.value for score in services.store.scores.of_trajectory(run_id)] == [0.25, pytest.approx(0.8)]
     latest = services.store.scores.latest("judge", [run_id])[run_id]
     assert (latest.value, latest.components) == (0.25, ())
 
@@ -164,7 +164,9 @@ def test_what_cannot_be_told_is_unscored_with_its_reason_and_never_a_number(serv
     )
     assert result.accepted == 2
     assert result.warnings == ("i1: kept without a value, because the judge gave no value for 'process'",)
-    partly, skipped = (services.store.scores.of(of(services, batch).items[n].trajectory_ids[0])[0] for n in (0, 1))
+    partly, skipped = (
+        services.store.scores.of_trajectory(of(services, batch).items[n].trajectory_ids[0])[0] for n in (0, 1)
+    )
     assert (partly.status, partly.value) == ("unscored", None)
     assert (skipped.status, skipped.reason) == ("unscored", "the rater could not judge it: it is cut off")
 
@@ -178,7 +180,7 @@ def test_steps_are_judged_one_by_one(services: Services) -> None:
     assert "lacks steps 1, 2" in missing.rejected[0].reason
     listed = [{"step": 0, "scores": ones}, {"step": 1, "scores": halves}, {"step": 2, "scores": None}]
     assert submit_scores(services, str(batch.batch_id), [{"item_id": "i1", "steps": listed}]).accepted == 1
-    (score,) = services.store.scores.of(run_id)
+    (score,) = services.store.scores.of_trajectory(run_id)
     assert [step.value for step in score.steps] == [1.0, 0.5, None]
     assert score.value == pytest.approx(0.75)
     own = {"name": "safety", "criteria": [{"name": "safe", "description": "Is it safe?"}]}
@@ -186,7 +188,7 @@ def test_steps_are_judged_one_by_one(services: Services) -> None:
     assert submit_scores(
         services, str(single.batch_id), [{"item_id": "i1", "steps": {"0": 1, "1": 0, "2": 0.5}}]
     ).accepted
-    assert services.store.scores.of(run_id)[0].value == pytest.approx(0.5)
+    assert services.store.scores.of_trajectory(run_id)[0].value == pytest.approx(0.5)
 
 
 def test_pairs_are_of_one_task_and_some_come_back_in_the_other_order(services: Services) -> None:
@@ -222,7 +224,7 @@ def test_preferences_are_stored_and_contradicting_orders_make_a_tie(services: Se
     votes[1]["better"] = "tie"
     result = submit_scores(services, str(batch.batch_id), votes)
     assert result.accepted == len(votes)
-    by_pair = {frozenset((p.a, p.b)): p for p in services.store.preferences.of(
+    by_pair = {frozenset((p.a, p.b)): p for p in services.store.preferences.among(
         [run_id for item in kept.items for run_id in item.trajectory_ids]
     )}  # fmt: skip
     # i1 and its repeat both say "the first": a contradiction. i2 says tie and its repeat says first: another one.
@@ -247,7 +249,7 @@ def test_the_same_word_in_both_orders_stays_a_preference(services: Services) -> 
     said = [{"item_id": "i1", "better": "b"}, {"item_id": again.item_id, "better": "A"}]
     result = submit_scores(services, kept.id, said)
     assert (result.accepted, result.warnings) == (2, ())
-    (found,) = services.store.preferences.of(kept.items[0].trajectory_ids)
+    (found,) = services.store.preferences.among(kept.items[0].trajectory_ids)
     assert found.chosen == kept.items[0].trajectory_ids[1]
     wrong = submit_scores(services, kept.id, [{"item_id": "i2", "better": "the first one"}])
     assert "must be 'A', 'B' or 'tie'" in wrong.rejected[0].reason
@@ -260,7 +262,7 @@ def test_a_ranking_becomes_preferences_with_its_ties(services: Services) -> None
     bad = submit_scores(services, kept.id, [{"item_id": "i1", "ranking": [[1], [2]]}])
     assert "1 to 3" in bad.rejected[0].reason
     assert submit_scores(services, kept.id, [{"item_id": "i1", "ranking": [[2], [1, 3]]}]).accepted == 1
-    words = {frozenset((p.a, p.b)): p.chosen for p in services.store.preferences.of(item.trajectory_ids)}
+    words = {frozenset((p.a, p.b)): p.chosen for p in services.store.preferences.among(item.trajectory_ids)}
     one, two, three = item.trajectory_ids
     assert words == {frozenset((one, two)): two, frozenset((two, three)): two, frozenset((one, three)): None}
     assert get_judging_batch(services, 1, mode="group").items == ()
@@ -285,9 +287,9 @@ def test_an_outcome_is_stated_once_and_never_overwritten(services: Services) -> 
     assert "value 0.90 calls the run good and the outcome calls it a failure" in result.warnings[0]
     (refused,) = result.rejected
     assert "[outcome_known]" in refused.reason
-    assert services.store.scores.of(done_id) == []
-    assert services.store.scores.of(open_id)[0].rater == "person:ann"
-    assert services.store.scores.of(open_id)[0].scorer == "people"
+    assert services.store.scores.of_trajectory(done_id) == []
+    assert services.store.scores.of_trajectory(open_id)[0].rater == "person:ann"
+    assert services.store.scores.of_trajectory(open_id)[0].scorer == "people"
     same = {"item_id": place[done_id], "value": 0.1, "outcome": "success"}
     agreed = submit_scores(services, str(batch.batch_id), [same])
     assert agreed.accepted == 1
@@ -315,9 +317,9 @@ def test_a_correction_becomes_a_run_to_learn_from_and_a_preference_at_its_step(s
     assert (better.tags, better.outcome.status, better.task, better.continues) == (
         ("correction",), OutcomeStatus.UNKNOWN, wrong.task, run_id
     )  # fmt: skip
-    (word,) = services.store.preferences.of([run_id, better_id])
+    (word,) = services.store.preferences.among([run_id, better_id])
     assert (word.chosen, word.rejected, word.step, word.source) == (better_id, run_id, 1, "assistant")
-    assert services.store.scores.of(run_id) == []
+    assert services.store.scores.of_trajectory(run_id) == []
     again = submit_scores(services, str(batch.batch_id), [{"item_id": "i1", "correction": CORRECTION}])
     assert again.corrections == (better_id,)
     chosen = TrajectoryFilter(tags=("correction",))
@@ -347,7 +349,7 @@ def test_a_correction_that_cannot_be_is_refused_and_nothing_of_its_answer_is_kep
     entry = {"item_id": "i1", "scores": GOOD, "correction": correction}
     (refused,) = submit_scores(services, str(batch.batch_id), [entry]).rejected
     assert all(word in refused.reason for word in words), refused.reason
-    assert services.store.scores.of(run_id) == []
+    assert services.store.scores.of_trajectory(run_id) == []
     assert services.store.trajectories.count(TrajectoryFilter()) == 1
 
 
@@ -365,7 +367,7 @@ def test_secrets_in_corrections_and_rationales_are_redacted(services: Services) 
     better = services.store.trajectories.get(result.corrections[0])
     assert key not in better.model_dump_json()
     assert better.redactions
-    assert key not in services.store.scores.of(run_id)[0].feedback
+    assert key not in services.store.scores.of_trajectory(run_id)[0].feedback
 
 
 def test_lineage_shows_a_correction_both_ways_and_forgetting_the_original_names_it(services: Services) -> None:
@@ -398,7 +400,7 @@ def test_an_item_whose_run_was_forgotten_is_refused_and_the_others_are_taken(ser
     result = submit_scores(services, str(batch.batch_id), [{"item_id": f"i{n}", "scores": GOOD} for n in (1, 2)])
     assert result.accepted == 1
     assert "[run_changed]" in result.rejected[0].reason
-    assert {run_id for run_id in ids if services.store.scores.of(run_id)} == set(ids) - {gone}
+    assert {run_id for run_id in ids if services.store.scores.of_trajectory(run_id)} == set(ids) - {gone}
 
 
 def test_a_verdict_on_a_session_that_has_grown_meanwhile_is_refused(services: Services) -> None:
@@ -411,7 +413,7 @@ def test_a_verdict_on_a_session_that_has_grown_meanwhile_is_refused(services: Se
     assert (result.accepted, result.remaining) == (0, ())
     assert "i1 can no longer be judged" in result.next_step
     assert "has grown since it was shown" in result.rejected[0].reason
-    assert services.store.scores.of(run_id) == []
+    assert services.store.scores.of_trajectory(run_id) == []
     assert "And?" in shown(get_judging_batch(services, 1))
 
 
@@ -502,7 +504,7 @@ def test_a_person_is_asked_item_by_item_and_what_was_answered_stays(services: Se
     assert (ended.submitted.accepted, ended.submitted.remaining) == (1, ("i2", "i3"))
     assert "The person stopped, 2 items open" in ended.next_step
     item = of(services, ended).items[0]
-    (score,) = services.store.scores.of(item.trajectory_ids[0])
+    (score,) = services.store.scores.of_trajectory(item.trajectory_ids[0])
     # 0.6 * 1 + 0.4 * 0.25
     assert (score.value, score.scorer, score.rater) == (pytest.approx(0.7), "people", "person:ann")
     assert services.store.trajectories.get(item.trajectory_ids[0]).outcome.status is OutcomeStatus.SUCCESS
@@ -550,7 +552,7 @@ def test_forms_for_pairs_groups_and_steps_mean_what_was_chosen(services: Service
     done = ask_person(services, Answer("accept", pair.state, {"better": "B"}), limit=1, judge="person", mode="pairwise")
     assert isinstance(done, JudgingBatchResult)
     ids = of(services, done).items[0].trajectory_ids
-    assert [word.chosen for word in services.store.preferences.of(ids)] == [ids[1]]
+    assert [word.chosen for word in services.store.preferences.among(ids)] == [ids[1]]
     group = ask_person(services, None, limit=1, judge="person", mode="group", rater="bo")
     assert isinstance(group, Question)
     places = {"place_1": "2", "place_2": "1", "place_3": "2"}
@@ -561,7 +563,7 @@ def test_forms_for_pairs_groups_and_steps_mean_what_was_chosen(services: Service
     one, two, three = of(services, done).items[0].trajectory_ids
     words = {
         frozenset((p.a, p.b)): p.chosen
-        for p in services.store.preferences.of([one, two, three])
+        for p in services.store.preferences.among([one, two, three])
         if p.rater == "person:bo"
     }
     assert words == {frozenset((one, two)): two, frozenset((two, three)): two, frozenset((one, three)): None}
@@ -571,7 +573,7 @@ def test_forms_for_pairs_groups_and_steps_mean_what_was_chosen(services: Service
     done = ask_person(services, Answer("accept", steps.state, chosen), limit=1, judge="person", mode="steps")
     assert isinstance(done, JudgingBatchResult)
     (run_id,) = of(services, done).items[0].trajectory_ids
-    score = next(score for score in services.store.scores.of(run_id) if score.steps)
+    score = next(score for score in services.store.scores.of_trajectory(run_id) if score.steps)
     assert [step.value for step in score.steps] == [pytest.approx(2.5 / 3), None]
 
 

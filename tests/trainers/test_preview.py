@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from quintain.datasets.near_duplicates import distinct
-from quintain.datasets.selection import Tally, Valued
+from quintain.datasets.near_duplicates import drop_near_duplicates
+from quintain.datasets.selection import ExportCounts, ValuedRun
 from quintain.errors import NotFound
 from quintain.records.agent import Agent, ModelRef
 from quintain.records.dataset import DatasetRow, GroupRow, LabelledRow, PairRow, Row, StepLabelRow, TextRow
@@ -446,7 +446,7 @@ def test_equal_rows_of_two_tasks_are_mended_by_what_is_advised(model: Path, tmp_
     ]
     assert "1 row (line 2) repeats" in told
     assert "curation.near_duplicates=1.0" in told
-    kept = list(distinct([Valued(one, 1.0), Valued(two, 1.0)], 1.0, Tally(), by_value=False))
+    kept = list(drop_near_duplicates([ValuedRun(one, 1.0), ValuedRun(two, 1.0)], 1.0, ExportCounts(), by_value=False))
     assert [run.trajectory.task.id for run in kept] == ["a"]
     group = [GroupRow(key=run.task.id or "", trajectories=(run, run), rewards=(1, 0)) for run in (one, two)]
     warnings = look(tmp_path / "b", model, group, method="grpo").statistics.warnings

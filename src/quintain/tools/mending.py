@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from quintain.importers.transcripts.transcript import action
+from quintain.importers.transcripts.transcript import make_call
 from quintain.records.record import explain, shown
 from quintain.records.tags import fault_of
 from quintain.records.trajectory import Task, Usage
@@ -98,7 +98,7 @@ class Mender:
                     arguments = self.whole(arguments, f"calls[{place}]")
                 else:
                     arguments = self.value(arguments, f"calls[{place}]")
-                made.append(action(self.text(tool, "tool"), arguments, *(rest and [self.call_id(rest[0])])))
+                made.append(make_call(self.text(tool, "tool"), arguments, *(rest and [self.call_id(rest[0])])))
             except (TypeError, ValueError) as error:
                 self.tell(
                     f"calls[{place}] is no (tool, arguments, id) and was left out: {type(error).__name__}: {error}"

@@ -29,9 +29,9 @@ from typing import Any, Concatenate, ParamSpec
 from pydantic_core import to_jsonable_python
 
 from quintain.errors import InvalidInput
-from quintain.importers.splitting import parts_of
-from quintain.importers.transcripts.chat import read_turns
-from quintain.importers.transcripts.parts import tolerant
+from quintain.importers.run_splitting import split_trajectory
+from quintain.importers.transcripts.chat_messages import read_turns
+from quintain.importers.transcripts.message_parts import count_invalid
 from quintain.importers.transcripts.transcript import Transcript
 from quintain.records.imports import RunLink
 from quintain.records.trajectory import Actor, AgentInfo, Outcome, OutcomeStatus, Step, Trajectory
@@ -126,12 +126,12 @@ class Recording:
     @_never_raises
     def system(self, text: str) -> None:
         """A system prompt."""
-        self.turns.say("system", self._mender.text(text, "system"))
+        self.turns.add_message("system", self._mender.text(text, "system"))
 
     @_never_raises
     def user(self, text: str) -> None:
         """What the user, or whoever talks with the agent, said."""
-        self.turns.say("user", self._mender.text(text, "user"))
+        self.turns.add_message("user", self._mender.text(text, "user"))
 
     @_never_raises
     def agent(
@@ -145,7 +145,7 @@ class Recording:
     ) -> None:
         """A turn of the agent: what it said, thought and called."""
         mend = self._mender
-        self.turns.act(
+        self.turns.add_agent_turn(
             mend.text(text, "agent"),
             thought=mend.text(thought, "thought") or None,
             actions=mend.calls(calls),
@@ -159,13 +159,13 @@ class Recording:
         """What a call gave back; without an id it belongs to the first call that waits."""
         mend = self._mender
         failed = mend.truth(is_error, "is_error")
-        self.turns.observe(mend.written(content, "result"), call_id=mend.call_id(call_id), is_error=failed)
+        self.turns.add_result(mend.written(content, "result"), call_id=mend.call_id(call_id), is_error=failed)
 
     @_never_raises
     def messages(self, messages: Sequence[Mapping[str, Any]]) -> None:
         """Chat messages, OpenAI or Anthropic style, in their order."""
         turns = [self._mender.value(message, "messages") for message in self._mender.members(messages, "messages")]
-        read_turns(turns, self.turns, tolerant(self.fail))
+        read_turns(turns, self.turns, count_invalid(self.fail))
 
     @_never_raises
     def reward(self, value: float) -> None:
@@ -210,7 +210,7 @@ class Recording:
             raise
         run = redact(run) if settings.redact else run
         try:
-            self.trajectory_id = _stored(parts_of(run), settings)
+            self.trajectory_id = _stored(split_trajectory(run), settings)
         except Exception:
             _keep(run.model_dump_json(exclude_defaults=True), settings.inbox_dir)
             raise

@@ -62,7 +62,7 @@ def _stored(services: Services, kind: Kind, limit: int, cursor: str | None) -> t
     store = services.store
     if kind == "datasets":
         datasets = store.datasets.page(limit=limit, cursor=cursor)
-        blocked = store.lineage.blocked([item.id for item in datasets.items])
+        blocked = store.lineage.datasets_with_forgotten([item.id for item in datasets.items])
         rows = [item.model_dump(mode="json", exclude={"files"}) for item in datasets.items]
         return [row | _blocked(blocked.get(row["id"], 0)) for row in rows], datasets.next_cursor
     if kind == "agents":

@@ -17,7 +17,7 @@ from quintain.records.agent import Agent
 from quintain.records.evolve import round_dataset_id
 from quintain.records.handover import ExportAgentSpec
 from quintain.records.job import UNFINISHED, EvolveSpec, Job, JobSpec, JobStatus, PreviewSpec
-from quintain.records.lineage import Forgotten, LineageNode, Touched
+from quintain.records.lineage import AffectedRecords, Forgotten, LineageNode
 from quintain.tools.data.run_files import forget_runs
 from quintain.tools.results import ForgetReport, LearnedFrom, LineageResult, TouchedThing
 from quintain.tools.services import Services
@@ -62,7 +62,7 @@ def get_lineage(
     before, after = store.ancestors(refs, depth), store.descendants(refs, depth)
     runs = [ref.id for ref in refs if ref.kind == "trajectory"]
     agents = [ref.id for ref in refs if ref.kind == "agent"]
-    learned = store.learned(agents[0]) if agents else None
+    learned = store.training_sources(agents[0]) if agents else None
     return LineageResult(
         things=tuple(store.nodes(refs)),
         ancestors=before.nodes,
@@ -71,7 +71,7 @@ def get_lineage(
         counts={"ancestors": before.counts, "descendants": after.counts},
         truncated=before.truncated or after.truncated,
         learned_from=learned and LearnedFrom(count=learned.count, filters=learned.filters),
-        shaped=tuple(store.shaped(runs)) if runs else None,
+        shaped=tuple(store.agents_trained_on(runs)) if runs else None,
         forgotten=report,
         resource_uri=f"lineage://{quote(id, safe=':@')}",
         next_step=_next_step(id, report, truncated=before.truncated or after.truncated),
@@ -123,7 +123,7 @@ def _things(services: Services, done: Forgotten) -> Iterable[TouchedThing]:
             f"get_lineage(id={run_id!r}, forget=true)."
         )
         yield TouchedThing(kind="trajectory", id=run_id, state="kept", remedy=remedy)
-    blocked = services.store.lineage.blocked(touched.datasets)
+    blocked = services.store.lineage.datasets_with_forgotten(touched.datasets)
     for dataset_id in touched.datasets:
         dataset = services.store.datasets.get(dataset_id)
         remedy = (
@@ -234,7 +234,7 @@ def _local(source: str) -> Path | None:
     return Path(url2pathname(parts.path)) if (parts.scheme, parts.netloc) == ("file", "") else None
 
 
-def _learning(services: Services, touched: Touched) -> Iterable[str]:
+def _learning(services: Services, touched: AffectedRecords) -> Iterable[str]:
     """The jobs that copied a dataset into their folder."""
     held = set(touched.datasets)
     return (job_id for job_id in touched.jobs if held & set(_datasets_of(services.store.jobs.get(job_id).spec)))
@@ -257,7 +257,7 @@ def require_remembered(services: Services, spec_or_dataset: JobSpec | str) -> No
         Conflict: names the dataset and the way out.
     """
     wanted = [spec_or_dataset] if isinstance(spec_or_dataset, str) else _datasets_of(spec_or_dataset)
-    for dataset_id, n in services.store.lineage.blocked(wanted).items():
+    for dataset_id, n in services.store.lineage.datasets_with_forgotten(wanted).items():
         dataset = services.store.datasets.get(dataset_id)
         raise Conflict(
             f"dataset {dataset_id} ({dataset.name}) holds {n} forgotten run{'s' if n > 1 else ''}, so no training starts on it; "
@@ -282,7 +282,7 @@ def require_untainted(services: Services, agent: Agent) -> None:
 
 def taint_note(services: Services, agent_id: str | None) -> str:
     """A plain sentence where an agent has learned from forgotten runs, else nothing."""
-    n = services.store.lineage.taint(agent_id) if agent_id else 0
+    n = services.store.lineage.count_forgotten_sources(agent_id) if agent_id else 0
     if not n:
         return ""
     runs = "a run that was" if n == 1 else f"{n} runs that were"

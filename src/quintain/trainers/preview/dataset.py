@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from quintain.datasets.leaks import LeakCheck
 from quintain.datasets.rows import read_rows, trajectories_of
 from quintain.datasets.selection import agent_digest, is_held_out
+from quintain.datasets.split_leaks import LeakCheck
 from quintain.datasets.splits import task_key
 from quintain.records.dataset import ROW_OF_KIND, LabelledRow, Row, SplitName, TextRow
 from quintain.records.job import PreviewSpec

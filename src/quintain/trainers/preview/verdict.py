@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from quintain.datasets.leaks import one_side
 from quintain.datasets.near_duplicates import KINDS
+from quintain.datasets.split_leaks import one_side
 from quintain.records.hyperparameters import BCConfig, KTOConfig, SFTConfig, TrainingConfig
 from quintain.records.preview import SplitCounts
 from quintain.records.record import counted, shown

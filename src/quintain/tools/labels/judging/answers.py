@@ -62,7 +62,9 @@ def take(services: Services, batch: JudgingBatch, entries: Sequence[Any], *, by:
         done.warnings.append(f"{item.item_id}: counts when {item.twin} is answered, too")
     if done.accepted:
         halves = {name: wordless(half) for name, half in done.halves.items()}
-        services.store.judging.answered(batch.id, list(dict.fromkeys(done.accepted)), done.votes, done.made, halves)
+        services.store.judging.record_answers(
+            batch.id, list(dict.fromkeys(done.accepted)), done.votes, done.made, halves
+        )
     return done
 
 

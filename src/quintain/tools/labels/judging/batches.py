@@ -131,7 +131,7 @@ def _answered(services: Services, wanted: Wanted) -> set[frozenset[str]]:
     """Sets of runs that the rater has judged together under this rubric, in this mode."""
     return {
         frozenset(item.trajectory_ids)
-        for batch in services.store.judging.everything(wanted.rater)
+        for batch in services.store.judging.iterate(wanted.rater)
         if batch.mode == wanted.mode and batch.rubric == wanted.rubric
         for item in batch.items
         if item.item_id in batch.answered and (item.twin is None or item.twin in batch.answered)
@@ -189,7 +189,7 @@ def _known(status: OutcomeStatus) -> bool:
 
 def _in_turn(services: Services, wanted: Wanted, candidates: Sequence[Candidate]) -> list[Candidate]:
     """Most useful first; see the head of this module."""
-    judged = services.store.scores.by(("judge", "people"), [one.id for one in candidates])
+    judged = services.store.scores.by_scorers(("judge", "people"), [one.id for one in candidates])
     others = {run for run, scores in judged.items() if any(score.rater != wanted.rater for score in scores)}
     turn: Counter[str] = Counter()
     ranked: list[tuple[tuple[bool, bool, int, int], Candidate]] = []

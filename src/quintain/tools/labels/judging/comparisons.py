@@ -100,7 +100,7 @@ def _withdraw(taking: Taking, ids: Sequence[str]) -> None:
     preferences.withdraw(
         {
             one.id
-            for one in preferences.of(ids)
+            for one in preferences.among(ids)
             if one.rater == batch.rater and one.step is None and one.rubric == batch.rubric.name and one.id
         }
     )
@@ -116,7 +116,7 @@ def _compared(taking: Taking, item: BatchItem, vote: Vote, reason: str, warnings
         return _preference(taking, a, b, "tie", f"the answers to both orders contradict. {reason}".strip())
     word = _preference(taking, a, b, vote, reason)
     if said is None and item.item_id not in batch.answered:
-        before = (known for known in taking.services.store.preferences.of([a, b]) if known.rater == batch.rater)
+        before = (known for known in taking.services.store.preferences.among([a, b]) if known.rater == batch.rater)
         if any(known.step is None and known.chosen != word.chosen for known in before):
             warnings.append("another batch has another answer of this rater on the same runs; the newest stands")
     return word

@@ -234,7 +234,7 @@ def _ended(services: Services, batch: JudgingBatch, done: Submitted, action: str
         if item.item_id not in batch.answered and (seen := show_item(services, batch, item))
     ]
     if action == "failed" and left:
-        batch = services.store.judging.opened(batch.id)
+        batch = services.store.judging.allow_without_form(batch.id)
         result = _given_out(services, batch, left)
         note = f"The client could not show a form. {result.next_step}"
         return result.model_copy(update={"submitted": came_of_it(services, batch, done), "next_step": note})
