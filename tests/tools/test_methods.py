@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from scripts import training_settings
 
 from quintain.datasets.selection import ExportCounts
 from quintain.datasets.splits import KeyedRow
 from quintain.errors import QuintainError
 from quintain.jobs.processes import try_lock, unlock
-from quintain.records.aliases import ACCUMULATION, PRECISIONS, RENAMED
 from quintain.records.dataset import DatasetRow, PairRow, TextRow
 from quintain.records.documents import parse_yaml
 from quintain.records.evolve import EvolveConfig
@@ -412,9 +412,14 @@ def test_every_method_has_a_guide_that_names_its_data_and_all_of_its_settings() 
 
 
 def test_the_examples_of_the_documentation_are_valid() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "recipes.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[2] / "docs" / "how-to" / "use-recipes.md").read_text(encoding="utf-8")
     training, recipe = (parse_yaml(block) for block in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL))
     assert read_hyperparameters(training["method"], training["hyperparameters"])
     stages = [stage for stage in recipe["stages"] if stage["method"] != "evaluate"]
     assert all(read_hyperparameters(stage["method"], stage.get("hyperparameters")) for stage in stages)
-    assert [name for name in (*RENAMED, *PRECISIONS, *ACCUMULATION[:1]) if name not in text] == []
+
+
+def test_the_page_of_settings_is_that_of_the_records() -> None:
+    assert training_settings.PAGE.read_text(encoding="utf-8") == training_settings.page(), (
+        "run python -m scripts.training_settings"
+    )

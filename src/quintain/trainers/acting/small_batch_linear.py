@@ -18,7 +18,7 @@ _MOST = 4
 
 
 @contextmanager
-def quick_few_rows(model: nn.Module) -> Iterator[None]:
+def small_batch_linear(model: nn.Module) -> Iterator[None]:
     """Let a model's float32 linear layers on the CPU compute few rows quickly, up to rounding the same."""
     layers = [
         layer

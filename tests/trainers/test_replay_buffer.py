@@ -1,9 +1,8 @@
 from __future__ import annotations
 
 import hashlib
-import subprocess
-import sys
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -171,31 +170,16 @@ def test_a_file_of_a_newer_version_is_left_alone(tmp_path: Path, monkeypatch: py
         ReplayBuffer.open(tmp_path, 10, "tok-a")
 
 
-_JOB = """
-import sys
-from pathlib import Path
-from quintain.trainers.data.replay_buffer import ReplayBuffer
-from quintain.trainers.data.streams import Example, token_row
-print("ready", flush=True)
-sys.stdin.readline()
-for i in range(100, 120):
-    row = token_row([i, i + 1], [False, True])
-    ReplayBuffer.open(Path(sys.argv[1]), 1000, "tok-a").add([Example((row,), (0,), key=f"k{i}")])
-"""
-
-
 def test_jobs_that_write_at_the_same_time_lose_nothing(tmp_path: Path) -> None:
-    """A child and this process add 20 examples each, one at a time, from the same moment on."""
-    command = [sys.executable, "-c", _JOB, str(tmp_path)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
-        assert other.stdin
-        assert other.stdout
-        assert other.stdout.readline() == "ready\n"
-        other.stdin.write("go\n")
-        other.stdin.flush()
-        for new in examples(0, 20):
+    """Two writers add 20 examples each, one at a time; each opens the file and its lock anew, as jobs do."""
+
+    def write(first: int) -> None:
+        for new in examples(first, first + 20):
             ReplayBuffer.open(tmp_path, 1000, "tok-a").add([new])
-        assert other.wait(60) == 0
+
+    with ThreadPoolExecutor(2) as pool:
+        for done in [pool.submit(write, first) for first in (0, 100)]:
+            done.result(60)
     assert keys(ReplayBuffer.open(tmp_path, 1000, "tok-a")) == {f"k{i}" for i in (*range(20), *range(100, 120))}
     assert {path.name for path in tmp_path.iterdir()} <= {"examples.npz", "lock"}
 

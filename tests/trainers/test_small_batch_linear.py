@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from quintain.trainers.acting.few_rows import quick_few_rows
+from quintain.trainers.acting.small_batch_linear import small_batch_linear
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -14,7 +14,7 @@ from quintain.trainers.acting.few_rows import quick_few_rows
 def test_few_rows_give_what_the_layer_gives(shape: tuple[int, ...], bias: bool) -> None:
     layer = nn.Linear(48, 96, bias=bias)
     x = torch.randn(shape)
-    with torch.no_grad(), quick_few_rows(layer):
+    with torch.no_grad(), small_batch_linear(layer):
         made = layer(x)
     assert made.shape == (*shape[:-1], 96)
     assert made.is_contiguous()
@@ -27,10 +27,10 @@ def test_layers_are_left_as_they_were_and_those_of_others_are_not_touched() -> N
 
     model = nn.Sequential(nn.Linear(8, 8), Own(8, 8), nn.Linear(8, 8).to(torch.bfloat16), nn.Linear(8, 8))
     model[3].forward = own = lambda x: x
-    with quick_few_rows(model):
+    with small_batch_linear(model):
         assert ["forward" in vars(layer) for layer in model] == [True, False, False, True]
         assert model[3].forward is own
     assert ["forward" in vars(layer) for layer in model[:3]] == [False] * 3
-    with pytest.raises(ZeroDivisionError), quick_few_rows(model):
+    with pytest.raises(ZeroDivisionError), small_batch_linear(model):
         raise ZeroDivisionError
     assert "forward" not in vars(model[0])

@@ -15,7 +15,7 @@ import torch
 from quintain.trainers.data.streams import Example
 
 
-class Totals(NamedTuple):
+class StepTotals(NamedTuple):
     """Sums over a whole optimizer step."""
 
     weight: float
@@ -28,7 +28,7 @@ class Totals(NamedTuple):
     """Of the example weights."""
 
 
-class Share(NamedTuple):
+class LossOutput(NamedTuple):
     """What one forward pass adds to the step's loss."""
 
     loss: torch.Tensor
@@ -37,10 +37,10 @@ class Share(NamedTuple):
     """Name -> (sum, count): added up over the step, then divided. No entry where there was nothing to count."""
 
 
-def totals_of(examples: Sequence[Example]) -> Totals:
+def totals_of(examples: Sequence[Example]) -> StepTotals:
     """The totals of a step."""
     rows = [row for example in examples for row in example.rows]
-    return Totals(
+    return StepTotals(
         weight=math.fsum(math.fsum(row.weight[row.supervised].tolist()) for row in rows),
         tokens=sum(row.n_supervised for row in rows),
         sequences=sum(len({m for m, row in zip(e.member, e.rows, strict=True) if row.n_supervised}) for e in examples),
