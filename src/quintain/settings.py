@@ -48,6 +48,10 @@ class Settings(BaseSettings):
         default="python:3.11-slim",
         description="Image of the docker sandbox. It must exist on this machine; nothing is pulled.",
     )
+    judge_control: Literal["task", "run", "off"] = Field(
+        default="task",
+        description="Control runs without the agent's text for judges: one per task, one per run, or none.",
+    )
     poll_s: float = Field(default=0.3, gt=0, le=60, description="Seconds between job checks of the server.")
 
     @field_validator("roots", mode="before")

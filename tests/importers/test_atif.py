@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from quintain.errors import InvalidInput
 from quintain.exporters.atif import AtifExporter
-from quintain.importers.harnesses.atif import Atif
-from quintain.importers.logfile import LogFile
+from quintain.importers.interchange.atif import Atif
+from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.transcripts.atif import read_atif, runs_of_document, write_atif
+from quintain.importers.transcripts.atif_documents import read_atif, runs_of_document, write_atif
 from quintain.importers.transcripts.atif_steps import without_nulls
-from quintain.importers.transcripts.overlay import laid_over, overlay_of
+from quintain.importers.transcripts.json_overlay import apply_overlay, make_overlay
 from quintain.records.dataset import Dataset, DatasetRow, LabelledRow, PairRow
 from quintain.records.trajectory import OutcomeStatus, Trajectory, read_trajectory
 
@@ -279,7 +279,7 @@ def test_any_trajectory_is_equal_after_the_round_trip(value: dict[str, Any]) -> 
 @given(_EXTRA, _EXTRA)
 def test_an_overlay_makes_one_value_of_the_other(target: dict[str, Any], base: dict[str, Any]) -> None:
     before = copy.deepcopy(base)
-    made = laid_over(base, overlay_of(target, base))
+    made = apply_overlay(base, make_overlay(target, base))
     assert json.dumps(made, sort_keys=True) == json.dumps(target, sort_keys=True)
     assert base == before
 

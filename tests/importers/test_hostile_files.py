@@ -20,11 +20,12 @@ from hypothesis import strategies as st
 
 from hostile import CALM, JSON, MB, OBJECTS, imported, log, memory_below, rows, zip_of
 from quintain.errors import InvalidInput
-from quintain.importers import cleaning, streams
-from quintain.importers.logfile import LogFile
-from quintain.importers.pieces import elements, lines
+from quintain.importers import byte_streams
+from quintain.importers import json_parser as cleaning
+from quintain.importers.log_file import LogFile
 from quintain.importers.probing import outline, probe
 from quintain.importers.protocol import Report
+from quintain.importers.raw_values import elements, lines
 from quintain.records.imports import ImportReport
 from quintain.records.text import require_clean
 from small_logs import ANSWER
@@ -125,7 +126,7 @@ def test_bytes_that_are_no_text_become_replacement_characters_and_are_counted(
     assert not rejected
     assert [found[0], found[2]] == [GOOD[0], GOOD[2]]
     assert found[1]["a"].endswith("\ufffd")
-    assert file.reading.repairs[streams.UNDECODABLE] >= 1
+    assert file.reading.repairs[byte_streams.UNDECODABLE] >= 1
 
 
 # --- files that end too early, anywhere -----------------------------------------------------------------------------
@@ -207,7 +208,7 @@ def test_a_value_of_too_many_values_is_refused_before_it_is_made(
 @pytest.mark.parametrize("packing", ["gzip", "zstd", "bzip2"])
 def test_a_bomb_is_left_before_it_goes_off(tmp_path: Path, packing: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """8 MB of blank lines after a good row pack to some kB; of the good row all is kept."""
-    monkeypatch.setattr(streams, "RATIO_FREE_BYTES", MB // 2)
+    monkeypatch.setattr(byte_streams, "RATIO_FREE_BYTES", MB // 2)
     bomb = PACKINGS[packing](b'{"good": 1}\n' + (b" " * 4999 + b"\n") * 1600)
     with memory_below(40 * MB):
         found, rejected, file = rows(tmp_path, bomb)
@@ -218,7 +219,7 @@ def test_a_bomb_is_left_before_it_goes_off(tmp_path: Path, packing: str, monkeyp
 
 
 def test_a_document_that_unpacks_to_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("quintain.importers.logfile.MAX_DOCUMENT_BYTES", 3 * MB)
+    monkeypatch.setattr("quintain.importers.log_file.MAX_DOCUMENT_BYTES", 3 * MB)
     file = log(tmp_path, gzip.compress(json.dumps({"a": os.urandom(2 * MB).hex()}).encode()), "a.json.gz")
     with memory_below(24 * MB), pytest.raises(InvalidInput, match="3 MB"):
         file.document()

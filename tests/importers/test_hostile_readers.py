@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from hostile import CALM, JSON, imported, log
 from quintain.errors import InvalidInput
-from quintain.importers.logfile import LogFile
+from quintain.importers.log_file import LogFile
 from quintain.importers.probing import probe
 from quintain.importers.protocol import Probe, Report
 from quintain.importers.registry import IMPORTERS, Importer, detect, importer

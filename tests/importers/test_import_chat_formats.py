@@ -10,8 +10,8 @@ import pytest
 
 from log_rows import counts, damaged, detected, read_file, read_rows
 from quintain.errors import InvalidInput
-from quintain.importers.transcripts.chat import from_messages, read_turns
-from quintain.importers.transcripts.transcript import Transcript, action, moment, parsed_arguments
+from quintain.importers.transcripts.chat_messages import from_messages, read_turns
+from quintain.importers.transcripts.transcript import Transcript, make_call, parse_time, parsed_arguments
 from quintain.records.trajectory import OutcomeStatus, Trajectory
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "number"}}}
@@ -716,25 +716,25 @@ def test_a_result_without_an_id_goes_to_the_newest_turn_and_the_tool_that_it_nam
 
 def test_a_transcript_goes_on_where_it_ended() -> None:
     transcript = Transcript.resumed(
-        [{"actor": "agent", "actions": [action("a", {}, "c1"), action("b", {}, None), action("b", {}, None)],
+        [{"actor": "agent", "actions": [make_call("a", {}, "c1"), make_call("b", {}, None), make_call("b", {}, None)],
           "observations": [{"content": "x", "call_id": None}]}]
     )  # fmt: skip
     assert transcript.waiting == (None, "c1")
-    assert transcript.observe("y", call_id="c1")
-    assert transcript.observe("z")
-    assert not transcript.observe("more", call_id="c1")
+    assert transcript.add_result("y", call_id="c1")
+    assert transcript.add_result("z")
+    assert not transcript.add_result("more", call_id="c1")
     assert transcript.orphans == 1
 
 
 @pytest.mark.parametrize("raw", ['{"a": 1e999}', '{"a": "\\ud800"}', "{", "[]", "[" * 9000, '{"a": NaN}'])
 def test_arguments_that_no_record_can_hold_are_kept_as_written(raw: str) -> None:
     assert parsed_arguments(raw) is None
-    assert action("t", raw)["raw_args"] == raw
+    assert make_call("t", raw)["raw_args"] == raw
 
 
 def test_moments_out_of_the_calendar_are_unknown() -> None:
-    assert moment("0001-01-01T00:00:00+14:00") is None
-    assert moment("2026-01-01T00:00:00+02:00").isoformat() == "2025-12-31T22:00:00+00:00"  # type: ignore[union-attr]
+    assert parse_time("0001-01-01T00:00:00+14:00") is None
+    assert parse_time("2026-01-01T00:00:00+02:00").isoformat() == "2025-12-31T22:00:00+00:00"  # type: ignore[union-attr]
     with pytest.raises(InvalidInput, match="years 1 to 9999"):
         _ = from_trajectory({"steps": [{"actor": "agent", "timestamp": "0001-01-01T00:00:00+14:00"}]})
 

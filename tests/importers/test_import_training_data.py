@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from log_rows import counts, damaged, detected, read_file, read_rows
-from quintain.importers.harnesses.step_text import written_steps
+from quintain.importers.harnesses.knowlyr_text import parse_steps
 from quintain.records.trajectory import Trajectory, read_trajectory
 
 NO_RUN = "a task without a run: it holds no turn of an agent"
@@ -360,8 +360,8 @@ def test_the_step_rows_that_knowlyrs_trainer_reads(tmp_path: Path) -> None:
 
 
 def test_flat_text_of_another_form_is_one_turn(tmp_path: Path) -> None:
-    assert written_steps("I did it. Step 1: none") == []
-    assert [step.message for step in written_steps("Step 1:\nAction: look at (this)")] == ["look at (this)"]
+    assert parse_steps("I did it. Step 1: none") == []
+    assert [step.message for step in parse_steps("Step 1:\nAction: look at (this)")] == ["look at (this)"]
     ((run,), _) = read_rows(
         tmp_path, "knowlyr", [{"instruction": "x", "input": "", "response": "free", "task_id": "t", "reward": 1}]
     )
@@ -425,8 +425,8 @@ def test_our_own_trajectories_and_rows_come_back(tmp_path: Path) -> None:
 
 
 def test_our_links_survive_under_the_keys_of_the_file(tmp_path: Path) -> None:
-    from quintain.importers.harnesses.quintain import Quintain
-    from quintain.importers.logfile import LogFile
+    from quintain.importers.interchange.quintain import Quintain
+    from quintain.importers.log_file import LogFile
     from quintain.importers.protocol import Report
 
     child = {**OURS, "id": "traj-2", "subagents": [], "continues": "traj-0"}

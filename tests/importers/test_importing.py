@@ -15,11 +15,11 @@ import pytest
 
 from quintain.errors import Conflict, InvalidInput, NotFound, Unavailable
 from quintain.importers import registry
-from quintain.importers.intake import DryRun
-from quintain.importers.logfile import LogFile
+from quintain.importers.log_file import LogFile
 from quintain.importers.pipeline import UNPACKED, ImportOptions, import_logs, measure
 from quintain.importers.probing import probe
 from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.run_sink import DryRun
 from quintain.importers.transcripts.transcript import Transcript
 from quintain.records.imports import FileStamp, ImportReport, IngestStatus, RunLink
 from quintain.records.trajectory import Trajectory
@@ -40,7 +40,7 @@ class Kept:
     refuse: Callable[[Trajectory], bool] = lambda run: False
     on_add: Callable[[], object] = lambda: None
 
-    def known(self, stamp: FileStamp) -> bool:
+    def is_unchanged(self, stamp: FileStamp) -> bool:
         earlier = self.unchanged.get(stamp.uri)
         return earlier is not None and (earlier.size, earlier.mtime_ns) == (stamp.size, stamp.mtime_ns)
 
@@ -56,13 +56,13 @@ class Kept:
     def link(self, links: Sequence[RunLink]) -> None:
         self.links += links
 
-    def done(self, stamps: Sequence[FileStamp]) -> None:
+    def finish_files(self, stamps: Sequence[FileStamp]) -> None:
         self.stamps += stamps
 
     def should_stop(self) -> bool:
         return len(self.runs) >= self.stop_after
 
-    def progress(self, bytes_done: int, bytes_total: int) -> None:
+    def report_progress(self, bytes_done: int, bytes_total: int) -> None:
         self.seen.append((bytes_done, bytes_total))
 
 
@@ -268,8 +268,8 @@ class _Family:
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
         for line, row in log.rows(report):
             script = Transcript()
-            script.say("user", "Go on")
-            script.act(row["said"])
+            script.add_message("user", "Go on")
+            script.add_agent_turn(row["said"])
             run = script.trajectory(format=self.name)
             yield Run(run, line, row.get("key"), row.get("parent"), row.get("continues"))
 
@@ -290,7 +290,7 @@ class _Faulty:
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
         for line, row in log.rows(report):
             script = Transcript()
-            script.act(row["messages"][1]["content"] if line < 3 else row["no such key"])
+            script.add_agent_turn(row["messages"][1]["content"] if line < 3 else row["no such key"])
             yield Run(script.trajectory(format=self.name), line)
 
 
@@ -328,7 +328,7 @@ class _Joined:
         for name in document["words"]:
             sibling = log.sibling(name)
             if sibling is not None:
-                script.act(str(sibling.document()))
+                script.add_agent_turn(str(sibling.document()))
                 if name.startswith("z"):
                     report.consume(sibling.path)
         yield Run(script.trajectory(format=self.name))
@@ -457,7 +457,7 @@ def test_kinds_of_records_that_did_not_come_are_not_listed(tmp_path: Path, monke
             report.skip("event", 2)
             report.skip("none of these", 0)
             script = Transcript()
-            script.act("Hello")
+            script.add_agent_turn("Hello")
             yield Run(script.trajectory(format=self.name))
 
     monkeypatch.setattr(registry, "IMPORTERS", (Counting(),))

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from coding_logs import outline, read, survives, write
-from quintain.importers.harnesses.verdicts import outcome_by
-from quintain.importers.intake import DryRun
-from quintain.importers.logfile import LogFile
+from quintain.importers.log_file import LogFile
+from quintain.importers.outcome_fields import outcome_from
 from quintain.importers.pipeline import ImportOptions, import_logs
 from quintain.importers.probing import probe
 from quintain.importers.protocol import Report, Run
 from quintain.importers.registry import detect
-from quintain.importers.training_data.templates import rendered_messages
+from quintain.importers.run_sink import DryRun
+from quintain.importers.training_data.rendered_prompts import rendered_messages
 from quintain.records.trajectory import ImagePart, text_of
 
 
@@ -356,8 +356,8 @@ def test_without_a_history_calls_and_whole_outputs_come_from_the_queries_of_late
     ],
 )
 def test_without_a_verdict_a_limit_truncates_and_an_exception_is_an_error(ended: str | None, status: str) -> None:
-    assert outcome_by(None, ended).status.value == status
-    assert outcome_by(True, ended).status.value == "success"
+    assert outcome_from(None, ended).status.value == status
+    assert outcome_from(True, ended).status.value == "success"
 
 
 # --- rows of data sets

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from quintain.importers.intake import DryRun
 from quintain.importers.pipeline import ImportOptions, import_logs
+from quintain.importers.run_sink import DryRun
 from reading_logs import outline, read, written
 
 ITEMS: list[dict[str, Any]] = [

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from quintain.importers.intake import DryRun
 from quintain.importers.pipeline import ImportOptions, import_logs
+from quintain.importers.run_sink import DryRun
 from quintain.records.audit import AuditReport
 from quintain.records.imports import IngestStatus
 from quintain.records.score import Score

@@ -82,7 +82,7 @@ def test_a_record_that_is_no_unicode_is_left_out_with_a_warning(tmp_path: Path) 
 
 
 def test_an_unknown_kind_of_output_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="trajectory, dataset, agent, evaluation.*got 'picture'"):
+    with pytest.raises(ValueError, match=r"trajectory, dataset, agent, evaluation.*got 'picture'"):
         reporter_of(tmp_path).output("picture", SelftestSpec())
 
 

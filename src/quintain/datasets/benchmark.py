@@ -25,7 +25,7 @@ def reference_of(run: Trajectory) -> Reference:
     )
 
 
-def ranked(references: Sequence[Reference]) -> list[Reference]:
+def rank_references(references: Sequence[Reference]) -> list[Reference]:
     """Best first: successes, then the higher reward, then the fewer steps."""
     return sorted(references, key=_rank)
 

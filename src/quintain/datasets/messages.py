@@ -15,8 +15,8 @@ def messages_of(trajectory: Trajectory) -> list[tuple[Message, int]]:
         if step.actor is Actor.AGENT:
             if trajectory.task.prompt and all(m.role == "system" for m, _ in messages):
                 messages.append((Message(role="user", content=trajectory.task.prompt), -1))
-            said = Message(role="assistant", content=step.message, thought=step.thought, actions=step.actions)
-            messages.append((said, index))
+            message = Message(role="assistant", content=step.message, thought=step.thought, actions=step.actions)
+            messages.append((message, index))
         else:
             role: Literal["system", "user"] = "system" if step.actor is Actor.SYSTEM else "user"
             messages.append((Message(role=role, content=step.message), index))

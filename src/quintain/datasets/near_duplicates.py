@@ -13,7 +13,7 @@ import re
 from collections.abc import Hashable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from quintain.datasets.selection import Tally, Valued
+from quintain.datasets.selection import ExportCounts, ValuedRun
 from quintain.records.trajectory import Trajectory, text_of
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ _SURELY_BANDED = 0.95
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|[^\W\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+")
 
 
-class Texts:
+class NearDuplicateIndex:
     """The texts so far; of those that resemble each other only the oldest is kept."""
 
     def __init__(self, threshold: float) -> None:
@@ -69,7 +69,9 @@ class Texts:
         return signature
 
 
-def distinct(runs: Iterable[Valued], threshold: float, tally: Tally, *, by_value: bool) -> Iterator[Valued]:
+def drop_near_duplicates(
+    runs: Iterable[ValuedRun], threshold: float, tally: ExportCounts, *, by_value: bool
+) -> Iterator[ValuedRun]:
     """Stream the runs that resemble no older one, over all tasks; the others are counted.
 
     A run that is left out is no measure for later ones, so the runs that stay do not change when newer ones are added.
@@ -81,23 +83,23 @@ def distinct(runs: Iterable[Valued], threshold: float, tally: Tally, *, by_value
         by_value: Only runs that are worth the same resemble each other: where good and bad runs are told apart, two that
             differ in one word and in their worth are the most telling ones.
     """
-    texts = Texts(threshold)
+    texts = NearDuplicateIndex(threshold)
     for run in runs:
-        if texts.find(done_text(run.trajectory), run.value if by_value else None) is None:
+        if texts.find(agent_text(run.trajectory), run.value if by_value else None) is None:
             yield run
         else:
             tally.dropped["near_duplicate"] += 1
 
 
-def done_text(run: Trajectory) -> str:
+def agent_text(run: Trajectory) -> str:
     """What was asked, and what the agent thought, said and called; nothing of what the environment answered."""
-    said = [run.task.prompt]
+    texts = [run.task.prompt]
     for step in run.agent_steps:
-        said += [step.thought or "", text_of(step.message)]
+        texts += [step.thought or "", text_of(step.message)]
         for call in step.actions:
             args = call.raw_args if call.args is None else json.dumps(call.args, ensure_ascii=False, sort_keys=True)
-            said += [call.tool, args or ""]
-    return "\n".join(said)
+            texts += [call.tool, args or ""]
+    return "\n".join(texts)
 
 
 def words(text: str) -> list[str]:

@@ -77,7 +77,7 @@ def plain_name(model: str) -> str:
     return _ROUTE.sub("", last, count=1) if _ROUTE.match(last) else last
 
 
-def restricted(model: str | None) -> Restriction | None:
+def find_restriction(model: str | None) -> Restriction | None:
     """What to know about the terms of a model before training on its outputs; None: no listed vendor, or no name."""
     name = plain_name(model or "")
     if _DERIVED.search(name):
@@ -109,7 +109,7 @@ def check_terms(source_models: Mapping[str, int], policy: Terms) -> tuple[str, .
         return ()
     models: dict[Restriction, list[str]] = {}
     for model in sorted(source_models):
-        if restriction := restricted(model):
+        if restriction := find_restriction(model):
             models.setdefault(restriction, []).append(model)
     if models and policy == "block":
         blocked = [model for concerned in models.values() for model in concerned]
@@ -158,5 +158,5 @@ def _is_named(model: str, patterns: Sequence[str]) -> bool:
 
 def _matches(names: tuple[str, ...], pattern: str) -> bool:
     if pattern == RESTRICTED:
-        return restricted(names[0]) is not None
+        return find_restriction(names[0]) is not None
     return any(fnmatchcase(name, pattern) for name in names)

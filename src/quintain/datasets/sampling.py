@@ -7,10 +7,38 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from quintain.datasets.selection import ExportCounts
+from quintain.records.dataset import TaskClass
 from quintain.records.seeds import stable_seed
 
 
-class Member(NamedTuple):
+class RunValue(NamedTuple):
+    """A run that may go into a dataset, without its text."""
+
+    trajectory_id: str
+    value: float | None
+    """What it is worth, higher is better."""
+    task_class: TaskClass | None = None
+
+
+def top_share(picks: Sequence[RunValue], share: float, seed: int, tally: ExportCounts) -> list[RunValue]:
+    """The best share of the runs, at least one, in their order; the others are counted.
+
+    Args:
+        picks: Each of known value.
+        share: Above 0, at most 1; a part of a run counts as a whole one.
+        seed: Decides which of several runs that are worth the same stay.
+        tally: Counts those that are left out as `below_top_share`.
+    """
+    n = math.ceil(share * len(picks) - 1e-9)
+    ranked = sorted(picks, key=lambda pick: (-(pick.value or 0.0), stable_seed(seed, pick.trajectory_id)))
+    kept = {pick.trajectory_id for pick in ranked[:n]}
+    if len(picks) > len(kept):
+        tally.dropped["below_top_share"] += len(picks) - len(kept)
+    return [pick for pick in picks if pick.trajectory_id in kept]
+
+
+class SampleMember(NamedTuple):
     """A row that may be drawn."""
 
     key: str
@@ -19,7 +47,9 @@ class Member(NamedTuple):
     """Its class."""
 
 
-def draw(members: Sequence[Member], weights: Mapping[str, float] | None, most: int | None, seed: int) -> list[int]:
+def draw_sample(
+    members: Sequence[SampleMember], weights: Mapping[str, float] | None, most: int | None, seed: int
+) -> list[int]:
     """Indices of the rows that are drawn, in their order.
 
     Each class gives its share of the sample by weight; a class that is used up gives all it has, and the others
@@ -43,7 +73,7 @@ def draw(members: Sequence[Member], weights: Mapping[str, float] | None, most: i
 
 
 def distribution(
-    members: Sequence[Member], drawn: Sequence[int], wanted: Iterable[str] = ()
+    members: Sequence[SampleMember], drawn: Sequence[int], wanted: Iterable[str] = ()
 ) -> dict[str, dict[str, int]]:
     """Class -> rows before and after; those of the classes `wanted` too that have no row."""
     before, after = Counter(member.group for member in members), Counter(members[i].group for i in drawn)

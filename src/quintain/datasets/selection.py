@@ -69,7 +69,7 @@ _MAX_REJECTED = 200
 """Unreadable rows that are kept with their reasons; the rest is counted."""
 
 
-class Valued(NamedTuple):
+class ValuedRun(NamedTuple):
     """A run and what it is worth."""
 
     trajectory: Trajectory
@@ -98,7 +98,7 @@ class Criteria:
 
 
 @dataclass
-class Tally:
+class ExportCounts:
     """What became of the runs so far; filled while they stream by."""
 
     seen: int = 0
@@ -131,7 +131,7 @@ class Tally:
             self.dropped["unreadable_row"] += n
 
 
-def selected(runs: Iterable[Valued], criteria: Criteria, tally: Tally) -> Iterator[Valued]:
+def filter_runs(runs: Iterable[ValuedRun], criteria: Criteria, tally: ExportCounts) -> Iterator[ValuedRun]:
     """Stream the runs that stay, and count the others with their reasons.
 
     Args:
@@ -188,7 +188,9 @@ def _written(step: Step) -> list[object]:
     return [text_of(step.message), step.thought or "", calls]
 
 
-def remedy(reason: str, criteria: Criteria | None = None, kind: str = "sft", *, is_ready_made: bool = False) -> str:
+def drop_remedy(
+    reason: str, criteria: Criteria | None = None, kind: str = "sft", *, is_ready_made: bool = False
+) -> str:
     """What to do about runs that were left out for this reason.
 
     Args:
@@ -218,7 +220,7 @@ def remedy(reason: str, criteria: Criteria | None = None, kind: str = "sft", *, 
     return _REMEDIES.get(reason, f"change the outcomes to keep (now: {', '.join(sorted(criteria.outcomes))})")
 
 
-def _reason_to_drop(run: Valued, criteria: Criteria, contents: set[int]) -> str | None:
+def _reason_to_drop(run: ValuedRun, criteria: Criteria, contents: set[int]) -> str | None:
     trajectory, value = run
     status = trajectory.outcome.status.value
     if is_open(trajectory):

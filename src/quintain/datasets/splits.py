@@ -12,7 +12,7 @@ from quintain.records.dataset import Row, SplitName
 from quintain.records.trajectory import Trajectory
 
 
-class Line(NamedTuple):
+class KeyedRow(NamedTuple):
     """A row, and the key of the task that decides its split."""
 
     key: str

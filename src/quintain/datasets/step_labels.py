@@ -43,13 +43,13 @@ def score_labels(run: Trajectory, scores: Sequence[Score]) -> StepLabels:
     for score in scores:
         if score.steps:
             newest.setdefault(score.rater, score)
-    said: defaultdict[int, list[StepScore]] = defaultdict(list)
+    verdicts: defaultdict[int, list[StepScore]] = defaultdict(list)
     for score in newest.values():
         for verdict in score.steps:
-            said[verdict.step].append(verdict)
+            verdicts[verdict.step].append(verdict)
     labels, parts = list[float | None](), list[dict[str, float] | None]()
     for place, step in enumerate(run.agent_steps):
-        given = said[place] if _counts(step) else []
+        given = verdicts[place] if _counts(step) else []
         values = [one.value for one in given if one.value is not None]
         labels.append(fmean(values) if values else None)
         names = dict.fromkeys(name for one in given for name in one.parts)

@@ -1,4 +1,4 @@
-"""ATIF v1.7, lossless: one document a line; what ATIF has no place for stands in `extra.quintain` (`importers/transcripts/atif.py`)."""
+"""ATIF v1.7, lossless: one document a line; fields that ATIF lacks are stored in `extra.quintain`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, get_args
 from quintain.datasets.rows import trajectories_of
 from quintain.errors import InvalidInput
 from quintain.exporters.protocol import Export, Rows
-from quintain.importers.transcripts.atif import write_atif
+from quintain.importers.transcripts.atif_documents import write_atif
 from quintain.records.dataset import (
     Dataset,
     DatasetKind,
@@ -66,8 +66,8 @@ def _documents(row: Row, number: int) -> Iterator[dict[str, Any]]:
 def _beside(row: Row, number: int, place: int) -> dict[str, Any]:
     """What a row says of its run, where it says more than that the run is in it."""
     if isinstance(row, DatasetRow):
-        said: dict[str, Any] = {} if row.weight == 1 else {"weight": row.weight}
-        return said if row.reward is None else {**said, "reward": row.reward}
+        fields: dict[str, Any] = {} if row.weight == 1 else {"weight": row.weight}
+        return fields if row.reward is None else {**fields, "reward": row.reward}
     if isinstance(row, PairRow):
         side = "rejected" if place else "chosen"
         return {

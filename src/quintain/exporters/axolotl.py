@@ -15,18 +15,18 @@ from typing import Any
 import yaml
 
 from quintain.errors import InvalidInput
-from quintain.exporters.conversation import (
+from quintain.exporters.chat_turns import (
     Losses,
     Turn,
     chat_message,
+    count_lost_values,
+    count_thoughts,
     function_of,
     last_turns,
-    thinking,
     turns_of,
-    weigh_without_values,
 )
-from quintain.exporters.lines import Line, json_lines, write_splits
 from quintain.exporters.protocol import Export, Rows
+from quintain.exporters.split_files import Line, json_lines, write_splits
 from quintain.records.dataset import Dataset, DatasetKind, DatasetRow, PairRow, Row, TextRow
 
 CONFIG = "axolotl.yaml"
@@ -83,7 +83,7 @@ def _config(kind: str, files: Sequence[str]) -> str:
 
 def _lines(row: Row, losses: Losses) -> Iterator[Line]:
     if isinstance(row, TextRow):
-        weigh_without_values(row, losses)
+        count_lost_values(row, losses)
         yield {"text": row.text}
     elif isinstance(row, PairRow):
         shared, chosen, rejected = last_turns(row, losses)
@@ -92,14 +92,14 @@ def _lines(row: Row, losses: Losses) -> Iterator[Line]:
             raise InvalidInput("a pair has tools, and Axolotl's preference rows hold text alone")
         if not (chosen.text and rejected.text):
             raise InvalidInput("a side of a pair says nothing")
-        weigh_without_values(row, losses)
-        losses["thoughts of the agent are lost"] += thinking(turns)
+        count_lost_values(row, losses)
+        losses["thoughts of the agent are lost"] += count_thoughts(turns)
         *messages, best, other = (chat_message(turn, as_text=True, thoughts=False) for turn in turns)
         yield {"messages": messages, "chosen": best, "rejected": other}
     elif isinstance(row, DatasetRow):
-        weigh_without_values(row, losses)
+        count_lost_values(row, losses)
         turns = turns_of(row.trajectory, losses)
-        losses[_REASONING] += thinking(turns)
+        losses[_REASONING] += count_thoughts(turns)
         tools = [_tool(tool) for tool in row.trajectory.tools]
         yield {"messages": [_message(turn) for turn in turns], **({"tools": tools} if tools else {})}
 

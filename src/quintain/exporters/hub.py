@@ -11,11 +11,10 @@ from typing import Any
 
 from quintain.datasets.manifest import FILE_NAME
 from quintain.datasets.rows import trajectories_of
-from quintain.exporters.card import front_matter
-from quintain.exporters.conversation import Losses
-from quintain.exporters.lines import Line, write_lines, write_splits
+from quintain.exporters.chat_turns import Losses
 from quintain.exporters.parquet import has_pyarrow, write_json_columns
 from quintain.exporters.protocol import Export, Rows
+from quintain.exporters.split_files import Line, front_matter, write_lines, write_splits
 from quintain.exporters.trl import FEATURES, trl_lines
 from quintain.records.dataset import Dataset, DatasetKind, Row, SplitName
 

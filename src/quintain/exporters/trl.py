@@ -12,23 +12,22 @@ from pathlib import Path
 from typing import Any
 
 from quintain.errors import InvalidInput
-from quintain.exporters.card import front_matter
-from quintain.exporters.conversation import (
+from quintain.exporters.chat_turns import (
     MASKS,
     PICTURES,
     Losses,
     Turn,
     chat_message,
-    masked,
-    opening,
+    count_lost_values,
+    count_masked,
+    count_thoughts,
     prompt_length,
-    sides,
-    thinking,
+    prompt_turn_count,
+    split_pair,
     turns_of,
-    weigh_without_values,
 )
-from quintain.exporters.lines import Line, json_lines, write_splits
 from quintain.exporters.protocol import Export, Rows
+from quintain.exporters.split_files import Line, front_matter, json_lines, write_splits
 from quintain.exporters.step_text import judged_steps
 from quintain.records.dataset import (
     BenchmarkRow,
@@ -107,7 +106,7 @@ class TrlPromptCompletion:
 def trl_lines(row: Row, losses: Losses) -> Iterator[Line]:
     """The line of any row."""
     if isinstance(row, TextRow):
-        weigh_without_values(row, losses)
+        count_lost_values(row, losses)
         yield {"text": row.text}
     elif isinstance(row, BenchmarkRow):
         yield {
@@ -118,10 +117,10 @@ def trl_lines(row: Row, losses: Losses) -> Iterator[Line]:
     elif isinstance(row, GroupRow):
         yield _group(row, losses)
     elif isinstance(row, PairRow):
-        opened, chosen, rejected = sides(row, losses)
+        opened, chosen, rejected = split_pair(row, losses)
         losses[_WHOLE] += _has_results(chosen) or _has_results(rejected)
-        weigh_without_values(row, losses)
-        losses[MASKS] += masked([*chosen, *rejected])
+        count_lost_values(row, losses)
+        losses[MASKS] += count_masked([*chosen, *rejected])
         yield {
             "prompt": _messages(opened, losses),
             "chosen": _messages(chosen, losses),
@@ -132,15 +131,15 @@ def trl_lines(row: Row, losses: Losses) -> Iterator[Line]:
         turns = turns_of(row.trajectory, losses)
         n = prompt_length(turns)
         losses[_WHOLE] += _has_results(turns)
-        weigh_without_values(row, losses)
-        losses[MASKS] += masked(turns)
+        count_lost_values(row, losses)
+        losses[MASKS] += count_masked(turns)
         prompt, completion = _messages(turns[:n], losses), _messages(turns[n:], losses)
         yield {"prompt": prompt, "completion": completion, "label": row.desirable, **_tools(row.trajectory.tools)}
     elif isinstance(row, StepLabelRow):
         yield judged_steps(row, losses)
     else:
         turns = _weighed(row, losses)
-        losses[MASKS] += masked(turns)
+        losses[MASKS] += count_masked(turns)
         yield {"messages": _messages(turns, losses), **_tools(row.trajectory.tools)}
 
 
@@ -149,7 +148,7 @@ def prompt_of(run: Trajectory, losses: Losses) -> list[dict[str, Any]]:
     lost = Losses()
     turns = turns_of(run, lost)
     losses[PICTURES] += lost[PICTURES]
-    return [{"role": turn.role, "content": turn.text} for turn in turns[: opening(turns)]]
+    return [{"role": turn.role, "content": turn.text} for turn in turns[: prompt_turn_count(turns)]]
 
 
 def answer_of(task: Task) -> str | None:
@@ -172,7 +171,7 @@ def _turn_lines(row: Row, losses: Losses) -> Iterator[Line]:
 
 
 def _weighed(row: DatasetRow, losses: Losses) -> list[Turn]:
-    weigh_without_values(row, losses)
+    count_lost_values(row, losses)
     return turns_of(row.trajectory, losses)
 
 
@@ -206,7 +205,7 @@ def _tools(tools: Sequence[dict[str, Any]]) -> dict[str, str]:
 
 
 def _messages(turns: Sequence[Turn], losses: Losses) -> list[dict[str, Any]]:
-    losses[_REASONING] += thinking(turns)
+    losses[_REASONING] += count_thoughts(turns)
     return [chat_message(turn, as_text=False) for turn in turns]
 
 

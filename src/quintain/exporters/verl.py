@@ -12,20 +12,20 @@ from pathlib import Path
 from typing import Any
 
 from quintain.errors import InvalidInput
-from quintain.exporters.conversation import (
+from quintain.exporters.chat_turns import (
     MASKS,
     Losses,
     Turn,
     chat_message,
+    count_lost_values,
+    count_masked,
+    count_thoughts,
     function_of,
-    masked,
-    thinking,
     turns_of,
-    weigh_without_values,
 )
-from quintain.exporters.lines import Line, splits_of, write_splits
 from quintain.exporters.parquet import write_structs
 from quintain.exporters.protocol import Export, Rows
+from quintain.exporters.split_files import Line, splits_of, write_splits
 from quintain.exporters.trl import answer_of, prompt_of
 from quintain.records.dataset import BenchmarkRow, Dataset, DatasetKind, DatasetRow, GroupRow, Row, SplitName
 from quintain.records.trajectory import Task
@@ -84,14 +84,14 @@ def _keys_in(rows: Iterable[Row]) -> Iterator[str]:
 def _chat(row: Row, losses: Losses) -> Iterator[Line]:
     if not isinstance(row, DatasetRow):
         raise InvalidInput("only rows of kind sft hold one run")
-    weigh_without_values(row, losses)
+    count_lost_values(row, losses)
     turns = turns_of(row.trajectory, losses)
-    losses[MASKS] += masked(turns)
+    losses[MASKS] += count_masked(turns)
     tools = [_tool(function_of(tool)) for tool in row.trajectory.tools]
     yield {
         "messages": [_message(turn) for turn in turns],
         "tools": tools or None,
-        "enable_thinking": thinking(turns) > 0,
+        "enable_thinking": count_thoughts(turns) > 0,
     }
 
 

@@ -15,6 +15,10 @@ class Component(Record):
     name: str
     weight: float = Field(ge=0)
     value: float | None = Field(default=None, description="In 0..1, higher is better. Null: unscored.")
+    control: float | None = Field(
+        default=None, description="Judges: value of the run without the agent's text, already subtracted."
+    )
+    noise: float | None = Field(default=None, description="Judges: difference between two values for that run.")
     feedback: str = ""
 
 

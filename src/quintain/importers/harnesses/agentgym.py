@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from quintain.errors import InvalidInput
-from quintain.importers.logfile import LogFile
+from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.training_data.chats import COLUMNS
-from quintain.importers.training_data.rows import chat_run, likeness, name_of, runs
-from quintain.importers.training_data.sharegpt import as_messages, turns_in
+from quintain.importers.row_reader import build_chat_run, first_name, matching_share, read_rows
+from quintain.importers.training_data.chat_records import COLUMNS
+from quintain.importers.training_data.sharegpt import turns_in, turns_to_messages
 from quintain.records.trajectory import Task
 
 _UNDERSTOOD = re.compile(r"\s*ok(ay)?\b", re.IGNORECASE)
@@ -35,11 +35,13 @@ class AgentGym:
 
     def detect(self, probe: Probe) -> float:
         """Turns with loss marks under an `item_id`, or a conversation that opens with instructions and `OK`."""
-        return max(0.95 * likeness(probe, _has_marks, *COLUMNS), 0.88 * likeness(probe, _opens_with_ok, *COLUMNS))
+        return max(
+            0.95 * matching_share(probe, _has_marks, *COLUMNS), 0.88 * matching_share(probe, _opens_with_ok, *COLUMNS)
+        )
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """One run a row."""
-        return runs(log, report, self._row)
+        """Yield one run a row."""
+        return read_rows(log, report, self._row)
 
     def _row(self, row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
         turns = turns_in(row)
@@ -50,13 +52,13 @@ class AgentGym:
 
 def environment_run(turns: list[Any], row: dict[str, Any], line: int, report: Report, *, format: str) -> Iterator[Run]:
     """The run of a row whose first turns explain an environment: the task is what the user says after the agent's `OK`."""
-    messages = list(as_messages(turns, report))
+    messages = list(turns_to_messages(turns, report))
     begun = opens_with_ok(messages)
     if begun:
         messages[1].setdefault("loss", False)
     prompt = str(messages[2]["content"]) if begun and len(messages) > 2 and messages[2]["role"] == "user" else ""
-    task_id = name_of(row, ("item_id", "id", "task_id"))
-    yield from chat_run(
+    task_id = first_name(row, ("item_id", "id", "task_id"))
+    yield from build_chat_run(
         messages,
         {key: row.get(key) for key in ("reward", "model", "success", "system")},
         line,
@@ -70,12 +72,14 @@ def opens_with_ok(messages: list[dict[str, Any]]) -> bool:
     """Does the agent first only say that it has understood?"""
     if len(messages) < 2 or [message["role"] for message in messages[:2]] != ["user", "assistant"]:
         return False
-    said = messages[1]["content"]
-    if messages[1].get("loss") is False or (isinstance(said, str) and said.strip(" .!\n").lower() in {"ok", "okay"}):
+    answer = messages[1]["content"]
+    if messages[1].get("loss") is False or (
+        isinstance(answer, str) and answer.strip(" .!\n").lower() in {"ok", "okay"}
+    ):
         return True
     later = [message["content"] for message in messages[2:_LOOKED_AT] if message["role"] == "user"]
     observed = any(isinstance(seen, str) and seen.startswith("Observation:") for seen in later)
-    return observed and isinstance(said, str) and len(said) <= _SHORT and _UNDERSTOOD.match(said) is not None
+    return observed and isinstance(answer, str) and len(answer) <= _SHORT and _UNDERSTOOD.match(answer) is not None
 
 
 def _environment(task_id: str | None) -> str | None:
@@ -91,4 +95,6 @@ def _has_marks(row: dict[str, Any]) -> bool:
 
 def _opens_with_ok(row: dict[str, Any]) -> bool:
     turns = turns_in(row)
-    return turns is not None and ("item_id" in row or opens_with_ok(list(as_messages(turns[:_LOOKED_AT], Report()))))
+    return turns is not None and (
+        "item_id" in row or opens_with_ok(list(turns_to_messages(turns[:_LOOKED_AT], Report())))
+    )

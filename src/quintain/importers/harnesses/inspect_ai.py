@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 
 from quintain.errors import InvalidInput
 from quintain.importers.archives import Archive, archive
-from quintain.importers.cleaning import Parser
+from quintain.importers.byte_streams import open_regular
 from quintain.importers.harnesses.inspect_samples import run_of_sample
-from quintain.importers.logfile import LogFile
+from quintain.importers.json_parser import Parser
+from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.streams import open_regular
-from quintain.importers.transcripts.values import items, record
+from quintain.importers.transcripts.field_values import as_dict, as_list
 
 _HEADERS = ("header.json", "_journal/start.json")
 _WHOLE = re.compile(r"samples/(?:[^/]+|.+_epoch_\d+)\.json", re.DOTALL)
@@ -53,20 +53,20 @@ class InspectAI:
         return 0.98 if "status" in row and "version" in row else 0.8
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """One run a sample and epoch."""
+        """Yield one run a sample and epoch."""
         with open_regular(log.path, log.root) as file:
             packed = file.read(4) == b"PK\x03\x04"
         if packed:
             yield from _archived(log, report)
             return
-        document = record(log.document())
+        document = as_dict(log.document())
         if not isinstance(document.get("eval"), dict):
             raise InvalidInput("is no inspect log: it has no `eval`")
-        samples = items(document.get("samples"))
+        samples = as_list(document.get("samples"))
         if not samples:
             report.note("the log holds no samples: only its header was kept")
         for n, sample in enumerate(samples, 1):
-            yield from _checked(sample, record(document["eval"]), n, report)
+            yield from _checked(sample, as_dict(document["eval"]), n, report)
 
 
 def _checked(sample: Any, about: dict[str, Any], n: int, report: Report) -> Iterator[Run]:
@@ -83,7 +83,7 @@ def _archived(log: LogFile, report: Report) -> Iterator[Run]:
         about: dict[str, Any] = {}
         for header in (name for name in _HEADERS if name in names):
             try:
-                about = record(record(parser.parse(opened.read(header))).get("eval"))
+                about = as_dict(as_dict(parser.parse(opened.read(header))).get("eval"))
                 break
             except InvalidInput as error:
                 report.note(f"{header} cannot be read: {error.message}"[:200])
@@ -94,7 +94,7 @@ def _archived(log: LogFile, report: Report) -> Iterator[Run]:
             report.note("the log holds no samples: only its header was kept")
         for n, member in enumerate(members, 1):
             try:
-                sample = record(parser.parse(opened.read(member.name)))
+                sample = as_dict(parser.parse(opened.read(member.name)))
                 if member.chunked:
                     sample = _joined(sample, member.name.rsplit("/", 1)[0], opened, names, parser)
             except InvalidInput as error:
@@ -124,7 +124,7 @@ def _joined(
         ):
             chunks[sequence].append((int(stem), name))
     parts = {
-        sequence: [item for _, name in sorted(found) for item in items(parser.parse(opened.read(name)))]
+        sequence: [item for _, name in sorted(found) for item in as_list(parser.parse(opened.read(name)))]
         for sequence, found in chunks.items()
     }
     return {

@@ -15,8 +15,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from quintain.importers.protocol import Report
-from quintain.importers.transcripts.chat import Turn, canonical
-from quintain.importers.transcripts.parts import Result, plain
+from quintain.importers.transcripts.chat_messages import Turn, canonical_arguments
+from quintain.importers.transcripts.message_parts import Result, plain_text
 
 _BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 _LONG = 40
@@ -64,12 +64,12 @@ class Conversation:
         return next((turn for turn in reversed(self.turns) if turn.actor == "agent"), None)
 
     @property
-    def told(self) -> list[Turn]:
+    def turns_with_results(self) -> list[Turn]:
         """All turns, each result behind the turn that asked for it."""
-        told = []
+        turns = []
         for i, turn in enumerate(self.turns):
-            told += [turn, *(Turn("tool", results=[result]) for result in self.results.get(i, ()))]
-        return told
+            turns += [turn, *(Turn("tool", results=[result]) for result in self.results.get(i, ()))]
+        return turns
 
 
 @dataclass
@@ -94,12 +94,12 @@ class _Index:
             if (last := known.last) is None or last.key != turn.key:
                 continue
             asked = _before(known.turns, last)
-            if len(plain(turn.content)) >= _LONG or (before and before.key) == (asked and asked.key):
+            if len(plain_text(turn.content)) >= _LONG or (before and before.key) == (asked and asked.key):
                 return known
         return None
 
 
-def conversations(calls: Sequence[ModelCall], *, is_one: bool) -> list[Conversation]:
+def build_conversations(calls: Sequence[ModelCall], *, is_one: bool) -> list[Conversation]:
     """The conversations of some model calls, in the order in which they began.
 
     Args:
@@ -171,7 +171,7 @@ def match_results(found: Sequence[Conversation], tool_calls: Sequence[ToolCall],
     """Give the results that only the tools' own records hold to the calls that asked for them."""
     by_id: dict[str, list[_Asked]] = defaultdict(list)
     by_tool: dict[str, list[_Asked]] = defaultdict(list)
-    told: dict[tuple[int, str | None], tuple[Turn, int]] = {}
+    answered: dict[tuple[int, str | None], tuple[Turn, int]] = {}
     nameless: Counter[str] = Counter()
     for conversation in found:
         for i, turn in enumerate(conversation.turns):
@@ -180,8 +180,8 @@ def match_results(found: Sequence[Conversation], tool_calls: Sequence[ToolCall],
                 by_id[call["call_id"] or ""].append(asked)
                 by_tool[call["tool"]].append(asked)
             for n, result in enumerate(turn.results):
-                told[id(conversation), result.call_id] = turn, n
-                nameless[plain(result.content).strip()] += result.call_id is None
+                answered[id(conversation), result.call_id] = turn, n
+                nameless[plain_text(result.content).strip()] += result.call_id is None
     used: set[_Asked] = set()
     for seen in sorted(tool_calls, key=lambda seen: seen.start or _BEGINNING):
         match = _match(seen, by_id, by_tool, used)
@@ -189,7 +189,7 @@ def match_results(found: Sequence[Conversation], tool_calls: Sequence[ToolCall],
             report.skip("run of a tool that no model asked for")
             continue
         used.add(match)
-        _tell(seen.result, match, told, nameless)
+        _add_tool_result(seen.result, match, answered, nameless)
 
 
 def _match(
@@ -202,25 +202,25 @@ def _match(
     while named and named[0] in used:
         named.pop(0)
     left = [asked for asked in named[:1000] if asked not in used and not (wanted and asked.call["call_id"])]
-    exact = (asked for asked in left if canonical(asked.call) == canonical(seen.call))
+    exact = (asked for asked in left if canonical_arguments(asked.call) == canonical_arguments(seen.call))
     return next(exact, None) or next(iter(left), None)
 
 
-def _tell(
-    result: Result, asked: _Asked, told: dict[tuple[int, str | None], tuple[Turn, int]], nameless: Counter[str]
+def _add_tool_result(
+    result: Result, asked: _Asked, answered: dict[tuple[int, str | None], tuple[Turn, int]], nameless: Counter[str]
 ) -> None:
     call_id = asked.call["call_id"]
-    said = plain(result.content).strip()
-    if call_id and (known := told.get((id(asked.conversation), call_id))):
+    content = plain_text(result.content).strip()
+    if call_id and (known := answered.get((id(asked.conversation), call_id))):
         turn, n = known
         turn.results[n] = turn.results[n]._replace(is_error=turn.results[n].is_error or result.is_error)
-    elif not call_id and nameless[said]:
-        nameless[said] -= 1
+    elif not call_id and nameless[content]:
+        nameless[content] -= 1
     else:
         asked.conversation.results.setdefault(asked.turn, []).append(result._replace(call_id=call_id))
 
 
-def exchanged(inputs: list[Turn], outputs: list[Turn]) -> ModelCall:
+def whole_exchange(inputs: list[Turn], outputs: list[Turn]) -> ModelCall:
     """The call that a whole run amounts to, where no model call of it was recorded; outputs may repeat the inputs."""
     n = len(inputs)
     repeats = n and [turn.key for turn in outputs[:n]] == [turn.key for turn in inputs]

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from quintain.errors import InvalidInput
-from quintain.importers.harnesses.verdicts import exit_status, single_reward
-from quintain.importers.logfile import LogFile
+from quintain.importers.log_file import LogFile
+from quintain.importers.outcome_fields import exit_status, single_reward
 from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.traces.conversations import ModelCall, exchanged
-from quintain.importers.traces.genai import (
+from quintain.importers.traces.conversations import ModelCall, whole_exchange
+from quintain.importers.traces.genai_spans import (
     agent_name,
     conversation,
     evaluations,
@@ -23,9 +23,16 @@ from quintain.importers.traces.genai import (
     model_call,
     tool_call,
 )
-from quintain.importers.traces.grouping import NO_CONTENT, Group, Trace, Unit, grouped, runs_of
-from quintain.importers.traces.spans import Span, is_export, is_span, spans_in
-from quintain.importers.transcripts.values import record, text
+from quintain.importers.traces.otel_spans import Span, is_export, is_span, spans_in
+from quintain.importers.traces.trace_records import (
+    NO_CONTENT,
+    Trace,
+    TraceGroup,
+    TraceRecord,
+    build_trace_runs,
+    group_records,
+)
+from quintain.importers.transcripts.field_values import as_dict, as_text
 from quintain.records.trajectory import Outcome, OutcomeStatus
 
 _MARKS = ("gen_ai.", "llm.", "openinference.", "traceloop.", "ai.", "claude_code")
@@ -43,28 +50,28 @@ class OTel:
         for row in [probe.first, *probe.rows[:5]]:
             if is_export(row):
                 return 0.96
-            known = record(row)
+            known = as_dict(row)
             if is_span(known):
                 attributes = known.get("attributes")
                 names = (
                     list(attributes)
                     if isinstance(attributes, dict)
-                    else [record(pair).get("key") for pair in attributes or ()]
+                    else [as_dict(pair).get("key") for pair in attributes or ()]
                 )
                 names += [key.removeprefix("attributes.") for key in known if key.startswith("attributes.")]
                 return 0.95 if any(isinstance(key, str) and key.startswith(_MARKS) for key in names) else 0.5
-            if text(known.get("_type")) in {"log", "metric", "span"} and {"scope", "attrs"} & known.keys():
+            if as_text(known.get("_type")) in {"log", "metric", "span"} and {"scope", "attrs"} & known.keys():
                 return 0.9
         return 0.0
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
         """The conversations of each trace."""
         has_content = False
-        for group in grouped(log, report, _units):
+        for group in group_records(log, report, _units):
             trace = _trace(group, report)
             if trace.calls:
                 has_content = True
-                yield from runs_of(trace, report)
+                yield from build_trace_runs(trace, report)
             else:
                 report.reject(group.line, NO_CONTENT)
         if not has_content:
@@ -73,16 +80,16 @@ class OTel:
             )
 
 
-def _units(row: Any, report: Report) -> Iterator[Unit]:
+def _units(row: Any, report: Report) -> Iterator[TraceRecord]:
     known = False
     for span in spans_in(row):
         known = True
-        yield Unit(span.trace, span, conversation(span))
+        yield TraceRecord(span.trace, span, conversation(span))
     if not known:
-        report.skip(f"record without spans: {next(iter(record(row)), 'empty')}")
+        report.skip(f"record without spans: {next(iter(as_dict(row)), 'empty')}")
 
 
-def _trace(group: Group, report: Report) -> Trace:
+def _trace(group: TraceGroup, report: Report) -> Trace:
     spans: list[Span] = _merged(group.values)
     trace = Trace(group.id, "otel", is_conversation=group.is_conversation, line=group.line)
     parents = {span.id: span.parent for span in spans}
@@ -105,7 +112,7 @@ def _trace(group: Group, report: Report) -> Trace:
             trace.tool_calls += [tool] if tool else []
         else:
             call = model_call(span, Report())
-            whole += [exchanged(call.inputs, call.outputs)] if call and span.parent not in parents else []
+            whole += [whole_exchange(call.inputs, call.outputs)] if call and span.parent not in parents else []
             report.skip(f"span: {span.attributes.get('gen_ai.operation.name') or span.name.split(' ')[0] or 'unnamed'}")
     if not trace.calls and whole:
         report.note(

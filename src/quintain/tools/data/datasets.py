@@ -9,10 +9,10 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from quintain.datasets import near_duplicates
-from quintain.datasets.export import ExportOptions, Written
-from quintain.datasets.selection import Criteria, Tally
+from quintain.datasets.dataset_writer import ExportOptions, WrittenDataset
+from quintain.datasets.selection import Criteria, ExportCounts
 from quintain.errors import InvalidInput
-from quintain.exporters.conversion import convert, require_kind
+from quintain.exporters.dataset_conversion import convert_dataset, require_kind
 from quintain.exporters.registry import exporter
 from quintain.records.dataset import Curation, DatasetKind, SplitName
 from quintain.records.filters import TrajectoryFilter
@@ -21,7 +21,7 @@ from quintain.records.record import counted, require_number, shown
 from quintain.records.trajectory import OutcomeStatus, Trajectory
 from quintain.tools.data.dataset_folders import freeze, new_options
 from quintain.tools.data.dataset_lines import lines_of
-from quintain.tools.data.ready_made import freeze_file
+from quintain.tools.data.row_file_datasets import freeze_file
 from quintain.tools.labels.worth import named
 from quintain.tools.results import ExportResult
 from quintain.tools.selection import RunFilter, select
@@ -138,7 +138,7 @@ def export_dataset(
         making=making,
     )
     require_format(format, options)
-    tally = Tally(notes=notes)
+    tally = ExportCounts(notes=notes)
     if path is not None:
         if filter is not None or trajectory_ids is not None:
             raise InvalidInput("`path` holds the rows; leave `filter` and `trajectory_ids` out, or leave `path` out")
@@ -208,7 +208,7 @@ def _require_runs(kind: str, columns: dict[str, str] | None) -> None:
         raise InvalidInput("`columns` names the fields of a file; give its `path` too, or leave it out")
 
 
-def _all_counted(runs: Iterator[Trajectory], asked: int, tally: Tally) -> Iterator[Trajectory]:
+def _all_counted(runs: Iterator[Trajectory], asked: int, tally: ExportCounts) -> Iterator[Trajectory]:
     """The runs; of those that were asked for by id the ones that did not come were forgotten."""
     came = 0
     for run in runs:
@@ -298,7 +298,7 @@ def _kept(
     return frozenset({OutcomeStatus.SUCCESS, OutcomeStatus.UNKNOWN} if ready_made else {OutcomeStatus.SUCCESS})
 
 
-def _result(written: Written, tally: Tally) -> ExportResult:
+def _result(written: WrittenDataset, tally: ExportCounts) -> ExportResult:
     dataset = written.dataset
     labels = ", ".join(f"{n} {label}" for label, n in written.counts.items() if label != "trajectories")
     return ExportResult(
@@ -328,12 +328,12 @@ def _next_step(kind: str, dataset_id: str) -> str:
     return f"Train on it: start_training(method={method!r}, model=..., dataset_id={dataset_id!r}, name=...).{others}"
 
 
-def _converted(services: Services, result: ExportResult, written: Written, format: str) -> ExportResult:
+def _converted(services: Services, result: ExportResult, written: WrittenDataset, format: str) -> ExportResult:
     """The answer with the folder of the other format, where one was asked for."""
     if format == "quintain":
         return result
     folder = services.settings.exports_dir / f"{written.dataset.id}-{format}"
-    export = convert(written.dataset, exporter(format), folder)
+    export = convert_dataset(written.dataset, exporter(format), folder)
     left_out = [f"{format}: left out {counted(n, 'row')}, {reason}" for reason, n in export.dropped.items()]
     return result.model_copy(
         update={

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field
 
 from quintain.errors import NotFound, Unavailable
-from quintain.importers.intake import DryRun, same_file
 from quintain.importers.pipeline import ImportOptions, import_logs, measure
 from quintain.importers.registry import importer
+from quintain.importers.run_sink import DryRun, same_file
 from quintain.records.imports import FileStamp, ImportReport, IngestStatus, RunLink
 from quintain.records.job import ImportSpec
 from quintain.records.record import counted
@@ -81,17 +81,17 @@ def import_trajectories(
         return _as_job(start(services, spec, None))
     if dry_run:
         return result_of(import_logs(place, options, DryRun(unchanged)), dry_run=True)
-    return result_of(_stored(place, options, _IntoStore(services, unchanged)), dry_run=False)
+    return result_of(_stored(place, options, _StoreSink(services, unchanged)), dry_run=False)
 
 
-def _stored(place: Path, options: ImportOptions, intake: _IntoStore) -> ImportReport:
+def _stored(place: Path, options: ImportOptions, sink: _StoreSink) -> ImportReport:
     """Import, and where the store gives up on the way, say what is there."""
     try:
-        return import_logs(place, options, intake)
+        return import_logs(place, options, sink)
     except Unavailable as error:
-        if not intake.arrivals:
+        if not sink.arrivals:
             raise
-        new, updated = counted(intake.arrivals["new"], "run"), intake.arrivals["grown"] + intake.arrivals["completed"]
+        new, updated = counted(sink.arrivals["new"], "run"), sink.arrivals["grown"] + sink.arrivals["completed"]
         raise Unavailable(
             f"the import ended early: {new} came in and {updated} were updated, which stay; then {error.message}. Import the "
             "same path again for the rest, each run comes in once",
@@ -100,7 +100,7 @@ def _stored(place: Path, options: ImportOptions, intake: _IntoStore) -> ImportRe
 
 
 @dataclass(frozen=True)
-class _IntoStore:
+class _StoreSink:
     """Stores runs as they come, and remembers which files are through."""
 
     services: Services
@@ -108,7 +108,7 @@ class _IntoStore:
     arrivals: Counter[IngestStatus] = field(default_factory=Counter)
     """What became of the runs so far."""
 
-    def known(self, stamp: FileStamp) -> bool:
+    def is_unchanged(self, stamp: FileStamp) -> bool:
         return same_file(stamp, self.unchanged)
 
     def add(self, runs: Sequence[Trajectory]) -> list[IngestStatus]:
@@ -120,13 +120,13 @@ class _IntoStore:
     def link(self, links: Sequence[RunLink]) -> None:
         self.services.store.trajectories.link(links)
 
-    def done(self, stamps: Sequence[FileStamp]) -> None:
+    def finish_files(self, stamps: Sequence[FileStamp]) -> None:
         self.services.store.imports.add(stamps, self.services.clock())
 
     def should_stop(self) -> bool:
         return False
 
-    def progress(self, bytes_done: int, bytes_total: int) -> None:
+    def report_progress(self, bytes_done: int, bytes_total: int) -> None:
         """The call is short; nobody watches."""
 
 

@@ -11,14 +11,13 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 from pydantic import BeforeValidator, Field, ValidationError
 
 from quintain.errors import Conflict, InvalidInput
-from quintain.importers.splitting import require_one_part
-from quintain.importers.transcripts.atif import is_atif, read_atif
-from quintain.importers.transcripts.chat import extended, from_messages
+from quintain.importers.run_splitting import require_one_part
+from quintain.importers.transcripts.atif_documents import is_atif, read_atif
+from quintain.importers.transcripts.chat_messages import extend_run, from_messages
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.imports import IngestStatus
 from quintain.records.record import Record, explain, require_number
 from quintain.records.tags import LIVE, is_open, require_tags
-from quintain.records.text import require_clean
 from quintain.records.trajectory import (
     STATED_BY,
     Actor,
@@ -82,7 +81,6 @@ def record_trajectory(
     still going on: `live="open"` with its first messages, `"append"` with new ones, `"close"` with the outcome.
     """
     parts = {"task": task, "tools": tools, "agent": agent, "outcome": outcome, "tags": tags, "messages": messages}
-    require_clean(parts, "arguments")
     require_tags(tags or ())
     if live in {"append", "close"}:
         return _grow(services, live, trajectory_id, {**parts, "trajectory": trajectory})
@@ -223,7 +221,7 @@ def _grow(services: Services, live: str, trajectory_id: str | None, parts: dict[
         if not is_open(run):
             raise Conflict(f"{run.id} is not an open recording; stored runs never change: record a new one instead")
         if parts["messages"]:
-            run = extended(run, parts["messages"])
+            run = extend_run(run, parts["messages"])
             require_one_part(run)
         tags = dict.fromkeys([*run.tags, *(parts["tags"] or ())])
         if live == "close":
@@ -283,8 +281,8 @@ def state_outcome(
             "`outcome` is unknown, which it is without a word; give success, failure, error or truncated"
         )
     # Apart from the run, whose words and so its identity stay as they are.
-    said = Trajectory(steps=(Step(actor=Actor.AGENT),), outcome=outcome, tags=tuple(tags))
-    said = redact(said) if services.settings.redact else said
+    statement = Trajectory(steps=(Step(actor=Actor.AGENT),), outcome=outcome, tags=tuple(tags))
+    statement = redact(statement) if services.settings.redact else statement
     before = StatedBefore(OutcomeStatus.UNKNOWN, None)
 
     def change(run: Trajectory) -> Trajectory:
@@ -294,12 +292,12 @@ def state_outcome(
         if not run.takes_outcome_of(rater):
             raise Conflict(outcome_known(run), code="outcome_known")
         before = StatedBefore(run.outcome.status, run.outcome_stated_by)
-        counts = Counter(run.redactions) + Counter(said.redactions)
+        counts = Counter(run.redactions) + Counter(statement.redactions)
         extra = {name: value for name, value in run.extra.items() if name != STATED_BY}
         return run.model_copy(
             update={
-                "outcome": said.outcome,
-                "tags": tuple(dict.fromkeys([*run.tags, *said.tags])),
+                "outcome": statement.outcome,
+                "tags": tuple(dict.fromkeys([*run.tags, *statement.tags])),
                 "redactions": dict(counts),
                 "extra": extra if rater is None else {**extra, STATED_BY: rater},
             }
@@ -334,7 +332,7 @@ def _read(kind: type[Model], value: dict[str, Any] | None, name: str) -> Model:
         raise InvalidInput(explain(error, name)) from None
 
 
-_SAID: dict[IngestStatus, str] = {
+_NEXT_STEPS: dict[IngestStatus, str] = {
     "new": "Record more runs, then score_trajectories and export_dataset.",
     "grown": "The stored run holds it all now; record others, or score it with score_trajectories.",
     "completed": "This run was stored before; the outcome (where none was known) and the tags given here were added to it. "
@@ -358,5 +356,5 @@ def _recorded(run: Trajectory, trajectory_id: str, arrival: IngestStatus, *, liv
         forgotten=is_gone,
         redactions={} if is_gone else run.redactions,
         resource_uri=f"trajectory://{trajectory_id}",
-        next_step=more if live else _SAID[arrival],
+        next_step=more if live else _NEXT_STEPS[arrival],
     )

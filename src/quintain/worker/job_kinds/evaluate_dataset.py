@@ -30,7 +30,7 @@ from quintain.records.trajectory import OutcomeStatus
 from quintain.worker.dataset_inputs import link_dataset
 
 if TYPE_CHECKING:
-    from quintain.trainers.dataset_evaluation import Measured
+    from quintain.trainers.dataset_evaluation import RowMeasurement
 
 _BATCH = 16
 """Rows evaluated together. They are lost if the process dies."""
@@ -104,7 +104,7 @@ def _keyed(rows: Iterator[Row]) -> Iterator[_Chosen]:
         yield _Chosen(name if seen[name] == 1 else f"{name}/{seen[name]}", row)
 
 
-def _result(one: _Chosen, measured: Measured, duration_s: float) -> EpisodeResult:
+def _result(one: _Chosen, measured: RowMeasurement, duration_s: float) -> EpisodeResult:
     task, members = task_of(one.row), members_of(one.row)
     about = EpisodeResult(
         task_id=one.key,
