@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from quintain.scoring.rules.files import normal
+from quintain.scoring.file_activity.paths import normal
 from quintain.scoring.rules.shell import Kind
 from quintain.scoring.rules.view import Call, View
 

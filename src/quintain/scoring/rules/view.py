@@ -15,7 +15,7 @@ from typing import Any
 from quintain.records.profiles import DomainProfile, ToolCategory, ToolProfile
 from quintain.records.trajectory import Action, Actor, Observation, Step, Trajectory, text_of
 from quintain.scoring.profiles import PROFILES, bare_name
-from quintain.scoring.rules.files import Files, normal
+from quintain.scoring.file_activity.paths import Files, normal
 from quintain.scoring.rules.requests import Requests
 from quintain.scoring.rules.shell import Effect, Kind, classify, command_of, essence, printed, waits, without_redirects
 
