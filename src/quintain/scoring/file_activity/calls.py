@@ -97,32 +97,35 @@ def read_call(action: Action, result: Observation | None = None, turn: int = 0) 
     """Return a call with what it did to files."""
     text = text_of(result.content) if result else ""
     failed = bool(result and (result.is_error or text.lstrip().lower().startswith("error")))
-    command = command_of(action)
-    script = script_of(command)[:_MAX_CHARS] if command is not None else ""
+    script = command_of(action)[:_MAX_CHARS]
     operations = tuple(_operations(action, script))
     if failed and not script:
         operations = ()
     return FileCall(turn, action, result, failed, script, operations)
 
 
-def command_of(action: Action) -> str | list[str] | None:
-    """Return the command that a call runs, as text or as a program with its arguments; None for other calls."""
+def command_of(action: Action) -> str:
+    """Return the script or code that a call runs; empty for other calls."""
     args = action.args or {}
     if not args:
-        return action.raw_args if action.raw_args and _RUNS.search(action.tool) else None
+        return action.raw_args if action.raw_args and _RUNS.search(action.tool) else ""
     asked = args.get("command")
     if first_text(args, PATH_NAMES) or (isinstance(asked, str) and asked in _EDITOR_COMMANDS):
-        return None
+        return ""
+    return command_text(args) if _RUNS.search(action.tool) or "command" in args or "cmd" in args else ""
+
+
+def command_text(args: Mapping[str, Any]) -> str:
+    """Return the command line among the arguments of a tool that runs something; empty where it has none."""
     for name in COMMAND_NAMES:
         value = args.get(name)
         if isinstance(value, str) and value.strip():
-            return value if _RUNS.search(action.tool) or name in {"command", "cmd"} else None
+            return value
         if isinstance(value, list) and value:
-            if all(isinstance(word, str) for word in value):
-                return value
-            if all(isinstance(item, dict) for item in value):
-                return "\n".join(filter(None, (first_text(item, COMMAND_NAMES) for item in value)))
-    return None
+            words = [word for word in value if isinstance(word, str)]
+            nested = [text for item in value if isinstance(item, dict) and (text := first_text(item, COMMAND_NAMES))]
+            return script_of(words) if words else "\n".join(nested)
+    return ""
 
 
 def _operations(action: Action, script: str) -> Iterator[Operation]:

@@ -78,6 +78,18 @@ def patched(text: str, change: FileChange) -> str:
     return "\n".join(lines)
 
 
+def hunks_of(change: FileChange) -> Iterator[tuple[str, str]]:
+    """Yield removed and added lines of each hunk; nothing for a change that cannot be read."""
+    try:
+        for _, hunk in _hunks(change.lines):
+            old = "\n".join(line[1:] for line in hunk if line.startswith("-"))
+            new = "\n".join(line[1:] for line in hunk if line.startswith("+"))
+            if old or new:
+                yield old, new
+    except ValueError:
+        return
+
+
 def _sections(lines: Sequence[str]) -> Iterator[FileChange]:
     kind, path, held, target = "", "", [], None  # type: str, str, list[str], str | None
     for line in [*lines, "*** End Patch"]:

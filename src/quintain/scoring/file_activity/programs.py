@@ -41,7 +41,7 @@ _GIT_UNDOES = re.compile(
 _SED_WRITES = re.compile(r"(?:^| )(?:-[a-zA-Z]*i|--in-place)|(?:^|[;/\d} ])w ")
 _FIND_ACTS = re.compile(r"(?:^| )-(?:delete|exec|execdir|ok|fprint)")
 _VERSION = frozenset({"--version", "-V", "--help", "-h"})
-_WAITS = re.compile(r"(?:sleep|wait|pgrep|jobs|squeue|watch)$|kill -0|tail -\w*f")
+_WAITS = re.compile(r"(?:sleep|wait|pgrep|jobs|squeue|watch)(?: |$)|kill -0|tail -\w*f")
 
 
 class Purpose(Enum):

@@ -7,7 +7,7 @@ import re
 import textwrap
 import warnings
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 _WRITING_MODULES = frozenset(
     {"shutil", "subprocess", "fileinput", "runpy", "importlib", "ctypes", "sqlite3", "tempfile"}
@@ -32,8 +32,7 @@ _MAX_CHARS = 50_000
 class FileCall(NamedTuple):
     """A call that reads, writes, deletes or moves a file whose path stands in the code."""
 
-    kind: str
-    """`read`, `write`, `append`, `edit`, `delete` or `move`."""
+    kind: Literal["read", "write", "append", "edit", "delete", "move"]
     path: str
     old: str = ""
     new: str = ""
@@ -152,8 +151,11 @@ def _file_call(node: ast.Call, names: Mapping[str, str]) -> FileCall | None:
     of_path = _path(node.func.value, names) if isinstance(node.func, ast.Attribute) else ""
     if name == "open" and owner != "os":
         path, mode = (first, _mode(node)) if isinstance(node.func, ast.Name) else (of_path, _mode(node))
-        kind = "read" if not mode or (mode[0] == "r" and "+" not in mode) else "append" if mode[0] == "a" else "write"
-        return FileCall(kind, path) if path else None
+        if not path:
+            return None
+        if not mode or (mode[0] == "r" and "+" not in mode):
+            return FileCall("read", path)
+        return FileCall("append" if mode[0] == "a" else "write", path)
     if name in {"write_text", "write_bytes"} and of_path:
         return FileCall("write", of_path)
     if name in {"read_text", "read_bytes"} and of_path:

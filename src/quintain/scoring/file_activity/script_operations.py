@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from quintain.scoring.file_activity.operations import Operation, patch_operations
+from quintain.scoring.file_activity.operations import Operation, OperationKind, patch_operations
 from quintain.scoring.file_activity.programs import Purpose, purpose_of
 from quintain.scoring.file_activity.python_code import file_calls
 from quintain.scoring.file_activity.shell import Command, HereDocument, parse_script
@@ -105,8 +105,8 @@ def _written_document(command: Command, document: HereDocument, *, is_sure: bool
     appends = "-a" in command.arguments or any(one.operator == ">>" for one in command.outputs)
     exact = is_sure and document.is_literal and len(targets) == 1 and command.is_literal
     for path in targets:
-        kind = "append" if appends else "write"
-        yield Operation(kind, path, new=document.text, is_whole=not appends, is_exact=exact, note="a here-document")  # type: ignore[arg-type]
+        kind: OperationKind = "append" if appends else "write"
+        yield Operation(kind, path, new=document.text, is_whole=not appends, is_exact=exact, note="a here-document")
 
 
 def _output(command: Command) -> Iterator[Operation]:
@@ -116,11 +116,11 @@ def _output(command: Command) -> Iterator[Operation]:
         text = " ".join(word for word in command.arguments if not re.fullmatch(r"-\w+", word))
     is_whole = command.program in {"", ":", "true", "echo", "printf", "cat"}
     for redirect in command.outputs:
-        kind = "append" if redirect.operator == ">>" else "write"
+        kind: OperationKind = "append" if redirect.operator == ">>" else "write"
         whole = is_whole and kind == "write"
         yield Operation(
             kind, redirect.target, new=text, is_whole=whole, is_exact=False, note=f"writes {redirect.target[:40]!r}"
-        )  # type: ignore[arg-type]
+        )
 
 
 def _moved(program: str, paths: Sequence[str], *, exact: bool) -> Iterator[Operation]:
@@ -131,9 +131,9 @@ def _moved(program: str, paths: Sequence[str], *, exact: bool) -> Iterator[Opera
         if program == "cp" and source == "/dev/null":
             yield Operation("write", target, is_whole=True, is_exact=False)
         else:
-            kind = "copy" if program == "cp" else "move"
+            kind: OperationKind = "copy" if program == "cp" else "move"
             exact = exact and len(sources) == 1 and program != "git"
-            yield Operation(kind, source, target=target, is_exact=exact, note=program)  # type: ignore[arg-type]
+            yield Operation(kind, source, target=target, is_exact=exact, note=program)
 
 
 def _stream_edits(command: Command) -> Iterator[Operation]:
@@ -236,15 +236,14 @@ def inline_python(command: Command) -> str | None:
 def python_operations(code: str) -> Iterator[Operation]:
     """Yield what Python code does to files whose paths it states, and the code itself."""
     for call in file_calls(code):
-        kind = call.kind
         yield Operation(
-            kind,  # type: ignore[arg-type]
+            call.kind,
             call.path,
             call.old,
             call.new,
             target=call.target,
-            is_whole=kind == "write",
-            is_exact=kind == "read",
+            is_whole=call.kind == "write",
+            is_exact=call.kind == "read",
             note="Python code",
         )
     yield Operation("run", new=code, is_exact=False, note="python")

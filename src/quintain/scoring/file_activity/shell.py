@@ -11,6 +11,7 @@ import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 _WORD = re.compile(r"""(?:[^\s;|&()<>'"\\]|\\.|'[^']*'|"(?:[^"\\]|\\.)*"|['"\\].*)+""", re.DOTALL)
 _BLANKS = re.compile(r"(?:[ \t\r]|\\\n)*")
@@ -107,14 +108,15 @@ def script_of(command: str | Sequence[str]) -> str:
     return shlex.join(words)
 
 
-def parse_script(script: str) -> list[Command]:
+@lru_cache(maxsize=64)
+def parse_script(script: str) -> tuple[Command, ...]:
     """Return the simple commands of a shell script, in order.
 
     Commands inside `$(...)` and of `bash -c SCRIPT` are listed too; what is inside double quotes is not taken apart.
     """
     commands = _Parser(script[:MAX_CHARS]).parse()
     nested = [text for command in commands if (text := _inline_script(command)) is not None]
-    return [*commands, *(command for text in nested for command in parse_script(text))]
+    return (*commands, *(command for text in nested for command in parse_script(text)))
 
 
 def _inline_script(command: Command) -> str | None:
