@@ -56,7 +56,7 @@ def build_run(
     if transcript.orphans:
         report.note(_ORPHANS)
     try:
-        run = transcript.trajectory(is_clean=True, **fields)
+        run = transcript.trajectory(**fields)
     except InvalidInput as error:
         report.reject(line, error.message)
         return

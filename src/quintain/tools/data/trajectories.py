@@ -18,7 +18,6 @@ from quintain.records.filters import TrajectoryFilter
 from quintain.records.imports import IngestStatus
 from quintain.records.record import Record, explain, require_number
 from quintain.records.tags import LIVE, is_open, require_tags
-from quintain.records.text import require_clean
 from quintain.records.trajectory import (
     STATED_BY,
     Actor,
@@ -82,7 +81,6 @@ def record_trajectory(
     still going on: `live="open"` with its first messages, `"append"` with new ones, `"close"` with the outcome.
     """
     parts = {"task": task, "tools": tools, "agent": agent, "outcome": outcome, "tags": tags, "messages": messages}
-    require_clean(parts, "arguments")
     require_tags(tags or ())
     if live in {"append", "close"}:
         return _grow(services, live, trajectory_id, {**parts, "trajectory": trajectory})
