@@ -58,7 +58,7 @@ def run_judge(asked: Asked, *, json_out: bool, home: Path | None) -> int:
     with Command(home) as command:
         services = command.services()
         if asked.agreement:
-            _agreement(console, agreement(services, services.store.judging.everything()), json_out=json_out)
+            _agreement(console, agreement(services, services.store.judging.iterate()), json_out=json_out)
         elif asked.answers is not None:
             _submitted(console, submit_file(services, **check(_SUBMIT, _answers(asked.answers))), json_out=json_out)
         elif json_out or asked.judge == "assistant":

@@ -16,7 +16,7 @@ from quintain.cli.border import REFUSED, Command
 from quintain.cli.interrupts import collected_interrupts
 from quintain.cli.train import read_settings
 from quintain.errors import Unavailable
-from quintain.exporters.preview_page import about, counts, preview_page, printable
+from quintain.exporters.preview_page import describe_counts, describe_row, preview_page, printable
 from quintain.records.job import Job, PreviewSpec
 from quintain.records.preview import Histogram, PreviewReport, Sample, Show
 from quintain.tools.data.preview import WAIT_S, follow, preview_spec
@@ -99,7 +99,7 @@ def _write(path: Path, page: str) -> None:
 def _show(console: Console, report: PreviewReport) -> None:
     statistics = report.statistics
     for row in report.rows:
-        console.print(Text(printable(about(row)), style="bold"))
+        console.print(Text(printable(describe_row(row)), style="bold"))
         body = Text()
         for span in row.spans:
             style = _TRAINED if span.trained else _STYLES[span.by]
@@ -111,7 +111,7 @@ def _show(console: Console, report: PreviewReport) -> None:
             key.append(" ").append(name, style=style)
         console.print(key.append(" ").append("falls off", style="strike"))
     table = Table(box=None, show_header=False)
-    for name, value in counts(report):
+    for name, value in describe_counts(report):
         table.add_row(Text(printable(name)), Text(printable(value)))
     console.print(table)
     _bars(console, statistics.lengths)
