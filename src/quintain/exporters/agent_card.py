@@ -1,4 +1,4 @@
-"""What stands beside the weights of a handed-over agent, for people and for Ollama: only facts, nothing that praises."""
+"""Model card and Ollama Modelfile of an exported agent, from facts only."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ _OLLAMA = frozenset(
         "Qwen2ForCausalLM",
     }
 )
-"""Kinds of models whose safetensors `ollama create` reads (LoadModelMetadata in convert/convert.go of ollama/ollama, 2026)."""
+"""Architectures whose safetensors `ollama create` reads (LoadModelMetadata in convert/convert.go of ollama/ollama, 2026)."""
 
 
 def model_card(handover: AgentExport) -> str:
-    """`README.md`: YAML that the Hugging Face Hub reads, and the same in words."""
+    """Return `README.md`: YAML metadata for the Hugging Face Hub, followed by the same facts as text."""
     header = yaml.safe_dump(_header(handover), sort_keys=False, allow_unicode=True)
     return f"---\n{header}---\n\n" + "\n".join(_sections(handover)) + "\n"
 
 
 def modelfile(handover: AgentExport, architecture: str) -> str | None:
-    """`Modelfile` for Ollama; None where it cannot read such weights, or nobody would talk to the agent.
+    """Return the `Modelfile` for Ollama; None if Ollama cannot read the weights or the agent is not a policy.
 
     The template is left to Ollama, which knows those of the families that it reads.
     """
@@ -59,7 +59,7 @@ def modelfile(handover: AgentExport, architecture: str) -> str | None:
 
 
 def _parameters(sampling: Sampling) -> Iterator[tuple[str, float]]:
-    """What would else be Ollama's own: it cuts to 40 tokens and punishes repetition, the agent does neither."""
+    """Yield parameters that override Ollama's defaults (top_k 40, repeat penalty), which the agent does not use."""
     yield "temperature", sampling.temperature
     yield "top_p", sampling.top_p
     yield "top_k", 0

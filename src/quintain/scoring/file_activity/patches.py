@@ -1,4 +1,4 @@
-"""Patches, applied exactly or not at all: the format of `apply_patch`, and unified diffs."""
+"""Parse and apply patches in the format of `apply_patch` and as unified diffs; a patch that does not fit exactly is refused."""
 
 from __future__ import annotations
 
@@ -11,22 +11,34 @@ _HUNK = re.compile(r"^@@ -(\d+)(?:,\d+)? \+\d+(?:,\d+)? @@")
 
 
 class FileChange(NamedTuple):
-    """What a patch does to one file."""
+    """The change of one file in a patch."""
 
     kind: str
     """`add`, `update` or `delete`."""
     path: str
     lines: tuple[str, ...]
-    """Of the section, with their signs."""
+    """The lines of the section, with their signs."""
     target: str | None = None
     """Where the file is moved to."""
+    is_complete: bool = True
+    """False for a diff that renames a file or has no hunk: it cannot be applied."""
+
+    @property
+    def removed(self) -> str:
+        """The lines that are taken out."""
+        return "\n".join(line[1:] for line in self.lines if line.startswith("-"))
+
+    @property
+    def added(self) -> str:
+        """The lines that are put in."""
+        return "\n".join(line[1:] for line in self.lines if line.startswith("+"))
 
 
 def changes(patch: str) -> tuple[FileChange, ...]:
-    """The files that a patch changes, in its order.
+    """Return the files that a patch changes, in its order.
 
     Raises:
-        ValueError: it is in neither format.
+        ValueError: The text is in neither format.
     """
     lines = patch.strip("\n").splitlines()
     starts = [i for i, line in enumerate(lines) if line.strip() == "*** Begin Patch"]
@@ -34,15 +46,17 @@ def changes(patch: str) -> tuple[FileChange, ...]:
         return tuple(_sections(lines[starts[0] + 1 :]))
     if any(line.startswith("+++ ") for line in lines):
         return tuple(_unified(lines))
-    raise ValueError("it is neither in the format of apply_patch nor a unified diff")
+    raise ValueError("expected the format of apply_patch or a unified diff")
 
 
 def patched(text: str, change: FileChange) -> str:
-    """The text of a file after an update.
+    """Return the text of a file after an update.
 
     Raises:
-        ValueError: its old lines do not stand in the text, or stand there more than once.
+        ValueError: The old lines are missing from the text, or ambiguous.
     """
+    if not change.is_complete:
+        raise ValueError("a diff that renames a file, or has no hunk")
     lines = text.split("\n")
     place = 0
     for header, hunk in _hunks(change.lines):
@@ -52,21 +66,28 @@ def patched(text: str, change: FileChange) -> str:
             place = anchors[0]
         if not old:
             if header:
-                raise ValueError("lines are added at a place that is not told")
+                raise ValueError("lines are added at an unknown place")
             tail = len(lines) - (lines[-1] == "")
             lines[tail:tail] = new
             continue
         found = [i for i in range(place, len(lines) - len(old) + 1) if lines[i : i + len(old)] == old]
         if not found or (len(found) > 1 and not header and place == 0):
-            raise ValueError("its old lines stand not once in what is known of the file")
+            raise ValueError("its old lines are missing from the known text, or ambiguous")
         lines[found[0] : found[0] + len(old)] = new
         place = found[0] + len(new)
     return "\n".join(lines)
 
 
-def added(change: FileChange) -> str:
-    """The text of a new file."""
-    return "".join(f"{line[1:]}\n" for line in change.lines if line.startswith("+"))
+def hunks_of(change: FileChange) -> Iterator[tuple[str, str]]:
+    """Yield removed and added lines of each hunk; nothing for a change that cannot be read."""
+    try:
+        for _, hunk in _hunks(change.lines):
+            old = "\n".join(line[1:] for line in hunk if line.startswith("-"))
+            new = "\n".join(line[1:] for line in hunk if line.startswith("+"))
+            if old or new:
+                yield old, new
+    except ValueError:
+        return
 
 
 def _sections(lines: Sequence[str]) -> Iterator[FileChange]:
@@ -97,13 +118,12 @@ def _unified(lines: Sequence[str]) -> Iterator[FileChange]:
             if not line.startswith("\\"):
                 held.append(line)
         kind = "add" if old == "/dev/null" else "delete" if new == "/dev/null" else "update"
-        if kind == "update" and (old != new or not any(_HUNK.match(line) for line in held)):
-            raise ValueError("a diff that renames, or has no hunk")
-        yield FileChange(kind, old if kind == "delete" else new, tuple(held))
+        is_complete = kind != "update" or (old == new and any(_HUNK.match(line) for line in held))
+        yield FileChange(kind, old if kind == "delete" else new, tuple(held), is_complete=is_complete)
 
 
 def _hunks(lines: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
-    """Each hunk with the line after its `@@`, which stands before it in the file."""
+    """Yield each hunk with the line after its `@@`, which precedes it in the file."""
     header, held = "", []  # type: str, list[str]
     for line in lines:
         if line.startswith("@@"):
@@ -113,6 +133,6 @@ def _hunks(lines: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
         elif line[:1] in {" ", "+", "-", ""}:
             held.append(line)
         else:
-            raise ValueError(f"the line {line[:40]!r} has no sign")
+            raise ValueError(f"expected a line that starts with a space, + or -, got {line[:40]!r}")
     if held:
         yield header, held
