@@ -11,9 +11,9 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from quintain.records.agent import MAX_TEMPERATURE, Agent, Sampling
+from quintain.records.agent import Agent, Sampling
 from quintain.records.dataset import DatasetKind, SplitName
-from quintain.records.evolve import EvolveConfig
+from quintain.records.evolve import EvolveConfig, Temperature
 from quintain.records.handover import ExportAgentSpec
 from quintain.records.hyperparameters import Method, MethodConfig, SFTConfig
 from quintain.records.imports import FileStamp
@@ -85,9 +85,6 @@ class TrainSpec(Record):
         if (getattr(self.config, "reward_model", None) is None) != (self.reward_agent is None):
             raise ValueError("expected both reward_model and reward_agent or none, got one")
         return self
-
-
-Temperature = Annotated[float, Field(ge=0, le=MAX_TEMPERATURE)]
 
 
 class RolloutSpec(Record):
@@ -342,9 +339,7 @@ class JobResult(Record):
     n: int | None = None
     n_error: int | None = None
     final_loss: float | None = None
-    report: dict[str, Any] = Field(
-        default_factory=dict, description="Counts and notes of the run: dropped rows, truncations, ..."
-    )
+    report: dict[str, Any] = Field(default_factory=dict, description="Counts and notes of the run.")
 
     @property
     def is_partial(self) -> bool:
