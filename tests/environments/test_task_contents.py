@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from quintain.environments.conversation.expert import Expert as TalkExpert
-from quintain.environments.inventory.expert import Expert as InventoryExpert
-from quintain.environments.math.expert import Expert as MathExpert
+from quintain.environments.conversation.scripted_policy import Expert as TalkExpert
+from quintain.environments.inventory.scripted_policy import Expert as InventoryExpert
+from quintain.environments.math.scripted_policy import Expert as MathExpert
 from quintain.environments.registry import task_source
 from quintain.environments.sandbox.projects import FAMILY, build_project
 from quintain.evaluation.episodes import EpisodePlan, EpisodeSettings, run_episodes

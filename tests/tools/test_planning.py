@@ -31,7 +31,7 @@ from quintain.tools.data.dataset_folders import freeze, new_options
 from quintain.tools.data.preview import preview_spec
 from quintain.tools.jobs.jobs import get_job
 from quintain.tools.services import Services, open_services
-from quintain.tools.training.methods import METHODS, describe_method, read_evolution, read_hyperparameters
+from quintain.tools.training.methods import METHODS, check_evolution, describe_method, read_hyperparameters
 from quintain.tools.training.planning.choice import environment_in, wish_of
 from quintain.tools.training.planning.cost import Work, disk_mb, memory_parts, operations
 from quintain.tools.training.planning.device import Device
@@ -234,7 +234,7 @@ def test_settings_of_every_method_are_taken_as_they_are(method: str) -> None:
     acts = method == "evolve"
     settled = settle(method, {}, model=FACTS, data=None, device=CPU, acts=acts)
     if acts:
-        assert read_evolution(settled.hyperparameters)[1] == settled.config
+        assert check_evolution(settled.hyperparameters)[1] == settled.config
     else:
         assert read_hyperparameters(method, settled.hyperparameters) == CONFIGS[method]()
         large = FACTS._replace(parameters=200_000_000)

@@ -12,7 +12,8 @@ from rich.console import Console
 
 from quintain.cli.border import REFUSED, Command
 from quintain.errors import InvalidInput, NotFound
-from quintain.tools.data.trajectories import record_trajectory
+from quintain.tools.calls import call
+from quintain.tools.catalog import tool_named
 
 _MAX_BYTES = 64 * 2**20
 
@@ -26,9 +27,8 @@ def run_record(
         given = _arguments(_parsed(_text(file), file))
         more = {"task": task, "agent": agent, "outcome": outcome, "tags": list(tags) or None}
         services = command.services()
-        recorded = record_trajectory(
-            services, **{**given, **{key: value for key, value in more.items() if value is not None}}
-        )
+        arguments = {**given, **{key: value for key, value in more.items() if value is not None}}
+        recorded = call(services, tool_named("record_trajectory"), arguments)
         console.print_json(recorded.model_dump_json())
         return 0
     return REFUSED

@@ -1,4 +1,4 @@
-"""The bytes of a log file: opened without blocking, unpacked within bounds, as UTF-8, in pieces of about a megabyte."""
+"""Stream the bytes of a log file in chunks of about 1 MB: opened without blocking, unpacked within bounds, as UTF-8."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from typing import Any, BinaryIO, cast
 from quintain.errors import InvalidInput
 
 CHUNK_BYTES = 2**20
-"""Bytes that are read at once."""
+"""Bytes read at once."""
 
 MAX_UNPACKED_BYTES = 16 * 2**30
-"""Bytes that a compressed file may unpack to."""
+"""Unpacked size limit of a compressed file."""
 
 MAX_RATIO = 250
-"""Times that a compressed file may grow; logs that repeat themselves grow 50 to 100 times, bombs 1,000 and more."""
+"""Limit of the compression ratio; repetitive logs reach 50 to 100, decompression bombs 1,000 and more."""
 
 RATIO_FREE_BYTES = 64 * 2**20
-"""Unpacked bytes below which the ratio does not matter."""
+"""Unpacked bytes below which the ratio is not checked."""
 
 _ZSTD_WINDOW = 2**27
-"""Bytes of memory that unpacking zstd may ask for (`--long=27`, the format's recommended bound)."""
+"""Window size limit in bytes (`--long=27`, the limit that the format recommends)."""
 
 _ZSTD_BYTES = 256
-"""Packed bytes that are unpacked at once: a block of 4 bytes can stand for 128 kB."""
+"""Packed bytes unpacked at once: a block of 4 bytes can expand to 128 kB."""
 
 UNDECODABLE = "characters that are not valid in the file's encoding were replaced by U+FFFD"
 
@@ -44,35 +44,35 @@ _MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
-"""Byte order marks; those of UTF-32 come first, for one of them begins like one of UTF-16."""
+"""Byte order marks; UTF-32 comes before UTF-16 because the UTF-32-LE mark starts with the UTF-16-LE mark."""
 
 
 @dataclass
 class ReadState:
-    """What happened while a file and its companions were read."""
+    """Progress and repairs of reading one file and its companions."""
 
     position: int = 0
-    """Bytes of the file that have been read, as they lie on the disk."""
+    """Bytes read from disk."""
     unpacked: int = 0
-    """Bytes that they were after unpacking."""
+    """Bytes after unpacking."""
     repairs: Counter[str] = field(default_factory=Counter)
-    """What had to be replaced in the text -> how often."""
+    """Description of a text repair -> count."""
     companions: set[Path] = field(default_factory=set)
-    """Other files that were read for this one, resolved."""
+    """Resolved paths of other files that were read for this one."""
     consulted: bool = False
-    """Was another file looked for, found or not?"""
+    """Whether another file was looked for, found or not."""
     is_companion: bool = False
     parsed: dict[bytes, Any] = field(default_factory=dict)
-    """Rows that were parsed before, when the file was detected -> their values; each is taken out when it is read."""
+    """Raw row -> value parsed during detection; each entry is removed when it is used."""
     _taken: int = 0
 
     def take(self) -> int:
-        """Bytes, unpacked, since this was asked last."""
+        """Return the unpacked bytes since the last call."""
         new, self._taken = self.unpacked - self._taken, self.unpacked
         return new
 
     def beside(self) -> ReadState:
-        """For a companion: what it finds counts here, its position does not."""
+        """Return the state of a companion, which shares repairs and companions but not the position."""
         return ReadState(repairs=self.repairs, companions=self.companions, is_companion=True)
 
 
@@ -91,7 +91,7 @@ def open_regular(path: Path, root: Path) -> BufferedReader:
         raise InvalidInput(f"cannot be opened ({_plain(error)})") from None
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise InvalidInput("is no regular file")
+        raise InvalidInput("expected a regular file")
     return os.fdopen(descriptor, "rb")
 
 
@@ -99,7 +99,7 @@ def _descriptor(path: Path, root: Path) -> int:
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
     parts = path.relative_to(root).parts
     if ".." in parts:
-        raise ValueError("it lies outside of the folder")
+        raise ValueError("it is outside the folder")
     if os.open not in os.supports_dir_fd:
         return os.open(path, flags)
     try:
@@ -116,7 +116,7 @@ def _descriptor(path: Path, root: Path) -> int:
 
 
 def chunks(path: Path, root: Path, reading: ReadState) -> Iterator[bytes]:
-    """The content of a file, unpacked (gzip, zstd, bzip2 by their first bytes) and as UTF-8 without a byte order mark.
+    """Stream a file's content: gzip, zstd and bzip2 are unpacked by their magic bytes, UTF-16 and UTF-32 are recoded.
 
     Bytes that are not UTF-8 stay as they are where the file has no mark of UTF-16 or UTF-32.
 
@@ -158,7 +158,7 @@ def _unpacker(file: BinaryIO, start: bytes) -> BinaryIO:
 
 
 def zstd_reader(file: BinaryIO) -> BinaryIO:
-    """The content of a zstd stream; damage, an end within a frame, and a window above the bound are `OSError`."""
+    """Return a reader of a zstd stream; damage, truncation and an oversized window raise `OSError`."""
     return cast(BinaryIO, _Zstd(file))
 
 
@@ -167,12 +167,12 @@ class _Zstd:
     # The library's own reader takes an end within a frame for the end of the content.
     file: BinaryIO
     rest: bytes = b""
-    """Packed bytes that are not used yet."""
+    """Packed bytes not used yet."""
     frame: Any = None
-    """The decompressor of a frame that has begun."""
+    """Decompressor of the current frame."""
 
     def read(self, size: int) -> bytes:
-        """At least so many bytes, unless the stream ends; more by what the last packed bytes unpack to (8 MB at most)."""
+        """Return at least `size` bytes unless the stream ends; may exceed it by one unpacked block (at most 8 MB)."""
         import zstandard
 
         parts, n = [], 0
@@ -187,15 +187,15 @@ class _Zstd:
             self.rest = self.frame.unused_data if self.frame.eof else b""
             self.frame = None if self.frame.eof else self.frame
         if not n and self.frame is not None:
-            raise EOFError("the packed data ends too early")
+            raise EOFError("the compressed data ends too early")
         return b"".join(parts)
 
 
 def _require_bounded(unpacked: int, packed: int) -> None:
     if unpacked > MAX_UNPACKED_BYTES or (unpacked > RATIO_FREE_BYTES and unpacked > MAX_RATIO * packed):
         raise InvalidInput(
-            f"unpacks to more than {MAX_RATIO} times its size (or {MAX_UNPACKED_BYTES // 2**30} GB), as a bomb does; unpack it "
-            "yourself if it is none",
+            f"unpacks to more than {MAX_RATIO} times its size (or {MAX_UNPACKED_BYTES // 2**30} GB), like a decompression bomb; unpack it "
+            "yourself if you trust it",
             code="too_large",
         )
 
@@ -217,7 +217,7 @@ def _as_utf8(raw: Iterator[bytes], reading: ReadState) -> Iterator[bytes]:
 
 
 def _unmarked(first: bytes) -> str:
-    """The encoding of a JSON text without a mark: its first two characters are ASCII (RFC 4627, section 3)."""
+    """Guess the encoding of JSON text without a byte order mark from its first two ASCII characters (RFC 4627, section 3)."""
     zeros = "".join("0" if byte == 0 else "x" for byte in first[:4])
     return {"x000": "utf-32-le", "000x": "utf-32-be", "x0x0": "utf-16-le", "0x0x": "utf-16-be"}.get(zeros, "utf-8")
 

@@ -1,4 +1,4 @@
-"""What an import has found so far, file by file, and the report that comes of it."""
+"""Counts of an import, file by file, and the report built from them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAX_UNKNOWN = 1000
 
 @dataclass
 class FileSummary:
-    """What one file held."""
+    """Counts and messages of one file."""
 
     name: str
     path: Path | None = None
@@ -26,14 +26,14 @@ class FileSummary:
     confidence: float = 0.0
     runner_up: str | None = None
     counts: Counter[str] = field(default_factory=Counter)
-    """`trajectories`, `steps`, `actions`, `observations`, as `ImportedFile` has them."""
+    """`trajectories`, `steps`, `actions` and `observations`, as in `ImportedFile`."""
     rejected: tuple[Rejected, ...] = ()
     n_rejected: int = 0
     unknown: dict[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
     def count(self, run: Trajectory) -> None:
-        """One more run came in."""
+        """Count an imported run."""
         turns = run.agent_steps
         self.counts["trajectories"] += 1
         self.counts["steps"] += len(turns)
@@ -42,11 +42,11 @@ class FileSummary:
 
     @property
     def is_log(self) -> bool:
-        """Did a reader take it, or was it damaged? Else it is only no log."""
+        """Whether a reader accepted the file or it is damaged; otherwise it is not a log."""
         return self.format is not None or self.n_rejected > 0
 
     def record(self) -> ImportedFile:
-        """As the report shows it."""
+        """Return the entry of the report."""
         return ImportedFile(
             file=self.name,
             format=self.format,
@@ -61,11 +61,11 @@ class FileSummary:
 
 @dataclass
 class ImportSummary:
-    """What all files held."""
+    """Counts and messages of all files."""
 
     files: list[FileSummary] = field(default_factory=list)
     companions: set[Path] = field(default_factory=set)
-    """Files that others were read with: nobody misses a run of their own in them."""
+    """Files read together with others; without runs of their own they are left out of the report."""
     arrivals: Counter[IngestStatus] = field(default_factory=Counter)
     unchanged: int = 0
     redactions: Counter[str] = field(default_factory=Counter)
@@ -73,7 +73,7 @@ class ImportSummary:
     stopped: bool = False
 
     def report(self) -> ImportReport:
-        """The whole; companions that hold no run of their own are left out."""
+        """Build the report; companions without runs of their own are left out."""
         files = [file for file in self.files if file.counts["trajectories"] or file.path not in self.companions]
         logs, others = [file for file in files if file.is_log], [file for file in files if not file.is_log]
         took = [file for file in logs if file.counts["trajectories"]]
@@ -105,11 +105,11 @@ class ImportSummary:
     def _notes(self, files: list[FileSummary], found: bool) -> tuple[str, ...]:
         notes = list(self.notes)
         if not files and not self.unchanged:
-            notes.insert(0, "There is no file to read.")
+            notes.insert(0, "The folder has no file to read.")
         elif not found and not self.unchanged and not self.stopped:
-            notes.insert(0, f"None of {len(files):,} files holds a trajectory; `rejected` says what they are.")
-        told = Counter(note for file in files if file.is_log for note in file.notes)
-        notes += [note if n == 1 else f"{note} ({n:,} files)" for note, n in told.items()]
+            notes.insert(0, f"None of {len(files):,} files contains a trajectory; see `rejected` for the reasons.")
+        file_notes = Counter(note for file in files if file.is_log for note in file.notes)
+        notes += [note if n == 1 else f"{note} ({n:,} files)" for note, n in file_notes.items()]
         if len(notes) > MAX_NOTES:
             notes[MAX_NOTES - 1 :] = [f"and {len(notes) - MAX_NOTES + 1:,} more notes"]
         return tuple(notes)
@@ -117,17 +117,17 @@ class ImportSummary:
 
 @dataclass
 class Links:
-    """Which runs of an import belong together."""
+    """Links between the runs of an import."""
 
     known: dict[str, str] = field(default_factory=dict)
-    """Key -> identity."""
+    """Key of a run -> identity."""
     started: list[tuple[str, str]] = field(default_factory=list)
     """Key of a run, identity of its subagent."""
     continued: list[tuple[str, str]] = field(default_factory=list)
-    """Identity of a run, key of the one that it goes on from."""
+    """Identity of a run, key of the run that it continues."""
 
     def add(self, run: Run, stored: Trajectory) -> None:
-        """One more run, as it is stored."""
+        """Add a run as it will be stored."""
         if not (run.key or run.parent or run.continues):
             return
         identity = stored.identity
@@ -139,7 +139,7 @@ class Links:
             self.continued.append((identity, run.continues))
 
     def resolved(self) -> tuple[list[RunLink], int]:
-        """The links by identity, and how many lead to a run that is not part of this import."""
+        """Return the links by identity, and the number of links to runs outside this import."""
         subagents: dict[str, dict[str, None]] = {}
         for key, child in self.started:
             if (parent := self.known.get(key)) and parent != child:

@@ -1,4 +1,4 @@
-"""From bytes of a log to a value that every reader can rely on: Unicode text, finite numbers, bounded depth and size."""
+"""Parse JSON of logs into values that every reader can rely on: Unicode text, finite numbers, bounded depth and size."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from quintain.importers.byte_streams import UNDECODABLE
 from quintain.records.text import MAX_DEPTH
 
 MAX_VALUES = 10_000_000
-"""Commas and opening brackets that a line or document may have: each value takes up to a hundred bytes of memory."""
+"""Limit of commas and opening brackets in a line or document: each value takes up to 100 bytes of memory."""
 
-SURROGATES = "lone surrogates or NUL characters, which are no text, were replaced by U+FFFD"
-NOT_FINITE = "numbers that JSON does not have (NaN, Infinity, or beyond the range of floats) were read as null"
+SURROGATES = "lone surrogates or NUL characters were replaced by U+FFFD"
+NOT_FINITE = "numbers outside JSON (NaN, Infinity, or beyond the range of floats) were read as null"
 
 _NO_TEXT = re.compile("[\ud800-\udfff\0]")
 
 
 class Parser:
-    """Parses JSON as logs hold it, and counts what it had to mend."""
+    """JSON parser that repairs text and numbers and counts the repairs."""
 
     def __init__(self, repairs: Counter[str], parsed: dict[bytes, Any] | None = None) -> None:
-        """A parser that tells its repairs, and takes what was `parsed` before, each value once."""
+        """Create a parser that counts into `repairs` and reuses the values in `parsed`, each once."""
         self._repairs, self._parsed = repairs, parsed
         # Raw control characters in strings are taken: programs that write logs by hand forget to escape them.
         self._decoder = json.JSONDecoder(strict=False, parse_constant=self._none, parse_float=self._finite)
 
     def parse(self, raw: bytes) -> Any:
-        """The value that these bytes are.
+        """Return the value of some bytes.
 
         Bytes that are not UTF-8, lone surrogates and NUL become U+FFFD, and NaN and Infinity null: a program that could
         not write them properly did not mean anything else. All of it is counted.
@@ -43,7 +43,7 @@ class Parser:
         if self._parsed and (known := self._parsed.pop(raw, None)) is not None:
             return known
         if len(raw) > MAX_VALUES and raw.count(b",") + raw.count(b"[") + raw.count(b"{") > MAX_VALUES:
-            raise InvalidInput(f"holds more than {MAX_VALUES:,} values", code="too_large")
+            raise InvalidInput(f"expected at most {MAX_VALUES:,} values", code="too_large")
         value = self._decoded(self._text(raw))
         if raw.count(b"[") + raw.count(b"{") > MAX_DEPTH and _deeper_than(value, MAX_DEPTH):
             raise InvalidInput(f"nested deeper than {MAX_DEPTH} levels", code="too_deep")
@@ -70,7 +70,7 @@ class Parser:
         except RecursionError:
             raise InvalidInput(f"nested deeper than {MAX_DEPTH} levels", code="too_deep") from None
         except ValueError:  # Python reads no integers of more than 4,300 digits
-            raise InvalidInput("holds a whole number of more than 4,300 digits", code="not_json") from None
+            raise InvalidInput("expected integers of at most 4,300 digits", code="not_json") from None
 
     def _none(self, constant: str) -> None:
         self._repairs[NOT_FINITE] += 1
@@ -82,7 +82,7 @@ class Parser:
         return None
 
     def _mended(self, value: Any) -> Any:
-        """The value with replacement characters where there was no text; its depth is known to be bounded."""
+        """Return the value with U+FFFD in place of invalid characters; its depth is already bounded."""
         if isinstance(value, str):
             text, n = _NO_TEXT.subn("\ufffd", value)
             if n:

@@ -1,4 +1,4 @@
-"""A log file as readers see it: lines, elements or one document, decoded, cleaned and bounded."""
+"""One log file as readers see it: rows, elements or one document, decoded, repaired and bounded."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from quintain.importers.protocol import Report
 from quintain.importers.raw_values import MAX_LINE_BYTES, RawValue, elements, is_lines, lines
 
 MAX_DOCUMENT_BYTES = 256 * 2**20
-"""Bytes of a file that is one JSON value, unpacked; a larger one is refused."""
+"""Unpacked size limit of a file that is one JSON value."""
 
 MAX_SIBLINGS = 100_000
-"""Files that `siblings` lists."""
+"""Number of files that `siblings` lists at most."""
 
 
 class Numbered(NamedTuple):
-    """A value and where it stands: line of a line format, element (from 1) of an array."""
+    """A value and its position: line of a line format, or element (from 1) of an array."""
 
     line: int
     value: Any
@@ -31,17 +31,17 @@ class Numbered(NamedTuple):
 
 @dataclass(frozen=True)
 class LogFile:
-    """One file of an import. Values that it gives hold only Unicode text and finite numbers, nested at most 100 deep."""
+    """One file of an import. Its values contain only valid Unicode and finite numbers, nested at most 100 deep."""
 
     path: Path
     root: Path
-    """The folder that was asked for; nothing outside of it is read."""
+    """The imported folder; nothing outside it is read."""
     reading: ReadState = field(default_factory=ReadState, compare=False, repr=False)
-    """What happened so far."""
+    """Progress and repairs so far."""
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The path below the root."""
+        """Parts of the path below the root."""
         return self.path.relative_to(self.root).parts
 
     def rows(self, report: Report) -> Iterator[Numbered]:
@@ -61,7 +61,7 @@ class LogFile:
             report.reject(number + 1, error.message)
 
     def pieces(self) -> Iterator[RawValue]:
-        """The bytes of the rows, not parsed.
+        """Stream the raw bytes of the rows.
 
         Raises:
             InvalidInput: the file cannot be read to its end.
@@ -71,7 +71,7 @@ class LogFile:
         yield from (lines if is_lines(head) else elements)(chain([head], content))
 
     def document(self) -> Any:
-        """The whole file as one JSON value.
+        """Return the whole file as one JSON value.
 
         Raises:
             InvalidInput: too large, not JSON, or nested too deep.
@@ -83,7 +83,7 @@ class LogFile:
             raise InvalidInput(f"{self.path.name}: {error.message}", code=error.code) from None
 
     def content(self) -> bytes:
-        """The whole file, unpacked and as UTF-8, not parsed.
+        """Return the whole file, unpacked and as UTF-8, without parsing it.
 
         Raises:
             InvalidInput: too large, or not readable to its end.
@@ -100,10 +100,10 @@ class LogFile:
         return b"".join(parts)
 
     def sibling(self, relative: str) -> LogFile | None:
-        """Another file, by its path relative to this one's folder; None where there is none inside the root.
+        """Return another file by its path relative to this file's folder; None if it does not exist inside the root.
 
         A sibling that is read and gives no run of its own is not reported as refused; one whose runs came in with this
-        file is told to `Report.consume`. A file that looks for siblings is read again by every later import, for they
+        file is passed to `Report.consume`. A file that looks for siblings is read again by every later import, because they
         may have changed.
         """
         self.reading.consulted = True
@@ -120,7 +120,7 @@ class LogFile:
         return LogFile(path, root, self.reading.beside())
 
     def folders(self, relative: str) -> list[str]:
-        """Names of the folders in another folder, by its path relative to this one's, in order."""
+        """Return the sorted names of the folders in another folder, given by its path relative to this file's folder."""
         self.reading.consulted = True
         try:
             folder, root = (self.path.parent / relative).resolve(), self.root.resolve()
@@ -132,7 +132,7 @@ class LogFile:
             return []
 
     def siblings(self, relative: str, suffix: str = ".json") -> list[LogFile]:
-        """The files of another folder, by its path relative to this one's, whose names end so; in the order of names."""
+        """Return the files with a suffix in another folder, given relative to this file's folder, sorted by name."""
         self.reading.consulted = True
         try:
             folder, root = (self.path.parent / relative).resolve(), self.root.resolve()

@@ -1,6 +1,6 @@
-"""The import loop: a file or folder of logs becomes redacted runs, and a report of all that did not come in.
+"""The import loop: read a file or folder of logs into redacted runs, and report everything that was not imported.
 
-The logs are only read. What they say is data: nothing in them is executed, fetched, or followed out of the folder.
+The logs are only read. Their content is data: nothing in them is executed, fetched, or followed out of the folder.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from quintain.records.trajectory import Source, Trajectory
 
 BATCH_RUNS = 100
 BATCH_BYTES = 4 * 2**20
-"""Bytes of logs after which the runs they gave are handed over."""
+"""Bytes of logs after which a batch of runs is handed over."""
 
 UNPACKED = 8
-"""By how much a packed log grows when it is read, roughly: JSON packs to an eighth of its size."""
+"""Approximate compression ratio of packed JSON logs."""
 _PACKED = frozenset({".gz", ".zst", ".zip", ".eval"})
 _KEPT_REJECTIONS = 200
-"""Rejections of one file that are kept in words."""
+"""Rejections of one file that are reported with their reason."""
 
 # What a reader that does not expect a value may raise; a fault of ours, which must not take the other files down.
 _READER_FAULTS = (
@@ -54,27 +54,27 @@ _READER_FAULTS = (
 
 @dataclass(frozen=True)
 class ImportOptions:
-    """How to import."""
+    """Options of an import."""
 
     format: str = "auto"
-    """Name of a reader, or `auto`: each file is detected."""
+    """Name of a reader, or `auto` to detect each file."""
     redact: bool = True
     tags: tuple[str, ...] = ()
-    """Added to those of the runs."""
+    """Tags added to every run."""
     limit: int | None = None
-    """Runs after which to end."""
+    """Number of runs after which the import ends."""
 
 
 class Size(NamedTuple):
-    """What an import would read."""
+    """Size of an import."""
 
     files: int
     bytes: int
-    """As they are read: of a packed file `UNPACKED` times what lies on the disk."""
+    """Bytes on disk; a packed file counts `UNPACKED` times."""
 
 
 def measure(path: Path) -> Size:
-    """Files and bytes that an import would read.
+    """Count the files and bytes that an import would read.
 
     Raises:
         NotFound: there is nothing at the path.
@@ -86,7 +86,7 @@ def measure(path: Path) -> Size:
 
 
 def import_logs(path: Path, options: ImportOptions, sink: RunSink) -> ImportReport:
-    """Read all logs of a file or folder, file by file and run by run, in constant memory.
+    """Import all logs of a file or folder, run by run, in constant memory.
 
     Args:
         path: A file, or a folder that is walked; hidden folders in it are left out.
@@ -125,22 +125,22 @@ class _Loop:
     batch: list[tuple[Trajectory, int | None, FileSummary]] = field(default_factory=list)
     batch_bytes: int = 0
     through: list[FileStamp] = field(default_factory=list)
-    """Files that are read, whose runs are still in the batch."""
+    """Files read to their end whose runs are still in the batch."""
     taken: int = 0
     bytes_done: int = 0
     undetected: Counter[str] = field(default_factory=Counter)
-    """Readers that failed to look at a file."""
+    """Readers whose detection raised an exception."""
     consumed: set[Path] = field(default_factory=set)
-    """Files that came in with others."""
+    """Files that were read as part of another file."""
 
     def is_over(self) -> bool:
-        """Was enough read, or is the import to stop?"""
+        """Return whether the limit is reached or the import was asked to stop."""
         if not self.tally.stopped and self.sink.should_stop():
             self.tally.stopped = True
         return self.tally.stopped or (self.options.limit is not None and self.taken >= self.options.limit)
 
     def take(self, file: FoundFile) -> None:
-        """Read one file, unless it is known."""
+        """Read one file unless it is unchanged."""
         stamp = FileStamp(uri=printable(str(file.path)), size=file.size, mtime_ns=file.mtime_ns)
         if self.sink.is_unchanged(stamp):
             self.tally.unchanged += 1
@@ -154,7 +154,7 @@ class _Loop:
         self._advance(0)
 
     def _reader(self, tally: FileSummary) -> tuple[Importer | None, Mapping[bytes, Any]]:
-        """Which reader takes the file, and what was parsed of it; None: it holds no log, and the tally says why."""
+        """Return the reader of a file and the rows parsed by detection; without a log, None, and the summary has the reason."""
         assert tally.path is not None
         report = Report()
         try:
@@ -166,7 +166,7 @@ class _Loop:
         detection = self._detect(found.probe)
         if detection.importer is None:
             if found.damage:
-                report.reject(None, f"begins like JSON, but cannot be read: {found.damage}")
+                report.reject(None, f"starts like JSON, but cannot be read: {found.damage}")
             else:
                 report.note(f"no trajectory: {found.nothing}")
             self._conclude(tally, report)
@@ -187,7 +187,7 @@ class _Loop:
         return Detection(self.forced, confidence_of(self.forced, probe), runner_up)
 
     def _read(self, file: FoundFile, reader: Importer, parsed: Mapping[bytes, Any], tally: FileSummary) -> bool:
-        """Take the runs of one file; False: it is to be read again by the next import."""
+        """Import the runs of one file; return False if the next import must read it again."""
         log, report = LogFile(file.path, self.folder.root, ReadState(parsed=dict(parsed))), Report()
         before, whole = self.taken, True
         try:
@@ -207,11 +207,11 @@ class _Loop:
         self.tally.companions |= log.reading.companions
         if whole and self.taken == before and not report.n_rejected:
             if tally.confidence:
-                report.note("holds no turn of an agent")
+                report.note("no agent turn found")
             else:
                 report.reject(None, _not_of(reader, tally.runner_up))
         if changed := _changed(file):
-            report.note("a file changed while it was read; import again for what is new in it")
+            report.note("a file changed while it was read; import it again for its new content")
         for repair, n in log.reading.repairs.items():
             report.note(f"{n:,} {repair}")
         self._conclude(tally, report)
@@ -219,7 +219,7 @@ class _Loop:
         return whole and not changed and not failed and not log.reading.consulted
 
     def _accept(self, run: Run, source: Source, tally: FileSummary, log: LogFile, report: Report) -> None:
-        """Put a run into the batch, redacted; its own id would claim to be a run of this store."""
+        """Redact a run and add it to the batch, without its id, which would name a run of this store."""
         trajectory = run.trajectory if run.trajectory.id is None else run.trajectory.model_copy(update={"id": None})
         if self.options.redact:
             from quintain.redaction.redact import redact
@@ -243,7 +243,7 @@ class _Loop:
             self._advance(log.reading.position)
 
     def _flush(self) -> None:
-        """Hand over the runs of the batch, and then the files that they end."""
+        """Hand over the batch, then the files that it completes."""
         batch, self.batch, self.batch_bytes = self.batch, [], 0
         arrivals: Sequence[IngestStatus | None] = ()
         try:
@@ -269,7 +269,7 @@ class _Loop:
             return None
 
     def _conclude(self, tally: FileSummary, report: Report) -> None:
-        """Note what a file did not give. All of it may quote the log."""
+        """Record what a file did not yield. These texts may quote the log, so they are redacted."""
         room = _KEPT_REJECTIONS - len(tally.rejected)
         tally.rejected += tuple(
             Rejected(file=tally.name, line=line, reason=_safe(reason)) for line, reason in report.rejected[:room]
@@ -282,33 +282,33 @@ class _Loop:
         self.sink.report_progress(min(self.bytes_done + position, self.bytes_total), self.bytes_total)
 
     def finish(self) -> None:
-        """Hand over what is left: the last batch, the links, and notes on the whole."""
+        """Hand over the last batch and the links, and add notes on the whole import."""
         self._flush()
         links, loose = self.links.resolved()
         if links:
             self.sink.link(links)
         notes = self.tally.notes
         if loose:
-            notes.append(f"{loose:,} links lead to runs that are not part of this import.")
+            notes.append(f"{loose:,} links refer to runs outside this import.")
         if self.folder.skipped:
             names = ", ".join(_safe(name) for name in sorted(self.folder.skipped)[:5])
             n = sum(self.folder.skipped.values())
-            notes.append(f"{n:,} hidden or vendored folders were not entered ({names}); import one by its own path.")
+            notes.append(f"{n:,} hidden or vendored folders were skipped ({names}); import one by its own path.")
         if self.options.limit is not None and self.taken >= self.options.limit:
             notes.append(f"Ended at the limit of {self.options.limit:,} runs.")
         for failure, n in self.undetected.items():
-            notes.append(f"The reader {failure} could not look at {n:,} files; please report it.")
+            notes.append(f"The reader {failure} failed to detect the format of {n:,} files; please report it.")
 
 
 def _safe(text: str) -> str:
-    """What a log says, or how a file is called, fit to be shown and passed on."""
+    """Redact a text or file name from a log and make it printable."""
     from quintain.redaction.redact import redact_text
 
     return redact_text(printable(text))[0]
 
 
 def _runs(reader: Importer, log: LogFile, report: Report) -> Generator[Run, None, None]:
-    """The runs of a file; what the reader raises ends them, and is told to the report."""
+    """Yield the runs of a file; an exception of the reader ends them and is reported."""
     try:
         yield from reader.read(log, report)
     except InvalidInput as error:
@@ -322,9 +322,9 @@ def _runs(reader: Importer, log: LogFile, report: Report) -> Generator[Run, None
 
 
 def _not_of(reader: Importer, other: str | None) -> str:
-    """Why nothing came out of a file that the caller's reader does not know."""
-    hint = f"it looks like {other}: give format={other}, or auto" if other else "leave `format` out to have it detected"
-    return f"nothing in it is of the format {reader.name} ({reader.title}); {hint}"
+    """Return the reason why the requested reader found nothing in a file."""
+    hint = f"it looks like {other}: set format={other}, or auto" if other else "omit `format` to detect it"
+    return f"expected format {reader.name} ({reader.title}), got no run of it; {hint}"
 
 
 def _sha256(log: LogFile) -> str:

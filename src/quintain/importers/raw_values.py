@@ -1,4 +1,4 @@
-"""Where the values of a log file begin and end: lines, elements of arrays, or objects one after the other.
+"""Find the raw JSON values of a log file: lines, elements of arrays, or consecutive objects.
 
 Nothing is parsed here, so a value that is no JSON costs only itself, and one that is too large is never held.
 """
@@ -11,30 +11,30 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 MAX_LINE_BYTES = 64 * 2**20
-"""Bytes of one line or element; a longer one is rejected with its number."""
+"""Size limit of one line or element; a longer one is rejected with its number."""
 
 _STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+'
 _MARK = rb'(?:[^"%(marks)s]++|%(string)s")*+(?:([%(marks)s])|(%(string)s(\\?))?\Z)'
-"""Up to the next mark outside of strings, or to the end: then the second group is a string that goes on, the third its
-last character where that is the first of an escape."""
+"""Matches up to the next mark outside strings, or to the end: group 2 is then an unfinished string, and group 3 its last
+character if that begins an escape."""
 _INNER = re.compile(_MARK % {b"marks": rb"\[\]{}", b"string": _STRING}, re.DOTALL)
 _OUTER = re.compile(_MARK % {b"marks": rb"\[\]{},", b"string": _STRING}, re.DOTALL)
 _ARRAY, _OPENING = b"[", (b"[", b"{")
 
 
 class RawValue(NamedTuple):
-    """The bytes of one value, and which one it is."""
+    """Raw bytes of one value and their position."""
 
     number: int
-    """Line of a line format, element (from 1) otherwise."""
+    """Line of a line format, else element (from 1)."""
     raw: bytes | None
-    """None: too large to be held."""
+    """None if the value is too large to hold."""
     last: bool = False
-    """Did the file end before anything ended the value?"""
+    """Whether the file ended before the value was closed."""
 
 
 def is_lines(head: bytes) -> bool:
-    """Is this the beginning of a file with a value a line, and not of an array or of values over several lines?
+    """Whether a file has one value a line, rather than an array or values that span lines.
 
     For one value that fills the only line the answer is yes for an object, no for an array: its elements are what counts.
     """
@@ -55,7 +55,7 @@ def _is_value(line: bytes) -> bool:
 
 
 def lines(chunks: Iterable[bytes], limit: int = MAX_LINE_BYTES) -> Iterator[RawValue]:
-    """The lines that are not blank; only LF ends a line, and a CR before it is white space to JSON."""
+    """Yield the non-blank lines; only LF ends a line, and JSON treats a CR before it as white space."""
     number, held = 1, _Held(limit)
     for chunk in chunks:
         first, *rest = chunk.split(b"\n")
@@ -71,7 +71,7 @@ def lines(chunks: Iterable[bytes], limit: int = MAX_LINE_BYTES) -> Iterator[RawV
 
 
 def elements(chunks: Iterable[bytes], limit: int = MAX_LINE_BYTES) -> Iterator[RawValue]:
-    """The elements of arrays, and the values that stand outside of any, in the order of the file.
+    """Yield the elements of arrays and the values outside arrays, in file order.
 
     An array that is never closed ends in an empty piece that is the last.
     """
@@ -84,7 +84,7 @@ def elements(chunks: Iterable[bytes], limit: int = MAX_LINE_BYTES) -> Iterator[R
 
 
 class _Cutter:
-    """Counts brackets, and nothing else; strings are jumped over."""
+    """Splits by counting brackets; strings are skipped."""
 
     def __init__(self, limit: int) -> None:
         self.held = _Held(limit)
@@ -92,12 +92,12 @@ class _Cutter:
         self.level = 0
         """Open brackets."""
         self.base = 0
-        """How many of them an element stands in: 1 within an array, else 0."""
+        """Bracket level of elements: 1 inside an array, else 0."""
         self.carry = b""
-        """What the next chunk is to be read after, because a string goes on in it."""
+        """Prefix for the next chunk when a string continues in it."""
 
     def cut(self, chunk: bytes) -> Iterator[RawValue]:
-        """The values that end in this chunk."""
+        """Yield the values that end in this chunk."""
         data, start, at = self.carry + chunk, len(self.carry), 0
         while (found := (_INNER if self.level > self.base else _OUTER).match(data, at)) and (mark := found[1]):
             at = found.end()
@@ -117,7 +117,7 @@ class _Cutter:
         self.held.add(data[start:])
 
     def end(self, part: bytes = b"", *, last: bool = False) -> list[RawValue]:
-        """The value that this is the last part of."""
+        """Yield the value whose last part this is."""
         self.held.add(part)
         pieces = self.held.end(self.count + 1, last=last)
         self.count += len(pieces)
@@ -125,7 +125,7 @@ class _Cutter:
 
 
 class _Held:
-    """The parts of a value over the borders of chunks, dropped as soon as they are too many."""
+    """Parts of a value across chunks, dropped when they exceed the limit."""
 
     def __init__(self, limit: int) -> None:
         self._limit, self._size, self._parts = limit, 0, list[bytes]()
@@ -138,7 +138,7 @@ class _Held:
             self._parts.clear()
 
     def end(self, number: int, *, last: bool = False) -> list[RawValue]:
-        """The value, unless there is only white space."""
+        """Return the value unless it is only white space."""
         raw = b"".join(self._parts) if self._size <= self._limit else None
         self._parts.clear()
         self._size = 0

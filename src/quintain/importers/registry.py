@@ -1,4 +1,4 @@
-"""What a reader of agent logs is, all of them, and which of them a file belongs to."""
+"""All readers of agent logs, and format detection."""
 
 from __future__ import annotations
 
@@ -50,26 +50,26 @@ from quintain.records.record import nearest, shown
 
 
 class Importer(Protocol):
-    """A reader of one format. Modules of this folder each hold one frozen dataclass that is one."""
+    """A reader of one format. Each reader module defines one frozen dataclass that implements it."""
 
     @property
     def name(self) -> str:
-        """As `format=` names it, e.g. `claude_code`."""
+        """Name for `format=`, e.g. `claude_code`."""
 
     @property
     def title(self) -> str:
-        """As people call it, e.g. `Claude Code session`."""
+        """Name for people, e.g. `Claude Code session`."""
 
     def detect(self, probe: Probe) -> float:
-        """How surely this is a file of the format: 0 no, 1 beyond doubt; two readers should not both say over 0.9.
+        """Return the confidence that a file has this format, 0 to 1; two readers should not both exceed 0.9.
 
         Must not raise, whatever the probe holds.
         """
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """The runs of a file, one at a time, in the order of the file.
+        """Yield the runs of a file in file order.
 
-        Tolerant: what cannot be read is told to `report`, and the rest comes in. Nothing is invented: an outcome that
+        Tolerant: unreadable input is passed to `report`, and the rest is imported. Nothing is invented: an outcome that
         the log does not state is unknown, and a time, model or reward that it does not state is None.
 
         Raises:
@@ -117,26 +117,26 @@ IMPORTERS: tuple[Importer, ...] = (
     Verl(),
     WebAgent(),
 )
-"""Every reader; where two are equally sure, the earlier one wins."""
+"""Every reader; at equal confidence the earlier one wins."""
 
 
 _FAULTS = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 
 
 class Detection(NamedTuple):
-    """Which reader takes a file."""
+    """Result of format detection."""
 
     importer: Importer | None
-    """None: no reader knows this file."""
+    """None if no reader accepts the file."""
     confidence: float
     runner_up: str | None
-    """The reader that was second most sure, where it was sure at all."""
+    """Reader with the second highest confidence above 0."""
     failed: tuple[str, ...] = ()
-    """Readers that could not look at it, which is a fault of theirs."""
+    """Readers whose detection raised an exception, which is a bug."""
 
 
 def importer(name: str) -> Importer:
-    """The reader of this name.
+    """Return the reader with this name.
 
     Raises:
         NotFound: lists the names.
@@ -145,11 +145,11 @@ def importer(name: str) -> Importer:
         if known.name == name:
             return known
     names = sorted(known.name for known in IMPORTERS)
-    raise NotFound(f"no log format is called {shown(name)}{nearest(name, names)}; valid: auto, {', '.join(names)}")
+    raise NotFound(f"expected a log format, got {shown(name)}{nearest(name, names)}; valid: auto, {', '.join(names)}")
 
 
 def detect(probe: Probe) -> Detection:
-    """Which reader is the surest of this file; one that fails to look at it is passed over, and named."""
+    """Return the reader with the highest confidence; readers that raise are skipped and named."""
     sure: list[tuple[float, int, Importer]] = []
     failed = []
     for place, known in enumerate(IMPORTERS):
@@ -167,6 +167,6 @@ def detect(probe: Probe) -> Detection:
 
 
 def confidence_of(known: Importer, probe: Probe) -> float:
-    """How surely a reader takes a file, from 0 to 1."""
+    """Return a reader's confidence in a file, 0 to 1."""
     confidence = known.detect(probe)
     return min(confidence, 1.0) if confidence > 0 else 0.0

@@ -1,4 +1,4 @@
-"""What the readers of data sets share: rows one by one, and the columns that say the same in all of them."""
+"""Shared reading of dataset rows: iteration with rejections, and the columns that many formats have in common."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ ReadRow = Callable[[dict[str, Any], int, Report], Iterator[Run]]
 
 
 def matching_share(probe: Probe, fits: Callable[[dict[str, Any]], bool], *needed: str) -> float:
-    """The share of the first rows that fit, 0 to 1; a document is one row.
+    """Return the share of the first rows that match, 0 to 1; a document counts as one row.
 
     Args:
         probe: The beginning of a file.
@@ -57,14 +57,14 @@ def matching_share(probe: Probe, fits: Callable[[dict[str, Any]], bool], *needed
 
 
 def is_sentence(value: Any) -> bool:
-    """Is this text that somebody asks or answers with, and not the label of a button or column?"""
+    """Whether a text is long enough for a question or an answer, rather than the label of a button or column."""
     if not isinstance(value, str):
         return False
     return len(value.split()) > 1 or len(value) >= 20 or (len(value) > 3 and not value.isascii()) or value.endswith("?")
 
 
 def object_rows(log: LogFile, report: Report) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The rows that are objects, with their numbers; others are rejected."""
+    """Yield the rows that are objects with their numbers, and reject the others."""
     for line, row in log.rows(report):
         if isinstance(row, dict):
             yield line, row
@@ -73,13 +73,13 @@ def object_rows(log: LogFile, report: Report) -> Iterator[tuple[int, dict[str, A
 
 
 def read_rows(log: LogFile, report: Report, read: ReadRow) -> Iterator[Run]:
-    """The runs of every row."""
+    """Yield the runs of every row."""
     for line, row in log.rows(report):
         yield from read_row(row, line, report, read)
 
 
 def read_row(row: Any, line: int, report: Report, read: ReadRow) -> list[Run]:
-    """The runs of one row, or none and a rejection."""
+    """Return the runs of one row; if it cannot be read, reject it."""
     if not isinstance(row, dict):
         report.reject(line, f"a row must be an object, not {type(row).__name__}")
         return []
@@ -95,15 +95,15 @@ def read_row(row: Any, line: int, report: Report, read: ReadRow) -> list[Run]:
 def build_chat_run(
     messages: Sequence[Any], row: Mapping[str, Any], line: int, report: Report, *, format: str, **fields: Any
 ) -> Iterator[Run]:
-    """One run of chat messages, with what the columns of its row say beside them.
+    """Build one run from chat messages and the other columns of their row.
 
     Args:
         messages: As `read_turns` takes them.
         row: Its columns; those that are not used are kept in `extra` where they are small.
         line: Where it stands.
-        report: Told of what was passed over.
+        report: Counts skipped content.
         format: Name of the reader.
-        **fields: Fields of `Trajectory` that hold whatever the columns say; `extra` is added to.
+        **fields: Fields of `Trajectory` that override the columns; `extra` is merged.
     """
     transcript = Transcript()
     system = row.get("system") or row.get("system_prompt")
@@ -124,19 +124,19 @@ def build_chat_run(
 
 
 def task_of(row: Mapping[str, Any]) -> Task:
-    """The task as the columns name it; its prompt comes from the turns."""
+    """Return the task named by the columns; its prompt comes from the messages."""
     return Task(id=first_name(row, _TASK_IDS))
 
 
 def agent_of(row: Mapping[str, Any]) -> AgentInfo:
-    """Who acted, as the columns say."""
+    """Return the agent named by the columns."""
     model = row.get("model")
     model = first_text(model, row.get("model_name"), model.get("name") if isinstance(model, Mapping) else None)
     return AgentInfo(name=nonblank(row.get("agent")) or "unknown", model=model)
 
 
 def first_name(row: Mapping[str, Any], keys: Sequence[str]) -> str | None:
-    """The first of these columns that holds a name or a number."""
+    """Return the first of these columns that has a name or a number."""
     for key in keys:
         if key in row and (known := as_name(row[key])) is not None:
             return known[:500]
@@ -144,7 +144,7 @@ def first_name(row: Mapping[str, Any], keys: Sequence[str]) -> str | None:
 
 
 def _left_over(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Columns of small plain values that no field has a place for."""
+    """Return short scalar columns that no field of a run stores."""
     used = {*_TASK_IDS, *_ATTEMPTS, *_SESSIONS, *_READ}
     plain = {key: value for key, value in row.items() if isinstance(value, str | int | float)}
     return short_fields(plain, 200, without=used)

@@ -1,4 +1,4 @@
-"""From the turns of a run to the run itself: the last step of every reader."""
+"""Build runs from turns: the last step of every reader."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from quintain.importers.transcripts.chat_messages import Turn, append_turn
 from quintain.importers.transcripts.tool_schemas import INFERRED, inferred_tools
 from quintain.importers.transcripts.transcript import Transcript
 
-NO_RUN = "a task without a run: it holds no turn of an agent"
-NO_SYSTEM_PROMPT = "the log holds no system prompt: what the model saw before the first message is unknown"
-COMPACTED = "the context was compacted: after its summary the model no longer saw the turns before"
-_ORPHANS = "results whose call is not in the log stand with the turn before them"
+NO_RUN = "expected a run, got a task without an agent turn"
+NO_SYSTEM_PROMPT = "the log has no system prompt: the model's input before the first message is unknown"
+COMPACTED = "the context was compacted: after the summary the model no longer saw the earlier turns"
+_ORPHANS = "results without a call in the log are attached to the preceding turn"
 
 
 def transcript_of(turns: Sequence[Turn]) -> Transcript:
-    """The transcript of turns."""
+    """Return the transcript of some turns."""
     transcript = Transcript()
     for turn in turns:
         append_turn(turn, transcript)
@@ -35,11 +35,11 @@ def build_run(
     continues: str | None = None,
     **fields: Any,
 ) -> Iterator[Run]:
-    """The run of some turns, or a rejection where nobody acted or a field is none that a record holds.
+    """Build the run of some turns; reject it if no agent turn exists or a field is invalid.
 
     Args:
         turns: In their order.
-        report: Told of a rejection, of results without a call and of inferred tools.
+        report: Gets rejections, and notes on results without a call and on inferred tools.
         line: Where the run begins.
         key: Of the `Run`.
         parent: Of the `Run`.
@@ -56,7 +56,7 @@ def build_run(
     if transcript.orphans:
         report.note(_ORPHANS)
     try:
-        run = transcript.trajectory(is_clean=True, **fields)
+        run = transcript.trajectory(**fields)
     except InvalidInput as error:
         report.reject(line, error.message)
         return
@@ -66,11 +66,11 @@ def build_run(
 def build_session_run(
     transcript: Transcript, report: Report, line: int | None, *, prompt: str | None = None, **fields: Any
 ) -> Iterator[Run]:
-    """The run of an agent program's session, whose logs often leave out what the program says to the model.
+    """Build the run of an agent session, whose log often lacks the program's own messages to the model.
 
     Args:
         transcript: All turns.
-        report: Told of a missing system prompt too.
+        report: As for `build_run`; also gets a note on a missing system prompt.
         line: Where the run begins.
         prompt: The task as it was given, even where that is empty; None: the first text of the user.
         **fields: As `run_of` takes them.

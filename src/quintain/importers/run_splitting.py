@@ -1,4 +1,4 @@
-"""Runs that are too long for one row become parts that go on from each other.
+"""Split runs that are too long for one row into parts linked by `continues`.
 
 A part ends where the next turn would pass the bound, so a session that grows past it keeps what is stored of it as its
 first part. A question goes with its answer. Each later part begins with what the run began with, as copied context.
@@ -24,7 +24,7 @@ from quintain.records.trajectory import (
 
 
 def characters(run: Trajectory) -> int:
-    """How many characters of text a run holds, names of fields left out; a prompt that the user says first counts once."""
+    """Return the characters of text in a run, field names excluded; a prompt repeated by the first user message counts once."""
     user = Actor.USER
     asked = next((step.message for step in run.steps if step.actor is user), "")
     said_twice = len(run.task.prompt) if asked == run.task.prompt else 0
@@ -32,7 +32,7 @@ def characters(run: Trajectory) -> int:
 
 
 def _frame(run: Trajectory) -> int:
-    """All that stands beside the turns."""
+    """Return the characters outside the steps."""
     task = run.task
     beside = (task.metadata, task.id, run.tools, run.extra, run.tags, run.session_id)
     return len(task.prompt) + sum(map(_value, filter(None, beside)))
@@ -40,8 +40,8 @@ def _frame(run: Trajectory) -> int:
 
 def _step(step: Step) -> int:
     # Written out, for it is done to every run of an import.
-    said = step.message
-    size = len(said) if type(said) is str else _text(said)
+    message = step.message
+    size = len(message) if type(message) is str else _text(message)
     size += len(step.thought or "") + (_value(step.extra) if step.extra else 0)
     for call in step.actions:
         size += len(call.tool) + len(call.raw_args or "") + (_value(call.args) if call.args else 0)
@@ -70,7 +70,7 @@ def _value(value: Any) -> int:
 
 
 def require_one_part(run: Trajectory) -> None:
-    """Refuse a run that is too long for one row.
+    """Raise if a run is too long for one row.
 
     Raises:
         InvalidInput: it holds more characters than a trajectory may.
@@ -78,14 +78,14 @@ def require_one_part(run: Trajectory) -> None:
     size = characters(run)
     if size > MAX_TRAJECTORY_CHARS:
         raise InvalidInput(
-            f"trajectory holds {size:,} characters of text, the bound is {MAX_TRAJECTORY_CHARS:,}; cut long observations, or "
-            "split the run in parts linked by `continues`",
+            f"expected at most {MAX_TRAJECTORY_CHARS:,} characters of text, got a trajectory of {size:,}; cut long observations, or "
+            "split the run into parts linked by `continues`",
             code="too_large",
         )
 
 
 def split_trajectory(run: Trajectory, bound: int = MAX_TRAJECTORY_CHARS) -> list[Trajectory]:
-    """The run, or parts of it that each hold at most `bound` characters of text.
+    """Return the run, or parts of it with at most `bound` characters each.
 
     The outcome and the group of attempts are those of the whole, so the last part has them; the link to the run that this
     one goes on from is the first part's.
@@ -117,7 +117,7 @@ def split_trajectory(run: Trajectory, bound: int = MAX_TRAJECTORY_CHARS) -> list
 
 
 def split_run(run: Run, report: Report) -> Iterator[Run]:
-    """What comes in of a run that a reader made: the run itself, or its parts, each of which goes on from the one before.
+    """Yield the run, or its parts, each linked to the one before.
 
     Other runs that point to it find its last part, and the run that started it its first. A run that cannot be split is
     told to the report.
@@ -131,7 +131,7 @@ def split_run(run: Run, report: Report) -> Iterator[Run]:
         yield run
         return
     report.note(
-        f"a run of more than {MAX_TRAJECTORY_CHARS:,} characters came in as several, linked by `continues`; each begins with "
+        f"a run of more than {MAX_TRAJECTORY_CHARS:,} characters was split into several, linked by `continues`; each begins with "
         "the first prompt as copied context"
     )
     keys = [*(f"part:{part.identity}" for part in parts[:-1]), run.key]
@@ -141,14 +141,14 @@ def split_run(run: Run, report: Report) -> Iterator[Run]:
 
 
 def _copied(run: Trajectory) -> tuple[Step, ...]:
-    """The system prompt and the first thing that was asked."""
+    """Return the system prompt and the first user message as copied context."""
     before = list(takewhile(lambda step: step.actor is not Actor.AGENT, run.steps))
     asked = next((place for place, step in enumerate(before) if step.actor is Actor.USER), len(before) - 1)
     return tuple(step.model_copy(update={"copied_context": True}) for step in before[: asked + 1])
 
 
 def _pieces(steps: tuple[Step, ...], room: int, copied: int) -> Iterator[tuple[Step, ...]]:
-    """Cut turns into pieces: the first of at most `room` characters, the others of `copied` fewer."""
+    """Group steps into pieces of at most `room` characters; pieces after the first get `copied` characters less."""
     piece: tuple[Step, ...] = ()
     size, bound = 0, room
     for exchange in _exchanges(steps):
@@ -159,7 +159,7 @@ def _pieces(steps: tuple[Step, ...], room: int, copied: int) -> Iterator[tuple[S
         if more > bound:
             longest = max(map(_step, exchange))
             raise InvalidInput(
-                f"one turn holds {longest:,} characters of text, and a stored run at most {room:,} besides its task and tools; "
+                f"expected turns of at most {room:,} characters besides task and tools, got one of {longest:,}; "
                 "cut that text in a copy of the log and import the copy",
                 code="too_large",
             )
@@ -168,7 +168,7 @@ def _pieces(steps: tuple[Step, ...], room: int, copied: int) -> Iterator[tuple[S
 
 
 def _exchanges(steps: tuple[Step, ...]) -> Iterator[tuple[Step, ...]]:
-    """Each turn of the agent with what was said before it; what was said after the last one stands with that."""
+    """Yield each agent turn with the messages before it; messages after the last turn go with that turn."""
     begin = 0
     ends = [place + 1 for place, step in enumerate(steps) if step.actor is Actor.AGENT]
     for end in [*ends[:-1], len(steps)]:

@@ -76,3 +76,8 @@ CATALOG: tuple[ToolSpec, ...] = (
     _write("compare_agents", compare_agents, "Compare agents", "evaluate", short="compare"),
 )
 """All tools, by toolset: data, label, train, evaluate, and jobs, which comes with label, train and evaluate."""
+
+
+def tool_named(name: str) -> ToolSpec:
+    """Return the tool with this name."""
+    return next(spec for spec in CATALOG if spec.name == name)

@@ -19,13 +19,13 @@ _LINES = {"session_meta", "turn_context", "response_item", "event_msg", "compact
 
 @dataclass(frozen=True)
 class Codex:
-    """Reads Codex sessions."""
+    """Reader of Codex sessions."""
 
     name: str = "codex"
     title: str = "Codex session"
 
     def detect(self, probe: Probe) -> float:
-        """Lines of type and payload, bare items, or the events of `codex exec --json`."""
+        """Match lines with type and payload, bare items, or events of `codex exec --json`."""
         if probe.document is not None and isinstance(probe.document.get("session"), dict):
             return (
                 0.9
@@ -51,7 +51,7 @@ class Codex:
         return best
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """One run a session; a file that was joined from several holds one for each."""
+        """Yield one run a session; a concatenated file yields several."""
         thread: Rollout | None = None
         rows = _rows(log, report)
         for line, row in rows:
@@ -63,7 +63,7 @@ class Codex:
                 yield from exec_runs(line, row, rows, report)
                 return
             other = first_text(payload.get("id"), payload.get("session_id")) if kind == "session_meta" else None
-            if thread is None or (other and other != thread.session and thread.has_begun):
+            if thread is None or (other and other != thread.session and thread.has_model_output):
                 if thread is not None:
                     yield from thread.run()
                 thread = Rollout(line, report, partial(find_repeats, log))
@@ -71,11 +71,11 @@ class Codex:
         if thread is not None:
             yield from thread.run()
         else:
-            report.reject(None, "holds no line of a session")
+            report.reject(None, "expected a session, got no line of one")
 
 
 def _rows(log: LogFile, report: Report) -> Iterator[tuple[int, Any]]:
-    """The lines; the one-file form of the first program (`session` and `items`) as if it were lines."""
+    """Yield the lines; the single-object form of the first version (`session` and `items`) is expanded to lines."""
     for line, row in log.rows(report):
         session = row.get("session") if isinstance(row, dict) and "items" in row else None
         if isinstance(session, dict):

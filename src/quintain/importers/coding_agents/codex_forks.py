@@ -1,4 +1,4 @@
-"""What a forked Codex session repeats of the one that it goes on from, found by the items of that session's own file."""
+"""Find the items that a forked Codex session repeats from the session it continues."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from quintain.importers.transcripts.field_values import as_dict, first_text
 
 _ID = re.compile(r"[0-9A-Za-z-]{8,80}")
 _DAYS = 3
-"""Folders that the program sorts its sessions in: year, month, day."""
+"""Levels of the session folders: year, month, day."""
 
 
 def find_repeats(log: LogFile, session: str) -> Callable[[dict[str, Any]], bool] | None:
-    """Whether one item after the other stands in the session of this id, in its order; None where that is not there.
+    """Return a test whether successive items repeat the session with this id; None if that session is not found.
 
     Args:
         log: Of the fork.
@@ -43,7 +43,7 @@ def _candidates(place: LogFile, session: str) -> Iterator[LogFile]:
 
 
 def session_of(log: LogFile) -> str | None:
-    """The id that a rollout begins with."""
+    """Return the session id at the beginning of a rollout."""
     try:
         stamp = log.path.stat()
     except OSError:

@@ -28,20 +28,20 @@ from quintain.importers.transcripts.transcript import Transcript, make_call, par
 from quintain.records.trajectory import AgentInfo
 
 _SAME_BATCH = timedelta(milliseconds=100)
-"""Parallel calls are logged together when the last of them ends; a reply of the model takes longer than this."""
+"""Parallel calls are logged together when the last one ends; a model reply takes longer than this."""
 
 _NOT_A_TASK = ("This is the Gemini CLI.", "<session_context>", "/", "?")
 
 
 @dataclass(frozen=True)
 class GeminiCli:
-    """Reads Gemini CLI sessions."""
+    """Reader of Gemini CLI sessions."""
 
     name: str = "gemini_cli"
     title: str = "Gemini CLI session"
 
     def detect(self, probe: Probe) -> float:
-        """A session id with a project's hash, or messages of the API (`role` and `parts`)."""
+        """Match a session id with a project hash, or API messages (`role` and `parts`)."""
         head = probe.first
         if isinstance(head.get("sessionId"), str) and isinstance(head.get("projectHash"), str):
             return 0.95
@@ -56,7 +56,7 @@ class GeminiCli:
         return 0.0
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """The one run of a session."""
+        """Yield the run of a session."""
         session: dict[str, Any] = {}
         messages: dict[str, dict[str, Any]] = {}
         turns: list[dict[str, Any]] = []
@@ -96,30 +96,30 @@ class GeminiCli:
 def _change(
     line: int, row: dict[str, Any], session: dict[str, Any], messages: dict[str, dict[str, Any]], report: Report
 ) -> None:
-    """Apply a line: the head, a message (new, or the same one grown), a change of the head, or a rewind."""
+    """Apply a line: the head, a new or grown message, a change of the head, or a rewind."""
     if "$rewindTo" in row:
         ids = list(messages)
         at = ids.index(row["$rewindTo"]) if row["$rewindTo"] in ids else len(ids)
         for dropped in ids[at:]:
             del messages[dropped]
-        report.note(f"{len(ids) - at} messages that the person rewound are left out")
+        report.note(f"{len(ids) - at} rewound messages are left out")
         return
     if isinstance(row.get("type"), str) and "messages" not in row:
         messages[nonblank(row.get("id")) or f"#{line}"] = row
         return
     head = as_dict(row.get("$set")) or row
     if not ({"sessionId", "messages"} & set(head)) and "$set" not in row:
-        report.reject(line, "neither a session nor a message")
+        report.reject(line, "expected a session or a message")
         return
     session.update({name: head[name] for name in ("sessionId", "projectHash", "kind") if name in head})
     fresh = dicts_in(head.get("messages"))
     if messages and fresh:
-        report.note("the context was compacted or rolled back; the turns before are kept")
+        report.note("the context was compacted or rolled back; the earlier turns are kept")
     for n, message in enumerate(fresh):
         messages[nonblank(message.get("id")) or f"#{line}.{n}"] = message
     for odd in as_list(head.get("messages")):
         if not isinstance(odd, dict):
-            report.reject(line, f"a message that is not an object but {type(odd).__name__}")
+            report.reject(line, f"expected a message object, got {type(odd).__name__}")
 
 
 class _Messages:
@@ -129,42 +129,40 @@ class _Messages:
         self.script, self.report = script, report
         self.prompt: str | None = None
         self._answered: set[str] = set()
-        """Calls whose result stands with them."""
+        """Calls whose result is already recorded."""
 
     def write(self, message: dict[str, Any]) -> None:
-        """Add one message."""
+        """Write one message."""
         kind, given = message.get("type"), message.get("content")
         answers = _answers(given) if kind == "user" else []
-        said = visible_content([part for part in given if part not in answers] if isinstance(given, list) else given)
+        content = visible_content([part for part in given if part not in answers] if isinstance(given, list) else given)
         for part in answers:  # since 0.61 the program writes every result once more, as it was sent
             answer = part["functionResponse"]
             if nonblank(answer.get("id")) not in self._answered and (nonblank(answer.get("id")) or self.script.waiting):
                 _observe(part, self.script)
-        if kind == "user" and (said or not answers):
+        if kind == "user" and (content or not answers):
             if (
                 self.prompt is None
-                and plain_text(said).strip()
-                and not plain_text(said).lstrip().startswith(_NOT_A_TASK)
+                and plain_text(content).strip()
+                and not plain_text(content).lstrip().startswith(_NOT_A_TASK)
             ):
-                self.prompt = plain_text(said)
-            self.script.say("user", said, timestamp=parse_time(message.get("timestamp")))
+                self.prompt = plain_text(content)
+            self.script.add_message("user", content, timestamp=parse_time(message.get("timestamp")))
         elif kind == "gemini":
-            self._reply(message, said)
+            self._reply(message, content)
         elif kind != "user":
             self.report.skip(kind if isinstance(kind, str) else "message without type")
 
-    def _reply(self, message: dict[str, Any], said: Message) -> None:
-        """A reply with its calls. Later replies that said nothing were logged as further calls of it."""
+    def _reply(self, message: dict[str, Any], content: Message) -> None:
+        """Write a reply with its calls. Later replies without text were logged as further calls of the same message."""
         rounds = _rounds(dicts_in(message.get("toolCalls")))
         if len(rounds) > 1:
-            self.report.note(
-                "several rounds of calls stood in one message of the log; they are told apart by their times"
-            )
-        mind = [_thought(thought) for thought in dicts_in(message.get("thoughts"))]
+            self.report.note("several rounds of calls share one log message; they are separated by their timestamps")
+        thought_parts = [_thought(thought) for thought in dicts_in(message.get("thoughts"))]
         for n, calls in enumerate(rounds or [[]]):
-            self.script.act(
-                said if n == 0 else "",
-                thought=join_thoughts(mind) if n == 0 else None,
+            self.script.add_agent_turn(
+                content if n == 0 else "",
+                thought=join_thoughts(thought_parts) if n == 0 else None,
                 actions=[
                     make_call(as_text(call.get("name")), call.get("args"), nonblank(call.get("id"))) for call in calls
                 ],
@@ -177,11 +175,11 @@ class _Messages:
                 if answer is not None:
                     self._answered.add(as_text(call.get("id")))
                     failed = call.get("status") in ("error", "cancelled")
-                    self.script.observe(answer, call_id=nonblank(call.get("id")), is_error=failed)
+                    self.script.add_result(answer, call_id=nonblank(call.get("id")), is_error=failed)
 
 
 def _rounds(calls: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
-    """Calls that were logged at one time, in order."""
+    """Group calls by the time they were logged, in order."""
     rounds: list[list[dict[str, Any]]] = []
     before = None
     for call in calls:
@@ -198,7 +196,7 @@ def _thought(thought: dict[str, Any]) -> str:
 
 
 def _result(call: dict[str, Any]) -> Message | None:
-    """What a call gave back; None where it did not end."""
+    """Return the result of a call; None if it did not end."""
     parts = call.get("result")
     if parts is None:
         return nonblank(call.get("resultDisplay"))
@@ -206,52 +204,54 @@ def _result(call: dict[str, Any]) -> Message | None:
 
 
 def _response(part: Any) -> Message:
-    """A part of a result: the answer of a function, or text or a picture beside it."""
+    """Convert a part of a result: a function response, or text or an image beside it."""
     answer = as_dict(part).get("functionResponse")
     if not isinstance(answer, dict):
         return visible_content([part])
     given = answer.get("response")
-    said = first_text(as_dict(given).get("output"), as_dict(given).get("error"))
-    return join_messages(said if said is not None else visible_content(given), visible_content(answer.get("parts")))
+    content = first_text(as_dict(given).get("output"), as_dict(given).get("error"))
+    return join_messages(
+        content if content is not None else visible_content(given), visible_content(answer.get("parts"))
+    )
 
 
 def _answers(content: Any) -> list[dict[str, Any]]:
-    """The parts that answer a call."""
+    """Return the parts that answer a call."""
     return [part for part in dicts_in(content) if isinstance(part.get("functionResponse"), dict)]
 
 
 def _observe(part: dict[str, Any], script: Transcript) -> None:
     answer = part["functionResponse"]
     failed = "error" in as_dict(answer.get("response"))
-    script.observe(
+    script.add_result(
         _response(part), call_id=nonblank(answer.get("id")), is_error=failed, tool=nonblank(answer.get("name"))
     )
 
 
 def _write_turns(turns: list[dict[str, Any]], script: Transcript, report: Report) -> str | None:
-    """Messages of the API as turns; returns the task."""
+    """Write API messages as turns and return the task prompt."""
     prompt = None
     for turn in turns:
         parts = as_list(turn.get("parts"))
         answers = _answers(parts)
         calls = [call for part in parts if (call := as_dict(as_dict(part).get("functionCall")))]
-        mind = [as_text(part.get("text")) for part in dicts_in(parts) if part.get("thought") is True]
+        thought_parts = [as_text(part.get("text")) for part in dicts_in(parts) if part.get("thought") is True]
         rest = [part for part in parts if part not in answers and not {"functionCall", "thought"} & set(as_dict(part))]
-        said = visible_content(rest)
+        content = visible_content(rest)
         for part in answers:
             _observe(part, script)
         if turn.get("role") == "model":
             made = [make_call(as_text(call.get("name")), call.get("args"), nonblank(call.get("id"))) for call in calls]
-            script.act(said, thought=join_thoughts(mind), actions=made)
+            script.add_agent_turn(content, thought=join_thoughts(thought_parts), actions=made)
         elif turn.get("role") == "user":
-            if said or not answers:
+            if content or not answers:
                 if (
                     prompt is None
-                    and plain_text(said).strip()
-                    and not plain_text(said).lstrip().startswith(_NOT_A_TASK)
+                    and plain_text(content).strip()
+                    and not plain_text(content).lstrip().startswith(_NOT_A_TASK)
                 ):
-                    prompt = plain_text(said)
-                script.say("user", said)
+                    prompt = plain_text(content)
+                script.add_message("user", content)
         else:
             report.skip("turn of unknown role")
     return prompt

@@ -1,7 +1,7 @@
-"""mini-swe-agent trajectories (`<instance>.traj.json`, versions 1 and 2), and rows of data sets made of them.
+"""mini-swe-agent trajectories (`<instance>.traj.json`, versions 1 and 2), and dataset rows made from them.
 
 In text mode the action is a block of code in the agent's text and the answer a message of the user; both stay as they are,
-for that is the protocol that a model learns from them. In tool mode calls and results are told apart.
+because that is the protocol to be trained. In tool mode calls and results are separate.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ _CODE = re.compile(r"\s*<returncode>(-?\d+)</returncode>")
 
 @dataclass(frozen=True)
 class MiniSweAgent:
-    """Reads mini-swe-agent trajectories."""
+    """Reader of mini-swe-agent trajectories."""
 
     name: str = "mini_swe_agent"
     title: str = "mini-swe-agent trajectory"
 
     def detect(self, probe: Probe) -> float:
-        """A file that names the program, or rows of messages in its text protocol."""
+        """Match files that name the program, or rows of messages in its text protocol."""
         best = 0.0
         if "messages" not in probe.fields:
             return best
@@ -52,7 +52,7 @@ class MiniSweAgent:
         return best
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """One run a file or row."""
+        """Yield one run a file or row."""
         for line, row in object_rows(log, report):
             yield from _run(line, row, log, report)
 
@@ -62,7 +62,7 @@ def _named(row: dict[str, Any]) -> bool:
 
 
 def _is_text_mode(messages: list[dict[str, Any]]) -> bool:
-    """Does the agent write blocks of code, and the user return codes?"""
+    """Whether the agent writes code blocks and the user answers with return codes."""
     acts = any(
         m.get("role") == "assistant" and _BLOCK.search(plain_text(visible_content(m.get("content")))) for m in messages
     )
@@ -108,21 +108,21 @@ class _Writer:
         self.exit_status: str | None = None
 
     def write(self, message: dict[str, Any]) -> None:
-        """Add one message; one that is a response of the Responses API, or an item of it, as chat has it."""
+        """Write one message; responses and items of the Responses API are converted to chat messages first."""
         extra = as_dict(message.get("extra"))
         time = parse_time(message.get("timestamp")) or parse_time(extra.get("timestamp"))
         role = message.get("role")
         if message.get("object") == "response":
-            told = list(items_to_messages(as_list(message.get("output"))))
+            messages = list(items_to_messages(as_list(message.get("output"))))
         elif message.get("type") == "function_call_output":
-            told = list(items_to_messages([message]))
+            messages = list(items_to_messages([message]))
         elif as_text(role) not in ACTORS:
             self.exit_status = nonblank(extra.get("exit_status")) or self.exit_status
             self.report.skip(f"role:{role}")
             return
         else:
-            told = [{key: value for key, value in message.items() if key not in ("extra", "timestamp")}]
-        for each in told:
+            messages = [{key: value for key, value in message.items() if key not in ("extra", "timestamp")}]
+        for each in messages:
             if (turn := parse_message(each, "message", self.report.refuse)) is None:
                 continue
             turn.fields["timestamp"] = time
@@ -136,6 +136,6 @@ class _Writer:
 
 
 def _failed(result: Result, code: Any) -> bool:
-    """By the return code beside the message, else by the one that its text begins with."""
+    """Whether a result failed, by the return code beside the message or at the start of its text."""
     found = _CODE.match(plain_text(result.content))
     return bool(code) if isinstance(code, int) else result.is_error or (found is not None and int(found[1]) != 0)

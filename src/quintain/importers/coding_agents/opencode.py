@@ -33,13 +33,13 @@ _QUIET = ("step-finish", "snapshot", "patch", "agent", "retry")
 
 @dataclass(frozen=True)
 class OpenCode:
-    """Reads OpenCode sessions."""
+    """Reader of OpenCode sessions."""
 
     name: str = "opencode"
     title: str = "OpenCode session"
 
     def detect(self, probe: Probe) -> float:
-        """A session's file, an export (`info` and `messages` with parts), or events with a part."""
+        """Match a session file, an export (`info` and `messages` with parts), or events with a part."""
         head = probe.first
         if isinstance(head.get("info"), dict) and any(
             "parts" in m and "info" in m for m in dicts_in(head.get("messages"))
@@ -59,7 +59,7 @@ class OpenCode:
         return 0.9 if "projectID" in head or "directory" in head or "session" in probe.path else 0.6
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """The one run of a session."""
+        """Yield the run of a session."""
         events: dict[str, _Session] = {}
         for line, row in object_rows(log, report):
             if isinstance(row.get("info"), dict):
@@ -72,23 +72,25 @@ class OpenCode:
             else:
                 session = _Session(row, _stored(log, row, report))
                 if not session.messages:
-                    report.reject(None, "the messages of this session are not in the folder: import all of `storage`")
+                    report.reject(
+                        None, "expected the messages of this session in the folder, got none; import all of `storage`"
+                    )
                     continue
                 yield from _run(line, session, report)
         for session in events.values():
-            report.note("the events of `opencode run` do not hold the task")
+            report.note("the events of `opencode run` do not record the task")
             yield from _run(1, session, report)
 
 
 @dataclass
 class _Session:
-    """A session and its messages, each with its parts."""
+    """A session and its messages with their parts."""
 
     info: dict[str, Any]
     messages: list[tuple[dict[str, Any], list[dict[str, Any]]]] = field(default_factory=list)
 
     def part(self, part: dict[str, Any]) -> None:
-        """Add a part to its message, which is the agent's."""
+        """Add a part to its message, which is always the agent's."""
         name = part.get("messageID")
         if not self.messages or self.messages[-1][0].get("id") != name:
             self.messages.append(({"id": name, "role": "assistant"}, []))
@@ -96,7 +98,7 @@ class _Session:
 
 
 def _stored(log: LogFile, session: dict[str, Any], report: Report) -> list[tuple[dict[str, Any], list[dict[str, Any]]]]:
-    """The messages of a session and their parts, from the files beside it."""
+    """Read the messages of a session and their parts from the files beside it."""
     name = as_text(session.get("id"))
     if not name or "/" in name or "\\" in name:
         return []
@@ -131,7 +133,7 @@ def _documents(log: LogFile, folder: str, report: Report) -> list[dict[str, Any]
         if isinstance(value, dict):
             found.append(value)
         else:
-            report.reject(None, f"{sibling.path.name} is no object but {type(value).__name__}")
+            report.reject(None, f"{sibling.path.name}: expected an object, got {type(value).__name__}")
     return found
 
 
@@ -169,7 +171,7 @@ class _Writer:
         self.prompt: str | None = None
 
     def write(self, message: dict[str, Any], parts: list[dict[str, Any]]) -> None:
-        """Add one message."""
+        """Write one message."""
         role = message.get("role")
         if role == "user":
             self._ask(message, parts)
@@ -180,7 +182,7 @@ class _Writer:
 
     def _ask(self, message: dict[str, Any], parts: list[dict[str, Any]]) -> None:
         if system := nonblank(message.get("system")):
-            self.script.say("system", system)
+            self.script.add_message("system", system)
         asked = [part for part in parts if part.get("type") in ("text", "file") and part.get("ignored") is not True]
         for part in parts:
             if part.get("type") not in ("text", "file", *_QUIET):
@@ -188,7 +190,7 @@ class _Writer:
         typed = plain_text(visible_content([part for part in asked if part.get("synthetic") is not True]))
         if self.prompt is None and typed.strip():
             self.prompt = typed
-        self.script.say(
+        self.script.add_message(
             "user", visible_content(asked), timestamp=parse_time(as_dict(message.get("time")).get("created"))
         )
 
@@ -208,33 +210,33 @@ class _Writer:
             self._turn(message, turn, alone=len(turns) == 1)
 
     def _turn(self, message: dict[str, Any], parts: list[dict[str, Any]], *, alone: bool) -> None:
-        said: list[Message] = []
-        mind, calls, spent = [], [], as_dict(message.get("tokens")) if alone else {}
+        contents: list[Message] = []
+        thought_parts, calls, usage = [], [], as_dict(message.get("tokens")) if alone else {}
         for part in parts:
             kind = part.get("type")
             if kind == "tool":
                 calls.append(part)
             elif kind == "reasoning":
-                mind.append(as_text(part.get("text")))
+                thought_parts.append(as_text(part.get("text")))
             elif kind in ("text", "file"):
-                said.append(visible_content(part))
+                contents.append(visible_content(part))
             elif kind == "step-finish":
-                spent = as_dict(part.get("tokens")) or spent
+                usage = as_dict(part.get("tokens")) or usage
             else:
                 self.report.skip(f"part/{kind}")
-        if not (said or mind or calls):
+        if not (contents or thought_parts or calls):
             return
         model = first_text(message.get("modelID"), as_dict(message.get("model")).get("modelID"))
-        self.script.act(
-            join_messages(*said),
-            thought=join_thoughts(mind),
+        self.script.add_agent_turn(
+            join_messages(*contents),
+            thought=join_thoughts(thought_parts),
             actions=[
                 make_call(as_text(call.get("tool")), as_dict(call.get("state")).get("input"), _id(call))
                 for call in calls
             ],
             model=model,
             timestamp=parse_time(as_dict(message.get("time")).get("created")),
-            usage=parse_usage(spent),
+            usage=parse_usage(usage),
             extra={"summary": True} if message.get("summary") is True else None,
         )
         for call in calls:
@@ -243,9 +245,9 @@ class _Writer:
                 failed = state["status"] == "error"
                 answer = state.get("error") if failed else state.get("output")
                 seen = join_messages(visible_content(answer), visible_content(dicts_in(state.get("attachments"))))
-                self.script.observe(seen, call_id=_id(call), is_error=failed)
+                self.script.add_result(seen, call_id=_id(call), is_error=failed)
 
 
 def _id(call: dict[str, Any]) -> str | None:
-    """The id of a call; that of its part where the log has no other."""
+    """Return the id of a call, or of its part if the log has no call id."""
     return first_text(call.get("callID"), call.get("id"))

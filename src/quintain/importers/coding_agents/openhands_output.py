@@ -26,13 +26,13 @@ _REPORTS = ("report.json", "output.report.json", "output.swebench_eval.report.js
 
 @dataclass(frozen=True)
 class OpenHandsOutput:
-    """Reads the output of OpenHands' evaluations."""
+    """Reader of OpenHands evaluation output."""
 
     name: str = "openhands_output"
     title: str = "OpenHands evaluation output"
 
     def detect(self, probe: Probe) -> float:
-        """A row of an instance or issue with a history of events."""
+        """Match rows with an instance or issue and a history of events."""
         best = 0.0
         if probe.fields.isdisjoint(("instance_id", "issue", "task_id")):
             return best
@@ -46,14 +46,14 @@ class OpenHandsOutput:
         return best
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """One run a row."""
+        """Yield one run a row."""
         reports = reports_beside(log, _REPORTS)
         for line, row in object_rows(log, report):
             yield from _run(line, row, reports, report)
 
 
 def _events(row: dict[str, Any]) -> list[dict[str, Any]]:
-    """The events of a row, those in pairs one after the other."""
+    """Return the events of a row, with pairs flattened."""
     found: list[dict[str, Any]] = []
     for item in as_list(row.get("history")):
         found.extend(dicts_in(item) if isinstance(item, list) else dicts_in([item]))
@@ -64,7 +64,7 @@ def _run(line: int, row: dict[str, Any], reports: list[Any], report: Report) -> 
     events = _events(row)
     if not events:
         why = first_text(row.get("error")) or "its history is empty"
-        report.reject(line, f"holds no events: {why[:80]}")
+        report.reject(line, f"expected events, got none: {why[:80]}")
         return
     is_new = any(map(openhands_v1.is_event, events))
     stream = openhands_v1.V1Stream(report) if is_new else openhands_v0.V0Stream(report)
@@ -104,7 +104,7 @@ def _run(line: int, row: dict[str, Any], reports: list[Any], report: Report) -> 
 
 
 def _outcome(row: dict[str, Any], instance: str | None, reports: list[Any]) -> Outcome:
-    """The verdict of the tests; the resolver's own guess (`success`) is none."""
+    """Return the verdict of the tests; the resolver's own guess (`success`) is not a verdict."""
     tested = as_dict(row.get("test_result"))
     own = (row.get("report"), tested.get("report"), tested, {"resolved": row.get("resolved")})
     resolved = first_verdict([*own, *reports], instance)

@@ -26,19 +26,19 @@ from quintain.records.trajectory import AgentInfo
 
 _FIRST_FILE = re.compile(r"0+\.json")
 _NO_TURN = {"recall", "change_agent_state", "agent_state_changed", "null", "condensation_request", "pause", "resume"}
-_SPOKEN = ("content", "tool_calls", "function_call", "reasoning_content", "thinking_blocks")
+_REPLY_FIELDS = ("content", "tool_calls", "function_call", "reasoning_content", "thinking_blocks")
 _BESIDE_ARGS = {"thought", "blocking", "is_static", "hidden", "confirmation_state", "security_risk", "is_confirmed"}
 
 
 @dataclass(frozen=True)
 class OpenHandsV0:
-    """Reads OpenHands events of versions before 1."""
+    """Reader of OpenHands events before version 1."""
 
     name: str = "openhands_v0"
     title: str = "OpenHands events (before 1.0)"
 
     def detect(self, probe: Probe) -> float:
-        """Objects of an action or observation with a source."""
+        """Match objects with an action or observation and a source."""
         if probe.fields.isdisjoint(("trajectory", "action", "observation")):
             return 0.0
         whole = as_dict(probe.document).get("trajectory")
@@ -54,7 +54,7 @@ class OpenHandsV0:
         return 0.93 if all(map(is_event, rows)) else 0.7
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """The one run of a file, or of a folder of events."""
+        """Yield the run of a file or of a folder of events."""
         events: list[dict[str, Any]] = []
         session = None
         for _, row in object_rows(log, report):
@@ -77,7 +77,7 @@ class OpenHandsV0:
 
 
 def is_event(row: Any) -> bool:
-    """Is this an event of this generation?"""
+    """Whether a row is an event of this generation."""
     event = as_dict(row)
     return (isinstance(event.get("action"), str) or isinstance(event.get("observation"), str)) and (
         "source" in event or "cause" in event
@@ -87,7 +87,7 @@ def is_event(row: Any) -> bool:
 def events_beside(
     log: LogFile, events: list[dict[str, Any]], names: re.Pattern[str], report: Report
 ) -> list[dict[str, Any]]:
-    """The events of a file and of the others of its folder that are named so, in the order of names."""
+    """Return the events of a file and of the matching files in its folder, in the order of names."""
     found = list(events)
     for sibling in log.siblings("."):
         if sibling.path.name != log.path.name and names.fullmatch(sibling.path.name):
@@ -103,7 +103,7 @@ def _number(event: dict[str, Any]) -> int:
 
 
 class V0Stream:
-    """Writes events as turns, in their order."""
+    """Writes events as turns in order."""
 
     def __init__(self, report: Report) -> None:
         self.script, self.report = Transcript(), report
@@ -111,18 +111,18 @@ class V0Stream:
         self.version: str | None = None
         self.agent_class: str | None = None
         self._calls: dict[Any, str] = {}
-        """Id of an action's event -> id of its call."""
+        """Event id of an action -> id of its call."""
         self._replies: set[str] = set()
         self._quiet: set[Any] = set()
-        """Ids of events that are no turns; what observes them is none either."""
+        """Ids of events that are not turns; observations of them are skipped too."""
 
     @property
     def agent(self) -> AgentInfo:
-        """Who acted."""
+        """Agent of the run."""
         return AgentInfo(name=self.agent_class or "openhands", version=self.version, model=self.script.model)
 
     def write_all(self, events: Iterable[dict[str, Any]]) -> None:
-        """Add events."""
+        """Write events."""
         for event in events:
             if isinstance(event.get("action"), str):
                 self._action(event, event["action"])
@@ -137,24 +137,24 @@ class V0Stream:
             self.tools = self.tools or parse_tool_schemas(args.get("tools"))
             self.version = self.version or nonblank(args.get("openhands_version"))
             self.agent_class = self.agent_class or nonblank(args.get("agent_class"))
-            self.script.say("system", self._words(event, args), timestamp=parse_time(event.get("timestamp")))
+            self.script.add_message("system", self._words(event, args), timestamp=parse_time(event.get("timestamp")))
         elif kind == "condensation":
             self.report.skip(kind)
             self.report.note("the context was condensed: the model no longer saw some turns before the summary")
             if summary := as_text(args.get("summary")):
-                self.script.say("user", summary, extra={"compacted": True})
+                self.script.add_message("user", summary, extra={"compacted": True})
         elif kind in _NO_TURN:
             self._quiet.add(_key(event.get("id")))
             self.report.skip(f"action/{kind}")
         elif not by_agent:
-            self.script.say("user", self._words(event, args), timestamp=parse_time(event.get("timestamp")))
+            self.script.add_message("user", self._words(event, args), timestamp=parse_time(event.get("timestamp")))
         else:
             self._acted(event, kind, args)
 
     def _words(self, event: dict[str, Any], args: dict[str, Any]) -> Any:
         pictures = [{"type": "image_url", "image_url": url} for url in as_list(args.get("image_urls"))]
-        said = visible_content(args.get("content")) if "content" in args else as_text(event.get("message"))
-        return join_messages(said, visible_content(pictures))
+        content = visible_content(args.get("content")) if "content" in args else as_text(event.get("message"))
+        return join_messages(content, visible_content(pictures))
 
     def _acted(self, event: dict[str, Any], kind: str, args: dict[str, Any]) -> None:
         called = as_dict(event.get("tool_call_metadata"))
@@ -166,11 +166,11 @@ class V0Stream:
             return
         message = as_dict(next((as_dict(choice).get("message") for choice in as_list(response.get("choices"))), None))
         if not message:
-            self._told(event, kind, args, called)
+            self._action_without_reply(event, kind, args, called)
             return
         if reply:
             self._replies.add(reply)
-        known = {key: message.get(key) for key in _SPOKEN}
+        known = {key: message.get(key) for key in _REPLY_FIELDS}
         turn = parse_message({"role": "assistant", **known}, "message", self.report.refuse)
         if turn is None:
             return
@@ -182,17 +182,19 @@ class V0Stream:
         turn.fields |= about
         append_turn(turn, self.script)
 
-    def _told(self, event: dict[str, Any], kind: str, args: dict[str, Any], called: dict[str, Any]) -> None:
-        """An action whose reply is not in the log: the thought and the arguments of the event."""
+    def _action_without_reply(
+        self, event: dict[str, Any], kind: str, args: dict[str, Any], called: dict[str, Any]
+    ) -> None:
+        """Write an action whose model reply is missing, from the event's thought and arguments."""
         time = parse_time(event.get("timestamp"))
         if kind == "message":
-            self.script.act(self._words(event, args), thought=nonblank(args.get("thought")), timestamp=time)
+            self.script.add_agent_turn(self._words(event, args), thought=nonblank(args.get("thought")), timestamp=time)
             return
         given = {name: value for name, value in args.items() if name not in _BESIDE_ARGS}
         call = make_call(
             first_text(called.get("function_name"), kind) or kind, given, self._calls[_key(event.get("id"))]
         )
-        self.script.act(thought=nonblank(args.get("thought")), actions=[call], timestamp=time)
+        self.script.add_agent_turn(thought=nonblank(args.get("thought")), actions=[call], timestamp=time)
 
     def _observation(self, event: dict[str, Any], kind: str) -> None:
         cause = _key(event.get("cause"))
@@ -203,10 +205,10 @@ class V0Stream:
         extras = as_dict(event.get("extras"))
         code: Any = as_dict(extras.get("metadata")).get("exit_code", extras.get("exit_code"))
         failed = kind in ("error", "user_rejected") or extras.get("error") is True or (type(code) is int and code > 0)
-        said = visible_content(event.get("content"))
-        self.script.observe(said or as_text(event.get("message")), call_id=call_id, is_error=failed)
+        content = visible_content(event.get("content"))
+        self.script.add_result(content or as_text(event.get("message")), call_id=call_id, is_error=failed)
 
 
 def _key(value: Any) -> Any:
-    """An id of an event as a key; None for what is none."""
+    """Return an event id as a dictionary key; None for other values."""
     return value if isinstance(value, int | str) else None

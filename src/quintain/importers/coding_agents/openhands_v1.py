@@ -1,4 +1,4 @@
-"""OpenHands events since version 1 (the software agent SDK): objects told apart by `kind`.
+"""OpenHands events since version 1 (software agent SDK), distinguished by `kind`.
 
 They stand a line each, or a file each: `events/event-00000-ID.json` of a local conversation, or what the cloud gives to
 download, a zip archive or folder of `event_000000_ID.json` and `meta.json`. Actions that share an `llm_response_id` are one
@@ -42,13 +42,13 @@ _KINDS = {"CondensationRequest", "Condensation", "CondensationSummaryEvent", "Us
 
 @dataclass(frozen=True)
 class OpenHandsV1:
-    """Reads OpenHands events of versions since 1."""
+    """Reader of OpenHands events since version 1."""
 
     name: str = "openhands_v1"
     title: str = "OpenHands events (1.0 and later)"
 
     def detect(self, probe: Probe) -> float:
-        """Objects whose kind is that of an event."""
+        """Match objects whose kind is an event kind."""
         if probe.shape == "zip":
             return 0.9 if any(_FILE.fullmatch(_file(name)) for name in probe.rows if isinstance(name, str)) else 0.0
         rows = [row for row in probe.rows or [probe.document] if isinstance(row, dict)]
@@ -59,7 +59,7 @@ class OpenHandsV1:
         return 0.95 if all(map(is_event, rows)) else 0.8
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """The one run of a file, or of a folder of events; one a folder of an archive."""
+        """Yield the run of a file or a folder of events; one run a folder of an archive."""
         with open_regular(log.path, log.root) as file:
             packed = file.read(4) == b"PK\x03\x04"
         if packed:
@@ -75,7 +75,7 @@ class OpenHandsV1:
 
 
 def _archived(log: LogFile, report: Report) -> Iterator[Run]:
-    """The conversations of an archive, each the files of one folder in it."""
+    """Yield the conversations of an archive, one a folder."""
     parser = Parser(log.reading.repairs)
     with archive(log.path, log.root) as opened:
         folders: dict[str, list[str]] = {}
@@ -100,7 +100,7 @@ def _archived(log: LogFile, report: Report) -> Iterator[Run]:
 
 
 def _file(name: str) -> str:
-    """The last part of the name of a member."""
+    """Return the last part of a member's name."""
     return name.rpartition("/")[2]
 
 
@@ -121,40 +121,40 @@ def _run(events: list[dict[str, Any]], about: dict[str, Any], session: str | Non
 
 
 def is_event(row: Any) -> bool:
-    """Is this an event of this generation?"""
+    """Whether a row is an event of this generation."""
     kind = as_dict(row).get("kind")
     return isinstance(kind, str) and (kind.endswith("Event") or kind in _KINDS) and "source" in row
 
 
 def _state(log: LogFile) -> dict[str, Any]:
-    """The state of the conversation, which is written beside its events; in a download its title, model and id."""
+    """Read the conversation state beside the events; in a download, its title, model and id."""
     name = "../base_state.json" if log.parts[-2:-1] == ("events",) else "meta.json"
     beside = log.sibling(name) if name != "meta.json" or _FIRST_FILE.fullmatch(log.path.name) else None
     try:
         return as_dict(beside.document()) if beside is not None else {}
     except InvalidInput:
-        return {}  # the events tell the run without it
+        return {}  # the events are enough to read the run
 
 
 class V1Stream:
-    """Writes events as turns, in their order."""
+    """Writes events as turns in order."""
 
     def __init__(self, report: Report) -> None:
         self.script, self.report = Transcript(), report
         self.tools: list[dict[str, Any]] = []
         self.model: str | None = None
         self._reply: str | None = None
-        """The response that the last turn came from."""
+        """Response id of the last turn."""
         self._calls: dict[str, str] = {}
-        """Id of an action's event -> id of its call."""
+        """Event id of an action -> id of its call."""
 
     @property
     def agent(self) -> AgentInfo:
-        """Who acted."""
+        """Agent of the run."""
         return AgentInfo(name="openhands", model=self.model)
 
     def write_all(self, events: Iterable[dict[str, Any]]) -> None:
-        """Add events."""
+        """Write events."""
         for event in events:
             kind = event.get("kind")
             if kind == "ActionEvent":
@@ -180,22 +180,22 @@ class V1Stream:
         calling = make_call(first_text(event.get("tool_name"), function.get("name")) or "", arguments, call_id)
         if (name := nonblank(event.get("id"))) and call_id:
             self._calls[name] = call_id
-        said, mind = _words(visible_content(event.get("thought")), event)
+        content, thought = _content_and_thought(visible_content(event.get("thought")), event)
         reply = nonblank(event.get("llm_response_id"))
         last = self.script.steps[-1] if self.script.steps else {}
         if reply and reply == self._reply and last.get("actor") == "agent":
-            self.script.call(calling)
+            self.script.add_call(calling)
             last["message"], last["thought"] = (
-                join_messages(last["message"], said),
-                join_thoughts([last["thought"], mind]),
+                join_messages(last["message"], content),
+                join_thoughts([last["thought"], thought]),
             )
             return
         self._reply = reply
-        self._act(event, said, mind, [calling])
+        self._act(event, content, thought, [calling])
 
-    def _act(self, event: dict[str, Any], said: Message, mind: str | None, calls: list[dict[str, Any]]) -> None:
+    def _act(self, event: dict[str, Any], content: Message, thought: str | None, calls: list[dict[str, Any]]) -> None:
         time = parse_time(event.get("timestamp"))
-        self.script.act(said, thought=mind, actions=calls, model=self.model, timestamp=time)
+        self.script.add_agent_turn(content, thought=thought, actions=calls, model=self.model, timestamp=time)
 
     def _observation(self, event: dict[str, Any], kind: str) -> None:
         call_id = nonblank(event.get("tool_call_id")) or self._calls.get(as_text(event.get("action_id")))
@@ -210,23 +210,25 @@ class V1Stream:
             flag = seen.get("is_error")
             failed = flag if isinstance(flag, bool) else bool(seen.get("error")) or (type(code) is int and code > 0)
             answer = answer or visible_content(seen.get("error") if isinstance(seen.get("error"), str) else None)
-        self.script.observe(answer, call_id=call_id, is_error=failed)
+        self.script.add_result(answer, call_id=call_id, is_error=failed)
 
     def _message(self, event: dict[str, Any]) -> None:
         message = as_dict(event.get("llm_message"))
-        said = join_messages(visible_content(message.get("content")), visible_content(event.get("extended_content")))
+        content = join_messages(visible_content(message.get("content")), visible_content(event.get("extended_content")))
         if event.get("source") == "agent" or message.get("role") == "assistant":
-            said, mind = _words(said, message)
+            content, thought = _content_and_thought(content, message)
             self._reply = nonblank(event.get("llm_response_id"))
             given = dicts_in(message.get("tool_calls"))
             calls = [call for each in given if (call := parse_call(each, "tool_calls", self.report.refuse))]
-            self._act(event, said, mind, calls)
+            self._act(event, content, thought, calls)
         else:
             actor = "system" if message.get("role") == "system" else "user"
-            self.script.say(actor, said, timestamp=parse_time(event.get("timestamp")))
+            self.script.add_message(actor, content, timestamp=parse_time(event.get("timestamp")))
 
     def _system(self, event: dict[str, Any]) -> None:
-        said = join_messages(visible_content(event.get("system_prompt")), visible_content(event.get("dynamic_context")))
+        content = join_messages(
+            visible_content(event.get("system_prompt")), visible_content(event.get("dynamic_context"))
+        )
         given = dicts_in(event.get("tools"))
         known = [tool for tool in given if "function" in tool or "parameters" in tool]
         named = [
@@ -235,32 +237,32 @@ class V1Stream:
             if nonblank(tool.get("name"))
         ]
         self.tools = (parse_tool_schemas(known) if known else named) or self.tools
-        self.script.say("system", said, timestamp=parse_time(event.get("timestamp")))
+        self.script.add_message("system", content, timestamp=parse_time(event.get("timestamp")))
 
     def _condensed(self, event: dict[str, Any], kind: str) -> None:
         self.report.skip(kind)
         self.report.note("the context was condensed: the model no longer saw some turns before the summary")
         if summary := as_text(event.get("summary")):
-            self.script.say("user", summary, extra={"compacted": True})
+            self.script.add_message("user", summary, extra={"compacted": True})
 
 
-def _words(said: Message, event: dict[str, Any]) -> tuple[Message, str | None]:
-    """What was said and what was thought; `<think>` in the text is a thought, and is often told in both places."""
-    mind = [as_text(event.get("reasoning_content"))]
-    if not mind[0].strip():
-        mind = [as_text(block.get("thinking")) for block in dicts_in(event.get("thinking_blocks"))]
-    if "<think>" in plain_text(said):
-        spoken = plain_text(said)
+def _content_and_thought(content: Message, event: dict[str, Any]) -> tuple[Message, str | None]:
+    """Return content and thought; `<think>` text is a thought and is often recorded in both places."""
+    thought_parts = [as_text(event.get("reasoning_content"))]
+    if not thought_parts[0].strip():
+        thought_parts = [as_text(block.get("thinking")) for block in dicts_in(event.get("thinking_blocks"))]
+    if "<think>" in plain_text(content):
+        spoken = plain_text(content)
         end = spoken.rfind("</think>") + len("</think>")  # behind it the search would go through the text for nothing
-        if not any(piece.strip() for piece in mind):
-            mind = _THINK.findall(spoken, 0, end)
-        said = f"{_THINK.sub('', spoken[:end])}{spoken[end:]}".strip()
-    return said, join_thoughts(piece.strip() for piece in mind)
+        if not any(piece.strip() for piece in thought_parts):
+            thought_parts = _THINK.findall(spoken, 0, end)
+        content = f"{_THINK.sub('', spoken[:end])}{spoken[end:]}".strip()
+    return content, join_thoughts(piece.strip() for piece in thought_parts)
 
 
 def _model(event: dict[str, Any]) -> str | None:
-    """The agent's model, where a change of the state names it."""
+    """Return the agent's model if a state update names it."""
     value = as_dict(event.get("value"))
-    spent = as_dict(value.get("usage_to_metrics"))
-    named = (as_dict(spent.get(name)).get("model_name") for name in ("agent", "default"))
+    metrics = as_dict(value.get("usage_to_metrics"))
+    named = (as_dict(metrics.get(name)).get("model_name") for name in ("agent", "default"))
     return first_text(as_dict(as_dict(value.get("agent")).get("llm")).get("model"), *named)

@@ -1,4 +1,4 @@
-"""SWE-agent trajectories (`<instance>.traj`), of function-calling and of text protocols.
+"""SWE-agent trajectories (`<instance>.traj`) of function-calling and text protocols.
 
 `history` holds the messages as the model saw and wrote them; without it the steps of `trajectory` are read. Where the agent
 acted by text, its text stays text and the answer a turn of the user: that is the protocol that it was taught.
@@ -31,7 +31,7 @@ from quintain.importers.transcripts.transcript import Transcript
 from quintain.records.trajectory import AgentInfo, Task
 
 MAX_PATCH = 100_000
-"""Characters of a patch that was submitted; a longer one is not kept."""
+"""Characters up to which a submitted patch is kept."""
 
 _READ = ("role", "content", "tool_calls", "tool_call_id", "reasoning_content", "thinking_blocks")
 _ELIDED = re.compile(r"^Old (environment output|observation|output): \(", re.IGNORECASE)
@@ -39,13 +39,13 @@ _ELIDED = re.compile(r"^Old (environment output|observation|output): \(", re.IGN
 
 @dataclass(frozen=True)
 class SweAgent:
-    """Reads SWE-agent trajectories."""
+    """Reader of SWE-agent trajectories."""
 
     name: str = "swe_agent"
     title: str = "SWE-agent trajectory"
 
     def detect(self, probe: Probe) -> float:
-        """An object with the history or the steps of SWE-agent."""
+        """Match objects with SWE-agent's history or steps."""
         whole = probe.first
         history, steps = dicts_in(whole.get("history")), dicts_in(whole.get("trajectory"))
         if history and any(
@@ -59,7 +59,7 @@ class SweAgent:
         return 0.0
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """One run a file; one an attempt where the agent tried several times."""
+        """Yield one run a file, or one an attempt if the agent tried several times."""
         for line, row in object_rows(log, report):
             # An agent that tries again keeps its attempts, and once more the one that it submitted beside them.
             attempts = dicts_in(row.get("attempts"))
@@ -105,7 +105,7 @@ def _run(
 
 
 def submission_of(info: dict[str, Any], report: Report) -> dict[str, str]:
-    """The patch that the agent handed in, for a run's `extra`."""
+    """Return the submitted patch for a run's `extra`."""
     submission = nonblank(info.get("submission"))
     if submission and len(submission) > MAX_PATCH:
         report.note(f"patches of more than {MAX_PATCH:,} characters are not kept")
@@ -113,7 +113,7 @@ def submission_of(info: dict[str, Any], report: Report) -> dict[str, str]:
 
 
 def _settings(value: Any) -> dict[str, Any]:
-    """The configuration of the run, which is an object or its JSON."""
+    """Return the configuration of the run, given as an object or JSON."""
     return as_dict(parse_json_text(value))
 
 
@@ -129,9 +129,9 @@ def _write_history(history: list[dict[str, Any]], script: Transcript, report: Re
         turn = parse_message(known, "message", report.refuse)
         if turn is None:
             continue
-        said = turn.content if turn.actor == "user" else turn.results[0].content if turn.results else ""
-        if _ELIDED.match(plain_text(said)):
-            report.note("old outputs were elided from the history: their text is lost")
+        content = turn.content if turn.actor == "user" else turn.results[0].content if turn.results else ""
+        if _ELIDED.match(plain_text(content)):
+            report.note("old outputs were elided from the history, and their text is lost")
         # The command that the program found in the text, for those who count commands; the text itself holds it already.
         if turn.actor == "agent" and not turn.calls and (command := nonblank(message.get("action"))):
             turn.fields["extra"] = {"command": command}
@@ -139,14 +139,14 @@ def _write_history(history: list[dict[str, Any]], script: Transcript, report: Re
 
 
 def _write_steps(steps: list[dict[str, Any]], script: Transcript, report: Report) -> None:
-    report.note("the file holds no history: the turns are rebuilt from its steps")
+    report.note("the file has no history: the turns are rebuilt from its steps")
     seen_by = [dicts_in(step.get("query")) or dicts_in(step.get("messages")) for step in steps]
     for n, step in enumerate(steps):
         if n == 0:
             asked = [message for message in seen_by[0] if message.get("role") in ("system", "user")]
             _write_history(asked, script, report)
-        if told := _between(seen_by[n], seen_by[n + 1] if n + 1 < len(steps) else []):
-            _write_history(told, script, report)
+        if messages := _between(seen_by[n], seen_by[n + 1] if n + 1 < len(steps) else []):
+            _write_history(messages, script, report)
             continue
         spoken = {key: step.get(key) for key in ("tool_calls", "action", "thinking_blocks")}
         command = first_text(step.get("action")) or ""
@@ -157,20 +157,22 @@ def _write_steps(steps: list[dict[str, Any]], script: Transcript, report: Report
         _write_history([{"role": "assistant", "content": step.get("response"), **spoken}], script, report)
         seen = visible_content(step.get("observation"))
         if script.steps[-1]["actions"]:
-            script.observe(seen, call_id=first_text(*as_list(step.get("tool_call_ids"))[:1], script.waiting[-1]))
+            script.add_result(seen, call_id=first_text(*as_list(step.get("tool_call_ids"))[:1], script.waiting[-1]))
         elif seen and n + 1 < len(steps):
-            script.say("user", seen)
+            script.add_message("user", seen)
 
 
 def _between(query: list[dict[str, Any]], later: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What the model wrote after a query and what came of it, as the query of the next step holds it; none where it does not.
+    """Return the model's reply and its result after a query, as the next step's query contains them; else [].
 
     The newest turns of a query are whole: a program that elides old outputs has not yet done so.
     """
-    told = later[len(query) :] if query else []
-    return told if told and told[0].get("role") == "assistant" and _is_same(query, later) else []
+    new_messages = later[len(query) :] if query else []
+    return (
+        new_messages if new_messages and new_messages[0].get("role") == "assistant" and _is_same(query, later) else []
+    )
 
 
 def _is_same(query: list[dict[str, Any]], later: list[dict[str, Any]]) -> bool:
-    """Does the later query go on from this one? What it says may have been elided since."""
+    """Whether the later query continues this one; its content may have been elided since."""
     return [message.get("role") for message in query] == [message.get("role") for message in later[: len(query)]]

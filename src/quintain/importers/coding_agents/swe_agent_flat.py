@@ -1,4 +1,4 @@
-"""SWE-agent trajectories as rows of a data set: turns of `role` system, user or ai with their `text` (nebius and its kin)."""
+"""SWE-agent trajectories as dataset rows: turns of `role` system, user or ai with their `text` (e.g. nebius)."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _ACTORS = {"system": "system", "user": "user", "ai": "agent", "assistant": "agen
 
 @dataclass(frozen=True)
 class SweAgentFlat:
-    """Reads flattened SWE-agent trajectories."""
+    """Reader of flattened SWE-agent trajectories."""
 
     name: str = "swe_agent_flat"
     title: str = "SWE-agent rows"
 
     def detect(self, probe: Probe) -> float:
-        """Rows whose trajectory is of turns with a text."""
+        """Match rows whose trajectory consists of turns with a text."""
         best = 0.0
         if "trajectory" not in probe.fields:
             return best
@@ -39,7 +39,7 @@ class SweAgentFlat:
         return best
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """One run a row."""
+        """Yield one run a row."""
         for line, row in object_rows(log, report):
             yield from _run(line, row, report)
 
@@ -51,11 +51,11 @@ def _run(line: int, row: dict[str, Any], report: Report) -> Iterator[Run]:
         actor = _ACTORS.get(role) if isinstance(role, str) else None
         # The system's text stands in a column of its own.
         given = first_text(turn.get("system_prompt"), turn.get("text")) if actor == "system" else turn.get("text")
-        said = visible_content(given)
+        content = visible_content(given)
         if actor == "agent":
-            script.act(said, train=False if turn.get("mask") is False else None)
+            script.add_agent_turn(content, train=False if turn.get("mask") is False else None)
         elif actor is not None:
-            script.say(actor, said)
+            script.add_message(actor, content)
         else:
             report.skip(f"turn of role {role}" if isinstance(role, str) else "turn without role")
     verdicts = (row.get(name) for name in ("target", "resolved", "verified"))

@@ -1,4 +1,4 @@
-"""Session logs of knowlyr-crew: lines of events, one run a file. `completed` says that it ended, not how well."""
+"""Session logs of knowlyr-crew: lines of events, one run a file. Status `completed` only means that the run ended."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from quintain.records.trajectory import AgentInfo, Outcome, OutcomeStatus, Task
 
 @dataclass(frozen=True)
 class Crew:
-    """Reads crew sessions of one employee or of a pipeline of them."""
+    """Reader of sessions of one crew employee or a pipeline."""
 
     name: str = "crew"
     title: str = "knowlyr-crew session"
 
     def detect(self, probe: Probe) -> float:
-        """Lines whose first is a start with a session type."""
+        """Match a first line that is a start event with a session type."""
         started = probe.first.get("event") == "start" and isinstance(probe.first.get("session_type"), str)
         return 0.97 if started and probe.shape in {"lines", "object"} else 0.0
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """The run of the file; the session's id is the file's name, as crew has it."""
+        """Yield the run of the file; crew uses the file name as the session id."""
         transcript = Transcript()
         start: dict[str, Any] = {}
         status, begins = None, None
@@ -39,7 +39,7 @@ class Crew:
                 start, begins = event, begins or line
             elif kind == "end":
                 status = nonblank(event.get("status"))
-            elif kind != "message" or not _tell(transcript, event):
+            elif kind != "message" or not _add_message(transcript, event):
                 report.skip(f"event:{kind}" if kind != "message" else f"role:{event.get('role')}")
         meta = as_dict(start.get("metadata"))
         args = as_dict(meta.get("args")) or as_dict(meta.get("initial_args"))
@@ -59,15 +59,15 @@ class Crew:
         )
 
 
-def _tell(transcript: Transcript, event: dict[str, Any]) -> bool:
-    """Add a message; False: its role is not known."""
+def _add_message(transcript: Transcript, event: dict[str, Any]) -> bool:
+    """Add a message; return False if its role is unknown."""
     role, content, meta = event.get("role"), as_text(event.get("content")), as_dict(event.get("metadata"))
     when = parse_time(event.get("timestamp"))
     if role == "assistant":
-        transcript.act(content, model=nonblank(meta.get("model")), usage=parse_usage(meta), timestamp=when)
+        transcript.add_agent_turn(content, model=nonblank(meta.get("model")), usage=parse_usage(meta), timestamp=when)
     elif role in ("prompt", "step"):
         employee = nonblank(meta.get("employee"))
-        transcript.say("user", content, timestamp=when, extra={"employee": employee} if employee else None)
+        transcript.add_message("user", content, timestamp=when, extra={"employee": employee} if employee else None)
     else:
         return False
     return True

@@ -1,4 +1,4 @@
-"""The reports of SWE-bench's harness that belong to a run: where it and the agents' programs leave them.
+"""Find the SWE-bench reports on a run, where the harness and the agents' programs store them.
 
 The harness writes `MODEL.RUN_ID.json` (ids of all instances by verdict) where it was started, and a report for each
 instance at `logs/run_evaluation/RUN_ID/MODEL/INSTANCE/report.json`. MODEL is what the predictions call it, `__` for `/`.
@@ -19,37 +19,37 @@ from quintain.importers.transcripts.field_values import as_dict, as_text, nonbla
 
 _NEAR = ("report.json", "results.json", "../report.json", "../results.json", "../preds.report.json")
 _ABOVE = (".", "..", "../..")
-"""Folders in which the harness may have been started, from that of a run."""
+"""Folders, relative to the run, in which the harness may have been started."""
 _PREDICTIONS = ("preds.json", "../preds.json", "../all_preds.json")
 
 
 def find_verdict(log: LogFile, own: Iterable[Any], instance: str | None) -> bool | None:
-    """Whether an instance was resolved: by the log itself, by a report that stands near it, or by the harness.
+    """Return whether an instance was resolved, by the log itself, a report beside it, or the harness.
 
     Args:
         log: Of the run.
         own: Reports within it.
         instance: Id of the instance.
     """
-    if (said := first_verdict(own, instance)) is not None or instance is None:
-        return said
+    if (own_verdict := first_verdict(own, instance)) is not None or instance is None:
+        return own_verdict
     near = (*_NEAR, f"{instance}/report.json", *(f"{above}/logs/{instance}/report.json" for above in _ABOVE))
-    if (said := first_verdict(map(_content, map(log.sibling, near)), instance)) is not None:
-        return said
+    if (own_verdict := first_verdict(map(_content, map(log.sibling, near)), instance)) is not None:
+        return own_verdict
     found = [
-        (model, told)
+        (model, verdict)
         for model, report in _by_model(log, instance)
-        if (told := report_verdict(report, instance)) is not None
+        if (verdict := report_verdict(report, instance)) is not None
     ]
     wanted = _models(log, instance)
     known = {model for model, _ in found}
     chosen = wanted & known if wanted else known if len(known) == 1 else set()
-    verdicts = {told for model, told in found if model in chosen}
+    verdicts = {verdict for model, verdict in found if model in chosen}
     return verdicts.pop() if len(verdicts) == 1 else None
 
 
 def _by_model(log: LogFile, instance: str) -> Iterator[tuple[str, Any]]:
-    """Reports of the harness, with the model that each is about."""
+    """Yield reports of the harness with the model that each one covers."""
     for above in _ABOVE:
         for beside in log.siblings(above):
             model, dot, run = beside.path.name.removesuffix(".json").rpartition(".")
@@ -64,15 +64,15 @@ def _by_model(log: LogFile, instance: str) -> Iterator[tuple[str, Any]]:
 
 
 def _models(log: LogFile, instance: str) -> set[str]:
-    """What the predictions beside a run call its model, as reports spell it."""
-    told = [as_dict(_content(log.sibling(name))).get(instance) for name in _PREDICTIONS]
-    told.append(_content(log.sibling(f"{instance}.pred")))
-    named = (as_dict(prediction).get("model_name_or_path") for prediction in told)
+    """Return the model names in the predictions beside a run, spelled as in reports."""
+    predictions = [as_dict(_content(log.sibling(name))).get(instance) for name in _PREDICTIONS]
+    predictions.append(_content(log.sibling(f"{instance}.pred")))
+    named = (as_dict(prediction).get("model_name_or_path") for prediction in predictions)
     return {as_text(name).replace("/", "__") for name in named if nonblank(name)}
 
 
 def _content(beside: LogFile | None) -> Any:
-    """What a file beside the log says; nothing where it is none, or no JSON."""
+    """Return the content of a file beside the log; None if it is missing or not JSON."""
     try:
         stamp = beside.path.stat() if beside is not None else None
         return _parsed(beside, stamp.st_mtime_ns, stamp.st_size) if beside is not None and stamp is not None else None

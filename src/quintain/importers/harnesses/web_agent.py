@@ -1,6 +1,6 @@
-"""Runs of agents in a browser: WebArena-like rows of pages and actions, and Mind2Web's demonstrations.
+"""Browser agent runs: WebArena-like rows of pages and actions, and Mind2Web demonstrations.
 
-A page that a call led to is what that call gave back; the page before the first action is told by the user. Actions
+The page after a call is the call's result; the page before the first action is a user turn. Actions
 that are text stay text, and the pages after them are turns of the user. Addresses and screenshots stand in `extra` of the
 turn that saw them.
 """
@@ -38,34 +38,34 @@ _THOUGHTS = ("cot", "thought", "reasoning", "rationale")
 
 @dataclass(frozen=True)
 class WebAgent:
-    """Rows with a task in words, pages and actions."""
+    """Reader of rows with a task, pages and actions."""
 
     name: str = "web_agent"
     title: str = "web agent traces (WebArena, Mind2Web)"
 
     def detect(self, probe: Probe) -> float:
-        """Sure of an intent with pages and actions, and of Mind2Web's marks; no other list of steps is taken."""
+        """Match an intent with pages and actions, or Mind2Web's columns; other lists of steps do not match."""
         row = next((row for row in probe.rows if isinstance(row, dict)), probe.first)
         if row.keys() >= {"confirmed_task", "actions"}:
             return 0.97
-        told = set().union(*(step.keys() for step in _steps(row)[:4])) if _steps(row) else set()
+        step_keys = set().union(*(step.keys() for step in _steps(row)[:4])) if _steps(row) else set()
         if (
             first_text(*(row.get(key) for key in _ASKED)) is None
-            or not (told & _WEB)
-            or not (told & {"action", "action_repr"})
+            or not (step_keys & _WEB)
+            or not (step_keys & {"action", "action_repr"})
         ):
             return 0.0
-        return 0.95 if "intent" in row or told & {"axtree", "accessibility_tree"} else 0.75
+        return 0.95 if "intent" in row or step_keys & {"axtree", "accessibility_tree"} else 0.75
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """One run a row."""
+        """Yield one run a row."""
         for line, row in log.rows(report):
             asked = first_text(*(as_dict(row).get(key) for key in _ASKED))
             if not isinstance(row, dict) or asked is None or not _steps(row):
-                report.reject(line, "is no row with a task in words and a list of pages and actions")
+                report.reject(line, "expected a row with a task text and a list of pages and actions")
                 continue
             script = Transcript()
-            script.say("user", asked)
+            script.add_message("user", asked)
             model = nonblank(row.get("model")) or nonblank(row.get("source"))
             reprs = row.get("action_reprs")
             for n, step in enumerate(_steps(row)):
@@ -97,7 +97,7 @@ def _steps(row: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _add(script: Transcript, step: dict[str, Any], shown: str | None, report: Report) -> None:
-    """A page, an action, or both: then the page is what the action was decided on."""
+    """Add a page, an action, or both; then the action was chosen on that page."""
     page = first_text(*(step.get(key) for key in _PAGES))
     about = as_dict(step.get("metadata"))
     place = short_fields(
@@ -108,10 +108,10 @@ def _add(script: Transcript, step: dict[str, Any], shown: str | None, report: Re
     )
     acts = "action" in step or "operation" in step or "action_repr" in step
     if page is not None and script.has_acted and script.steps[-1].get("actions"):
-        script.observe(page)
+        script.add_result(page)
         script.steps[-1]["extra"] = {**script.steps[-1].get("extra", {}), **({"led_to": place} if place else {})}
     elif page is not None:
-        script.say("user", page, extra=place)
+        script.add_message("user", page, extra=place)
     if not acts:
         if page is None:
             report.skip("step without a page or an action")
@@ -134,11 +134,11 @@ def _add(script: Transcript, step: dict[str, Any], shown: str | None, report: Re
     else:
         message = message or as_text(given)
     thought = first_text(*(source.get(key) for source in (about, step) for key in _THOUGHTS))
-    script.act(message, thought=thought, actions=calls, reward=as_score(step.get("reward")))
+    script.add_agent_turn(message, thought=thought, actions=calls, reward=as_score(step.get("reward")))
 
 
 def _outcome(row: dict[str, Any]) -> Outcome:
-    """Only what the row itself says: that a data set is called successful is no verdict on a run."""
-    told = score_fields({key: row.get(key) for key in ("success", "is_success", "reward", "score")})
-    verdict = next(iter(told.values()), None)
-    return Outcome(status=status_of(verdict), reward=told.get("reward", told.get("score")), scores=told)
+    """Return the outcome stated by the row; the name of a dataset is not a verdict."""
+    scores = score_fields({key: row.get(key) for key in ("success", "is_success", "reward", "score")})
+    verdict = next(iter(scores.values()), None)
+    return Outcome(status=status_of(verdict), reward=scores.get("reward", scores.get("score")), scores=scores)

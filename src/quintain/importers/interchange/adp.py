@@ -1,4 +1,4 @@
-"""The Agent Data Protocol's standardised trajectories: a list of actions and observations, versions 1.0 to 1.3.
+"""Trajectories of the Agent Data Protocol: a list of actions and observations, versions 1.0 to 1.3.
 
 An action stands alone there; actions with nothing between them are the calls of one turn where each has an id.
 """
@@ -25,17 +25,17 @@ _SEEN = frozenset({"text_observation", "image_observation", "web_observation", "
 
 @dataclass(frozen=True)
 class Adp:
-    """Reads standardised trajectories of the Agent Data Protocol."""
+    """Reader of Agent Data Protocol trajectories."""
 
     name: str = "adp"
     title: str = "Agent Data Protocol"
 
     def detect(self, probe: Probe) -> float:
-        """Rows whose `content` is a list of objects with `class_`."""
+        """Match rows whose `content` is a list of objects with `class_`."""
         return 0.97 * matching_share(probe, _is_adp, "content")
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """One run a row."""
+        """Yield one run a row."""
         return read_rows(log, report, self._row)
 
     def _row(self, row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
@@ -72,7 +72,7 @@ def _kind(item: Any) -> str:
 
 
 def _turns(content: list[Any]) -> Iterator[list[dict[str, Any]]]:
-    """Items one by one; calls with ids and nothing between them, where only the first says why, are one turn."""
+    """Yield items one by one; consecutive calls with ids, of which only the first has an explanation, form one turn."""
     turn: list[dict[str, Any]] = []
     for item in map(as_dict, content):
         joins = _is_call(item) and not as_text(item.get("description")) and not as_text(item.get("reasoning_content"))
@@ -89,13 +89,13 @@ def _is_call(item: dict[str, Any]) -> bool:
 
 
 def _act(transcript: Transcript, turn: list[dict[str, Any]]) -> None:
-    message, said = as_text(turn[0].get("content")), as_text(turn[0].get("description"))
+    message, description = as_text(turn[0].get("content")), as_text(turn[0].get("description"))
     message = message if _kind(turn[0]) == "message_action" else ""
     thought = as_text(turn[0].get("reasoning_content"))
     rewards = [reward for item in turn if (reward := as_number(item.get("reward"))) is not None]
-    transcript.act(
-        message or said,
-        thought="\n\n".join(filter(None, [thought, said if message else ""])),
+    transcript.add_agent_turn(
+        message or description,
+        thought="\n\n".join(filter(None, [thought, description if message else ""])),
         actions=[made for made in map(_call, turn) if made],
         reward=rewards[-1] if rewards else None,
     )
@@ -111,19 +111,19 @@ def _call(item: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _see(transcript: Transcript, item: dict[str, Any], kind: str) -> None:
-    """What the agent was shown: the answer to its last call, or a turn of the user or the system."""
+    """Add an observation: the result of the last call, or a user or system turn."""
     content, source = _content(item, kind), item.get("source")
     call_id = nonblank(item.get("tool_call_id"))
     if call_id is None and source == "user":
-        transcript.say("user", content)
+        transcript.add_message("user", content)
     elif not transcript.has_acted:
-        transcript.say(
+        transcript.add_message(
             "system" if source in ("system", "environment") and item.get("name") == "system" else "user", content
         )
     elif call_id is not None or transcript.waiting or kind == "web_observation":
-        transcript.observe(content, call_id=call_id, tool=nonblank(item.get("name")))
+        transcript.add_result(content, call_id=call_id, tool=nonblank(item.get("name")))
     else:
-        transcript.say("system" if source == "system" else "user", content)
+        transcript.add_message("system" if source == "system" else "user", content)
     if kind == "web_observation" and (place := _place(item)):
         step = transcript.steps[-1]
         known = {"led_to": place} if step["actor"] == "agent" else place
@@ -135,7 +135,7 @@ def _see(transcript: Transcript, item: dict[str, Any], kind: str) -> None:
 
 
 def _place(item: dict[str, Any]) -> dict[str, Any]:
-    """Of a page, what the agent did not read: its address, and its source beside the tree, where that is short."""
+    """Return the page details that the agent did not read: its address and, if short, its HTML source."""
     return short_fields({"url": item.get("url"), "html": item.get("html") if nonblank(item.get("axtree")) else None})
 
 

@@ -1,4 +1,4 @@
-"""ATIF files: one document, an array or lines of documents; subagents and continuations become runs that are linked.
+"""ATIF files: one document, an array, or lines of documents; subagents and continuations become linked runs.
 
 A document names its continuation and its subagents' files by their paths, relative to itself; a file finds the document that
 named it by the names that Harbor gives: `trajectory.cont-1.json` and `trajectory.NAME.json` belong to `trajectory.json`.
@@ -25,7 +25,7 @@ from quintain.records.trajectory import Outcome, OutcomeStatus, Trajectory
 _CONTINUED = re.compile(r"(.+)\.cont-(\d{1,4})")
 _RESULTS = ("result.json", "../result.json")
 _MAX_CONTINUATIONS = 50
-"""Continuations of a run in which the caller of a subagent is looked for."""
+"""Continuations of a run that are searched for the caller of a subagent."""
 
 
 class _Links(NamedTuple):
@@ -37,25 +37,25 @@ class _Links(NamedTuple):
 
 @dataclass(frozen=True)
 class Atif:
-    """Reads documents of ATIF 1.0 to 1.8."""
+    """Reader of ATIF 1.0 to 1.8."""
 
     name: str = "atif"
     title: str = "ATIF trajectory (Harbor)"
 
     def detect(self, probe: Probe) -> float:
-        """Documents whose `schema_version` is ATIF, or whose steps are numbered and sourced as ATIF's are."""
+        """Match documents whose `schema_version` is ATIF, or whose steps have ATIF's ids and sources."""
         return max(
             0.99 * matching_share(probe, is_atif, "schema_version"), 0.7 * matching_share(probe, _is_nameless, "steps")
         )
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """The runs of every document: its own, then those of its subagents."""
+        """Yield the runs of every document: its own, then those of its subagents."""
         # The first document of a file is known by the file, as others name it; the rest by their own names.
         first = _Links(1, _key(log), _parent(log), _continued(log))
         verdict, task_id = _trial(log) if first.parent is None else (None, None)
         for line, document in log.rows(report):
             if not isinstance(document, dict) or not isinstance(document.get("steps"), list):
-                report.reject(line, "no ATIF document: an object with `schema_version`, `agent` and `steps`")
+                report.reject(line, "expected an ATIF document: an object with `schema_version`, `agent` and `steps`")
                 continue
             name = nonblank(document.get("trajectory_id")) or str(line)
             own = first if line == 1 else _Links(line, f"{first.key}:{name}")
@@ -64,7 +64,7 @@ class Atif:
 
 
 def _runs(document: dict[str, Any], own: _Links, verdict: Outcome | None, report: Report) -> Iterator[Run]:
-    """The runs of one document; `own` holds the links of its first."""
+    """Yield the runs of one document; `own` has the links of the first."""
     for place, held in enumerate(runs_of_document(document)):
         if isinstance(held.trajectory, InvalidInput):
             report.reject(own.line, ": ".join(filter(None, [held.name, held.trajectory.message])))
@@ -80,11 +80,11 @@ def _runs(document: dict[str, Any], own: _Links, verdict: Outcome | None, report
 
 
 def _imported(run: Trajectory, report: Report) -> Trajectory:
-    """The run without the ids of another home."""
+    """Return the run without ids of another store."""
     metrics = [as_dict(as_dict(step.extra.get("atif")).get("metrics")) for step in run.steps]
     if any("completion_token_ids" in each for each in metrics):
         report.note(
-            "token ids are kept beside the steps and not learned from: the log does not say of which tokenizer they are"
+            "token ids are kept beside the steps and not used for training: the log does not name their tokenizer"
         )
     return run.model_copy(update={"id": None, "job_id": None, "subagents": (), "continues": None})
 
@@ -99,7 +99,7 @@ def _is_nameless(row: dict[str, Any]) -> bool:
 
 
 def _document(log: LogFile, name: str) -> tuple[str, dict[str, Any]] | None:
-    """A document beside this one, and its key."""
+    """Return a document beside this one, and its key."""
     beside = log.sibling(name)
     with suppress(InvalidInput):
         if beside is not None and is_atif(document := beside.document()):
@@ -108,7 +108,7 @@ def _document(log: LogFile, name: str) -> tuple[str, dict[str, Any]] | None:
 
 
 def _continued(log: LogFile) -> str | None:
-    """Key of the run that this file goes on from: the one before it by name, if it says so."""
+    """Return the key of the run that this file continues: the preceding file by name, if it refers to this one."""
     found = _CONTINUED.fullmatch(log.path.name.removesuffix(".json"))
     if found is None:
         return None
@@ -118,7 +118,7 @@ def _continued(log: LogFile) -> str | None:
 
 
 def _parent(log: LogFile) -> str | None:
-    """Key of the run that called the subagent of this file: one whose name begins as this one's, if it says so."""
+    """Return the key of the run that called this subagent: a file whose name is a prefix of this one and refers to it."""
     stem = log.path.name.removesuffix(".json")
     if _CONTINUED.fullmatch(stem):
         return None
@@ -141,13 +141,13 @@ def _references(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _is_named(log: LogFile, reference: Any) -> bool:
-    """Is this the file that a reference names? A prefix that was put before the names of all files does not matter."""
+    """Whether a reference names this file; a common prefix of all file names is ignored."""
     name = as_text(reference).rpartition("/")[2]
     return bool(name) and log.path.name.endswith(name)
 
 
 def _of_task(run: Run, task_id: str | None) -> Run:
-    """The run with the name of its task, where it does not name one itself."""
+    """Return the run with the task's name if it lacks one."""
     task = run.trajectory.task
     if task_id is None or task.id is not None:
         return run
@@ -155,7 +155,7 @@ def _of_task(run: Run, task_id: str | None) -> Run:
 
 
 def _trial(log: LogFile) -> tuple[Outcome | None, str | None]:
-    """What the verifier of the trial said, and of which task it was, from the result beside the trajectory or above."""
+    """Return the verifier's outcome and the task name from the result file beside or above the trajectory."""
     for name in _RESULTS:
         beside = log.sibling(name)
         with suppress(InvalidInput):

@@ -1,4 +1,4 @@
-"""What spans tell of model and tool calls, in the conventions that instrumentations follow.
+"""Extract model and tool calls from spans, by the conventions of common instrumentations.
 
 Read are OpenTelemetry's GenAI conventions (messages as attributes or events, structured or as JSON texts, and the older
 `gen_ai.prompt.N`, as Traceloop still writes them), OpenInference, and the AI SDK.
@@ -46,28 +46,30 @@ _OF_MODEL_CALLS = {
     "gen_ai.content.completion",
     "gen_ai.client.inference.operation.details",
 }
-"""Events that only a span of a model call has."""
+"""Events that occur only in spans of model calls."""
 _ROLE_KEYS = ("role", "content", "parts", "tool_calls", "id", "tool_call_id", "name")
 
 
 def kind_of(span: Span) -> str:
-    """`model`, `tool`, or `other` for what calls neither: agents, chains, retrievers, web requests."""
-    told = span.first("gen_ai.operation.name", "openinference.span.kind", "traceloop.span.kind", "llm.request.type")
-    if told in _TOOL_KINDS or span.name == "ai.toolCall":
+    """Return `model`, `tool`, or `other` for agents, chains, retrievers and web requests."""
+    operation = span.first(
+        "gen_ai.operation.name", "openinference.span.kind", "traceloop.span.kind", "llm.request.type"
+    )
+    if operation in _TOOL_KINDS or span.name == "ai.toolCall":
         return "tool"
-    if told in _MODEL_KINDS or span.name.endswith((".doGenerate", ".doStream")):
+    if operation in _MODEL_KINDS or span.name.endswith((".doGenerate", ".doStream")):
         return "model"
-    if told is None and any(event.name in _OF_MODEL_CALLS for event in span.events):
+    if operation is None and any(event.name in _OF_MODEL_CALLS for event in span.events):
         return "model"
     has_content = any(
         key.startswith(("gen_ai.prompt", "gen_ai.completion", "llm.input_messages", "gen_ai.input.messages"))
         for key in span.attributes
     )
-    return "model" if told is None and has_content and not span.name.startswith("invoke_agent") else "other"
+    return "model" if operation is None and has_content and not span.name.startswith("invoke_agent") else "other"
 
 
 def model_call(span: Span, report: Report) -> ModelCall | None:
-    """The model call that a span is; None where its content was not recorded."""
+    """Return the model call of a span; None if its content was not recorded."""
     inputs, outputs = _inputs(span, report), _outputs(span, report)
     if not inputs and not outputs:
         return None
@@ -83,7 +85,7 @@ def model_call(span: Span, report: Report) -> ModelCall | None:
 
 
 def tool_call(span: Span) -> ToolCall | None:
-    """The tool call that a span is; None where it does not name the tool."""
+    """Return the tool call of a span; None if it does not name the tool."""
     tool = span.first("gen_ai.tool.name", "tool.name", "ai.toolCall.name", "traceloop.entity.name")
     tool = tool or span.name.removeprefix("execute_tool ").removesuffix(".tool")
     if not tool:
@@ -92,13 +94,15 @@ def tool_call(span: Span) -> ToolCall | None:
         "gen_ai.tool.call.arguments", "ai.toolCall.args", "tool.parameters", "input.value", "traceloop.entity.input"
     )
     result = span.get("gen_ai.tool.call.result", "ai.toolCall.result", "output.value", "traceloop.entity.output")
-    told = next((e.fields for e in span.events if e.name == "gen_ai.tool.message"), {})
+    message = next((e.fields for e in span.events if e.name == "gen_ai.tool.message"), {})
     answered = next((e.fields for e in span.events if e.name == "gen_ai.choice"), None)
-    if answered is not None:  # Strands tells the arguments where others tell the result
-        given = told.get("content") if given is None else given
-        told = {"id": told.get("id"), "content": _content(answered.get("message"))}
-    result = result if result is not None else told.get("content")
-    call_id = span.first("gen_ai.tool.call.id", "ai.toolCall.id", "tool_call.id", "tool.id") or as_name(told.get("id"))
+    if answered is not None:  # Strands stores the arguments where others store the result
+        given = message.get("content") if given is None else given
+        message = {"id": message.get("id"), "content": _content(answered.get("message"))}
+    result = result if result is not None else message.get("content")
+    call_id = span.first("gen_ai.tool.call.id", "ai.toolCall.id", "tool_call.id", "tool.id") or as_name(
+        message.get("id")
+    )
     written = span.first("gen_ai.tool.call.result", "ai.toolCall.result", "output.value", "traceloop.entity.output")
     answer = visible_content(written if written is not None else result) or (span.error or "")
     wrong = span.error is not None
@@ -106,19 +110,21 @@ def tool_call(span: Span) -> ToolCall | None:
 
 
 def agent_name(span: Span) -> str | None:
-    """The agent that a span is a run of."""
+    """Return the name of the agent whose run a span is."""
     return span.first("gen_ai.agent.name", "agent.name", "traceloop.workflow.name")
 
 
 def conversation(span: Span) -> str | None:
-    """The conversation that a span belongs to, which may go over several traces."""
+    """Return the id of a span's conversation, which may cover several traces."""
     return span.first("gen_ai.conversation.id")
 
 
 def evaluations(span: Span) -> dict[str, float]:
-    """Scores that evaluators gave (`gen_ai.evaluation.result`)."""
-    told = [event.fields for event in span.events if event.name == "gen_ai.evaluation.result"]
-    pairs = ((as_name(f.get("gen_ai.evaluation.name")), as_score(f.get("gen_ai.evaluation.score.value"))) for f in told)
+    """Return evaluation scores (`gen_ai.evaluation.result`)."""
+    events = [event.fields for event in span.events if event.name == "gen_ai.evaluation.result"]
+    pairs = (
+        (as_name(f.get("gen_ai.evaluation.name")), as_score(f.get("gen_ai.evaluation.score.value"))) for f in events
+    )
     return {key: value for key, value in pairs if key and value is not None}
 
 
@@ -145,9 +151,9 @@ def _outputs(span: Span, report: Report) -> list[Turn]:
     turns = output_turns(given, report) if given is not None else []
     choices = [event.fields for event in span.events if event.name == "gen_ai.choice"]
     if not turns and choices:
-        told = choices[0].get("message")  # an object or, as Strands writes it, the content alone
-        message = {**{key: choices[0].get(key) for key in _ROLE_KEYS}, **as_dict(parse_json_text(told))}
-        message |= {} if told is None or isinstance(parse_json_text(told), dict) else {"content": _content(told)}
+        choice = choices[0].get("message")  # an object or, as Strands writes it, the content alone
+        message = {**{key: choices[0].get(key) for key in _ROLE_KEYS}, **as_dict(parse_json_text(choice))}
+        message |= {} if choice is None or isinstance(parse_json_text(choice), dict) else {"content": _content(choice)}
         turns = output_turns({**message, "role": "assistant", "id": None}, report)
     turns = turns or parse_vendor_messages(
         [{"role": "assistant", **m} for m in _indexed(span, "gen_ai.completion")], report
@@ -155,12 +161,12 @@ def _outputs(span: Span, report: Report) -> list[Turn]:
     turns = turns or parse_vendor_messages(
         [{"role": "assistant", **m} for m in _indexed(span, "llm.output_messages")], report
     )
-    said, calls = (
+    content, calls = (
         span.first("ai.response.text", "ai.result.text"),
         span.get("ai.response.toolCalls", "ai.result.toolCalls"),
     )
-    if not turns and (said or calls):
-        turns = output_turns({"role": "assistant", "content": said, "tool_calls": calls}, report)
+    if not turns and (content or calls):
+        turns = output_turns({"role": "assistant", "content": content, "tool_calls": calls}, report)
     for key in ("gen_ai.completion", "llm.responses", "output.value"):
         turns = turns or output_turns(_attribute(span, key), report)
     if given is not None and len(turns) > 1 and all(turn.actor == "agent" for turn in turns):
@@ -170,7 +176,7 @@ def _outputs(span: Span, report: Report) -> list[Turn]:
 
 
 def _attribute(span: Span, key: str) -> Any:
-    """An attribute of the span or, as content often is, of one of its events; as it was written."""
+    """Return a raw attribute of the span or, as is common for content, of one of its events."""
     known = span.attributes.get(key)
     if known is not None:
         return known
@@ -189,14 +195,14 @@ def _event_turn(event: Event, report: Report) -> Turn | None:
 
 
 def _content(value: Any) -> Any:
-    """Content of an event: parts that were written as JSON as parts, any other text as it stands."""
+    """Decode event content that is a JSON list of parts; other text stays unchanged."""
     parts = as_list(parse_json_text(value))
     is_parts = parts and all(kind_of_part(part) or as_text(as_dict(part).get("text")) for part in parts)
     return parts if is_parts else value
 
 
 def _indexed(span: Span, prefix: str) -> list[dict[str, Any]]:
-    """Messages whose every field is an attribute of its own: `gen_ai.prompt.0.role`, ..."""
+    """Return messages whose fields are separate attributes: `gen_ai.prompt.0.role`, ..."""
     messages = []
     for member in dicts_in(span.below(prefix)):
         message = as_dict(member.get("message")) or member

@@ -14,18 +14,18 @@ from quintain.importers.run_builder import NO_RUN
 from quintain.importers.transcripts.field_values import as_list, nonblank, parse_json_text
 
 _MAX_COLUMNS = 25
-"""Columns of a row; an object with more is something else, such as the texts of a program's buttons."""
+"""Column limit of a row; an object with more is something else, such as the strings of a user interface."""
 
 
 @dataclass(frozen=True)
 class Alpaca:
-    """Reads instruction rows."""
+    """Reader of instruction rows."""
 
     name: str = "alpaca"
     title: str = "Alpaca instructions"
 
     def detect(self, probe: Probe) -> float:
-        """Rows with `instruction` and `output` or `response`, and neither steps nor preferences."""
+        """Match rows with `instruction` and `output` or `response`, without steps or preferences."""
         if probe.document is not None and not is_sentence(probe.document.get("instruction")):
             return 0.0  # one object of labels, such as a program's texts by their names
         return max(
@@ -34,7 +34,7 @@ class Alpaca:
         )
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """One run a row."""
+        """Yield one run a row."""
         return read_rows(log, report, self._row)
 
     def _row(self, row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
@@ -47,14 +47,14 @@ class Alpaca:
 
 
 def instruction_messages(row: dict[str, Any]) -> list[dict[str, Any]]:
-    """The messages before the answer: the history, then instruction and input, a line each.
+    """Return the messages before the answer: the history, then instruction and input on separate lines.
 
     Raises:
         InvalidInput: nothing is asked.
     """
     asked = [part for key in ("instruction", "input", "context") if (part := nonblank(row.get(key)))]
     if not asked:
-        raise InvalidInput("holds no instruction and no input; there is nothing that was asked")
+        raise InvalidInput("expected an instruction or an input")
     messages = []
     for exchange in as_list(parse_json_text(row.get("history"))):
         if isinstance(exchange, list) and len(exchange) == 2:

@@ -14,13 +14,13 @@ from quintain.importers.training_data.chat_records import FIELDS, has_blocks, is
 
 @dataclass(frozen=True)
 class AnthropicMessages:
-    """Reads messages of Anthropic's style: results in user messages, thinking in blocks, `system` beside the messages."""
+    """Reader of Anthropic messages: results in user messages, thinking blocks, `system` beside the messages."""
 
     name: str = "anthropic_messages"
     title: str = "Anthropic messages"
 
     def detect(self, probe: Probe) -> float:
-        """Blocks that only this style has, or a request body with `system` and `max_tokens` beside the messages."""
+        """Match blocks unique to this style, or a request body with `system` and `max_tokens`."""
         if probe.shape in {"array", "lines"} and probe.rows:
             if all(is_message(row) for row in probe.rows):
                 return 0.9 if has_blocks(probe.rows) else 0.3
@@ -29,7 +29,7 @@ class AnthropicMessages:
         return 0.9 * matching_share(probe, _is_anthropic, *FIELDS)
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """One run a chat."""
+        """Yield one run a chat."""
         return read_chats(log, report, self.name)
 
 

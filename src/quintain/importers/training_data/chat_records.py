@@ -1,4 +1,4 @@
-"""Where the messages of a chat stand in a record: a column, a request and its response, or items of the Responses API."""
+"""Find the messages of a chat record: a column, a request with its response, or items of the Responses API."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from quintain.importers.transcripts.vendor_messages import chat_message, is_lang
 
 COLUMNS = ("messages", "conversations", "conversation", "trajectory")
 FIELDS = (*COLUMNS, "request", "body", "response", "input", "output", "choices", "stop_reason")
-"""Fields of which every record with messages has one."""
+"""Every record with messages has one of these fields."""
 
 _BLOCKS = frozenset({"tool_use", "tool_result", "thinking", "redacted_thinking", "server_tool_use"})
 _STRANGE = frozenset({"email", "username", "password", "phone", "first_name", "last_name", "avatar", "permissions"})
-"""Fields of a record of a person, and of no message."""
+"""Fields of user records, which chat messages do not have."""
 _MAX_MESSAGES = 100_000
-"""Messages of a file that is one chat."""
+"""Message limit of a file that is one chat."""
 
 
 def is_message(value: Any) -> bool:
-    """Is this one chat message, also one that LangChain dumped, and not a record that holds some?"""
+    """Whether a value is a chat message or a LangChain dump of one, rather than a record that contains messages."""
     return is_langchain_dump(value) or (
         isinstance(value, Mapping)
         and isinstance(value.get("role"), str)
@@ -37,17 +37,17 @@ def is_message(value: Any) -> bool:
 
 
 def is_plain(message: Mapping[str, Any]) -> bool:
-    """Does a message hold only what chats hold? A list of persons with a `role` each is no chat."""
+    """Whether a message has no fields of a user record; a list of users with roles is not a chat."""
     return not message.keys() & _STRANGE
 
 
 def is_chat(value: Any) -> bool:
-    """Is this a list of chat messages?"""
+    """Whether a value is a list of chat messages."""
     return isinstance(value, list) and bool(value) and all(is_message(message) for message in value[:3])
 
 
 def has_blocks(messages: Sequence[Any]) -> bool:
-    """Does a message hold a content block that only Anthropic's style has?"""
+    """Whether a message has a content block unique to Anthropic's style."""
     spoken = [m for m in messages if isinstance(m, Mapping) and not is_langchain_dump(m)]
     contents = [m["content"] for m in spoken if isinstance(m.get("content"), list)]
     kinds = [part.get("type") for content in contents for part in content if isinstance(part, Mapping)]
@@ -55,7 +55,7 @@ def has_blocks(messages: Sequence[Any]) -> bool:
 
 
 def messages_of(row: Mapping[str, Any]) -> tuple[list[Any], Mapping[str, Any]] | None:
-    """The messages of a record, and the record that holds what is said beside them; None where it holds no chat."""
+    """Return the messages of a record and the record with their other fields; None if it has no chat."""
     request, response = row.get("request", row.get("body")), row.get("response")
     if isinstance(request, Mapping) and not isinstance(request.get("request"), Mapping):
         held, answer = messages_of(request), _answer(response)
@@ -74,7 +74,7 @@ def messages_of(row: Mapping[str, Any]) -> tuple[list[Any], Mapping[str, Any]] |
 
 
 def read_chats(log: LogFile, report: Report, name: str) -> Iterator[Run]:
-    """The runs of a file of chats: messages one by one (one run), lists of messages, or records that hold some.
+    """Yield the runs of a file of chats: single messages (one run), lists of messages, or records with messages.
 
     Args:
         log: The file.
@@ -88,7 +88,7 @@ def read_chats(log: LogFile, report: Report, name: str) -> Iterator[Run]:
     def read(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
         if (held := messages_of(row)) is None:
             raise InvalidInput(
-                NO_RUN if "prompt" in row else "holds no chat messages (`messages` with role and content)"
+                NO_RUN if "prompt" in row else "expected chat messages (`messages` with role and content)"
             )
         answers = list(_answers(row))
         for place, answer in enumerate(answers):
@@ -105,7 +105,7 @@ def read_chats(log: LogFile, report: Report, name: str) -> Iterator[Run]:
             chat.append(value)
             if len(chat) > _MAX_MESSAGES:
                 raise InvalidInput(
-                    f"{log.path.name} is a chat of more than {_MAX_MESSAGES:,} messages; split it in parts"
+                    f"{log.path.name} is a chat of more than {_MAX_MESSAGES:,} messages; split it into parts"
                 )
         else:
             yield from read_row({"messages": value} if isinstance(value, list) else value, line, report, read)
@@ -114,7 +114,7 @@ def read_chats(log: LogFile, report: Report, name: str) -> Iterator[Run]:
 
 
 def _of_items(row: Mapping[str, Any]) -> list[Any]:
-    """A request of the Responses API carries the input, a response only the output, a log of both has both."""
+    """Combine input and output items: a request has the input, a response the output, a log may have both."""
     asked, answered = parse_json_text(row.get("input")), parse_json_text(row.get("output"))
     asked = [{"role": "user", "content": asked}] if isinstance(asked, str) else asked
     system = [{"role": "system", "content": row["instructions"]}] if isinstance(row.get("instructions"), str) else []
@@ -122,22 +122,22 @@ def _of_items(row: Mapping[str, Any]) -> list[Any]:
 
 
 def _output(response: Mapping[str, Any], items: Any) -> list[Any]:
-    """What a response of the Responses API holds, with what it says of itself."""
-    told = list(items_to_messages(items)) if isinstance(items, list) else []
-    made = [message for message in told if isinstance(message, dict) and message.get("role") == "assistant"]
+    """Return the messages of a Responses API response, with its model, usage and time."""
+    messages = list(items_to_messages(items)) if isinstance(items, list) else []
+    made = [message for message in messages if isinstance(message, dict) and message.get("role") == "assistant"]
     if len(made) == 1:  # of several, nobody knows which one took the tokens
         made[0] |= _about(response, "created_at")
-    return told
+    return messages
 
 
 def _about(response: Mapping[str, Any], created: str) -> dict[str, Any]:
-    """The model, tokens and time of a response."""
+    """Return the model, usage and time of a response."""
     known = {key: response[key] for key in ("model", "usage") if response.get(key)}
     return known | ({"timestamp": response[created]} if parse_time(response.get(created)) else {})
 
 
 def _answers(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The row once for each answer of its response: a request can ask for several. With at most one it is the row itself."""
+    """Yield the row once for each of several answers; the row itself if there is at most one."""
     for key in ("response", "body"):
         held = parse_json_text(row.get(key))
         if isinstance(held, dict) and {"body", "choices"} & held.keys():
@@ -148,7 +148,7 @@ def _answers(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _answer(response: Any) -> list[Any]:
-    """The message that an endpoint answered with, of either vendor."""
+    """Return the answer message of an OpenAI or Anthropic response."""
     response = parse_json_text(response)
     if isinstance(response, Mapping) and isinstance(response.get("body"), Mapping):
         response = response["body"]  # a line of OpenAI's batches

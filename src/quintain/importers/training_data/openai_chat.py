@@ -1,4 +1,4 @@
-"""OpenAI chat messages in all the ways that people keep them: bare lists, rows with `messages`, requests and responses.
+"""OpenAI chat messages in all common layouts: bare lists, rows with `messages`, requests and responses.
 
 Tool calls that an agent wrote as text (`<function=..>`, `<tool_call>{..}</tool_call>`) stay text, and the observations that
 came back as user messages stay user turns: that protocol is what the model would be trained on. Only calls between tags that
@@ -29,13 +29,13 @@ from quintain.importers.transcripts.responses_api import is_item, is_items
 
 @dataclass(frozen=True)
 class OpenAIChat:
-    """Reads chat messages of OpenAI's style."""
+    """Reader of OpenAI chat messages."""
 
     name: str = "openai_chat"
     title: str = "OpenAI chat messages"
 
     def detect(self, probe: Probe) -> float:
-        """Rows with messages of role and content; less sure where another format's marks stand beside them."""
+        """Match rows with messages of role and content; lower confidence beside marks of other formats."""
         if probe.shape in {"array", "lines"} and probe.rows:
             if any(map(is_item, probe.rows)) and all(is_item(row) or is_message(row) for row in probe.rows):
                 return 0.8
@@ -46,7 +46,7 @@ class OpenAIChat:
         return max(0.85 * matching_share(probe, _is_plain, *FIELDS), 0.7 * matching_share(probe, _has_chat, *FIELDS))
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """One run a chat."""
+        """Yield one run a chat."""
         return read_chats(log, report, self.name)
 
 

@@ -1,4 +1,4 @@
-"""Preferences: pairs of a better and a worse answer, and answers with a thumb up or down.
+"""Preference data: pairs of a better and a worse answer, and answers labelled good or bad.
 
 Both runs of a pair stand in one group, the group of their prompt, and are tagged by their side; what an answer was worth is
 only known where the row gives a score. Read are TRL's explicit and implicit prompts, LLaMA-Factory's v0 (`conversations`,
@@ -38,18 +38,18 @@ _LABELS = ("label", "kto_tag")
 
 @dataclass(frozen=True)
 class Preference:
-    """Reads pairs and labelled answers."""
+    """Reader of pairs and labelled answers."""
 
     name: str = "preference"
     title: str = "Preference pairs and labels"
 
     def detect(self, probe: Probe) -> float:
-        """Rows with two sides, or with an answer and a truth value that labels it."""
+        """Match rows with two sides, or with an answer and a boolean label."""
         chosen = (side for side, _ in _PAIRS)
         return max(0.9 * matching_share(probe, _is_pair, *chosen), 0.9 * matching_share(probe, _is_labelled, *_LABELS))
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """Two runs a pair, one a labelled answer."""
+        """Yield two runs a pair and one run a labelled answer."""
         return read_rows(log, report, self._row)
 
     def _row(self, row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
@@ -62,7 +62,7 @@ class Preference:
         if not prompt:
             prompt, chosen, rejected = split_shared_prompt(chosen, rejected)
         if not chosen or not rejected:
-            raise InvalidInput(f"{sides[0] if not chosen else sides[1]} holds no answer; a pair needs two")
+            raise InvalidInput(f"{sides[0] if not chosen else sides[1]} expected an answer, got none; a pair needs two")
         pair = fingerprint(prompt, chosen, rejected)
         for place, answer in enumerate((chosen, rejected)):
             side = ("chosen", "rejected")[place]
@@ -83,13 +83,13 @@ class Preference:
     def _labelled(self, row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
         label = next((row[key] for key in _LABELS if isinstance(row.get(key), bool)), None)
         if label is None:
-            raise InvalidInput("holds neither two sides (chosen, rejected) nor a label (true or false)")
+            raise InvalidInput("expected two sides (chosen, rejected) or a label (true or false)")
         prompt = _prompt(row, report)
         answer = parse_messages("assistant", row.get("completion", row.get("response", row.get("output"))), report)
         if not answer and prompt and prompt[-1].get("role") == "assistant":
             prompt, answer = prompt[:-1], prompt[-1:]
         if not answer:
-            raise InvalidInput("holds no answer that the label could be about")
+            raise InvalidInput("expected an answer beside the label")
         yield from build_chat_run(
             with_completion(prompt, answer),
             _columns(row),
@@ -108,7 +108,7 @@ def _sides(row: dict[str, Any]) -> tuple[str, str] | None:
 
 
 def _prompt(row: dict[str, Any], report: Report) -> list[Any]:
-    """What both answers follow; empty where it is only implied by what they begin with."""
+    """Return the prompt of both answers; empty if the sides only share it as a common beginning."""
     if _sides(row) == _PAIRS[1]:
         return []  # LLaMA-Factory v1 repeats the prompt in both sides
     given = as_dict(row.get("input"))
@@ -120,7 +120,7 @@ def _prompt(row: dict[str, Any], report: Report) -> list[Any]:
         row.get("question"),
     ):
         if value and (prompt := parse_messages("user", value, report)):
-            # UltraFeedback repeats the prompt in its sides: there the chats themselves tell where it ends.
+            # UltraFeedback repeats the prompt in its sides: there the two chats show where the prompt ends.
             whole = _sides(row) == _PAIRS[0] and any(
                 len(parse_messages("assistant", row[s], Report())) > 1 for s in _PAIRS[0]
             )
@@ -129,7 +129,7 @@ def _prompt(row: dict[str, Any], report: Report) -> list[Any]:
 
 
 def _repeated(row: dict[str, Any], prompt: list[Any]) -> bool:
-    """Do both sides begin with the prompt?"""
+    """Whether both sides begin with the prompt."""
     sides = [parse_messages("assistant", row[side], Report()) for side in _PAIRS[0]]
     contents = [[m.get("content") for m in side] for side in sides]
     return all(content and prompt[-1].get("content") in content for content in contents)

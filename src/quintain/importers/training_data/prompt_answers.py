@@ -1,4 +1,4 @@
-"""A prompt and what answers it, each as text, a chat message or a list of them (TRL's standard and conversational forms)."""
+"""A prompt and its answers, each as text, a chat message or a list of messages (TRL's standard and conversational forms)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SPEAKER = re.compile(r"\n\n(Human|Assistant):")
 
 
 def parse_messages(role: str, value: Any, report: Report) -> list[Any]:
-    """The messages that a value holds: text of this role, one message or turn, or a list of them; empty for none."""
+    """Return the messages of a value: text with this role, one message or turn, or a list of them."""
     value = transpose_columns(value)
     if nonblank(value) is not None:
         return _dialog(value) or [{"role": role, "content": value}]
@@ -32,13 +32,13 @@ def parse_messages(role: str, value: Any, report: Report) -> list[Any]:
 
 
 def with_completion(prompt: Sequence[Any], completion: Sequence[Any]) -> list[Any]:
-    """Prompt and completion as one chat; turns of the agent in the prompt are context, and not in the loss."""
+    """Join prompt and completion to one chat; agent turns of the prompt are context and not in the loss."""
     context = [{**m, "weight": 0} if m.get("role") == "assistant" and _unmarked(m) else m for m in prompt]
     return [*context, *completion]
 
 
 def split_shared_prompt(chosen: Sequence[Any], rejected: Sequence[Any]) -> tuple[list[Any], list[Any], list[Any]]:
-    """The messages that two chats begin with, and what each goes on with (TRL's implicit prompt).
+    """Split two chats into their common beginning and their continuations (TRL's implicit prompt).
 
     Raises:
         InvalidInput: they are the same chat.
@@ -47,7 +47,7 @@ def split_shared_prompt(chosen: Sequence[Any], rejected: Sequence[Any]) -> tuple
     while shared < min(len(chosen), len(rejected)) and chosen[shared] == rejected[shared]:
         shared += 1
     if shared == len(chosen) == len(rejected):
-        raise InvalidInput("chosen and rejected are the same; a pair needs two different answers")
+        raise InvalidInput("expected two different answers, got equal chosen and rejected")
     # What the agent answers is never part of the prompt, even where one answer begins as the other does.
     while shared and (shared == min(len(chosen), len(rejected)) or chosen[shared - 1].get("role") == "assistant"):
         shared -= 1
@@ -55,16 +55,16 @@ def split_shared_prompt(chosen: Sequence[Any], rejected: Sequence[Any]) -> tuple
 
 
 def fingerprint(*values: Any) -> str:
-    """A short stable name of values."""
+    """Return a short stable hash of values."""
     written = json.dumps(values, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
     return hashlib.sha256(written.encode()).hexdigest()[:16]
 
 
-def _dialog(said: str) -> list[Any]:
-    """The messages of a dialog that is one text of `Human:` and `Assistant:`, as Anthropic's HH-RLHF has them; else none."""
-    if not said.lstrip().startswith("Human:") or "\n\nAssistant:" not in said:
+def _dialog(dialog: str) -> list[Any]:
+    """Split a text of `Human:` and `Assistant:` turns (Anthropic's HH-RLHF) into messages; empty for other text."""
+    if not dialog.lstrip().startswith("Human:") or "\n\nAssistant:" not in dialog:
         return []
-    _, *turns = _SPEAKER.split("\n\n" + said.lstrip())
+    _, *turns = _SPEAKER.split("\n\n" + dialog.lstrip())
     roles = {"Human": "user", "Assistant": "assistant"}
     pairs = zip(turns[::2], turns[1::2], strict=True)
     return [{"role": roles[speaker], "content": words.strip()} for speaker, words in pairs]

@@ -19,13 +19,13 @@ _ELSEWHERE = frozenset({"chosen", "label", "kto_tag", "labels", "messages", "dat
 
 @dataclass(frozen=True)
 class PromptCompletion:
-    """Reads rows of `prompt` and `completion`."""
+    """Reader of rows with `prompt` and `completion`."""
 
     name: str = "prompt_completion"
     title: str = "Prompt and completion"
 
     def detect(self, probe: Probe) -> float:
-        """Rows with both; rows that only have a prompt are known too, to be refused with the reason."""
+        """Match rows with both; rows with only a prompt match too, to be rejected with a reason."""
         return max(
             0.88 * matching_share(probe, lambda row: _has(row, "completion"), "prompt"),
             0.75 * matching_share(probe, lambda row: _has(row, "response"), "prompt"),
@@ -34,7 +34,7 @@ class PromptCompletion:
         )
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """One run a row."""
+        """Yield one run a row."""
         return read_rows(log, report, self._row)
 
     def _row(self, row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:

@@ -1,4 +1,4 @@
-"""Chats that a template rendered to one text, taken apart by its marks: ChatML (Qwen and many others) and Llama 3.
+"""Split chats that a template rendered to one text at its special tokens: ChatML (Qwen and many others) and Llama 3.
 
 Only where every turn is plainly marked; what a model wrote in its turn (thoughts, tool calls) stays as it wrote it.
 """
@@ -13,10 +13,10 @@ from quintain.importers.transcripts.chat_messages import ROLES
 
 class _Template(NamedTuple):
     opening: re.Pattern[str]
-    """Up to the first character of a turn; its group is the role."""
+    """Matches up to the first character of a turn; its group is the role."""
     closing: re.Pattern[str]
     begins: re.Pattern[str]
-    """What may stand before the first turn."""
+    """Matches text allowed before the first turn."""
 
 
 _ROLE = r"(?P<role>[a-zA-Z_]{1,20})"
@@ -29,11 +29,11 @@ _TEMPLATES = (
     ),
 )
 _BARE = re.compile(r"\A(system|user)\n.*\nassistant\n\s*\Z", re.DOTALL)
-UNMARKED = "the prompts were rendered by a template whose marks are gone: all of a prompt is one turn of the user"
+UNMARKED = "the prompts were rendered by a template without its special tokens: each prompt is one user turn"
 
 
 def rendered_messages(prompt: str, completion: str) -> list[dict[str, Any]] | None:
-    """The messages of a rendered prompt and what was written after it; None where they are not plainly marked.
+    """Return the messages of a rendered prompt and its completion; None if turns are not clearly marked.
 
     Turns of the agent in the prompt are context, and not in the loss (`weight` 0).
     """
@@ -45,17 +45,17 @@ def rendered_messages(prompt: str, completion: str) -> list[dict[str, Any]] | No
         messages = []
         for turn, after in zip(found, [*found[1:], None], strict=True):
             body = whole[turn.end() : after.start() if after else len(whole)]
-            said = closing.split(body, maxsplit=1)[0]
+            content = closing.split(body, maxsplit=1)[0]
             role = ROLES.get(turn["role"])
             if role is None or (after and not closing.search(body)):
                 return None
-            is_context = role == "assistant" and turn.end() < len(prompt) and said.strip() != ""
-            is_context = is_context and turn.end() + len(said) <= len(prompt)
-            messages.append({"role": role, "content": said, **({"weight": 0} if is_context else {})})
+            is_context = role == "assistant" and turn.end() < len(prompt) and content.strip() != ""
+            is_context = is_context and turn.end() + len(content) <= len(prompt)
+            messages.append({"role": role, "content": content, **({"weight": 0} if is_context else {})})
         return messages
     return None
 
 
 def is_unmarked(prompt: str) -> bool:
-    """Does this look as a rendered prompt whose special tokens were left out?"""
+    """Whether a text looks like a rendered prompt without its special tokens."""
     return _BARE.match(prompt) is not None

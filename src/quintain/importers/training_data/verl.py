@@ -1,4 +1,4 @@
-"""verl's rows: tasks for reinforcement learning (refused: nobody has acted yet) and the rollouts that it dumps."""
+"""verl's rows: tasks for reinforcement learning (rejected, since they have no answer) and dumped rollouts."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ _ANSWERS = ("responses", "response", "completion", "output")
 
 @dataclass(frozen=True)
 class Verl:
-    """Reads rows of verl that hold an answer."""
+    """Reader of verl rows with an answer."""
 
     name: str = "verl"
     title: str = "verl rows and rollouts"
 
     def detect(self, probe: Probe) -> float:
-        """Rows with `data_source` and `reward_model`, or rollouts with `input`, `output` and `score`."""
+        """Match rows with `data_source` and `reward_model`, or rollouts with `input`, `output` and `score`."""
         return max(
             0.95 * matching_share(probe, _is_task, "data_source"), 0.86 * matching_share(probe, _is_rollout, "score")
         )
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """One run an answer."""
+        """Yield one run an answer."""
         return read_rows(log, report, self._row)
 
     def _row(self, row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
@@ -70,13 +70,16 @@ class Verl:
 
 
 def _rendered(row: dict[str, Any], answer: list[Any], report: Report) -> list[dict[str, Any]] | None:
-    """The messages of a prompt that a template rendered to text, and of what came after it."""
-    prompt, said = row.get("prompt", row.get("input")), as_dict(answer[0]).get("content") if len(answer) == 1 else None
-    if not isinstance(prompt, str) or not isinstance(said, str):
+    """Return the messages of a rendered prompt and its completion."""
+    prompt, completion = (
+        row.get("prompt", row.get("input")),
+        as_dict(answer[0]).get("content") if len(answer) == 1 else None,
+    )
+    if not isinstance(prompt, str) or not isinstance(completion, str):
         return None
     if is_unmarked(prompt):
         report.note(UNMARKED)
-    return rendered_messages(prompt, said)
+    return rendered_messages(prompt, completion)
 
 
 def _is_task(row: dict[str, Any]) -> bool:

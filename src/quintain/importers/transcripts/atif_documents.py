@@ -29,9 +29,9 @@ from quintain.importers.transcripts.json_overlay import WHOLE, apply_overlay, ma
 from quintain.records.trajectory import Trajectory, read_trajectory
 
 VERSION = "ATIF-v1.7"
-"""What is written; every ATIF-v1 is read."""
+"""Version that is written; every ATIF-v1 version is read."""
 MAX_DEPTH = 20
-"""Levels of subagents inside of subagents."""
+"""Levels of nested subagents."""
 
 _VERSION = re.compile(r"ATIF-v1\.\d{1,3}")
 _ID = re.compile(r"traj-[A-Za-z0-9_-]{1,60}")
@@ -43,41 +43,39 @@ class DocumentRun(NamedTuple):
     """One run of a document."""
 
     trajectory: Trajectory | InvalidInput
-    """Or why it could not be read."""
+    """The run, or the error why it cannot be read."""
     name: str | None
     """Its `trajectory_id`."""
     parent: str | None
-    """Name of the run that it is embedded in; None for the document's own, or where that has no name."""
+    """Name of the run that embeds it; None for the document's own run or an unnamed parent."""
     embedded: bool
 
 
 def is_atif(document: Any) -> bool:
-    """Does this call itself ATIF?"""
+    """Whether a value declares itself an ATIF document."""
     version = document.get("schema_version") if isinstance(document, Mapping) else None
     return isinstance(version, str) and version.startswith("ATIF")
 
 
 def read_atif(document: Any) -> Trajectory:
-    """The run of a document, strictly.
+    """Parse the run of a document strictly.
 
     Raises:
         InvalidInput: no ATIF of version 1, a step that is malformed (named by its index), or embedded subagents.
     """
     if not is_atif(document) or not _VERSION.fullmatch(document["schema_version"]):
         found = document.get("schema_version") if isinstance(document, Mapping) else type(document).__name__
-        raise InvalidInput(
-            f"an ATIF document is an object with `schema_version` ATIF-v1.0 to ATIF-v1.8, not {found!r:.40}"
-        )
+        raise InvalidInput(f"expected an ATIF document with `schema_version` ATIF-v1.0 to ATIF-v1.8, got {found!r:.40}")
     if document.get("subagent_trajectories"):
         raise InvalidInput(
-            "the document holds `subagent_trajectories`, which are runs of their own; save it as a file and import it with "
+            "expected one run, got a document with `subagent_trajectories`; save it as a file and import it with "
             'import_trajectories(format="atif"), which stores each of them and links them'
         )
     return _read(document, raise_fault)
 
 
 def runs_of_document(document: Mapping[str, Any]) -> Iterator[DocumentRun]:
-    """All runs of a document, leniently, the one that embeds another before it."""
+    """Yield all runs of a document leniently, parents before embedded runs."""
     stack: list[tuple[Mapping[str, Any], str | None, int]] = [(document, None, 0)]
     while stack:
         held, parent, depth = stack.pop()
@@ -96,7 +94,7 @@ def runs_of_document(document: Mapping[str, Any]) -> Iterator[DocumentRun]:
 
 
 def write_atif(run: Trajectory) -> Json:
-    """The document of a run; reading it gives the run again."""
+    """Return the ATIF document of a run; reading it restores the run."""
     ours: Json = run.model_dump(mode="json", exclude_defaults=True)
     steps = [
         _written(step, partial(step_to_atif, index=i), partial(step_from_atif, index=i, fault=ignore_fault))
@@ -110,11 +108,11 @@ def write_atif(run: Trajectory) -> Json:
 def _read(document: Mapping[str, Any], fault: OnFault) -> Trajectory:
     given = document.get("steps")
     if not isinstance(given, list) or not given:
-        raise InvalidInput("an ATIF document needs `steps`, a list of at least one step")
+        raise InvalidInput("expected `steps`, a list of at least one step")
     steps = []
     for i, step in enumerate(given):
         if not isinstance(step, Mapping):
-            raise InvalidInput(f"steps[{i}] is {type(step).__name__}; it must be an object")
+            raise InvalidInput(f"steps[{i}]: expected an object, got {type(step).__name__}")
         steps.append(_found(step, partial(step_to_atif, index=i), partial(step_from_atif, index=i, fault=fault)))
     head = {key: value for key, value in document.items() if key not in _APART}
     run = _found(head, _head_to_atif, partial(_head_from_atif, prompt=_prompt(given)))
@@ -122,7 +120,7 @@ def _read(document: Mapping[str, Any], fault: OnFault) -> Trajectory:
 
 
 def _found(given: Mapping[str, Any], to_atif: Callable[[Json], Json], from_atif: Callable[[Json], Json]) -> Json:
-    """ATIF's object as ours: what both have words for, with what only ATIF says beside it, under what only we said."""
+    """Map ATIF's object to ours: the common fields, with ATIF-only fields in `extra.atif`, then our own overlay."""
     cleaned: Json = without_nulls(given)
     extra = cleaned.get("extra")
     only_ours = extra.get("quintain") if isinstance(extra, dict) else None
@@ -136,7 +134,7 @@ def _found(given: Mapping[str, Any], to_atif: Callable[[Json], Json], from_atif:
 
 
 def _written(ours: Json, to_atif: Callable[[Json], Json], from_atif: Callable[[Json], Json]) -> Json:
-    """Our object as ATIF's; the inverse of `_found`, which is tried here, so that nothing is lost."""
+    """Map our object to ATIF's; checked against the inverse `_found` so that nothing is lost."""
     written = to_atif(ours)
     beyond = ours.get("extra", {}).get("atif")
     if isinstance(beyond, dict):
@@ -145,17 +143,17 @@ def _written(ours: Json, to_atif: Callable[[Json], Json], from_atif: Callable[[J
         if _found(full, to_atif, from_atif).get("extra", {}).get("atif") == beyond:
             written = full
     for only_ours in (make_overlay(ours, _found(written, to_atif, from_atif)), {WHOLE: ours}):
-        told = written
+        document = written
         if only_ours:
             extra = written.get("extra")
-            told = {**written, "extra": {**(extra if isinstance(extra, dict) else {}), "quintain": only_ours}}
-        if _found(told, to_atif, from_atif) == ours:
+            document = {**written, "extra": {**(extra if isinstance(extra, dict) else {}), "quintain": only_ours}}
+        if _found(document, to_atif, from_atif) == ours:
             break
-    return told
+    return document
 
 
 def _head_to_atif(run: Json) -> Json:
-    """What stands beside the steps, in ATIF's words."""
+    """Map the fields outside the steps to ATIF."""
     written: Json = {"schema_version": VERSION}
     for ours, theirs in (("session_id", "session_id"), ("id", "trajectory_id")):
         if run.get(ours):
@@ -172,7 +170,7 @@ def _head_to_atif(run: Json) -> Json:
 
 
 def _head_from_atif(document: Json, prompt: str) -> Json:
-    """What stands beside the steps, in our words; the prompt is what the user said first."""
+    """Map the fields outside the steps from ATIF; the prompt is the first user message."""
     agent = document.get("agent")
     agent = agent if isinstance(agent, dict) else {}
     names = {"name": agent.get("name"), "version": agent.get("version"), "model": agent.get("model_name")}
@@ -195,13 +193,13 @@ def _head_from_atif(document: Json, prompt: str) -> Json:
 
 
 def _prompt(steps: list[Any]) -> str:
-    """The first text of the user."""
+    """Return the first non-blank user message."""
     for step in steps:
         if isinstance(step, Mapping) and step.get("source") == "user":
             message = step.get("message")
             parts = message if isinstance(message, list) else []
             texts = [part["text"] for part in parts if isinstance(part, Mapping) and isinstance(part.get("text"), str)]
-            said = message if isinstance(message, str) else "".join(texts)
-            if said.strip():
-                return said
+            prompt = message if isinstance(message, str) else "".join(texts)
+            if prompt.strip():
+                return prompt
     return ""

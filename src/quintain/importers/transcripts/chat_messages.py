@@ -1,4 +1,4 @@
-"""Chat messages, OpenAI or Anthropic style, to steps. Nothing is invented: what the messages do not say stays unknown.
+"""Convert OpenAI and Anthropic chat messages to steps, mixed styles included. Missing information stays unknown.
 
 Both styles may stand in one list. A tool's result goes into the agent step that called it. Fields of a message that no
 record holds are kept in the step's `extra`. Not read: signatures of thinking blocks.
@@ -33,16 +33,15 @@ from quintain.importers.transcripts.message_parts import (
 )
 from quintain.importers.transcripts.token_usage import parse_usage
 from quintain.importers.transcripts.transcript import Transcript, function_tool, parse_time
-from quintain.records.text import require_clean
 from quintain.records.trajectory import AgentInfo, Outcome, Task, Trajectory, read_trajectory
 
-SEALED = "some thoughts are encrypted in the log: there is nothing to read"
+SEALED = "some thoughts are encrypted in the log and cannot be read"
 
 ACTORS = {
     **{"system": "system", "developer": "system", "user": "user", "assistant": "agent"},
     **{"tool": "tool", "function": "tool"},
 }
-"""The actor of a role; a recording may use no other roles."""
+"""Role -> actor; recordings accept only these roles."""
 
 ROLES = {
     **{role: role for role in ACTORS},
@@ -53,20 +52,20 @@ ROLES = {
         ("observation", "ipython", "tool_response", "tool_result", "toolResult", "function_response"), "tool"
     ),
 }
-"""The role of each name that logs have for one."""
+"""Any role name found in logs -> role."""
 
 _THOUGHTS = ("reasoning_content", "reasoningContent", "reasoning", "thinking")
 _THOUGHT_BLOCKS = ("thinking_blocks", "reasoning_details")
-"""Of LiteLLM and OpenRouter, which mostly repeat the text of a field above."""
+"""Fields of LiteLLM and OpenRouter that mostly repeat one of the fields above."""
 MASKS = ("weight", "loss_weight", "train", "training", "loss")
-"""Switches of a message that say whether it is in the loss: OpenAI, LLaMA-Factory v1, Axolotl, AgentGym."""
+"""Message fields that switch the loss on or off: OpenAI, LLaMA-Factory v1, Axolotl, AgentGym."""
 _SMALL = 500
-"""Characters of JSON that a field without a place may have to be kept from a log."""
+"""Characters of JSON up to which an unmapped field of a log is kept."""
 _THINK = re.compile(r"\A\s*<think>(.*?)</think>\s*", re.DOTALL)
 
-_UNTOLD: dict[str, Any] = {"model": None, "timestamp": None}
+_NO_FIELDS: dict[str, Any] = {"model": None, "timestamp": None}
 _NOT_YET: dict[str, Any] = {"actor": "agent", "train": False, "extra": {"acted": False}}
-"""Stands for the agent's turn in a recording that was opened before it acted, as in an episode that ended before."""
+"""Placeholder for the agent's turn in a recording opened before the agent acted."""
 
 
 def from_messages(
@@ -79,10 +78,10 @@ def from_messages(
     session_id: str | None = None,
     unfinished: bool = False,
 ) -> Trajectory:
-    """One run from the messages of a chat.
+    """Build one run from chat messages.
 
     Args:
-        messages: OpenAI chat messages or Anthropic messages, in order.
+        messages: OpenAI chat messages or Anthropic messages, in order; text that passed `require_clean` where it came in.
         tools: Tool schemas of either style; stored OpenAI style.
         task: What was asked; its prompt defaults to the text of the first user message.
         agent: Who acted.
@@ -95,9 +94,7 @@ def from_messages(
     """
     if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Sequence):
         raise InvalidInput(f"messages must be a list of chat messages, not {type(messages).__name__}")
-    # Before the walk, so that the depth and the text of every part are known to be sound.
     messages = list(messages)
-    require_clean(messages, "messages")
     if not messages:
         raise InvalidInput("messages is empty; give the messages of the chat in their order")
     transcript = Transcript()
@@ -113,13 +110,11 @@ def from_messages(
 
 
 def extend_run(run: Trajectory, messages: Sequence[Mapping[str, Any]]) -> Trajectory:
-    """A run that goes on: the new messages become steps, and results go to the calls that still wait for theirs.
+    """Append messages to a run; results are matched with the calls that still wait for one.
 
     Raises:
         InvalidInput: names the message by its index, what is wrong with it and what is valid.
     """
-    messages = list(messages)
-    require_clean(messages, "messages")
     transcript = Transcript.resumed(
         [step.model_dump(mode="json") for step in run.steps if step.extra.get("acted") is not False]
     )
@@ -151,10 +146,10 @@ def read_turns(messages: Sequence[Any], transcript: Transcript, refuse: OnInvali
 
 @dataclass(slots=True)
 class Turn:
-    """One message, sorted: who wrote it and what it holds. It can be compared with others before it becomes a step."""
+    """One parsed message. It can be compared with others before it becomes a step."""
 
     actor: str
-    """`system`, `user`, `agent`, or `tool` for results alone."""
+    """`system`, `user`, `agent`, or `tool` for results only."""
     content: Message = ""
     thoughts: list[str] = field(default_factory=list)
     calls: list[dict[str, Any]] = field(default_factory=list)
@@ -164,12 +159,12 @@ class Turn:
 
     @property
     def call_ids(self) -> tuple[str, ...]:
-        """Of its calls, where the log gives any."""
+        """Ids of the calls, where the log has them."""
         return tuple(call["call_id"] for call in self.calls if call["call_id"])
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """Equal for equal messages, however they are spelt: thoughts, ids and the form of arguments do not count."""
+        """Comparison key: ignores thoughts, ids and the formatting of arguments."""
         calls = tuple((call["tool"], canonical_arguments(call)) for call in self.calls)
         return (
             self.actor,
@@ -179,17 +174,17 @@ class Turn:
         )
 
     def __bool__(self) -> bool:
-        """Does it hold anything?"""
+        """Whether the turn has any content."""
         return bool(self.content or self.thoughts or self.calls or self.results)
 
 
 def canonical_arguments(call: Mapping[str, Any]) -> str:
-    """The arguments of a call in the one form in which equal ones are equal."""
+    """Return the arguments of a call in a canonical form for comparison."""
     return str(call["raw_args"]).strip() if call["args"] is None else json.dumps(call["args"], sort_keys=True)
 
 
 def parse_message(message: Any, where: str, refuse: OnInvalid) -> Turn | None:
-    """One message; None for what was passed over."""
+    """Parse one message; None if it was skipped."""
     if not isinstance(message, (dict, Mapping)):  # most are plain objects, and that one is quick to ask for
         refuse("message", f"{where} is {type(message).__name__}; each message must be an object with `role`")
         return None
@@ -224,14 +219,14 @@ def parse_message(message: Any, where: str, refuse: OnInvalid) -> Turn | None:
 
 
 def append_turn(turn: Turn, transcript: Transcript) -> None:
-    """Make a turn the next step of a transcript, and its results observations."""
+    """Append a turn as the next step, and its results as observations."""
     if turn.actor == "agent":
         thought = join_thoughts(turn.thoughts) if turn.thoughts else None
-        transcript.act(turn.content, thought=thought, actions=turn.calls, **turn.fields)
+        transcript.add_agent_turn(turn.content, thought=thought, actions=turn.calls, **turn.fields)
     for result in turn.results:  # of an agent's turn: a tool that ran at the model's vendor
-        transcript.observe(result.content, call_id=result.call_id, is_error=result.is_error, tool=result.tool)
+        transcript.add_result(result.content, call_id=result.call_id, is_error=result.is_error, tool=result.tool)
     if turn.actor != "agent" and (turn.content or not turn.results):
-        transcript.say("system" if turn.actor == "system" else "user", turn.content, **turn.fields)
+        transcript.add_message("system" if turn.actor == "system" else "user", turn.content, **turn.fields)
 
 
 def _check_answers(turn: Turn, where: str, transcript: Transcript) -> None:
@@ -247,7 +242,7 @@ def _check_answers(turn: Turn, where: str, transcript: Transcript) -> None:
 
 
 def _answers(rest: dict[str, Any], content: Any, where: str, refuse: OnInvalid) -> Turn:
-    """A tool's message: what it gave back, or parts that each are a result."""
+    """Parse a tool message: one result, or parts that are results."""
     turn = Turn("tool")
     if not isinstance(content, list):
         turn.results.append(parse_result(rest, content, where, refuse))
@@ -265,31 +260,31 @@ def _read_agent(turn: Turn, rest: dict[str, Any], where: str, refuse: OnInvalid)
         refuse("result", f"{where} is an assistant message with a tool_result; results belong in a user message")
     made = _calls(rest, where, refuse)
     if turn.calls:
-        told = set(turn.call_ids)
-        made = [call for call in made if not call["call_id"] or call["call_id"] not in told]
+        known_ids = set(turn.call_ids)
+        made = [call for call in made if not call["call_id"] or call["call_id"] not in known_ids]
     turn.calls = [*made, *turn.calls]
-    said = _thoughts_beside(rest, refuse) if rest else []  # most messages hold nothing more than their calls
-    if said or turn.thoughts:
-        turn.thoughts = list(dict.fromkeys(thought for thought in [*said, *turn.thoughts] if thought.strip()))
+    thought_fields = _thoughts_beside(rest, refuse) if rest else []  # most messages hold nothing more than their calls
+    if thought_fields or turn.thoughts:
+        turn.thoughts = list(dict.fromkeys(thought for thought in [*thought_fields, *turn.thoughts] if thought.strip()))
     if not turn.content:
         spoken = as_dict(rest.get("audio")).get("transcript")
         turn.content = first_text(rest.pop("refusal", None), spoken) or ""
     if refuse is not raise_invalid and isinstance(turn.content, str) and (written := _THINK.match(turn.content)):
         turn.thoughts = list(dict.fromkeys([*turn.thoughts, *filter(None, [written[1].strip()])]))
         turn.content = turn.content[written.end() :]
-    turn.fields |= _taken(rest) if rest else _UNTOLD
+    turn.fields |= _taken(rest) if rest else _NO_FIELDS
 
 
 def _thoughts_beside(rest: dict[str, Any], refuse: OnInvalid) -> list[str]:
-    said = [rest.pop(key) for key in _THOUGHTS if key in rest and isinstance(rest[key], str)]
-    if refuse is not raise_invalid and not any(said) and not rest.keys().isdisjoint(_THOUGHT_BLOCKS):
+    thought_fields = [rest.pop(key) for key in _THOUGHTS if key in rest and isinstance(rest[key], str)]
+    if refuse is not raise_invalid and not any(thought_fields) and not rest.keys().isdisjoint(_THOUGHT_BLOCKS):
         blocks = [part for key in _THOUGHT_BLOCKS for part in dicts_in(rest.pop(key, None))]
         return [
             known
             for part in blocks
             if (known := first_text(part.get("thinking"), part.get("text"), part.get("summary")))
         ]
-    return said
+    return thought_fields
 
 
 def _calls(rest: dict[str, Any], where: str, refuse: OnInvalid) -> list[dict[str, Any]]:
@@ -301,12 +296,13 @@ def _calls(rest: dict[str, Any], where: str, refuse: OnInvalid) -> list[dict[str
         calls = [calls]
     made = [parse_call(each, f"{where}.tool_calls[{i}]", refuse) for i, each in enumerate(calls)]
     if legacy:
-        told = parse_call({"function": legacy}, f"{where}.function_call", refuse)
-        again = told and any(
-            each and (each["tool"], canonical_arguments(each)) == (told["tool"], canonical_arguments(told))
+        legacy_call = parse_call({"function": legacy}, f"{where}.function_call", refuse)
+        again = legacy_call and any(
+            each
+            and (each["tool"], canonical_arguments(each)) == (legacy_call["tool"], canonical_arguments(legacy_call))
             for each in made
         )
-        made.append(None if again else told)
+        made.append(None if again else legacy_call)
     return [each for each in made if each]
 
 
@@ -322,11 +318,11 @@ def _left_over(rest: dict[str, Any], where: str, refuse: OnInvalid) -> dict[str,
 
 
 def _ignoring(_: str, __: str) -> None:
-    """What a first look does with what it cannot read."""
+    """Ignore invalid parts during a first look."""
 
 
 def _taken(rest: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a message that a step has a place for, taken out of `rest`."""
+    """Take the fields that a step stores out of `rest`."""
     model = rest.pop("model", None)
     taken: dict[str, Any] = {"model": model if isinstance(model, str) else None}
     for key in MASKS:
@@ -346,7 +342,7 @@ def _time(rest: dict[str, Any]) -> dict[str, Any]:
 
 
 def _tool(index: int, tool: Any) -> dict[str, Any]:
-    """A tool schema in OpenAI's function style."""
+    """Return a tool schema in OpenAI's function style."""
     if isinstance(tool, Mapping):
         if isinstance(tool.get("function"), Mapping) and tool["function"].get("name"):
             return {"type": "function", **tool}

@@ -1,4 +1,4 @@
-"""Values of a log by the kind that a reader expects: whatever else stands there reads as absent, and nothing raises."""
+"""Typed access to values of logs: a value of another type reads as absent, and nothing raises."""
 
 from __future__ import annotations
 
@@ -13,48 +13,48 @@ from quintain.records.text import require_clean
 _JSON = json.JSONEncoder(ensure_ascii=False)
 
 MAX_SMALL = 2000
-"""Characters of JSON that a field may have to be kept in `extra` or in a task's metadata."""
+"""Characters of JSON up to which a field is kept in `extra` or in a task's metadata."""
 
 
 def as_dict(value: Any) -> dict[str, Any]:
-    """The object, or an empty one."""
+    """Return the object, or {}."""
     return value if isinstance(value, dict) else {}
 
 
 def as_list(value: Any) -> list[Any]:
-    """The list, or an empty one."""
+    """Return the list, or []."""
     return value if isinstance(value, list) else []
 
 
 def dicts_in(value: Any) -> list[dict[str, Any]]:
-    """The objects of a list."""
+    """Return the objects of a list."""
     return [item for item in as_list(value) if isinstance(item, dict)]
 
 
 def as_text(value: Any) -> str:
-    """The text, or an empty one."""
+    """Return the string, or ""."""
     return value if isinstance(value, str) else ""
 
 
 def nonblank(value: Any) -> str | None:
-    """Text that is not blank: a name, an id, something said."""
+    """Return a string that is not blank, or None."""
     return value if isinstance(value, str) and value.strip() else None
 
 
 def first_text(*values: Any) -> str | None:
-    """The first that is text and not blank."""
+    """Return the first string that is not blank."""
     return next((value for value in values if nonblank(value)), None)
 
 
 def as_name(value: Any) -> str | None:
-    """An id or name: text that is not blank, or a whole number as text."""
+    """Return an id or name: a string that is not blank, or an integer as a string."""
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63:
         return str(value)
     return nonblank(value)
 
 
 def as_number(value: Any) -> float | None:
-    """A finite number; a truth value is none."""
+    """Return a finite number; a boolean is not a number."""
     if not isinstance(value, int | float) or isinstance(value, bool):
         return None
     try:
@@ -65,17 +65,17 @@ def as_number(value: Any) -> float | None:
 
 
 def as_score(value: Any) -> float | None:
-    """A score: a finite number, or 1 and 0 for true and false."""
+    """Return a score: a finite number, or 1 and 0 for booleans."""
     return float(value) if isinstance(value, bool) else as_number(value)
 
 
 def score_fields(fields: Mapping[str, Any]) -> dict[str, float]:
-    """The fields that are scores."""
+    """Return the fields that are scores."""
     return {key: known for key, value in fields.items() if (known := as_score(value)) is not None}
 
 
 def as_count(value: Any) -> int | None:
-    """A number of tokens or the like: whole, not negative, also as a float or as digits."""
+    """Return a non-negative integer, also from a float or digits."""
     if type(value) is int:
         return value if 0 <= value < 2**53 else None
     if isinstance(value, str):
@@ -85,7 +85,7 @@ def as_count(value: Any) -> int | None:
 
 
 def parse_json_text(value: Any) -> Any:
-    """The value of a text that is a JSON object or array, where it is sound; else the value as it stands."""
+    """Parse a string that is a JSON object or array; return any other value unchanged."""
     if not isinstance(value, str) or value.lstrip()[:1] not in {"{", "["}:
         return value
     try:
@@ -97,7 +97,7 @@ def parse_json_text(value: Any) -> Any:
 
 
 def transpose_columns(value: Any) -> Any:
-    """A list of objects that was stored as an object of lists (Arrow does that to a sequence of structs), as that list."""
+    """Convert an object of lists, as Arrow stores a sequence of structs, back to a list of objects."""
     value = parse_json_text(value)
     if not isinstance(value, dict) or not value or not all(isinstance(column, list) for column in value.values()):
         return value
@@ -107,14 +107,14 @@ def transpose_columns(value: Any) -> Any:
 
 
 def to_text(value: Any) -> str:
-    """A value as text: text as it stands, nothing as empty, the rest as JSON."""
+    """Return strings unchanged, None as "", and other values as JSON."""
     if value is None or isinstance(value, str):
         return value or ""
     return _JSON.encode(value)
 
 
 def short_fields(fields: Mapping[str, Any], limit: int = MAX_SMALL, *, without: Container[str] = ()) -> dict[str, Any]:
-    """The fields that are known and short enough to keep."""
+    """Return the non-empty fields that are short enough to keep."""
     kept = {key: value for key, value in fields.items() if value not in (None, "", [], {}) and key not in without}
     kept = {key: value for key, value in kept.items() if len(key) <= 200}
     return {key: value for key, value in kept.items() if len(to_text(value)) <= limit}

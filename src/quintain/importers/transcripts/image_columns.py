@@ -1,4 +1,4 @@
-"""Pictures that a row names in a column of its own, put where its messages mark them (`<image>`, or a part without a picture)."""
+"""Insert images from a row's image column where its messages mark them (`<image>` or an image part without a source)."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from quintain.importers.transcripts.field_values import as_dict, as_text, transp
 
 _COLUMNS = ("images", "image", "image_paths", "image_urls")
 _MARK = "<image>"
-_BYTES = "pictures that a row holds as bytes are left out: only those that it names by path or address are kept"
+_BYTES = "images stored as bytes are left out; only images given by path or URL are kept"
 
 
 def with_pictures(messages: Sequence[Any], row: Mapping[str, Any], report: Report) -> list[Any]:
-    """The messages with the pictures of their row, in their order; those that nothing marks come before the first question."""
+    """Return the messages with their row's images in order; unmarked images go before the first user message."""
     pictures = _pictures(row, report)
     if not pictures:
         return list(messages)
@@ -41,7 +41,7 @@ def _pictures(row: Mapping[str, Any], report: Report) -> list[dict[str, Any]]:
 
 
 def _marked(message: Any, pictures: list[dict[str, Any]]) -> Any:
-    """A message with the next pictures in the place of its marks; those that are used are taken out of the list."""
+    """Replace the image marks of a message and remove the images used from the list."""
     content = as_dict(message).get("content")
     if isinstance(content, list):
         empty = [set(as_dict(part)) == {"type"} and as_dict(part)["type"] in ("image", "image_url") for part in content]
@@ -52,7 +52,7 @@ def _marked(message: Any, pictures: list[dict[str, Any]]) -> Any:
     parts: list[Any] = []
     before, *rest = content.split(_MARK)
     for piece in rest:
-        said, before = before, piece
-        parts += [{"type": "text", "text": said}] if said else []
+        leading_text, before = before, piece
+        parts += [{"type": "text", "text": leading_text}] if leading_text else []
         parts.append(pictures.pop(0) if pictures else {"type": "text", "text": _MARK})
     return {**message, "content": [*parts, *([{"type": "text", "text": before}] if before else [])]}

@@ -1,4 +1,4 @@
-"""What one JSON value says beyond another, as a small value that can be laid over it again (after JSON Merge Patch, RFC 7386).
+"""The difference between two JSON values as a small overlay (after JSON Merge Patch, RFC 7386).
 
 In an object, null takes a key away; a list is gone into by place where both have one length. Where that cannot tell the
 difference, the overlay holds the whole value under `=`.
@@ -12,13 +12,13 @@ WHOLE = "="
 
 
 def make_overlay(target: dict[str, Any], base: dict[str, Any]) -> dict[str, Any]:
-    """What must be laid over `base` to get `target`; empty where they are equal."""
+    """Return the overlay that turns `base` into `target`; empty if they are equal."""
     found = _difference(target, base)
     return found if apply_overlay(base, found) == target else {WHOLE: target}
 
 
 def apply_overlay(base: dict[str, Any], overlay: dict[str, Any]) -> dict[str, Any]:
-    """The base with what the overlay says; neither is changed."""
+    """Return the base with the overlay applied; neither is modified."""
     if overlay.keys() == {WHOLE}:
         return dict(overlay[WHOLE]) if isinstance(overlay[WHOLE], dict) else base
     return _merged(base, overlay)  # type: ignore[no-any-return]
@@ -61,7 +61,7 @@ def _merged(base: Any, overlay: Any) -> Any:
 
 
 def _equal(one: Any, other: Any) -> bool:
-    """Equal as JSON: true is not 1."""
+    """Whether two values are equal as JSON: true is not 1."""
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(_equal(value, other[key]) for key, value in one.items())
     if isinstance(one, list) and isinstance(other, list):

@@ -1,4 +1,4 @@
-"""The parts of a chat message, of any vendor's style, sorted: what is shown, thought, called and answered.
+"""Sort the parts of a chat message of any vendor: content, thoughts, calls and results.
 
 `Refuse` decides what happens to a part that holds nothing that a record has: it raises, or counts it and goes on.
 """
@@ -28,10 +28,10 @@ from quintain.importers.transcripts.transcript import make_call
 from quintain.records.text import require_clean
 
 Message = str | list[dict[str, Any]]
-"""Text, or parts as `TextPart` and `ImagePart` have them in JSON."""
+"""Text, or parts shaped as `TextPart` and `ImagePart` in JSON."""
 
 OnInvalid = Callable[[str, str], None]
-"""Called with a short kind (`part:video`) and a sentence that says what is wrong and what is valid; may raise."""
+"""Called with a short kind (`part:video`) and a sentence (expected, got); may raise."""
 
 CALLS = frozenset({"tool_use", "server_tool_use", "mcp_tool_use", "tool_call", "function_call", "custom_tool_call"})
 RESULTS = frozenset({"tool_result", "tool_call_response", "function_call_output", "custom_tool_call_output"})
@@ -40,7 +40,7 @@ _TEXTS = {"text": "text", "input_text": "text", "output_text": "text", "summary_
 _PICTURES = frozenset({"image_url", "input_image", "image", "blob", "uri"})
 _FILES = frozenset({"file", "input_file", "document", "audio", "video"})
 _SEALED = frozenset({"redacted_thinking", "encrypted_content"})
-"""Encrypted by the provider: there is nothing to read."""
+"""Encrypted by the provider and unreadable."""
 _SHOWN = frozenset({*_TEXTS, *_PICTURES, *_FILES, *_SEALED, *THOUGHTS})
 _BY_KEY = {
     "functionCall": "tool_call",
@@ -48,7 +48,7 @@ _BY_KEY = {
     "toolUse": "tool_use",
     "toolResult": "tool_result",
 }
-"""Keys that tell what a part is where it has no type (Gemini, Bedrock)."""
+"""Keys that identify the kind of a part without a type (Gemini, Bedrock)."""
 _NAMES = {"function_response": "tool_result"}
 _CALL_IDS = ("call_id", "tool_call_id", "toolCallId", "tool_use_id", "toolUseId", "id")
 _ARGUMENTS = ("arguments", "args", "input", "parameters")
@@ -57,7 +57,7 @@ _VALID = f"{', '.join(_TEXTS)}, image_url, image, thinking, tool_use, tool_resul
 
 
 class Result(NamedTuple):
-    """What a tool gave back."""
+    """Result of a tool call."""
 
     content: Message
     call_id: str | None = None
@@ -67,18 +67,18 @@ class Result(NamedTuple):
 
 @dataclass
 class Parts:
-    """A message's content in its four kinds."""
+    """Content of a message, sorted by kind."""
 
     content: list[dict[str, Any]] = field(default_factory=list)
     thoughts: list[str] = field(default_factory=list)
     calls: list[dict[str, Any]] = field(default_factory=list)
     results: list[Result] = field(default_factory=list)
     sealed: bool = False
-    """Was something thought that is encrypted?"""
+    """Whether the message has encrypted thoughts."""
 
 
 def sort_parts(content: Any, where: str, refuse: OnInvalid) -> Parts:
-    """Sort a message's content: text, null, or a list of parts; anything else is text only if `refuse` lets it pass."""
+    """Sort the content of a message: text, null or a list of parts; other values become text if `refuse` does not raise."""
     parts = Parts()
     if isinstance(content, str):
         parts.content += [_text(content)] if content else []
@@ -95,14 +95,14 @@ def sort_parts(content: Any, where: str, refuse: OnInvalid) -> Parts:
 
 
 def simplify_content(parts: list[dict[str, Any]]) -> Message:
-    """Content as a record holds it: a single text, or none, as plain text."""
+    """Return content as a record stores it: a single text part, or none, becomes a plain string."""
     if not parts:
         return ""
     return str(parts[0]["text"]) if len(parts) == 1 and parts[0]["type"] == "text" else parts
 
 
 def visible_content(value: Any) -> Message:
-    """What a log's message or result shows: text and pictures of any vendor; a part or value of another kind as its JSON."""
+    """Return the visible content of a message or result: text and images of any vendor, other parts as JSON."""
     if value is None or isinstance(value, str):
         return value or ""
     parts = [_shown(part) for part in (value if isinstance(value, list) else [value])]
@@ -110,19 +110,19 @@ def visible_content(value: Any) -> Message:
 
 
 def spoken_content(value: Any, skip: Callable[[str], None]) -> Message:
-    """What an agent said: as `shown`, but parts of an unknown kind are told to `skip`, since their JSON is no word of its."""
-    said = []
+    """Return the agent's message content; parts of unknown kind go to `skip`, because their JSON is not the agent's text."""
+    parts = []
     for part in value if isinstance(value, list) else [value]:
         kind = part_kind(part)
         if kind and kind not in _SHOWN:
             skip(f"part:{kind}")
         else:
-            said.append(part)
-    return visible_content(said)
+            parts.append(part)
+    return visible_content(parts)
 
 
 def join_messages(*messages: Message) -> Message:
-    """One message of several: their parts in order, a single text as plain text."""
+    """Join several messages in order; a single text becomes a plain string."""
     kept = [message for message in messages if message]
     if len(kept) < 2:
         return kept[0] if kept else ""
@@ -130,17 +130,17 @@ def join_messages(*messages: Message) -> Message:
 
 
 def plain_text(message: Message) -> str:
-    """The text of a message, pictures left out."""
+    """Return the text of a message without images."""
     return message if isinstance(message, str) else "".join(as_text(part.get("text")) for part in message)
 
 
 def join_thoughts(pieces: Iterable[str | None]) -> str | None:
-    """Thoughts of one turn: told apart by a blank line, what is said twice only once."""
+    """Join the thoughts of one turn with blank lines, without repetitions."""
     return "\n\n".join(dict.fromkeys(piece for piece in pieces if piece and piece.strip())) or None
 
 
 def part_kind(part: Any) -> str:
-    """The kind of a part in one spelling (`tool_call` for `toolCall` and `tool-call`), by its type or its only mark."""
+    """Return the normalized kind of a part (`tool_call` for `toolCall`, `tool-call`), by its type or identifying key."""
     if not isinstance(part, (dict, Mapping)):
         return ""
     if part.get("thought") is True:
@@ -153,7 +153,7 @@ def part_kind(part: Any) -> str:
 
 
 def parse_call(value: Any, where: str, refuse: OnInvalid) -> dict[str, Any] | None:
-    """A call as `tool_calls` holds it, strict: `function` with `name` and `arguments`; None where it was passed over.
+    """Parse an entry of `tool_calls`: `function` with `name` and `arguments`; None if it was skipped.
 
     Passed over by `refuse`, the flat forms (name and arguments beside the id, by any vendor's names), a call as JSON text,
     and custom tools are read too, and arguments that are no object are kept as their JSON.
@@ -173,7 +173,7 @@ def parse_call(value: Any, where: str, refuse: OnInvalid) -> dict[str, Any] | No
             **inner,
             "name": first_text(function, *(inner.get(key) for key in ("name", "toolName", "tool_name"))),
         }
-    name, call_id, given = function.get("name"), _given(value, _CALL_IDS), _given(function, _ARGUMENTS)
+    name, call_id, given = function.get("name"), _first_field(value, _CALL_IDS), _first_field(function, _ARGUMENTS)
     if not isinstance(name, str) or not name:
         refuse("call without a name", f"{where}: the tool's name is {name!r}; it must be text that is not empty")
     if call_id is not None and not isinstance(call_id, str):
@@ -187,8 +187,8 @@ def parse_call(value: Any, where: str, refuse: OnInvalid) -> dict[str, Any] | No
     return made
 
 
-def _given(held: Mapping[str, Any], keys: Iterable[str]) -> Any:
-    """The first of these fields that holds something."""
+def _first_field(held: Mapping[str, Any], keys: Iterable[str]) -> Any:
+    """Return the first of these fields that is not None."""
     for key in keys:  # several times as fast as `next` of a generator
         if (known := held.get(key)) is not None:
             return known
@@ -196,7 +196,7 @@ def _given(held: Mapping[str, Any], keys: Iterable[str]) -> Any:
 
 
 def parse_result(held: Mapping[str, Any], body: Any, where: str, refuse: OnInvalid) -> Result:
-    """A tool's result: its content beside how it ended, by any vendor's names; an error without a text in its own words."""
+    """Parse a tool result and its error status by any vendor's names; an error without text is described by its own fields."""
     error = held.get("error")
     failed = bool(error) or held.get("status") == "error" or bool(held.get("is_error", held.get("isError", False)))
     if refuse is raise_invalid:
@@ -226,8 +226,8 @@ def _sort(part: Any, where: str, parts: Parts, refuse: OnInvalid) -> None:
         refuse("part without a type" if shows else "part", sentence)
         parts.content += filter(None, [_shown(part)] if shows else [])
     elif kind in _TEXTS:
-        if (said := _field(part, _TEXTS[kind], where, refuse)) is not None:
-            parts.content.append(_text(said))
+        if (content := _field(part, _TEXTS[kind], where, refuse)) is not None:
+            parts.content.append(_text(content))
     elif kind in _PICTURES:
         if picture := _picture(part, where, refuse):
             parts.content.append(picture)
@@ -243,8 +243,8 @@ def _sort(part: Any, where: str, parts: Parts, refuse: OnInvalid) -> None:
         parts.results.append(parse_result(held, next((b for b in bodies if b is not None), None), where, refuse))
     elif kind in _SEALED:
         parts.sealed = True
-    elif said := _document(part):
-        parts.content.append(_text(said))
+    elif content := _document(part):
+        parts.content.append(_text(content))
     else:
         refuse(f"part:{kind}", f"{where}.type is {part.get('type')!r}; valid: {_VALID}")
 
@@ -269,7 +269,7 @@ def _call(part: Mapping[str, Any], where: str, parts: Parts, refuse: OnInvalid) 
     parts.calls.append(made)
     if (
         part.get("type") == "tool_use" and "result" in part
-    ):  # a tool that ran at the model's vendor, as inspect tells it
+    ):  # a tool that ran at the model's vendor, as inspect records it
         parts.results.append(parse_result(part, part["result"], where, refuse)._replace(call_id=made["call_id"]))
 
 
@@ -296,12 +296,12 @@ def _field(part: Mapping[str, Any], key: str, where: str, refuse: OnInvalid) -> 
     return None
 
 
-def _text(said: str) -> dict[str, Any]:
-    return {"type": "text", "text": said}
+def _text(content: str) -> dict[str, Any]:
+    return {"type": "text", "text": content}
 
 
 def _shown(part: Any) -> dict[str, Any] | None:
-    """A part as text or picture, else as its JSON; None for what holds nothing to show."""
+    """Return a part as text or image, else as JSON; None if it has nothing to show."""
     if part is None or isinstance(part, str):
         return _text(part) if part else None
     if not isinstance(part, Mapping):
@@ -312,21 +312,21 @@ def _shown(part: Any) -> dict[str, Any] | None:
     if document := _document(part):
         return _text(document)
     named = ("text", "refusal", "content", "value") if kind in _TEXTS else ("text",)
-    if (said := next((part[key] for key in named if isinstance(part.get(key), str)), None)) is not None:
-        return _text(said)
+    if (content := next((part[key] for key in named if isinstance(part.get(key), str)), None)) is not None:
+        return _text(content)
     if picture := _picture(part):
         return picture
     return None if kind in _PICTURES else _text(to_text({k: v for k, v in part.items() if k != "encrypted_content"}))
 
 
 def _document(part: Mapping[str, Any]) -> str:
-    """The text of a document that is one (Anthropic's documents and search results)."""
+    """Return the text of a text document (Anthropic's documents and search results)."""
     source = as_dict(part.get("source"))
     return as_text(source.get("data")) if source.get("type") == "text" else ""
 
 
 def _picture(part: Mapping[str, Any], where: str = "", refuse: OnInvalid = lambda *_: None) -> dict[str, Any] | None:
-    """A picture or file by reference, its bytes by their hash; None for what is neither."""
+    """Return an image or file by reference, inline bytes by their hash; None for other parts."""
     named = part.get("image_url")
     source = next((held for key in ("source", "inlineData", "fileData") if (held := as_dict(part.get(key)))), {})
     places = (named, as_dict(named).get("url"), *(source.get(key) for key in ("url", "fileUri")))
@@ -357,7 +357,7 @@ def _picture(part: Mapping[str, Any], where: str = "", refuse: OnInvalid = lambd
 
 
 def _check_characters(raw: str, where: str, refuse: OnInvalid) -> None:
-    """Arguments that are no JSON are the model's; those that spell what no text can hold are the caller's mistake."""
+    """Report arguments that decode to invalid text; arguments that are not JSON are the model's own output and pass."""
     try:
         require_clean(json.loads(raw, parse_constant=str), f"{where}: arguments")
     except InvalidInput as error:
@@ -367,7 +367,7 @@ def _check_characters(raw: str, where: str, refuse: OnInvalid) -> None:
 
 
 def raise_invalid(_: str, sentence: str) -> None:
-    """The strict way: whatever is wrong is an error.
+    """Raise on any invalid input (strict).
 
     Raises:
         InvalidInput: always, with the sentence.
@@ -376,13 +376,13 @@ def raise_invalid(_: str, sentence: str) -> None:
 
 
 def count_invalid(skip: Callable[[str], None], note: Callable[[str], None] = lambda _: None) -> OnInvalid:
-    """The tolerant way: what no record has a place for is told by its kind, and the rest is read.
+    """Return a handler that counts skipped parts by kind and continues (tolerant).
 
     What was only written in another way than a recording must be is read all the same, and not worth a word.
 
     Args:
-        skip: Told the kind of what is lost, such as `role:critic` or `part:video`.
-        note: Told what cannot be read by anybody.
+        skip: Called with the kind of lost content, such as `role:critic` or `part:video`.
+        note: Called with a note on unreadable content.
     """
 
     def refuse(kind: str, sentence: str) -> None:

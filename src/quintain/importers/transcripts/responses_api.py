@@ -1,4 +1,4 @@
-"""Items of OpenAI's Responses API as chat messages: one turn of the agent is a run of its items up to the next input."""
+"""Convert items of OpenAI's Responses API to chat messages: consecutive output items form one agent turn."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ _NO_MESSAGES = KINDS - {"message"}
 
 
 def is_items(value: Any) -> bool:
-    """Is this a list of items, and not of chat messages?"""
+    """Whether a value is a list of items rather than chat messages."""
     held = [item for item in value if isinstance(item, Mapping)] if isinstance(value, Sequence) else []
     return any(as_text(item.get("type")) in KINDS and not {"tool_calls", "stop_reason"} & item.keys() for item in held)
 
 
 def is_item(value: Any) -> bool:
-    """Is this an item that is no message: a call, a result, a thought?"""
+    """Whether a value is an item other than a message: a call, a result or a thought."""
     return isinstance(value, (dict, Mapping)) and as_text(value.get("type")) in _NO_MESSAGES and "role" not in value
 
 
 def items_to_messages(items: Sequence[Any]) -> Iterator[Any]:
-    """Chat messages; items of a kind that has no place in a chat come through as they are, to be counted there."""
+    """Yield chat messages; items without a chat equivalent pass through and are counted later."""
     turn: dict[str, Any] | None = None
     for item in items:
         kind = item.get("type", "message") if isinstance(item, Mapping) else None
@@ -40,7 +40,7 @@ def items_to_messages(items: Sequence[Any]) -> Iterator[Any]:
             if turn is not None:
                 yield turn
                 turn = None
-            yield from _said(item, kind)
+            yield from _input_message(item, kind)
             continue
         turn = turn or {"role": "assistant", "content": [], "tool_calls": [], "reasoning": None}
         _add(turn, item, kind)
@@ -58,7 +58,7 @@ def items_to_messages(items: Sequence[Any]) -> Iterator[Any]:
 
 
 def item_call(item: Mapping[str, Any]) -> dict[str, Any]:
-    """A call of any kind as chat has it: by name with arguments, free text, or what a built-in tool was to do."""
+    """Return an item's call as a chat tool call: by name and arguments, as free text, or as a built-in tool's action."""
     kind = as_text(item.get("type")).removesuffix("_call")
     name = ".".join(filter(None, [as_text(item.get("namespace")), first_text(item.get("name"), kind)]))
     keys = ("arguments", "input", "action", "queries", "code", "query")
@@ -78,7 +78,7 @@ def _add(turn: dict[str, Any], item: Mapping[str, Any], kind: str) -> None:
         turn["tool_calls"].append(item_call(item))
 
 
-def _said(item: Any, kind: str) -> Iterator[Any]:
+def _input_message(item: Any, kind: str) -> Iterator[Any]:
     if kind in _OUTPUTS:
         yield {"role": "tool", "tool_call_id": item.get("call_id"), "content": item.get("output")}
     elif kind == "message":

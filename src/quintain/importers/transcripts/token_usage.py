@@ -1,4 +1,4 @@
-"""Tokens that a turn of the model took, by whatever names its vendor or harness counts them."""
+"""Token counts of model turns, under the names of any vendor or harness."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 from quintain.importers.transcripts.field_values import as_count, as_dict
 
 _WHOLE = ("prompt_tokens", "promptTokens", "promptTokenCount", "inputUsage", "prompt")
-"""Of the input, with what came from a cache."""
+"""Input tokens that include cached tokens."""
 _FRESH = ("input_tokens", "inputTokens", "input")
-"""Of the input; those that name the cache beside it leave it out here."""
+"""Input tokens; records that count the cache separately exclude it here."""
 _CACHED = (
     *("cache_read_input_tokens", "cache_creation_input_tokens", "input_tokens_cache_read", "input_tokens_cache_write"),
     *("cacheReadInputTokens", "cacheWriteInputTokens", "cacheRead", "cacheWrite"),
@@ -20,11 +20,11 @@ _MADE = (
     *("outputUsage", "output", "completion"),
 )
 _THOUGHT = ("thoughts", "reasoning", "thoughtsTokenCount")
-"""Of the output, where it is counted beside what was said."""
+"""Output tokens of thoughts, where they are counted apart from the answer."""
 
 
 def parse_usage(*counts: Any) -> dict[str, int | None] | None:
-    """Tokens in and out, as `Usage` has them, of the first object that counts any; input includes what was cached."""
+    """Return input (cached tokens included) and output tokens as in `Usage`, from the first object with counts."""
     for given in filter(None, map(as_dict, counts)):
         taken = _first(given, _WHOLE)
         if taken is None:
@@ -39,7 +39,7 @@ def parse_usage(*counts: Any) -> dict[str, int | None] | None:
 
 
 def total_usage(counts: list[Any]) -> dict[str, int | None] | None:
-    """Tokens of several turns together."""
+    """Return the sum of several turns."""
     known = [usage for given in counts if (usage := parse_usage(given))]
     return {key: _sum(*(usage[key] for usage in known)) for key in known[0]} if known else None
 

@@ -1,4 +1,4 @@
-"""Schemas of the tools that an agent had: as the log gives or declares them, else inferred from the calls."""
+"""Tool schemas of an agent: given or declared by the log, else inferred from the calls."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from quintain.importers.transcripts.field_values import (
 )
 from quintain.importers.transcripts.transcript import Transcript, function_tool
 
-INFERRED = "the log holds no schemas of the tools: they are inferred from the calls (names and argument names only)"
+INFERRED = "the log has no tool schemas: they are inferred from the calls (names and argument names only)"
 _COLUMNS = ("tools", "functions", "tool_definitions", "available_tools")
 _PARAMETERS = ("parameters", "input_schema", "inputSchema", "params", "arguments")
 _DECLARED = re.compile(r"<tools>(.*?)</tools>|tool_declare<\|im_middle\|>(.*?)<\|im_end\|>", re.DOTALL)
-"""Tools that a system prompt declares as JSON: Hermes and Qwen, Kimi (Toucan)."""
+"""Tools declared as JSON in a system prompt: Hermes and Qwen, Kimi (Toucan)."""
 
 
 def parse_tool_schemas(value: Any) -> list[dict[str, Any]]:
-    """Tool schemas of any vendor's style, each an object or its JSON, as OpenAI functions."""
+    """Convert tool schemas of any vendor, objects or JSON text, to OpenAI functions."""
     value = parse_json_text(value)
     tools = dicts_in([parse_json_text(tool) for tool in (value if isinstance(value, list) else [value])])
     tools += [inner for tool in tools for inner in dicts_in(tool.get("functionDeclarations"))]
@@ -48,7 +48,7 @@ def parse_tool_schemas(value: Any) -> list[dict[str, Any]]:
 
 
 def offered_tools(*holders: Any) -> list[dict[str, Any]]:
-    """The schemas in the first column or field of tools that has some, of the first object that has one."""
+    """Return the schemas of the first tool column that has some, in the first object that has one."""
     for holder in map(as_dict, map(parse_json_text, holders)):
         for column in _COLUMNS:
             if schemas := parse_tool_schemas(holder.get(column)):
@@ -57,7 +57,7 @@ def offered_tools(*holders: Any) -> list[dict[str, Any]]:
 
 
 def declared_tools(transcript: Transcript) -> list[dict[str, Any]]:
-    """Tools of the system prompt, where calls are told apart from text: a run that writes them as text shows them as text."""
+    """Return the tools in the system prompt if the log separates calls from text; otherwise calls and tools stay text."""
     if not any(step.get("actions") for step in transcript.steps):
         return []
     opening: Mapping[str, Any] = transcript.steps[0]
@@ -70,7 +70,7 @@ def declared_tools(transcript: Transcript) -> list[dict[str, Any]]:
 
 
 def inferred_tools(transcript: Transcript) -> list[dict[str, Any]]:
-    """Schemas of the tools that were called: their names and the names of their arguments."""
+    """Infer schemas from the calls: tool names and argument names."""
     seen: dict[str, dict[str, dict[str, Any]]] = {}
     for step in transcript.steps:
         for call in step.get("actions", ()):

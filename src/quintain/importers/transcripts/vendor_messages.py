@@ -1,4 +1,4 @@
-"""Messages as evaluation harnesses and tracing tools keep them, made chat messages and read as turns.
+"""Parse messages as evaluation harnesses and tracing tools store them.
 
 Those of OpenAI (chat and responses), Anthropic, Gemini, LangChain, the AI SDK, verifiers, inspect and OpenTelemetry. Fields
 that make no turn are left out: traces repeat the whole history at each call.
@@ -16,11 +16,11 @@ from quintain.importers.transcripts.message_parts import CALLS, RESULTS, THOUGHT
 from quintain.importers.transcripts.responses_api import is_items, items_to_messages
 
 PARTS = CALLS | RESULTS | THOUGHTS | {"text", "image_url", "message"}
-"""Kinds by which a list that is written as text is known as parts or items of messages."""
+"""Kinds that identify a JSON text as a list of message parts or items."""
 
 _ROLES = {
     **ROLES,
-    **{f"{said}Message{chunk}": role for said, role in (
+    **{f"{author}Message{chunk}": role for author, role in (
         ("System", "system"), ("Human", "user"), ("AI", "assistant"), ("Tool", "tool"), ("Function", "tool")
     ) for chunk in ("", "Chunk")},
 }  # fmt: skip
@@ -40,19 +40,19 @@ _OF_RESULTS = (
 
 
 def parse_vendor_messages(messages: Any, report: Report) -> list[Turn]:
-    """The turns of a list of messages; the items of one model response (thought, text, calls) become one turn."""
+    """Parse a list of messages; the items of one model response (thought, text, calls) become one turn."""
     held = as_list(parse_json_text(messages))
     held = list(items_to_messages(held)) if is_items(held) else held
     return [turn for message in held if (turn := parse_vendor_message(message, report)) is not None]
 
 
 def parse_vendor_message(message: Any, report: Report, role: str | None = None) -> Turn | None:
-    """One message, of any dialect; None for what is none.
+    """Parse one message of any vendor; None if it is not a message.
 
     Args:
         message: An object, its JSON, a pair of role and text, or text alone.
-        report: Told what was passed over.
-        role: Of a message that does not tell it.
+        report: Counts skipped content.
+        role: Role of a message that does not state it.
     """
     message = _unwrapped(parse_json_text(message))
     if isinstance(message, str):
@@ -73,7 +73,7 @@ def parse_vendor_message(message: Any, report: Report, role: str | None = None) 
 
 
 def is_langchain_dump(message: Any) -> bool:
-    """Is this a message as LangChain dumps one: `dumpd`, `message_to_dict` or `model_dump`?"""
+    """Whether a value is a message dumped by LangChain (`dumpd`, `message_to_dict` or `model_dump`)."""
     if not isinstance(message, dict):
         return False
     if message.get("lc") == 1 and isinstance(message.get("kwargs"), dict):
@@ -87,15 +87,18 @@ def is_langchain_dump(message: Any) -> bool:
 
 
 def chat_message(message: dict[str, Any]) -> dict[str, Any]:
-    """A dumped message as chat has it, with its model and tokens."""
+    """Convert a LangChain message to a chat message with model and usage."""
     held = _unwrapped(message)
     given = first_text(held.get("role"), held.get("type")) or "user"
     made = _chat_message(held, _ROLES.get(given, "user"))
     if made["role"] != "assistant":
         return made
     about = as_dict(held.get("response_metadata"))
-    told = {"model": first_text(about.get("model_name"), about.get("model")), "usage": held.get("usage_metadata")}
-    return made | {key: value for key, value in told.items() if value}
+    model_fields = {
+        "model": first_text(about.get("model_name"), about.get("model")),
+        "usage": held.get("usage_metadata"),
+    }
+    return made | {key: value for key, value in model_fields.items() if value}
 
 
 def _chat_message(message: dict[str, Any], role: str) -> dict[str, Any]:
@@ -119,13 +122,13 @@ def _chat_message(message: dict[str, Any], role: str) -> dict[str, Any]:
 
 
 def _parts_or_text(body: Any) -> Any:
-    """Some tracers keep a list of parts as a JSON text; any other JSON is what was said."""
+    """Parse a list of parts that a tracer stored as JSON text; other JSON is message text."""
     parts = parse_json_text(body) if isinstance(body, str) and '"type"' in body[:40] else body
     return parts if as_list(parts) and all(part_kind(part) in PARTS for part in as_list(parts)) else body
 
 
 def _unwrapped(message: Any) -> Any:
-    """A LangChain constructor, envelope or `message` wrapper without its cover."""
+    """Unwrap a LangChain constructor, an envelope or a `message` wrapper."""
     for _ in range(3):
         if not isinstance(message, dict):
             break

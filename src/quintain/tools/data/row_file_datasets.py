@@ -1,4 +1,4 @@
-"""Ready-made rows as datasets: each row is read into runs by the readers of logs, stored, and frozen."""
+"""Datasets from files of rows: the readers of logs parse each row into runs, which are stored and frozen."""
 
 from __future__ import annotations
 
@@ -40,80 +40,80 @@ _PAIR_KINDS = frozenset({"dpo", "reward"})
 
 
 class _Origin(NamedTuple):
-    """A file of rows as the readers of logs take it, and as people know it."""
+    """A file of rows, as read and as displayed."""
 
     lines: Path
     name: str
-    """The path, or the name on the Hub."""
+    """Path, or name on the Hub."""
     sha256: str
     report: Report
-    """What could not be read while it was rewritten."""
+    """Rows that could not be converted."""
 
     @property
     def short(self) -> str:
-        """The name without folders."""
+        """Name without folders."""
         return self.name.rstrip("/").rpartition("/")[2]
 
 
-class _Asked(NamedTuple):
-    """Which rows are wanted, and as what."""
+class _RowRequest(NamedTuple):
+    """Requested rows and how to read them."""
 
     path: str
     columns: Mapping[str, str]
     aside: Path
-    """Folder for rows that have to be rewritten before they can be read."""
+    """Folder for rows that must be converted before reading."""
     text: bool
 
 
 @dataclass
-class _Intake:
-    """Stores the runs of ready-made rows, and remembers them in their order."""
+class _RowSink:
+    """Stores the runs of a file of rows and keeps their order."""
 
     services: Services
     origin: _Origin
-    runs: list[_Read] = field(default_factory=list)
+    runs: list[_StoredRun] = field(default_factory=list)
 
     def is_unchanged(self, stamp: FileStamp) -> bool:
-        """Rows are read whenever they are asked for."""
+        """Return False: rows are read on every request."""
         return False
 
     def add(self, runs: Sequence[Trajectory]) -> list[IngestStatus]:
-        """Store runs under the name of their file, which is not always the one that was read."""
+        """Store runs under the name of their original file, which may differ from the converted file."""
         sources = [Source(format=run.source.format, uri=self.origin.name, sha256=self.origin.sha256) for run in runs]
         named = [run.model_copy(update={"source": source}) for run, source in zip(runs, sources, strict=True)]
         added = self.services.store.trajectories.add_many(named, self.services.clock())
-        self.runs += [_read(new.id, run) for new, run in zip(added, named, strict=True)]
+        self.runs += [_stored_run(new.id, run) for new, run in zip(added, named, strict=True)]
         return [new.status for new in added]
 
     def link(self, links: Sequence[RunLink]) -> None:
-        """Rows do not point to each other."""
+        """Do nothing: rows do not refer to each other."""
 
     def finish_files(self, stamps: Sequence[FileStamp]) -> None:
-        """An import of the same file as logs reads it again."""
+        """Do nothing: importing the same file as logs reads it again."""
 
     def should_stop(self) -> bool:
-        """It runs to its end."""
+        """Return False: every row is read."""
         return False
 
     def report_progress(self, bytes_done: int, bytes_total: int) -> None:
-        """Nobody watches."""
+        """Do nothing: the call is not watched."""
 
 
-class _Read(NamedTuple):
-    """A stored run, and what its row says of it."""
+class _StoredRun(NamedTuple):
+    """A stored run and its row's statements about it."""
 
     id: str
     good: bool | None
-    """Preferred, or labelled desirable; None: the row does not say."""
+    """Preferred, or labelled desirable; None if the row does not state it."""
     pair: str | None
-    """Name that both sides of a pair share."""
+    """Name shared by both sides of a pair."""
     scores: Mapping[str, float]
 
 
 def freeze_file(
     services: Services, path: str, columns: Mapping[str, str], options: ExportOptions, tally: ExportCounts
 ) -> WrittenDataset:
-    """Freeze ready-made rows into a dataset; rows that cannot be read are listed in `tally.rejected`.
+    """Freeze a file of rows into a dataset; unreadable rows are listed in `tally.rejected`.
 
     Args:
         services: Where the runs are stored.
@@ -129,26 +129,26 @@ def freeze_file(
         Unavailable: a package that reads them is not installed.
     """
     with tempfile.TemporaryDirectory(prefix="rows-", dir=services.settings.home) as aside:
-        origins, runs = list[_Origin](), list[_Read]()
-        asked = _Asked(path, columns, Path(aside), text=options.kind == "text")
-        for origin in _origins(services, asked, tally):
+        origins, runs = list[_Origin](), list[_StoredRun]()
+        request = _RowRequest(path, columns, Path(aside), text=options.kind == "text")
+        for origin in _origins(services, request, tally):
             origins.append(origin)
             rejected = [Rejected(file=origin.short, line=n, reason=_safe(why)) for n, why in origin.report.rejected]
             tally.reject(rejected, origin.report.n_rejected)
-            if not asked.text and origin.lines.stat().st_size:
+            if not request.text and origin.lines.stat().st_size:
                 runs += _stored(services, origin, tally)
-        options = _told(options, origins, columns)
-        if asked.text:
+        options = _with_source(options, origins, columns)
+        if request.text:
             texts = [TextFile(origin.lines, origin.short) for origin in origins]
             return freeze_text(services, texts, options, tally)
     if not runs:
-        said = "; ".join(f"{row.place}: {row.reason}" for row in tally.rejected[:3])
+        examples = "; ".join(f"{row.place}: {row.reason}" for row in tally.rejected[:3])
         raise InvalidInput(
-            f"none of the rows in {clip(path)} can be read{f': {said}' if said else ''}. Name their fields with `columns`, such "
+            f"none of the rows in {clip(path)} can be read{f': {examples}' if examples else ''}. Name their fields with `columns`, such "
             'as {"prompt": ..., "response": ...}, or messages, chosen, rejected, label, text',
             code="no_rows",
         )
-    given, ids = _given(runs, options, tally)
+    given, ids = _row_statements(runs, options, tally)
     criteria = options.criteria
     if given.pairs:
         criteria = replace(criteria, keep_repeats=True)  # a run may stand in several pairs
@@ -157,26 +157,26 @@ def freeze_file(
     return freeze(services, lines_of(services, stored, options, tally, given), options, tally)
 
 
-def _read(trajectory_id: str, run: Trajectory) -> _Read:
+def _stored_run(trajectory_id: str, run: Trajectory) -> _StoredRun:
     preference = run.extra.get("preference")
     if isinstance(preference, Mapping):
         side, pair = preference.get("side"), preference.get("pair")
-        return _Read(trajectory_id, side == "chosen", str(pair), run.outcome.scores)
+        return _StoredRun(trajectory_id, side == "chosen", str(pair), run.outcome.scores)
     desirable = run.extra.get("desirable")
-    return _Read(trajectory_id, desirable if isinstance(desirable, bool) else None, None, run.outcome.scores)
+    return _StoredRun(trajectory_id, desirable if isinstance(desirable, bool) else None, None, run.outcome.scores)
 
 
-def _given(runs: Sequence[_Read], options: ExportOptions, tally: ExportCounts) -> tuple[Given, list[str]]:
-    """What the rows say of their runs, and the ids of the runs that this kind of dataset may take."""
+def _row_statements(runs: Sequence[_StoredRun], options: ExportOptions, tally: ExportCounts) -> tuple[Given, list[str]]:
+    """Return the rows' statements about their runs, and the ids of runs that this dataset kind can use."""
     if options.kind in _PAIR_KINDS:
         pairs = _pairs(runs, tally)
         ids = dict.fromkeys([run for pair in pairs for run in (pair.chosen, pair.rejected)] or [run.id for run in runs])
         return Given(pairs, {run.id: float(run.good) for run in runs if run.good is not None}), list(ids)
     if options.kind == "kto":
-        said: dict[str, bool | None] = {}
+        labels_by_run: dict[str, bool | None] = {}
         for run in runs:
-            said[run.id] = None if said.setdefault(run.id, run.good) is not run.good else run.good
-        labels = {run: float(good) for run, good in said.items() if good is not None}
+            labels_by_run[run.id] = None if labels_by_run.setdefault(run.id, run.good) is not run.good else run.good
+        labels = {run: float(good) for run, good in labels_by_run.items() if good is not None}
     else:
         # Only what was preferred is an example to follow.
         if options.kind == "sft" and (bad := sum(run.good is False for run in runs)):
@@ -191,45 +191,45 @@ def _given(runs: Sequence[_Read], options: ExportOptions, tally: ExportCounts) -
     return Given(values=labels), list(ids)
 
 
-def _told(options: ExportOptions, origins: Sequence[_Origin], columns: Mapping[str, str]) -> ExportOptions:
-    """The options with what the manifest tells of the source."""
+def _with_source(options: ExportOptions, origins: Sequence[_Origin], columns: Mapping[str, str]) -> ExportOptions:
+    """Return the options with the source files for the manifest."""
     files = [{"name": origin.name, "sha256": origin.sha256} for origin in origins]
     return replace(options, about={"source": {"files": files, "columns": dict(columns)}})
 
 
-def _stored(services: Services, origin: _Origin, tally: ExportCounts) -> list[_Read]:
+def _stored(services: Services, origin: _Origin, tally: ExportCounts) -> list[_StoredRun]:
     """Read the runs of one file into the store."""
-    intake = _Intake(services, origin)
-    report = import_logs(origin.lines, ImportOptions(redact=services.settings.redact), intake)
+    sink = _RowSink(services, origin)
+    report = import_logs(origin.lines, ImportOptions(redact=services.settings.redact), sink)
     rejected = [Rejected(file=origin.short, line=row.line, reason=row.reason) for row in report.rejected]
     tally.reject(rejected, report.n_rejected)
-    return intake.runs
+    return sink.runs
 
 
-def _origins(services: Services, asked: _Asked, tally: ExportCounts) -> Iterator[_Origin]:
-    """The files of rows that a path names, one at a time; what has to be rewritten goes to the folder `aside`."""
-    place = _place(services, asked.path)
+def _origins(services: Services, request: _RowRequest, tally: ExportCounts) -> Iterator[_Origin]:
+    """Yield the row files of a path; files that must be converted first go to the folder `aside`."""
+    place = _place(services, request.path)
     if place is None:
-        lines = asked.aside / "hub.jsonl"
-        write_lines(hub_rows(asked.path), asked.columns, lines)
-        yield _Origin(lines, f"https://huggingface.co/datasets/{asked.path}", sha256_of(lines), Report())
+        lines = request.aside / "hub.jsonl"
+        write_lines(hub_rows(request.path), request.columns, lines)
+        yield _Origin(lines, f"https://huggingface.co/datasets/{request.path}", sha256_of(lines), Report())
         return
-    files = RowFiles(_text_files(place), []) if asked.text else row_files(place)
+    files = RowFiles(_text_files(place), []) if request.text else row_files(place)
     if files.left_out:
         tally.notes.append(_left_out(files.left_out, place))
     for number, file in enumerate(files.taken):
         lines, report = file, Report()
-        if asked.columns or needs_lines(file, text=asked.text):
-            lines = asked.aside / f"{number}.jsonl"
+        if request.columns or needs_lines(file, text=request.text):
+            lines = request.aside / f"{number}.jsonl"
             try:
-                write_lines(rows_of(file, report), asked.columns, lines)
+                write_lines(rows_of(file, report), request.columns, lines)
             except InvalidInput as error:  # what came before the damage is good, and so are the other files
                 report.reject(None, error.message)
         yield _Origin(lines, _safe(str(file)) if services.settings.redact else str(file), sha256_of(file), report)
 
 
 def _left_out(files: Sequence[Path], folder: Path) -> str:
-    """A sentence that names files."""
+    """Return a note that lists files."""
     names = [_safe(file.relative_to(folder).as_posix()) for file in files]
     more = f" and {len(names) - 5} more" if len(names) > 5 else ""
     return (
@@ -243,7 +243,7 @@ def _safe(text: str) -> str:
 
 
 def _place(services: Services, path: str) -> Path | None:
-    """The file or folder of this path; None: it is the name of a data set of the Hub."""
+    """Return the file or folder of this path; None if it is the name of a Hub dataset."""
     place = readable(services, path, "rows")
     if place.exists():
         return place
@@ -261,7 +261,7 @@ def _place(services: Services, path: str) -> Path | None:
 
 
 def _text_files(place: Path) -> list[Path]:
-    """A file, or all files of a folder that are not hidden."""
+    """Return a file, or all visible files of a folder."""
     if place.is_file():
         return [place]
     inside = (file for file in sorted(place.rglob("*")) if file.is_file() and file.resolve().is_relative_to(place))
@@ -271,9 +271,9 @@ def _text_files(place: Path) -> list[Path]:
     return files
 
 
-def _pairs(runs: Sequence[_Read], tally: ExportCounts) -> list[Pair]:
-    """The pairs that rows hold, each once; what is no pair is counted."""
-    sides: dict[str, dict[bool, _Read]] = {}
+def _pairs(runs: Sequence[_StoredRun], tally: ExportCounts) -> list[Pair]:
+    """Return each pair of the rows once, and count rows outside pairs."""
+    sides: dict[str, dict[bool, _StoredRun]] = {}
     for run in runs:
         if run.pair is not None and run.good is not None:
             sides.setdefault(run.pair, {})[run.good] = run
@@ -288,8 +288,8 @@ def _pairs(runs: Sequence[_Read], tally: ExportCounts) -> list[Pair]:
     return pairs
 
 
-def _margin(chosen: _Read, rejected: _Read) -> float | None:
-    """By how much the chosen side is better, where the row says so."""
+def _margin(chosen: _StoredRun, rejected: _StoredRun) -> float | None:
+    """Return the margin of the chosen side, if the row states it."""
     if "margin" in chosen.scores:
         return chosen.scores["margin"]
     ours, theirs = chosen.scores.get("score"), rejected.scores.get("score")

@@ -17,7 +17,7 @@ from quintain.records.filters import TrajectoryFilter
 from quintain.records.judging import JudgingMode
 from quintain.records.profiles import DomainProfile
 from quintain.records.record import clip, require_number, shown
-from quintain.records.score import MOVED, Score
+from quintain.records.score import Score
 from quintain.records.seams import Scorer
 from quintain.records.trajectory import Trajectory
 from quintain.sandbox.sandbox import open_sandbox
@@ -184,7 +184,7 @@ class _Rule:
 
 def _score(services: Services, runs: Iterable[Trajectory], rule: _Rule, asked: _Asked, *, audit: bool) -> ScoreResult:
     """One streaming pass, a chunk in memory; a call from outside ends after `MAX_S`, with what it has done stored."""
-    from quintain.scoring.integrity import Auditor
+    from quintain.scoring.integrity.auditor import Auditor
 
     tally, auditor, stopped_at = Tally(rule.scorer.name), Auditor() if audit else None, None
     for gone in asked.forgotten:
@@ -239,11 +239,6 @@ def _next(tally: Tally, rule: _Rule, asked: _Asked, stopped_at: str | None, verd
         return (
             "No steps are valued yet: score_trajectories(scorer='montecarlo', judge='AGENT', "
             f"{asked.told()}) plays on from them in a job; list_library(kind='agents') has the agents."
-        )
-    if rule.is_reading and tally.reasons and all(MOVED in reason for reason in tally.reasons):
-        return (
-            "Text in these runs moved their judge: score_trajectories(scorer='judge', judge='endpoint:NAME') asks another one, "
-            "or leave them out."
         )
     if rule.is_reading and set(tally.reasons) != {FORGOTTEN}:
         who = ", judge='person'" if source_of(rule.scorer.name).scorer == "people" else ""

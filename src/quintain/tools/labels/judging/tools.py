@@ -17,7 +17,7 @@ from quintain.scoring.judges.questions import instructions
 from quintain.scoring.judges.rubrics import rubric as find_rubric
 from quintain.tools.labels.judging.agreement import agreement
 from quintain.tools.labels.judging.answers import RUN_CHANGED, take
-from quintain.tools.labels.judging.batches import Choice, Shown, Wanted, choose, fill, show_item
+from quintain.tools.labels.judging.batches import Choice, Shown, Wanted, choose, fill, mark_of_batch, show_item
 from quintain.tools.labels.judging.forms import what_to_answer
 from quintain.tools.labels.judging.results import Agreement, JudgingBatchResult, JudgingItem, SubmitResult
 from quintain.tools.labels.judging.rounds import first_question, next_question, read_place
@@ -139,6 +139,7 @@ def _wanted(
     if name and (fault := fault_of(name)):
         raise InvalidInput(f"rater {fault.replace('a tag', 'a name')}")
     return Wanted(
+        id=f"batch-{uuid.uuid4().hex[:10]}",
         judge=judge,
         rater=judge if name in {"", judge} else f"{judge}:{name}",
         mode=mode,
@@ -155,7 +156,7 @@ def _new_batch(services: Services, wanted: Wanted, *, forms: bool = False) -> tu
     choice = choose(services, wanted)
     shown = fill(services, wanted, choice.items)
     batch = JudgingBatch(
-        id=f"batch-{uuid.uuid4().hex[:10]}",
+        id=wanted.id,
         judge=wanted.judge,
         rater=wanted.rater,
         mode=wanted.mode,
@@ -197,7 +198,9 @@ def _given_out(services: Services, batch: JudgingBatch, shown: Sequence[Shown]) 
     return JudgingBatchResult(
         batch_id=batch.id,
         rater=batch.rater,
-        instructions=instructions(batch.mode, batch.rubric),
+        instructions=instructions(
+            batch.mode, batch.rubric, None if batch.judge == "person" else mark_of_batch(batch.id)
+        ),
         rubric=batch.rubric,
         items=tuple(
             JudgingItem(item_id=one.item.item_id, text=one.text, answer=what_to_answer(batch, one)) for one in shown
@@ -217,8 +220,6 @@ def _how_to_submit(batch: JudgingBatch, answer: str) -> str:
             f"Show the person each item with the rubric in plain words, and submit what they say, not what you think: {call}."
             f'{more} "outcome" where they know how the run ended.'
         )
-    if any(item.twin for item in batch.items):
-        more += " Items that look alike count together: answer each by what it shows."
     return f"Judge each item by itself, then {call}.{more}"
 
 
