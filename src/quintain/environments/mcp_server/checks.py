@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Self
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
 from quintain.checkers.check import check as check_text
-from quintain.checkers.checked import Checked
+from quintain.checkers.check_result import CheckResult
 from quintain.checkers.declared import checker_type
 from quintain.checkers.json_equality import difference
 from quintain.checkers.patterns import check_pattern
@@ -134,28 +134,28 @@ def judge(checks: Sequence[Check], answer: str | None, calls: Sequence[Call], as
     value = None if not values else 0.0 if any(v is not None and v < 1 for v in values) else 1.0
     if value == 1.0 and None in values:
         value = None
-    return Verdict(value, tuple(checked.why for checked in found))
+    return Verdict(value, tuple(checked.reason for checked in found))
 
 
-def _look(check: Check, answer: str | None, calls: Sequence[Call], ask: Callable[[Call], Answer]) -> Checked:
+def _look(check: Check, answer: str | None, calls: Sequence[Call], ask: Callable[[Call], Answer]) -> CheckResult:
     if isinstance(check, AnswerCheck):
         if answer is None:
-            return Checked(0.0, "No answer was handed in.")
+            return CheckResult(0.0, "No answer was handed in.")
         return check_text(Task(metadata={"checker": check.model_dump(exclude_none=True)}), [answer])
     if isinstance(check, StateCheck):
         seen = ask(Call(tool=check.tool, args=check.args))
         if seen.is_error:
-            return Checked(0.0, f"{check.tool} says: {clip(seen.text)}")
+            return CheckResult(0.0, f"{check.tool} says: {clip(seen.text)}")
         return _compared(check, seen)
     missing = _missing(check, calls)
     if missing is None:
-        return Checked(1.0, "The expected calls were made.")
-    return Checked(
+        return CheckResult(1.0, "The expected calls were made.")
+    return CheckResult(
         0.0, f"The call {missing.tool}({clip(json.dumps(missing.args))}) was not made{' in order' * check.order}."
     )
 
 
-def _compared(check: StateCheck, seen: Answer) -> Checked:
+def _compared(check: StateCheck, seen: Answer) -> CheckResult:
     if check.expect is not None:
         held = same(str(check.expect), seen.text) or str(check.expect).strip() == seen.text.strip()
     elif check.contains is not None:
@@ -165,11 +165,11 @@ def _compared(check: StateCheck, seen: Answer) -> Checked:
     else:
         place = difference(check.json_value, seen.value)
         return (
-            Checked(1.0, "The state is the expected one.")
+            CheckResult(1.0, "The state is the expected one.")
             if place is None
-            else Checked(0.0, f"The state differs at {place}.")
+            else CheckResult(0.0, f"The state differs at {place}.")
         )
-    return Checked(float(held), f"{check.tool} says: {clip(seen.text)}")
+    return CheckResult(float(held), f"{check.tool} says: {clip(seen.text)}")
 
 
 def _missing(check: CallsCheck, calls: Sequence[Call]) -> Call | None:
