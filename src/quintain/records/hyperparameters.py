@@ -1,6 +1,6 @@
-"""Hyperparameters, one strict model a method; every default of training lives here and in `training_config`, nowhere else.
+"""Hyperparameters, one strict model a method; every default of training is here or in `common_hyperparameters`.
 
-Names that other trainers use for the same settings are understood too (records/aliases.py).
+Aliases of other trainers are translated where a call comes in (records/aliases.py).
 """
 
 from __future__ import annotations
