@@ -135,6 +135,11 @@ class Detection(NamedTuple):
     """Readers that could not look at it, which is a fault of theirs."""
 
 
+def reader_names() -> list[str]:
+    """Return the names of all log formats."""
+    return sorted(known.name for known in IMPORTERS)
+
+
 def importer(name: str) -> Importer:
     """The reader of this name.
 
@@ -144,7 +149,7 @@ def importer(name: str) -> Importer:
     for known in IMPORTERS:
         if known.name == name:
             return known
-    names = sorted(known.name for known in IMPORTERS)
+    names = reader_names()
     raise NotFound(f"no log format is called {shown(name)}{nearest(name, names)}; valid: auto, {', '.join(names)}")
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import Field
 
+from quintain.hints import Hint
 from quintain.records.record import Record
 
 
@@ -14,7 +15,7 @@ class Blocker(Record):
 
     code: str
     message: str
-    remedy: str = Field(description="What to call or change.")
+    remedy: Hint = Field(description="What to call or change.")
 
 
 class Estimate(Record):
@@ -36,7 +37,7 @@ class Estimate(Record):
     available_disk_mb: float | None = None
     device: str = Field(description="cpu, cuda or mps: what a job would take here.")
     measured_by: tuple[str, ...] = Field(default=(), description="Earlier jobs whose figures went in.")
-    unknown: dict[str, str] = Field(default_factory=dict, description="What is not known -> how to find out.")
+    unknown: dict[str, Hint] = Field(default_factory=dict, description="What is not known -> how to find out.")
 
 
 class TrainingPlan(Record):
@@ -49,8 +50,8 @@ class TrainingPlan(Record):
     hyperparameters: dict[str, Any]
     estimate: Estimate
     blockers: tuple[Blocker, ...]
-    notes: tuple[str, ...] = ()
-    why: str
+    notes: tuple[Hint, ...] = ()
+    why: Hint
     fields: dict[str, str] = Field(description="Every setting of the method, as at guide://methods/METHOD.")
     resource_uri: str
-    next_step: str
+    next_step: Hint
