@@ -174,7 +174,7 @@ def _after_scoring(spec: JobSpec, result: JobResult) -> Hint:
         f"{retry}The scores are stored: ",
         call("export_dataset", kind="sft", name="good", scorer=name, min_score=0.5, filter=...),
         ", or read them with ",
-        call("score_trajectories", scorer={name: 1.0}, filter=...),
+        call("score_trajectories", scorer={name: 1}, filter=...),
         f", also in a mix. A calibration of {name!r} is applied wherever they are read.",
     )
 
@@ -184,7 +184,7 @@ def _nothing_scored(spec: JobSpec, result: JobResult, failed: dict[str, int]) ->
     if not why and result.report.get("alone_in_their_task"):
         why = "no run has another run of its task to be compared with; collect several attempts of each task"
     if not why:
-        why = Hint(call("score_trajectories", scorer={_stored_name(spec): 1.0}, filter=...), " lists the reasons")
+        why = Hint(call("score_trajectories", scorer={_stored_name(spec): 1}, filter=...), " lists the reasons")
     return Hint(
         "Nothing could be judged: ", why, ". Fix that, then make the same request again; nothing can be exported."
     )

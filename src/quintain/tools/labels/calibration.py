@@ -207,7 +207,7 @@ def _next(scorer: str, fitted: Fitted) -> Hint:
     if fitted.error_after < fitted.error_before:
         return Hint(
             f"From now on this map is applied to the values of {scorer!r} wherever they are read: ",
-            call("score_trajectories", scorer={scorer: 1.0}, filter=...),
+            call("score_trajectories", scorer={scorer: 1}, filter=...),
             f" shows them. Exports and mined preferences take them by scorer={scorer!r}, and uncalibrated by 'raw:{scorer}'.",
         )
     label = call("get_judging_batch", limit=10, judge="person")

@@ -37,7 +37,10 @@ from quintain.tools.training.requests import (
 )
 
 _MAKING_IT = {
-    "text": Hint(call("export_dataset", kind="text", name="texts", path=...), " makes one from files of text"),
+    "text": Hint(
+        call("export_dataset", kind="text", name="texts", path=...),
+        " makes one from files of text, or name them as `text` in a config file",
+    ),
     **{
         kind: Hint(call("export_dataset", kind=kind, name=f"my-{kind}", filter=...), " makes one from recorded runs")
         for kind in ("sft", "dpo", "kto", "grpo", "reward", "prm")
