@@ -29,7 +29,7 @@ format: install
 
 soak: install
 	@HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -q -m soak
-	@HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -q --hypothesis-profile=default -m "not soak" tests/records tests/importers tests/redaction tests/dataset tests/exporters tests/scoring
+	@HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -q --hypothesis-profile=default -m "not soak" tests/records tests/importers tests/redaction tests/datasets tests/exporters tests/scoring
 
 install: $(STAMP)
 

@@ -10,11 +10,11 @@ from pathlib import Path
 from benchmarks import data_logs
 from benchmarks.data_cost import cpu_seconds, peak_growth_mb
 from benchmarks.figures import report
-from quintain.importers.logfile import LogFile
+from quintain.importers.log_file import LogFile
 from quintain.importers.pipeline import ImportOptions, import_logs
 from quintain.importers.protocol import Report
 from quintain.importers.registry import importer
-from quintain.records.imports import Arrival, FileStamp, RunLink
+from quintain.records.imports import FileStamp, IngestStatus, RunLink
 from quintain.records.trajectory import Trajectory, read_trajectory
 from quintain.redaction.redact import redact, redact_text
 from quintain.store.store import Store, open_store
@@ -33,10 +33,10 @@ class Intake:
     redacted: int = 0
     kept: list[Trajectory] | None = field(default=None)
 
-    def known(self, stamp: FileStamp) -> bool:
+    def is_unchanged(self, stamp: FileStamp) -> bool:
         return False
 
-    def add(self, runs: Sequence[Trajectory]) -> list[Arrival]:
+    def add(self, runs: Sequence[Trajectory]) -> list[IngestStatus]:
         self.runs += len(runs)
         self.redacted += sum(bool(run.redactions) for run in runs)
         if self.store is None:
@@ -47,14 +47,14 @@ class Intake:
         if self.store is not None:
             self.store.trajectories.link(links)
 
-    def done(self, stamps: Sequence[FileStamp]) -> None:
+    def finish_files(self, stamps: Sequence[FileStamp]) -> None:
         if self.store is not None:
             self.store.imports.add(stamps, utc_now())
 
     def should_stop(self) -> bool:
         return False
 
-    def progress(self, bytes_done: int, bytes_total: int) -> None:
+    def report_progress(self, bytes_done: int, bytes_total: int) -> None:
         pass
 
 

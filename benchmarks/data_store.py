@@ -30,7 +30,7 @@ from quintain.records.trajectory import (
 )
 from quintain.settings import Settings
 from quintain.store.store import Store, open_store
-from quintain.store.trajectories.runs import EncodedRun, encode_run
+from quintain.store.trajectories.rows import EncodedRun, encode_run
 from quintain.tools.data.datasets import export_dataset
 from quintain.tools.results import ExportResult
 from quintain.tools.services import Services, open_services, utc_now

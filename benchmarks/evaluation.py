@@ -16,12 +16,12 @@ import numpy as np
 from scipy.stats import binom
 
 from benchmarks.figures import report, say, summarize
-from quintain.environments.conversation import expert as talk_expert
-from quintain.environments.inventory import expert as inventory_expert
+from quintain.environments.conversation import scripted_policy as talk_expert
+from quintain.environments.inventory import scripted_policy as inventory_expert
 from quintain.environments.isolated import isolated
-from quintain.environments.math import expert as math_expert
+from quintain.environments.math import scripted_policy as math_expert
 from quintain.environments.registry import task_source
-from quintain.environments.tools_1k import expert as tools_expert
+from quintain.environments.tools_1k import scripted_policy as tools_expert
 from quintain.environments.wrappers import (
     episode_statistics,
     max_steps,

@@ -13,8 +13,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
-
 from benchmarks.figures import report, say
 from quintain.evaluation.statistics.success_rates import mcnemar_exact
 from quintain.jobs.directory import JobDirectory
@@ -91,6 +89,8 @@ def _carry_out(spec: JobSpec, folder: Path) -> None:
 
 def cases(studies: int) -> None:
     """One line a training, and on how many seeds the gain was large enough and came in time."""
+    import torch  # after the worker's imports, which limit how long its threads spin
+
     torch.set_num_threads(CORES)
     seeds = range(SEEDS if studies > 5000 else 1)
     with tempfile.TemporaryDirectory() as home:

@@ -18,7 +18,7 @@ os.environ |= {"CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PA
 
 from benchmarks.figures import report, say, summarize
 from quintain.environments.inventory import Inventory
-from quintain.environments.inventory.expert import Expert
+from quintain.environments.inventory.scripted_policy import Expert
 from quintain.evaluation.episodes import EpisodePlan, EpisodeSettings, run_episodes
 from quintain.records.agent import Agent, ModelRef
 from quintain.records.filters import TrajectoryFilter

@@ -8,7 +8,7 @@ from functools import partial
 
 from benchmarks.figures import report
 from quintain.environments.registry import task_source
-from quintain.environments.sandbox.expert import Expert
+from quintain.environments.sandbox.scripted_policy import Expert
 from quintain.evaluation.episodes import EpisodePlan, EpisodeSettings, run_episodes
 from quintain.records.trajectory import Action, AgentInfo
 

@@ -25,6 +25,8 @@ from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from quintain.threads import limit_spinning
+
 ENVIRONMENT = {
     "CUDA_VISIBLE_DEVICES": "",
     "HF_HUB_OFFLINE": "1",
@@ -60,6 +62,7 @@ def main() -> int:
         print("TRL is not installed; the comparison needs it: pip install -e '.[benchmarks]'", file=sys.stderr)
         return 2
     os.environ.update(ENVIRONMENT)  # before any of the libraries is imported
+    limit_spinning()
     from benchmarks.figures import reported, say, summarize
 
     packages = ", ".join(f"{name} {version(name)}" for name in ("torch", "transformers", "peft"))

@@ -33,7 +33,7 @@ from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 import quintain
 from quintain.environments.inventory import Inventory
-from quintain.environments.inventory.expert import Expert
+from quintain.environments.inventory.scripted_policy import Expert
 from quintain.environments.inventory.world import FIELDS
 from quintain.evaluation.episodes import EpisodePlan, EpisodeSettings, run_episodes
 from quintain.records.seams import Policy, Reply, Turn

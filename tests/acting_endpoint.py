@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from fake_endpoint import Answer, Asked, fails
-from quintain.environments.inventory.expert import Expert
+from quintain.environments.inventory.scripted_policy import Expert
 from quintain.records.seams import Message, Turn
 
 TOKENS = (100, 10)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from quintain.errors import InvalidInput
-from quintain.importers.logfile import LogFile
+from quintain.importers.log_file import LogFile
 from quintain.importers.probing import probe
 from quintain.importers.protocol import Report, Run
 from quintain.importers.registry import detect, importer

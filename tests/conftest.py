@@ -15,6 +15,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "2")
 from hypothesis import settings as generated
 
 from quintain.settings import Settings
+from quintain.threads import limit_spinning
+
+limit_spinning()  # torch reads it when it is imported
 
 # Hundreds of child processes import the same modules: where no bytecode may be kept, each compiles all of them anew.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from quintain.environments.inventory import Inventory
-from quintain.environments.inventory.expert import Expert
+from quintain.environments.inventory.scripted_policy import Expert
 from quintain.evaluation.episodes import EpisodePlan, EpisodeSettings, run_episodes
 from quintain.records.trajectory import AgentInfo
 from quintain.settings import Settings

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from quintain.datasets.export import ExportOptions, write_dataset
-from quintain.datasets.selection import Tally
-from quintain.datasets.splits import Line
-from quintain.exporters.conversion import convert
+from quintain.datasets.dataset_writer import ExportOptions, write_dataset
+from quintain.datasets.selection import ExportCounts
+from quintain.datasets.splits import KeyedRow
+from quintain.exporters.dataset_conversion import convert_dataset
 from quintain.exporters.protocol import Export
 from quintain.exporters.registry import exporter
 from quintain.records.dataset import (
@@ -143,8 +143,8 @@ def frozen(rows: Sequence[Row], kind: DatasetKind, folder: Path, *, validation: 
         shares={"validation": validation} if validation else {},
         created_at=NOW,
     )
-    lines = (Line(f"task-{i}", row) for i, row in enumerate(rows))
-    return write_dataset(lines, folder / "dataset", options, Tally()).dataset
+    lines = (KeyedRow(f"task-{i}", row) for i, row in enumerate(rows))
+    return write_dataset(lines, folder / "dataset", options, ExportCounts()).dataset
 
 
 def exported(
@@ -152,7 +152,7 @@ def exported(
 ) -> tuple[Export, Path]:
     """The rows frozen, then written in a format: what became of them, and where."""
     out = folder / format
-    return convert(frozen(rows, kind, folder, validation=validation), exporter(format), out), out
+    return convert_dataset(frozen(rows, kind, folder, validation=validation), exporter(format), out), out
 
 
 def lines_in(path: Path) -> list[dict[str, Any]]:

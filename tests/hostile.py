@@ -15,10 +15,10 @@ import zstandard
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from quintain.importers.intake import DryRun
-from quintain.importers.logfile import LogFile
+from quintain.importers.log_file import LogFile
 from quintain.importers.pipeline import ImportOptions, import_logs
 from quintain.importers.protocol import Report
+from quintain.importers.run_sink import DryRun
 from quintain.records.imports import ImportReport
 
 MB = 2**20

@@ -48,6 +48,10 @@ class Settings(BaseSettings):
         default="python:3.11-slim",
         description="Image of the docker sandbox; it must be on this machine, nothing is pulled.",
     )
+    judge_control: Literal["task", "run", "off"] = Field(
+        default="task",
+        description="Which run without the agent's words a judge is asked about too: one a task, one for each run, or none.",
+    )
     poll_s: float = Field(default=0.3, gt=0, le=60, description="Seconds between two looks of the server at its jobs.")
 
     @field_validator("roots", mode="before")

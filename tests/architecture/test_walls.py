@@ -17,7 +17,7 @@ SOURCE = Path(__file__).parents[2] / "src" / "quintain"
 # Rooms from the ground up. A room imports rooms of the lines above it in this table, never of its own line or below.
 ORDER: tuple[tuple[str, ...], ...] = (
     ("__init__",),
-    ("errors", "hints"),
+    ("errors", "hints", "threads"),
     ("settings",),
     ("records",),
     ("store", "redaction", "sandbox", "endpoints", "checkers"),
@@ -138,12 +138,14 @@ def test_the_protocol_is_spoken_by_the_server_the_demo_and_the_environment_of_mc
     assert not [path for path in speakers if not path.startswith(allowed)]
 
 
-def test_the_environment_is_read_in_settings_alone() -> None:
+def test_the_environment_is_read_in_settings_and_set_for_threads_alone() -> None:
     faults = [
         f"{path.relative_to(SOURCE)}:{node.lineno}"
         for path, room, tree in modules()
         for node in ast.walk(tree)
-        if isinstance(node, ast.Attribute) and node.attr in {"environ", "getenv"} and room not in {"settings"}
+        if isinstance(node, ast.Attribute)
+        and node.attr in {"environ", "getenv"}
+        and room not in {"settings", "threads"}
     ]
     # The shim hands its own environment to the worker that it starts; it reads nothing from it.
     assert [fault for fault in faults if not fault.startswith("jobs/")] == []
@@ -174,6 +176,7 @@ def test_no_module_has_a_name_that_says_nothing() -> None:
 )
 def test_a_fresh_interpreter_that_imports_the_server_loads_nothing_heavy(entry: str) -> None:
     heavy = ("torch", "transformers", "peft", "numpy", "scipy", "matplotlib", "tokenizers", "accelerate")
+    heavy += ("quintain.environments.data_files",)
     program = f"import sys, {entry}; print([name for name in {heavy!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.strip() == "[]", done.stdout

@@ -31,7 +31,7 @@ def judge(home: Path, *arguments: str, typed: str = "") -> Result:
 
 def values(settings: Settings, ids: list[str], scorer: str = "people") -> list[float | None]:
     services = open_services(settings)
-    found = services.store.scores.by([scorer], ids)
+    found = services.store.scores.by_scorers([scorer], ids)
     services.close()
     return [score.value for scores in found.values() for score in scores]
 

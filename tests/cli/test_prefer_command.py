@@ -70,7 +70,7 @@ def test_a_file_of_pairs_is_recorded_and_every_bad_line_told(stored: tuple[Path,
         (["record"], "Missing argument"),
         (["record", "no-such.jsonl"], "does not exist"),
         (["imported", "file.jsonl", "--all"], "unexpected extra argument"),
-        (["list", "--run", "traj-none"], "no trajectory 'traj-none'"),
+        (["list", "--run", "traj-none"], "expected the id of a stored trajectory, got 'traj-none'"),
     ],
 )
 def test_what_cannot_be_done_is_refused_in_one_line(

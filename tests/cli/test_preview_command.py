@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from quintain.datasets.export import ExportOptions, Line, write_dataset
-from quintain.datasets.selection import Tally
+from quintain.datasets.dataset_writer import ExportOptions, write_dataset
+from quintain.datasets.selection import ExportCounts
+from quintain.datasets.splits import KeyedRow
 from quintain.exporters.preview_page import preview_page, printable
 from quintain.records.dataset import DatasetRow
 from quintain.records.preview import Histogram, PreviewReport, PreviewRow, Span, SplitCounts, Statistics
@@ -31,8 +32,10 @@ def dataset(settings: Settings) -> str:
     """A dataset of two runs; the first holds text that means harm."""
     runs = [run("t0", user(EVIL), call("look", EVIL), answer("Box 0.")), run("t1", user("Find."), answer("Box 1."))]
     services = open_services(settings, trusted=True)
-    lines = [Line(str(i), DatasetRow(trajectory=r)) for i, r in enumerate(runs)]
-    made = write_dataset(lines, settings.datasets_dir / "ds-1", ExportOptions(dataset_id="ds-1", name="boxes"), Tally())
+    lines = [KeyedRow(str(i), DatasetRow(trajectory=r)) for i, r in enumerate(runs)]
+    made = write_dataset(
+        lines, settings.datasets_dir / "ds-1", ExportOptions(dataset_id="ds-1", name="boxes"), ExportCounts()
+    )
     services.store.datasets.add(made.dataset, [], services.clock())
     services.close()
     return made.dataset.id

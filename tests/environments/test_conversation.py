@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quintain.environments.conversation import advisory, desk, discussion, engineering
-from quintain.environments.conversation.environment import Talk
-from quintain.environments.conversation.expert import Expert
+from quintain.environments.conversation.environment import Dialogue
 from quintain.environments.conversation.scenario import Scenario
+from quintain.environments.conversation.scripted_policy import Expert
 from quintain.environments.registry import task_source
 from quintain.errors import InvalidInput
 from quintain.evaluation.episodes import Episode, EpisodePlan, EpisodeSettings, run_episodes
@@ -34,10 +34,10 @@ RIVERS = "discussion/train/rivers/medium/00001"
 """39 bridges over Lohne, which is right; Tisso is 20 metres deep, in truth 10, and 95 metres wide, in truth 224."""
 
 
-def begun(task_id: str) -> Talk:
+def begun(task_id: str) -> Dialogue:
     environment = task_source(f"quintain/{task_id.partition('/')[0]}").make()
     environment.reset(Task(id=task_id))
-    assert isinstance(environment, Talk)
+    assert isinstance(environment, Dialogue)
     return environment
 
 
@@ -93,7 +93,7 @@ def test_tasks_are_drawn_by_seed_and_say_nothing_of_their_answers(name: str) -> 
         scenario = built(str(task.id))
         assert task.prompt == scenario.opening
         assert scenario == built(str(task.id))
-        hidden = [fact.says for fact in scenario.facts if fact.name not in scenario.opened]
+        hidden = [fact.sentence for fact in scenario.facts if fact.name not in scenario.opened]
         assert not any(says in json.dumps(task.model_dump()) for says in hidden)
     only = task_source(f"quintain/{name}?types={tasks[0].type}&difficulty=hard").tasks("train", 5, 0)
     assert {(task.type, task.difficulty) for task in only} == {(tasks[0].type, "hard")}
@@ -105,8 +105,8 @@ def test_the_splits_share_no_opening_no_sentence_of_a_user_and_no_name(name: str
     for split in ("train", "held_out"):
         scenarios = [built(str(task.id)) for task in task_source(f"quintain/{name}").tasks(split, 400, 0)]
         said[split] = {scenario.opening for scenario in scenarios}
-        said[split] |= {fact.says for scenario in scenarios for fact in scenario.facts}
-        said[split] |= {claim.says for scenario in scenarios for claim in scenario.claims}
+        said[split] |= {fact.sentence for scenario in scenarios for fact in scenario.facts}
+        said[split] |= {claim.sentence for scenario in scenarios for claim in scenario.claims}
         said[split] |= {str(record["customer"]) for scenario in scenarios for record in scenario.records.values()}
     assert not said["train"] & said["held_out"]
 
@@ -114,14 +114,14 @@ def test_the_splits_share_no_opening_no_sentence_of_a_user_and_no_name(name: str
 def wanted_of(scenario: Scenario, *, corrected: bool) -> dict[str, Any]:
     wanted = {fact.name: fact.value for fact in scenario.facts if fact.name in scenario.needed}
     for fact in scenario.facts:
-        if corrected and fact.corrected:
-            kinds = {prop.name: prop.wish for field in advisory.FIELDS.values() for prop in field.properties}
-            wanted[fact.name] = str(kinds[fact.name].read(fact.corrected))
+        if corrected and fact.correction:
+            kinds = {prop.name: prop.wish for field in advisory.fields().values() for prop in field.properties}
+            wanted[fact.name] = str(kinds[fact.name].read(fact.correction))
     return wanted
 
 
 def fitting(scenario: Scenario, wanted: dict[str, Any], kind: str) -> list[str]:
-    rules = {prop.name: prop for prop in advisory.FIELDS[kind].properties}
+    rules = {prop.name: prop for prop in advisory.fields()[kind].properties}
     options = {
         entry.title: dict(part.split(" ", 1) for part in entry.text.partition(": ")[2].split(", "))
         for entry in scenario.library
@@ -133,13 +133,13 @@ def test_advice_is_unique_before_and_after_the_client_thinks_again_and_every_wis
     for task in task_source("quintain/advisory").tasks("train", 240, 1):
         scenario = built(str(task.id))
         wanted = wanted_of(scenario, corrected=False)
-        assert fitting(scenario, wanted, str(task.type)) == [scenario.expected.handed_in["option"]]
+        assert fitting(scenario, wanted, str(task.type)) == [scenario.expected.submission["option"]]
         for left_out in wanted:
             less = {name: value for name, value in wanted.items() if name != left_out}
             assert len(fitting(scenario, less, str(task.type))) > 1
         if scenario.changed is not None:
             again = fitting(scenario, wanted_of(scenario, corrected=True), str(task.type))
-            assert again == [scenario.changed.handed_in["option"]] != [scenario.expected.handed_in["option"]]
+            assert again == [scenario.changed.submission["option"]] != [scenario.expected.submission["option"]]
 
 
 def test_discussions_hold_right_and_wrong_claims() -> None:

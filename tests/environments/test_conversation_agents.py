@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from quintain.environments.conversation import advisory, desk, discussion
-from quintain.environments.conversation.desk_wording import BUSINESSES
-from quintain.environments.conversation.expert import Expert
+from quintain.environments.conversation.scripted_policy import Expert
 from quintain.environments.registry import task_source
 from quintain.evaluation.episodes import EpisodePlan, EpisodeSettings, run_episodes
 from quintain.records.seams import Reply, TimeStep, Turn
@@ -95,7 +94,8 @@ def numbers(low: int, high: int, at_once: int = 8) -> Iterator[str]:
         yield " ".join(map(str, range(first, min(first + at_once, high))))
 
 
-CLOSED = " ".join(sorted(business.closed for business in BUSINESSES))
+STATUSES = [business.closed for business in desk.desk_texts().businesses.values()]
+CLOSED = " ".join(sorted(STATUSES))
 ASKS_ALL = "What is your price, memory, colour, system, month, kind, region, level, cover, size, days, place, topic?"
 FIXED = {
     "says everything": [
@@ -104,7 +104,11 @@ FIXED = {
         *("Goodbye.",) * 4,
     ],
     "says one by one": [*(f"What is the reason? {said}." for said in numbers(2, 90, 1)), "Goodbye."],
-    "refuses": [*(f"Why? It is {business.closed}." for business in BUSINESSES), f"{CLOSED}. Goodbye.", "Goodbye."],
+    "refuses": [
+        *(f"Why? It is {status}." for status in STATUSES),
+        f"{CLOSED}. Goodbye.",
+        "Goodbye.",
+    ],
     "goes at once": ["Goodbye.", "Goodbye."],
     "agrees": ["I agree, that is right."] * 4,
 }
@@ -165,7 +169,7 @@ def test_who_names_every_option_has_recommended_none() -> None:
         yield from [("respond", {"message": ASKS_ALL})] * 3
         yield "respond", {"message": f"I recommend {' and '.join(names)}."}
         yield "respond", {"message": " ".join(f"I recommend {name}." for name in names)}
-        yield "submit", {"option": scenario.expected.handed_in["option"]}
+        yield "submit", {"option": scenario.expected.submission["option"]}
 
     assert wins("quintain/advisory", 24, play) == 0
 

@@ -12,9 +12,9 @@ import pytest
 from fake_endpoint import Answer, Asked, FakeEndpoint, fails, says, serving
 from quintain.environments import registry
 from quintain.environments.conversation import desk
-from quintain.environments.conversation.expert import Expert
-from quintain.environments.conversation.hearing import understand
+from quintain.environments.conversation.message_parsing import parse_message
 from quintain.environments.conversation.model_user import END, fenced
+from quintain.environments.conversation.scripted_policy import Expert
 from quintain.environments.conversation.user import ScriptedUser
 from quintain.errors import InvalidInput, NotFound
 from quintain.evaluation.episodes import Episode, EpisodePlan, EpisodeSettings, run_episodes
@@ -49,8 +49,8 @@ def customer(task_id: str = TASK) -> Callable[[Asked, int], Answer]:
 
     def answer(asked: Asked, before: int) -> Answer:
         message = asked.user.removeprefix("<assistant_says>\n").removesuffix("\n</assistant_says>")
-        said = user.hear(message, understand(message), "8 dollars" in message)
-        return says(f"{said.text} {END}" if said.left else said.text)
+        said = user.answer(message, parse_message(message), "8 dollars" in message)
+        return says(f"{said.text} {END}" if said.leaves else said.text)
 
     return answer
 
@@ -107,7 +107,7 @@ def test_without_prices_the_cost_is_not_known_and_not_nothing(configured: Callab
     [
         (fails(500, "out of order"), "out of order"),
         (fails(401, "no such key"), "no such key"),
-        (says("  "), "said nothing"),
+        (says("  "), "got an empty text"),
         (Answer(body=b"<html>"), "cannot be read"),
     ],
 )

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quintain.environments.conversation import advisory, desk, discussion, engineering
-from quintain.environments.conversation.hearing import understand
-from quintain.environments.conversation.scenario import PATIENCE, Scenario
-from quintain.environments.conversation.user import Said, ScriptedUser
+from quintain.environments.conversation.message_parsing import parse_message
+from quintain.environments.conversation.scenario import Scenario
+from quintain.environments.conversation.user import PATIENCE, ScriptedUser, UserReply
 
 MODULES: dict[str, Any] = {
     "conversation": desk,
@@ -29,8 +29,8 @@ def built(task_id: str) -> Scenario:
     return scenario
 
 
-def hears(user: ScriptedUser, message: str, *, told_now: bool = False) -> Said:
-    return user.hear(message, understand(message), told_now)
+def hears(user: ScriptedUser, message: str, *, told_now: bool = False) -> UserReply:
+    return user.answer(message, parse_message(message), told_now)
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def hears(user: ScriptedUser, message: str, *, told_now: bool = False) -> Said:
     ],
 )
 def test_a_word_is_asked_for_where_its_sentence_asks(message: str, asks: bool) -> None:
-    assert ("number" in understand(message).asked) is asks
+    assert ("number" in parse_message(message).asked) is asks
 
 
 @pytest.mark.parametrize(
@@ -103,12 +103,14 @@ def test_a_word_is_asked_for_where_its_sentence_asks(message: str, asks: bool) -
     ],
 )
 def test_the_same_thing_can_be_asked_in_many_ways(task_id: str, question: str, facts: str) -> None:
-    asked = understand(question).asked
+    asked = parse_message(question).asked
     assert [fact.name for fact in built(task_id).facts if not fact.words.isdisjoint(asked)] == facts.split()
 
 
 def test_values_are_heard_as_numbers_and_as_whole_words() -> None:
-    heard = understand("You get $1,250.00 back for A1042, on 3\u00a0May at 7\u2019s; that isn\u2019t 12.5 or .5 or x9.")
+    heard = parse_message(
+        "You get $1,250.00 back for A1042, on 3\u00a0May at 7\u2019s; that isn\u2019t 12.5 or .5 or x9."
+    )
     assert heard.numbers == {1250.0, 3.0, 7.0, 12.5}
     assert heard.names(1250)
     assert heard.names("3 May")
@@ -116,8 +118,8 @@ def test_values_are_heard_as_numbers_and_as_whole_words() -> None:
     assert not heard.names("Ma")
     assert not heard.names("")
     assert heard.disagrees
-    assert not understand("9 " * 9).is_flood
-    flood = understand(" ".join(map(str, range(9))))
+    assert not parse_message("9 " * 9).is_flood
+    flood = parse_message(" ".join(map(str, range(9))))
     assert flood.is_flood
     assert flood.numbers == frozenset()
 
@@ -164,7 +166,7 @@ def test_who_is_told_that_nothing_can_be_done_asks_for_an_exception_once() -> No
     scenarios = (built(f"conversation/held_out/cancel/hard/{number:05d}") for number in range(200))
     user = ScriptedUser(next(scenario for scenario in scenarios if scenario.insists))
     assert "some way around that rule?" in hears(user, "It is over. Goodbye.", told_now=True).text
-    assert hears(user, "No. Goodbye.").left
+    assert hears(user, "No. Goodbye.").leaves
 
 
 @pytest.mark.parametrize("difficulty", PATIENCE)
@@ -173,7 +175,7 @@ def test_patience_ends(name: str, difficulty: str) -> None:
     module = MODULES[name]
     user = ScriptedUser(module.build(module.FAMILY.parse(f"{name}/train/{module.FAMILY.types[0]}/{difficulty}/00007")))
     said = [hears(user, "Lorem ipsum dolor.") for _ in range(PATIENCE[difficulty])]
-    assert [one.left for one in said] == [False] * (PATIENCE[difficulty] - 1) + [True]
+    assert [one.leaves for one in said] == [False] * (PATIENCE[difficulty] - 1) + [True]
     assert said[-1].text == "This leads nowhere. Goodbye."
 
 
@@ -219,12 +221,12 @@ def test_whatever_is_said_the_user_answers_and_tells_only_what_was_asked(
     user = ScriptedUser(scenario)
     asked: set[str] = set()
     for message in messages:
-        heard = understand(message)
+        heard = parse_message(message)
         asked |= heard.asked
-        said = user.hear(message, heard, False)
+        said = user.answer(message, heard, False)
         assert said.text
         for fact in scenario.facts:
             if fact.words.isdisjoint(asked):
-                assert fact.says not in said.text
-                assert (fact.corrected or fact.says) not in said.text
+                assert fact.sentence not in said.text
+                assert (fact.correction or fact.sentence) not in said.text
                 assert fact.name not in user.known

@@ -8,9 +8,9 @@ import pytest
 
 from quintain.environments.inventory import Inventory
 from quintain.environments.inventory.environment import Warehouse, normalise
-from quintain.environments.inventory.expert import Expert
-from quintain.environments.inventory.tasks import DIFFICULTIES, TYPES, build_case, parse_key
-from quintain.environments.inventory.world import ADJECTIVES, NAMES
+from quintain.environments.inventory.scripted_policy import Expert
+from quintain.environments.inventory.tasks import DIFFICULTIES, FAMILY, TYPES, build_case
+from quintain.environments.inventory.world import names, vocabulary
 from quintain.errors import InvalidInput
 from quintain.evaluation.episodes import EpisodePlan, EpisodeSettings, run_episodes
 from quintain.records.trajectory import Action, AgentInfo, Task
@@ -50,19 +50,19 @@ def test_the_same_arguments_give_the_same_tasks_and_fewer_are_a_prefix_of_more()
 
 def test_train_and_held_out_share_words_but_no_item() -> None:
     """20 adjectives x 40 nouns; one pair in five is held out, and every word stands in both splits."""
-    train, held_out = set(NAMES["train"]), set(NAMES["held_out"])
+    train, held_out = set(names("train")), set(names("held_out"))
     assert (len(train), len(held_out)) == (640, 160)
     assert not train & held_out
     assert {n.noun for n in train} == {n.noun for n in held_out}
-    assert {n.adjective for n in train} == {n.adjective for n in held_out} == set(ADJECTIVES)
+    assert {n.adjective for n in train} == {n.adjective for n in held_out} == set(vocabulary().adjectives)
     for split, allowed in (("train", train), ("held_out", held_out)):
         for task in Inventory().tasks(split, 120, seed=1):
-            assert {item.name for item in build_case(parse_key(task.id)).items} <= allowed
+            assert {item.name for item in build_case(FAMILY.parse(task.id)).items} <= allowed
 
 
 def test_the_answer_stands_nowhere_in_the_task() -> None:
     for task in Inventory().tasks("train", 120, seed=5):
-        case = build_case(parse_key(task.id))
+        case = build_case(FAMILY.parse(task.id))
         beside_the_prompt = task.model_dump(exclude={"prompt", "id"})
         assert task.metadata == {"split": "train", "seed": 5}
         assert str(case.answer) not in json.dumps(beside_the_prompt).replace('"seed": 5', "")
@@ -70,7 +70,7 @@ def test_the_answer_stands_nowhere_in_the_task() -> None:
 
 def test_no_comparison_has_a_tie() -> None:
     for task in Inventory().tasks("train", 120, seed=6):
-        items = build_case(parse_key(task.id)).items
+        items = build_case(FAMILY.parse(task.id)).items
         for field in ("price", "stock", "weight"):
             assert len({item.values[field] for item in items}) == len(items)
         assert len({item.id for item in items}) == len({item.name for item in items}) == len(items)
@@ -114,7 +114,7 @@ def test_a_bad_call_is_an_observation_that_says_how_to_mend_it(action: Action, e
 def test_no_call_and_several_calls_are_answered_and_change_nothing() -> None:
     warehouse = begun("inventory/train/lookup/easy/00001")
     assert warehouse.step([]).message == "You called no tool. Call one of: search, open, compare, submit."
-    answer = build_case(parse_key("inventory/train/lookup/easy/00001")).answer
+    answer = build_case(FAMILY.parse("inventory/train/lookup/easy/00001")).answer
     step = warehouse.step([call("search", query="x"), call("submit", answer=answer)])
     assert [seen.is_error for seen in step.observations] == [True, True]
     assert not step.terminated
@@ -125,7 +125,7 @@ def test_no_call_and_several_calls_are_answered_and_change_nothing() -> None:
 )
 def test_a_submit_ends_the_episode_with_the_verdict(change: Any, reward: float) -> None:
     task_id = "inventory/held_out/total/hard/00042"
-    answer = build_case(parse_key(task_id)).answer
+    answer = build_case(FAMILY.parse(task_id)).answer
     step = begun(task_id).step([call("submit", answer=change(answer))])
     assert (step.terminated, step.reward) == (True, reward)
 

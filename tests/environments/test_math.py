@@ -17,9 +17,8 @@ from hypothesis import strategies as st
 from quintain.environments.math import Math
 from quintain.environments.math.calculator import calculate, written
 from quintain.environments.math.environment import Exercise
-from quintain.environments.math.expert import Expert
-from quintain.environments.math.problems import FAMILY, build_problem
-from quintain.environments.math.wording import NAMES, STORIES
+from quintain.environments.math.problems import FAMILY, build_problem, stories
+from quintain.environments.math.scripted_policy import Expert
 from quintain.environments.registry import task_source
 from quintain.errors import InvalidInput
 from quintain.evaluation.episodes import EpisodePlan, EpisodeSettings, run_episodes
@@ -138,7 +137,7 @@ def test_the_expert_solves_every_problem_within_the_turn_limit(split: str) -> No
     episodes = list(run_episodes(source, Expert(), plans, SETTINGS))
     assert Counter(episode.result.status for episode in episodes) == {"success": 450}
     assert max(episode.result.turns for episode in episodes) == 5 == Exercise.max_turns // 2
-    assert len({(e.result.task_type, e.result.difficulty) for e in episodes}) == len(STORIES) * 3
+    assert len({(e.result.task_type, e.result.difficulty) for e in episodes}) == len(FAMILY.types) * 3
 
 
 class Constant:
@@ -167,8 +166,8 @@ def test_a_problem_is_its_id() -> None:
 
 
 def test_the_splits_share_no_name_no_thing_no_first_number_and_no_sentence() -> None:
-    assert not set(NAMES["train"]) & set(NAMES["held_out"])
-    for story in STORIES.values():
+    assert not set(stories().names["train"]) & set(stories().names["held_out"])
+    for story in stories().stories.values():
         assert not set(story.things["train"]) & set(story.things["held_out"])
         for sentence in (story.start, *story.changes, story.question):
             assert sentence.train != sentence.held_out
@@ -269,9 +268,10 @@ def test_a_file_of_problems_without_numbers_as_answers_is_refused_with_its_lines
         '{"question": "Two?", "answer": "#### 2"}\n{"question": "Who?", "answer": "Ada"}\n{"id": "x", "prompt": "Well?"}\n'
     )
     with pytest.raises(
-        InvalidInput, match=r"2 bad rows: line 2: its answer 'Ada' is no number; line 3: it states no answer"
+        InvalidInput,
+        match=r"2 bad rows: line 2: expected a number as its answer, got 'Ada'; line 3: it states no answer",
     ):
         Math(path)
     path.write_text('{"question": "Two?", "answer": "#### 2"}\n')
-    with pytest.raises(InvalidInput, match="leave them out where a file gives"):
+    with pytest.raises(InvalidInput, match="leave them out if a file gives"):
         Math(path, difficulty="hard")

@@ -16,9 +16,9 @@ import pytest
 
 from quintain.environments.sandbox import Sandboxed
 from quintain.environments.sandbox.environment import Coding
-from quintain.environments.sandbox.expert import Expert
+from quintain.environments.sandbox.functions import Function, all_functions
 from quintain.environments.sandbox.projects import FAMILY, build_project
-from quintain.environments.sandbox.specimens import Written
+from quintain.environments.sandbox.scripted_policy import Expert
 from quintain.errors import QuintainError
 from quintain.evaluation.episodes import EpisodePlan, EpisodeSettings, run_episodes
 from quintain.records.seams import TimeStep
@@ -59,9 +59,7 @@ def solution(task: Task = TASK) -> tuple[str, str]:
     """The module of a task of one function that is not written, and that module with the function."""
     project = build_project(FAMILY.parse(task.id))
     path, text = next((path, text) for path, text in project.files.items() if "NotImplementedError" in text)
-    from quintain.environments.sandbox.expert import _functions
-
-    function: Written = next(one for one in _functions().values() if one.stub in text)
+    function: Function = next(one for one in all_functions().values() if one.stub in text)
     return path, text.replace(function.stub, function.source)
 
 

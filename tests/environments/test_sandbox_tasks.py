@@ -10,35 +10,33 @@ import pytest
 from quintain.environments.registry import task_source
 from quintain.environments.sandbox import Sandboxed
 from quintain.environments.sandbox.cases import Call, outcome_of, same
-from quintain.environments.sandbox.domains import DOMAINS
+from quintain.environments.sandbox.functions import Function, all_functions, domains, templates
 from quintain.environments.sandbox.projects import (
     DIFFICULTIES,
     FAMILY,
-    SPECIMENS,
     build_project,
     named,
 )
-from quintain.environments.sandbox.specimens import Written
 from quintain.errors import InvalidInput, Refused, Unavailable
 from quintain.records.trajectory import Task
 from quintain.sandbox import sandbox as room
 from quintain.sandbox.backends import Bubblewrap, Unshare
 
-EVERY = [Written(one, domain) for domains in DOMAINS.values() for domain in domains for one in SPECIMENS]
-OF_ONE_DOMAIN = [Written(one, DOMAINS["train"][0]) for one in SPECIMENS]
+SPLITS = ("train", "held_out")
+OF_ONE_DOMAIN = [Function(template, domains("train")[0]) for template in templates()]
 
 
 def _drawn(split: str, n: int, seed: int) -> list[Task]:
     return FAMILY.tasks(split, n, seed, lambda key: build_project(key).prompt)
 
 
-def calls_of(function: Written, n: int = 60) -> list[Call]:
+def calls_of(function: Function, n: int = 60) -> list[Call]:
     rng = Random(7)
-    return [Call("m", function.name, function.specimen.arguments(rng, function.domain), {}) for _ in range(n)]
+    return [Call("m", function.name, function.draw_arguments(rng), {}) for _ in range(n)]
 
 
 def test_no_name_stands_for_two_functions() -> None:
-    names = [name for function in EVERY for name in (function.name, function.renamed)]
+    names = [name for function in all_functions().values() for name in (function.name, function.renamed)]
     assert len(set(names)) == len(names) == 2 * 14 * 12
 
 
@@ -46,7 +44,7 @@ def test_each_bug_shows_and_each_function_has_some_in_both_splits() -> None:
     for function in OF_ONE_DOMAIN:
         calls = calls_of(function)
         right = [outcome_of(function.source, call) for call in calls]
-        for split in DOMAINS:
+        for split in SPLITS:
             assert len(function.bugs(split)) == 2
             for bug in function.bugs(split):
                 wrong = sum(outcome_of(bug, call) != known for call, known in zip(calls, right, strict=True))
@@ -56,7 +54,7 @@ def test_each_bug_shows_and_each_function_has_some_in_both_splits() -> None:
 
 def test_each_option_changes_something_and_nothing_by_its_default() -> None:
     for function in OF_ONE_DOMAIN:
-        extension = function.specimen.extension
+        extension = function.template.extension
         option = extension.option.partition("=")[0]
         calls = calls_of(function)
         assert all(outcome_of(function.extended, call) == outcome_of(function.source, call) for call in calls)
@@ -110,7 +108,7 @@ def test_tasks_are_drawn_by_seed_and_say_nothing_of_how_they_are_judged(split: s
     assert tasks[:9] == _drawn(split, 9, 3)
     assert len({task.id for task in tasks}) == 24
     assert {(task.type, task.difficulty) for task in tasks} == {(t, d) for t in FAMILY.types for d in DIFFICULTIES}
-    words = {domain.package for domain in DOMAINS[split]}
+    words = {domain.package for domain in domains(split)}
     for task in tasks:
         project = build_project(FAMILY.parse(task.id))
         assert task.metadata == {"split": split, "seed": 3}
@@ -137,9 +135,9 @@ def of_modules(project):
 
 
 def test_splits_share_no_domain_and_a_name_is_a_whole_word() -> None:
-    told = {split: " ".join(task.prompt for task in _drawn(split, 24, 0)) for split in DOMAINS}
+    told = {split: " ".join(task.prompt for task in _drawn(split, 24, 0)) for split in SPLITS}
     for split, other in (("train", "held_out"), ("held_out", "train")):
-        assert not any(f"`{domain.package}`" in told[other] for domain in DOMAINS[split])
+        assert not any(f"`{domain.package}`" in told[other] for domain in domains(split))
     assert named("call top_books(x)", "top_books")
     assert not named('the word "top-books", my_top_books', "top_books")
 

@@ -15,11 +15,11 @@ from quintain.environments.registry import task_source
 from quintain.environments.tools_1k import ThousandTools
 from quintain.environments.tools_1k.catalogue import catalogue
 from quintain.environments.tools_1k.environment import Direct, Searching
-from quintain.environments.tools_1k.expert import DirectExpert, Expert
 from quintain.environments.tools_1k.lexicon import CATEGORIES, VERBS
 from quintain.environments.tools_1k.metrics import ranking_metrics
 from quintain.environments.tools_1k.needs import FAMILY, Need, build_need
 from quintain.environments.tools_1k.retriever import Retriever, words_of
+from quintain.environments.tools_1k.scripted_policy import DirectExpert, Expert
 from quintain.errors import InvalidInput
 from quintain.evaluation.episodes import EpisodePlan, EpisodeSettings, run_episodes
 from quintain.records.seams import Reply, TimeStep, Turn

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from quintain.environments.inventory import Inventory
-from quintain.environments.inventory.expert import Expert
+from quintain.environments.inventory.scripted_policy import Expert
 from quintain.evaluation.episodes import Episode, EpisodePlan, EpisodeSettings, replay, run_episodes
 from quintain.evaluation.recorded_runs import DIVERGED
 from quintain.records.seams import Reply, Turn

@@ -8,7 +8,7 @@ import pytest
 
 import quintain
 from quintain.environments.inventory import Inventory
-from quintain.environments.inventory.expert import Expert
+from quintain.environments.inventory.scripted_policy import Expert
 from quintain.evaluation.episodes import Episode, EpisodePlan, EpisodeSettings, run_episodes
 from quintain.records.agent import Agent, ModelRef, Sampling
 from quintain.records.seams import Policy

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from quintain.errors import InvalidInput
 from quintain.exporters.atif import AtifExporter
-from quintain.importers.harnesses.atif import Atif
-from quintain.importers.logfile import LogFile
+from quintain.importers.interchange.atif import Atif
+from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.transcripts.atif import read_atif, runs_of_document, write_atif
+from quintain.importers.transcripts.atif_documents import read_atif, runs_of_document, write_atif
 from quintain.importers.transcripts.atif_steps import without_nulls
-from quintain.importers.transcripts.overlay import laid_over, overlay_of
+from quintain.importers.transcripts.json_overlay import apply_overlay, make_overlay
 from quintain.records.dataset import Dataset, DatasetRow, LabelledRow, PairRow
 from quintain.records.trajectory import OutcomeStatus, Trajectory, read_trajectory
 
@@ -279,7 +279,7 @@ def test_any_trajectory_is_equal_after_the_round_trip(value: dict[str, Any]) -> 
 @given(_EXTRA, _EXTRA)
 def test_an_overlay_makes_one_value_of_the_other(target: dict[str, Any], base: dict[str, Any]) -> None:
     before = copy.deepcopy(base)
-    made = laid_over(base, overlay_of(target, base))
+    made = apply_overlay(base, make_overlay(target, base))
     assert json.dumps(made, sort_keys=True) == json.dumps(target, sort_keys=True)
     assert base == before
 
@@ -310,9 +310,9 @@ def test_a_damaged_document_is_read_and_written_the_same_or_refused(path: list[i
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"schema_version": "ATIF-v2.0"}, "ATIF-v1.0 to ATIF-v1.8, not 'ATIF-v2.0'"),
+        ({"schema_version": "ATIF-v2.0"}, "ATIF-v1.0 to ATIF-v1.8, got 'ATIF-v2.0'"),
         ({"steps": []}, "a list of at least one step"),
-        ({"steps": ["x"]}, r"steps\[0\] is str"),
+        ({"steps": ["x"]}, r"steps\[0\]: expected an object, got str"),
         (
             {"steps": [{"source": "critic", "message": ""}]},
             r"steps\[0\]\.source is 'critic'; valid: system, user, agent",
@@ -348,7 +348,7 @@ def test_embedded_subagents_are_runs_that_name_their_parents(tmp_path: Path) -> 
         ("sub", "atif:t.json#sub", "atif:t.json"),
         ("deep", "atif:t.json#deep", "atif:t.json#sub"),
     ]
-    assert report.rejected == [(1, "torn: an ATIF document needs `steps`, a list of at least one step")]
+    assert report.rejected == [(1, "torn: expected `steps`, a list of at least one step")]
 
 
 def test_files_of_continuations_and_subagents_find_the_document_that_names_them(tmp_path: Path) -> None:
@@ -445,7 +445,7 @@ def test_a_dataset_is_written_as_documents_that_read_back_equal(tmp_path: Path) 
     documents = [json.loads(line) for line in (tmp_path / "train.jsonl").read_text(encoding="utf-8").splitlines()]
     assert read_atif(documents[0]) == run
     assert documents[1]["extra"]["row"] == {"weight": 2.0}
-    with pytest.raises(InvalidInput, match="no runs to write"):
+    with pytest.raises(InvalidInput, match="expected runs"):
         exporter.write(dataset, lambda split: iter(()), tmp_path)
 
 

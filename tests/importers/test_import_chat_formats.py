@@ -10,8 +10,8 @@ import pytest
 
 from log_rows import counts, damaged, detected, read_file, read_rows
 from quintain.errors import InvalidInput
-from quintain.importers.transcripts.chat import from_messages, read_turns
-from quintain.importers.transcripts.transcript import Transcript, action, moment, parsed_arguments
+from quintain.importers.transcripts.chat_messages import from_messages, read_turns
+from quintain.importers.transcripts.transcript import Transcript, make_call, parse_time, parsed_arguments
 from quintain.records.trajectory import OutcomeStatus, Trajectory
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "number"}}}
@@ -355,18 +355,18 @@ def test_unknown_roles_and_parts_are_counted_and_the_rest_comes_in(tmp_path: Pat
     assert [(o.call_id, o.content) for o in run.steps[1].observations] == [("lost", '{"rows": [1]}')]
     assert run.steps[1].extra == {"name": "bot"}
     assert report.unknown == {"role:critic": 1, "part:video": 1, "message": 1, "field:logprobs": 1}
-    assert list(report.notes) == ["results whose call is not in the log stand with the turn before them"]
+    assert list(report.notes) == ["results without a call in the log are attached to the preceding turn"]
 
 
 def test_bad_rows_are_listed_with_their_line_and_reason(tmp_path: Path) -> None:
     rows = [{"messages": MESSAGES}, {"messages": [{"role": "user", "content": "x"}]}, 5, {"prompt": "task"}, {"a": 1}]
     runs, report = read_rows(tmp_path, "openai_chat", rows)
     assert len(runs) == 1
-    assert [(line, reason[:30]) for line, reason in report.rejected] == [
-        (2, "a task without a run: it holds"),
-        (3, "a row must be an object, not i"),
-        (4, "a task without a run: it holds"),
-        (5, "holds no chat messages (`messa"),
+    assert [(line, reason[:31]) for line, reason in report.rejected] == [
+        (2, "expected a run, got a task with"),
+        (3, "a row must be an object, not in"),
+        (4, "expected a run, got a task with"),
+        (5, "expected chat messages (`messag"),
     ]
 
 
@@ -578,7 +578,7 @@ def test_a_crew_session_that_completed_is_not_called_a_success(tmp_path: Path) -
     ((run,), _) = read_rows(tmp_path, "crew", pipeline)
     assert (run.agent.name, len(run.agent_steps)) == ("crew/pipeline/reviewer", 2)
     assert read_rows(tmp_path, "crew", CREW[:3])[1].rejected == [
-        (1, "a task without a run: it holds no turn of an agent")
+        (1, "expected a run, got a task without an agent turn")
     ]
 
 
@@ -716,25 +716,25 @@ def test_a_result_without_an_id_goes_to_the_newest_turn_and_the_tool_that_it_nam
 
 def test_a_transcript_goes_on_where_it_ended() -> None:
     transcript = Transcript.resumed(
-        [{"actor": "agent", "actions": [action("a", {}, "c1"), action("b", {}, None), action("b", {}, None)],
+        [{"actor": "agent", "actions": [make_call("a", {}, "c1"), make_call("b", {}, None), make_call("b", {}, None)],
           "observations": [{"content": "x", "call_id": None}]}]
     )  # fmt: skip
     assert transcript.waiting == (None, "c1")
-    assert transcript.observe("y", call_id="c1")
-    assert transcript.observe("z")
-    assert not transcript.observe("more", call_id="c1")
+    assert transcript.add_result("y", call_id="c1")
+    assert transcript.add_result("z")
+    assert not transcript.add_result("more", call_id="c1")
     assert transcript.orphans == 1
 
 
 @pytest.mark.parametrize("raw", ['{"a": 1e999}', '{"a": "\\ud800"}', "{", "[]", "[" * 9000, '{"a": NaN}'])
 def test_arguments_that_no_record_can_hold_are_kept_as_written(raw: str) -> None:
     assert parsed_arguments(raw) is None
-    assert action("t", raw)["raw_args"] == raw
+    assert make_call("t", raw)["raw_args"] == raw
 
 
 def test_moments_out_of_the_calendar_are_unknown() -> None:
-    assert moment("0001-01-01T00:00:00+14:00") is None
-    assert moment("2026-01-01T00:00:00+02:00").isoformat() == "2025-12-31T22:00:00+00:00"  # type: ignore[union-attr]
+    assert parse_time("0001-01-01T00:00:00+14:00") is None
+    assert parse_time("2026-01-01T00:00:00+02:00").isoformat() == "2025-12-31T22:00:00+00:00"  # type: ignore[union-attr]
     with pytest.raises(InvalidInput, match="years 1 to 9999"):
         _ = from_trajectory({"steps": [{"actor": "agent", "timestamp": "0001-01-01T00:00:00+14:00"}]})
 

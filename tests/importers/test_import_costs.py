@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from quintain.errors import InvalidInput
-from quintain.importers.cleaning import Parser
-from quintain.importers.garbage_collection import CONTAINERS, seldom_collected
-from quintain.importers.logfile import LogFile
-from quintain.importers.probing import MAX_ROWS, probed
+from quintain.importers.byte_streams import ReadState
+from quintain.importers.garbage_collection import CONTAINERS, gc_relaxed
+from quintain.importers.json_parser import Parser
+from quintain.importers.log_file import LogFile
+from quintain.importers.probing import MAX_ROWS, probe_file
 from quintain.importers.protocol import Report
-from quintain.importers.streams import Reading
 from quintain.records.trajectory import Outcome, OutcomeStatus, Trajectory
 from quintain.redaction.redact import redact, texts_of
 from quintain.redaction.search import may_hold
@@ -34,14 +34,14 @@ def log(tmp_path: Path) -> Path:
     return path
 
 
-def rows_of(path: Path, reading: Reading) -> list[Any]:
+def rows_of(path: Path, reading: ReadState) -> list[Any]:
     return [row.value for row in LogFile(path, path.parent, reading).rows(Report())]
 
 
 def test_rows_that_detection_has_parsed_reach_the_reader_once_and_as_they_are(log: Path) -> None:
-    found = probed(log, log.parent)
+    found = probe_file(log, log.parent)
     assert list(found.parsed.values()) == ROWS[:MAX_ROWS]
-    reading = Reading(parsed=dict(found.parsed))
+    reading = ReadState(parsed=dict(found.parsed))
     rows = rows_of(log, reading)
     assert rows == ROWS
     assert all(row is known for row, known in zip(rows, found.probe.rows, strict=False))
@@ -54,9 +54,9 @@ def test_rows_that_detection_has_parsed_reach_the_reader_once_and_as_they_are(lo
 
 
 def test_a_row_that_has_changed_since_detection_is_parsed_anew(log: Path) -> None:
-    found = probed(log, log.parent)
+    found = probe_file(log, log.parent)
     log.write_text(json.dumps({"n": "new"}) + "\n" + log.read_text())
-    assert rows_of(log, Reading(parsed=dict(found.parsed))) == [{"n": "new"}, *ROWS]
+    assert rows_of(log, ReadState(parsed=dict(found.parsed))) == [{"n": "new"}, *ROWS]
 
 
 @pytest.mark.parametrize("row", ['{"a": "\\ud800"}', '{"a": NaN}', '{"a": 1e999}'])
@@ -65,9 +65,9 @@ def test_rows_with_something_to_mend_are_left_to_the_reader_which_counts_the_rep
 ) -> None:
     path = tmp_path / "runs.jsonl"
     path.write_text(f'{{"b": 1}}\n{row}\n')
-    found = probed(path, tmp_path)
+    found = probe_file(path, tmp_path)
     assert found.parsed == {}
-    reading = Reading(parsed=dict(found.parsed))
+    reading = ReadState(parsed=dict(found.parsed))
     rows_of(path, reading)
     assert sum(reading.repairs.values()) == 1
 
@@ -99,7 +99,7 @@ def thresholds() -> Iterator[tuple[int, int, int]]:
 def test_the_collector_looks_seldom_while_an_import_runs_and_as_before_afterwards(
     thresholds: tuple[int, int, int],
 ) -> None:
-    with suppress(KeyError), seldom_collected():
+    with suppress(KeyError), gc_relaxed():
         assert gc.get_threshold() == (CONTAINERS, *thresholds[1:])
         raise KeyError
     assert gc.get_threshold() == thresholds
@@ -109,12 +109,12 @@ def test_of_two_imports_at_a_time_the_last_to_end_puts_the_collector_back(thresh
     begun, end = Event(), Event()
 
     def other() -> None:
-        with seldom_collected():
+        with gc_relaxed():
             begun.set()
             end.wait()
 
     thread = Thread(target=other)
-    with seldom_collected():
+    with gc_relaxed():
         thread.start()
         begun.wait()
     assert gc.get_threshold()[0] == CONTAINERS
@@ -128,7 +128,7 @@ def test_a_collector_that_is_off_or_looks_even_less_often_stays_so(
     thresholds: tuple[int, int, int], young: int
 ) -> None:
     gc.set_threshold(young, *thresholds[1:])
-    with seldom_collected():
+    with gc_relaxed():
         assert gc.get_threshold()[0] == young
     assert gc.get_threshold()[0] == young
 

@@ -15,13 +15,13 @@ import pytest
 
 from quintain.errors import Conflict, InvalidInput, NotFound, Unavailable
 from quintain.importers import registry
-from quintain.importers.intake import DryRun
-from quintain.importers.logfile import LogFile
+from quintain.importers.log_file import LogFile
 from quintain.importers.pipeline import UNPACKED, ImportOptions, import_logs, measure
 from quintain.importers.probing import probe
 from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.run_sink import DryRun
 from quintain.importers.transcripts.transcript import Transcript
-from quintain.records.imports import Arrival, FileStamp, ImportReport, RunLink
+from quintain.records.imports import FileStamp, ImportReport, IngestStatus, RunLink
 from quintain.records.trajectory import Trajectory
 from small_logs import SMALL_LOGS, content, write_small_logs
 
@@ -40,11 +40,11 @@ class Kept:
     refuse: Callable[[Trajectory], bool] = lambda run: False
     on_add: Callable[[], object] = lambda: None
 
-    def known(self, stamp: FileStamp) -> bool:
+    def is_unchanged(self, stamp: FileStamp) -> bool:
         earlier = self.unchanged.get(stamp.uri)
         return earlier is not None and (earlier.size, earlier.mtime_ns) == (stamp.size, stamp.mtime_ns)
 
-    def add(self, runs: Sequence[Trajectory]) -> list[Arrival]:
+    def add(self, runs: Sequence[Trajectory]) -> list[IngestStatus]:
         if any(map(self.refuse, runs)):
             raise Conflict("one of these is another run")
         known = {run.identity for run in self.runs}
@@ -56,13 +56,13 @@ class Kept:
     def link(self, links: Sequence[RunLink]) -> None:
         self.links += links
 
-    def done(self, stamps: Sequence[FileStamp]) -> None:
+    def finish_files(self, stamps: Sequence[FileStamp]) -> None:
         self.stamps += stamps
 
     def should_stop(self) -> bool:
         return len(self.runs) >= self.stop_after
 
-    def progress(self, bytes_done: int, bytes_total: int) -> None:
+    def report_progress(self, bytes_done: int, bytes_total: int) -> None:
         self.seen.append((bytes_done, bytes_total))
 
 
@@ -252,7 +252,7 @@ def test_subagents_and_continuations_are_linked_by_what_is_stored(
 
     child, root, after, _ = [run.identity for run in kept.runs]
     assert kept.links == [RunLink(identity=root, subagents=(child,)), RunLink(identity=after, continues=root)]
-    assert any("1 links lead to runs that are not part" in note for note in report.notes)
+    assert any("1 links refer to runs outside" in note for note in report.notes)
 
 
 @dataclass(frozen=True)
@@ -268,8 +268,8 @@ class _Family:
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
         for line, row in log.rows(report):
             script = Transcript()
-            script.say("user", "Go on")
-            script.act(row["said"])
+            script.add_message("user", "Go on")
+            script.add_agent_turn(row["said"])
             run = script.trajectory(format=self.name)
             yield Run(run, line, row.get("key"), row.get("parent"), row.get("continues"))
 
@@ -290,7 +290,7 @@ class _Faulty:
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
         for line, row in log.rows(report):
             script = Transcript()
-            script.act(row["messages"][1]["content"] if line < 3 else row["no such key"])
+            script.add_agent_turn(row["messages"][1]["content"] if line < 3 else row["no such key"])
             yield Run(script.trajectory(format=self.name), line)
 
 
@@ -302,7 +302,7 @@ def test_a_reader_that_fails_takes_no_other_file_down(tmp_path: Path, at: str, m
     report, kept = take(tmp_path)
     if at == "detect":
         assert report.imported == 8
-        assert "The reader faulty (KeyError) could not look at 2 files; please report it." in report.notes
+        assert "The reader faulty (KeyError) failed to detect the format of 2 files; please report it." in report.notes
     else:
         assert report.imported == 6, "two rows before the fault, and all of the other file"
         assert report.rejected[0].file == "1.jsonl"
@@ -328,7 +328,7 @@ class _Joined:
         for name in document["words"]:
             sibling = log.sibling(name)
             if sibling is not None:
-                script.act(str(sibling.document()))
+                script.add_agent_turn(str(sibling.document()))
                 if name.startswith("z"):
                     report.consume(sibling.path)
         yield Run(script.trajectory(format=self.name))
@@ -376,10 +376,10 @@ def test_a_format_can_be_forced_and_must_exist(tmp_path: Path) -> None:
 
 def test_an_empty_folder_and_one_without_runs_say_so_plainly(tmp_path: Path) -> None:
     report, _ = take(tmp_path)
-    assert (report.notes, report.format, report.confidence) == (("There is no file to read.",), None, 0.0)
+    assert (report.notes, report.format, report.confidence) == (("The folder has no file to read.",), None, 0.0)
     write(tmp_path / "config.json", {"a": 1})
     report, _ = take(tmp_path)
-    assert report.notes[0].startswith("None of 1 files holds a trajectory")
+    assert report.notes[0].startswith("None of 1 files contains a trajectory")
 
 
 def test_a_path_that_is_none_is_refused_with_a_remedy(tmp_path: Path) -> None:
@@ -457,7 +457,7 @@ def test_kinds_of_records_that_did_not_come_are_not_listed(tmp_path: Path, monke
             report.skip("event", 2)
             report.skip("none of these", 0)
             script = Transcript()
-            script.act("Hello")
+            script.add_agent_turn("Hello")
             yield Run(script.trajectory(format=self.name))
 
     monkeypatch.setattr(registry, "IMPORTERS", (Counting(),))

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from quintain.importers.intake import DryRun
 from quintain.importers.pipeline import ImportOptions, import_logs
+from quintain.importers.run_sink import DryRun
 from quintain.records.imports import ImportedFile, ImportReport
 
 Is = Callable[[dict[str, Any]], bool]

@@ -9,7 +9,7 @@ import pytest
 
 from quintain.errors import InvalidInput
 from quintain.importers.protocol import Report, Run
-from quintain.importers.splitting import characters, linked_parts, parts_of, require_one_part
+from quintain.importers.run_splitting import characters, require_one_part, split_run, split_trajectory
 from quintain.records.trajectory import (
     MAX_TRAJECTORY_CHARS,
     Actor,
@@ -44,14 +44,14 @@ def messages(part: Trajectory) -> list[str]:
 def test_a_run_within_the_bound_stays_the_same_object() -> None:
     run = session(*ASKED, *said(Actor.AGENT, "a" * 90))
     assert characters(run) == BOUND
-    assert parts_of(run, BOUND) == [run]
-    assert parts_of(run, BOUND)[0] is run
+    assert split_trajectory(run, BOUND) == [run]
+    assert split_trajectory(run, BOUND)[0] is run
 
 
 def test_a_part_ends_before_the_turn_that_would_pass_the_bound() -> None:
     """Frame 1, opening 9: the first part has 99 - 9 = 90 for turns, a later one 99 - 9 = 90 besides its copied opening."""
     run = session(*ASKED, *said(Actor.AGENT, *("a" * 30,) * 7))
-    parts = parts_of(run, BOUND)
+    parts = split_trajectory(run, BOUND)
     assert [messages(part) for part in parts] == [["S5", "U4", *["a30"] * n] for n in (3, 3, 1)]
     assert [characters(part) for part in parts] == [100, 100, 40]
     assert [[step.copied_context for step in part.steps[:3]] for part in parts] == [
@@ -64,17 +64,23 @@ def test_a_part_ends_before_the_turn_that_would_pass_the_bound() -> None:
 
 def test_a_question_goes_with_its_answer() -> None:
     run = session(*ASKED, *said(Actor.AGENT, "a" * 60), *said(Actor.USER, "q" * 20), *said(Actor.AGENT, "b" * 20))
-    assert [messages(part) for part in parts_of(run, BOUND)] == [["S5", "U4", "a60"], ["S5", "U4", "q20", "b20"]]
+    assert [messages(part) for part in split_trajectory(run, BOUND)] == [
+        ["S5", "U4", "a60"],
+        ["S5", "U4", "q20", "b20"],
+    ]
 
 
 def test_what_is_said_after_the_last_turn_makes_no_part_of_its_own() -> None:
     run = session(*ASKED, *said(Actor.AGENT, "a" * 60, "b" * 20), *said(Actor.USER, "q" * 20))
-    assert [messages(part) for part in parts_of(run, BOUND)] == [["S5", "U4", "a60"], ["S5", "U4", "b20", "q20"]]
+    assert [messages(part) for part in split_trajectory(run, BOUND)] == [
+        ["S5", "U4", "a60"],
+        ["S5", "U4", "b20", "q20"],
+    ]
 
 
 def test_an_opening_of_half_the_bound_is_not_repeated() -> None:
     run = session(*said(Actor.USER, "U" * 60), *said(Actor.AGENT, "a" * 30, "b" * 30))
-    assert [messages(part) for part in parts_of(run, BOUND)] == [["U60", "a30"], ["b30"]]
+    assert [messages(part) for part in split_trajectory(run, BOUND)] == [["U60", "a30"], ["b30"]]
 
 
 def test_the_outcome_stands_with_the_last_part_alone() -> None:
@@ -82,7 +88,7 @@ def test_the_outcome_stands_with_the_last_part_alone() -> None:
     run = session(
         *ASKED, *said(Actor.AGENT, "a" * 60, "b" * 60), outcome=outcome, group_id="g", continues="traj-x", tags=("t",)
     )
-    first, last = parts_of(run, BOUND + 2)
+    first, last = split_trajectory(run, BOUND + 2)
     assert (first.outcome.status, first.group_id, first.continues) == (OutcomeStatus.UNKNOWN, None, "traj-x")
     assert (last.outcome, last.group_id, last.continues) == (outcome, "g", None)
     assert (first.extra, last.extra, first.tags, last.tags) == ({"part": 1}, {"part": 2}, ("t",), ("t",))
@@ -90,11 +96,11 @@ def test_the_outcome_stands_with_the_last_part_alone() -> None:
 
 def test_a_turn_that_is_too_long_alone_is_refused_with_its_length_and_what_to_do() -> None:
     run = session(*ASKED, *said(Actor.AGENT, "a" * 60, "b" * 95, "c"))
-    with pytest.raises(InvalidInput, match=r"one turn holds 95 characters.* at most 99 .* cut that text in a copy"):
-        parts_of(run, BOUND)
+    with pytest.raises(InvalidInput, match=r"at most 99 characters .* got one of 95; cut that text in a copy"):
+        split_trajectory(run, BOUND)
     report = Report()
     long = session(*said(Actor.AGENT, "a" * (MAX_TRAJECTORY_CHARS + 1)))
-    assert list(linked_parts(Run(long, 7), report)) == []
+    assert list(split_run(Run(long, 7), report)) == []
     assert report.rejected[0][0] == 7
     with pytest.raises(InvalidInput, match="8,000,00"):
         require_one_part(long)
@@ -104,7 +110,7 @@ def test_parts_are_linked_in_their_order_and_with_what_the_run_was_linked_with()
     third = "a" * (MAX_TRAJECTORY_CHARS // 3)
     run = session(*ASKED, *said(Actor.AGENT, *(third + str(n) for n in range(5))))
     report = Report()
-    parts = list(linked_parts(Run(run, 3, key="me", parent="boss", continues="before"), report))
+    parts = list(split_run(Run(run, 3, key="me", parent="boss", continues="before"), report))
     assert [part.line for part in parts] == [3, 3, 3]
     assert [part.parent for part in parts] == ["boss", None, None]
     assert [part.continues for part in parts] == ["before", parts[0].key, parts[1].key]
@@ -119,8 +125,8 @@ def test_a_session_that_grows_past_the_bound_keeps_what_is_stored_as_its_first_p
     steps += tuple(said(Actor.AGENT, *(letter * 20 for letter in "efghijk")))
     for before in range(3, len(steps)):
         store = open_store(f"sqlite:///{tmp_path / f'{before}.db'}")
-        added = store.trajectories.add_many(parts_of(session(*steps[:before]), BOUND), NOW)
-        now = store.trajectories.add_many(parts_of(session(*steps), BOUND), later(1))
+        added = store.trajectories.add_many(split_trajectory(session(*steps[:before]), BOUND), NOW)
+        now = store.trajectories.add_many(split_trajectory(session(*steps), BOUND), later(1))
         assert [one.id for one in now[: len(added)]] == [one.id for one in added]
         runs = [store.trajectories.get(one.id) for one in now]
         own = [step for run in runs for step in run.agent_steps if not step.copied_context]

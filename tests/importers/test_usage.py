@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from quintain.importers.transcripts.usage import total_usage, usage_of
+from quintain.importers.transcripts.token_usage import parse_usage, total_usage
 
 
 @pytest.mark.parametrize(
@@ -27,14 +27,14 @@ from quintain.importers.transcripts.usage import total_usage, usage_of
     ],
 )  # fmt: skip
 def test_tokens_by_the_names_of_every_vendor(given: dict[str, Any], expected: tuple[int | None, int]) -> None:
-    assert usage_of({}, None, given) == {"input_tokens": expected[0], "output_tokens": expected[1]}
+    assert parse_usage({}, None, given) == {"input_tokens": expected[0], "output_tokens": expected[1]}
 
 
 @pytest.mark.parametrize(
     "given", [None, [], "x", {}, {"input_tokens": -1}, {"input_tokens": True}, {"input_tokens": 0.5}]
 )
 def test_what_is_no_count_is_unknown_and_not_zero(given: Any) -> None:
-    assert usage_of(given) is None
+    assert parse_usage(given) is None
 
 
 def test_tokens_of_several_turns_are_added() -> None:

@@ -89,7 +89,7 @@ def test_a_dataset_that_a_job_made_is_stored_once_with_its_runs_and_agents_find_
     jobs.runner.reconcile()
     job = jobs.store.jobs.get(job_id)
     assert (job.status, job.warnings) == (JobStatus.SUCCEEDED, ())
-    assert jobs.store.datasets.members("ds-1") == [run.id for run in runs]
+    assert jobs.store.datasets.member_ids("ds-1") == [run.id for run in runs]
     assert jobs.store.datasets.get("ds-1").created_at is not None
     assert jobs.store.agents.get("second").parent == "agent:first@1"
 
@@ -101,8 +101,8 @@ def test_a_dataset_of_a_job_keeps_a_run_that_was_forgotten_meanwhile_and_is_mark
     jobs.runner.reconcile()
     jobs.store.lineage.forget([run.id or ""], now())
     dataset = Dataset(id="ds-1", name="round", kind="sft", path="/d", rows=1, splits={"train": 1})
-    jobs.store.datasets.take_over(dataset, [run.id or ""], now())
-    assert jobs.store.lineage.blocked(["ds-1"]) == {"ds-1": 1}
+    jobs.store.datasets.add_from_job(dataset, [run.id or ""], now())
+    assert jobs.store.lineage.datasets_with_forgotten(["ds-1"]) == {"ds-1": 1}
 
 
 def test_ingesting_again_from_the_start_changes_nothing(jobs: JobHome) -> None:

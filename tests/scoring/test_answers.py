@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from quintain.checkers.answers import expected_answer, expected_answers
-from quintain.checkers.values import same
+from quintain.checkers.equality import ComparisonProcess
+from quintain.checkers.values import compare, same
 from quintain.records.trajectory import Action, Step, Task, Trajectory
 from quintain.scoring.outcomes.answers import AnswerScorer
 from trajectory_runs import answer, call, user
@@ -237,6 +241,57 @@ def test_what_only_a_reader_can_tell_is_unscored(expected: str, text: str) -> No
     score = AnswerScorer().score(said(text, expected=expected))
     assert (score.status, score.value) == ("unscored", None)
     assert "only a reader can tell" in (score.reason or "")
+
+
+PAIRS = [
+    (kind, *pair)
+    for kind, pairs in yaml.safe_load(Path(__file__).with_name("answer_pairs.yaml").read_text("utf-8")).items()
+    for pair in pairs
+]
+UNDECIDED = {
+    (r"(\sqrt{2}, \sqrt{3})", r"(\sqrt3, \sqrt2)"),
+    (r"\begin{pmatrix} 1 \\ 2 \end{pmatrix}", "(1, 2)"),
+    (r"0.\overline{3}", r"\frac{1}{3}"),
+    (r"x \equiv 3 \pmod 7", r"x \equiv 10 \pmod 7"),
+}
+MISSED = {("1:3", "1/3"), ("i", r"\sqrt{-1}")}
+"""Pairs that are compared by their words alone, and so count as wrong."""
+
+
+@pytest.mark.parametrize("kind", dict.fromkeys(kind for kind, *_ in PAIRS))
+def test_mathematics_is_compared_by_its_value(kind: str) -> None:
+    for of, expected, stated, right in PAIRS:
+        if of == kind:
+            pair = (expected, stated)
+            assert compare(*pair) is (None if pair in UNDECIDED else False if pair in MISSED else right), pair
+
+
+def test_a_formula_whose_value_is_beyond_reach_is_undecided_and_the_next_one_is_compared() -> None:
+    process = ComparisonProcess(cpu_s=0.3)
+    hostile = ["10^{10^{10}}", "9999999!", "(" * 400 + "1" + ")" * 400]
+    start = time.monotonic()
+    with ThreadPoolExecutor(2) as threads:  # as scorers in a server: in no main thread
+        assert list(threads.map(lambda formula: process.ask("7", formula), hostile)) == [None] * 3
+        assert list(threads.map(lambda formula: process.ask("120", formula), ["5!", "6!"])) == [True, False]
+    process.close()
+    assert time.monotonic() - start < 60
+    score = AnswerScorer().score(said(r"\boxed{" + "x+" * 600 + "1}", expected="x^2"))
+    assert (score.status, "only a reader can tell" in (score.reason or "")) == ("unscored", True)
+
+
+@pytest.mark.parametrize(
+    ("expected", "text", "score"),
+    [
+        ("120", "The answer is 5!", 1.0),
+        ("42", "The answer is 42!", 1.0),
+        ("5!", "\\boxed{5}", 0.0),
+        ("\\frac{\\sqrt{2}}{2}", "I do not know.", 0.0),
+        ("(-\\infty, \\infty)", "Answer: all real numbers", None),
+        ("2\\pi", "The area is not $2\\pi$.", 0.0),
+    ],
+)
+def test_a_formula_in_a_sentence_is_read_as_it_is_meant(expected: str, text: str, score: float | None) -> None:
+    assert value(expected, text) == score
 
 
 def test_what_a_message_repeats_of_the_question_is_no_answer() -> None:

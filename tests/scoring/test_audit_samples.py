@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from quintain.importers.intake import DryRun
 from quintain.importers.pipeline import ImportOptions, import_logs
+from quintain.importers.run_sink import DryRun
 from quintain.records.audit import AuditReport
-from quintain.records.imports import Arrival
+from quintain.records.imports import IngestStatus
 from quintain.records.score import Score
 from quintain.records.trajectory import Trajectory
-from quintain.scoring.integrity import Auditor
+from quintain.scoring.integrity.auditor import Auditor
 
 
 class Kept(DryRun):
@@ -23,7 +23,7 @@ class Kept(DryRun):
         super().__init__({})
         self.runs: list[Trajectory] = []
 
-    def add(self, runs: Sequence[Trajectory]) -> list[Arrival]:
+    def add(self, runs: Sequence[Trajectory]) -> list[IngestStatus]:
         self.runs += runs
         return super().add(runs)
 

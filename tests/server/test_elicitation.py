@@ -61,7 +61,7 @@ def ids(settings: Settings) -> list[str]:
 def people(settings: Settings, ids: list[str]) -> list[float | None]:
     """Values that people gave these runs."""
     services = open_services(settings)
-    found = services.store.scores.by(["people"], ids)
+    found = services.store.scores.by_scorers(["people"], ids)
     services.close()
     return [score.value for scores in found.values() for score in scores]
 

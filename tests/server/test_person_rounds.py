@@ -52,7 +52,7 @@ def services(settings: Settings) -> Iterator[Services]:
 def given(services: Services) -> list[float | None]:
     """Values that people gave."""
     ids = [one.id or "" for one in services.store.trajectories.iterate()]
-    return [score.value for scores in services.store.scores.by(["people"], ids).values() for score in scores]
+    return [score.value for scores in services.store.scores.by_scorers(["people"], ids).values() for score in scores]
 
 
 def round_of(settings: Settings, person: Person, mode: str, *then: dict[str, Any], **more: Any) -> list[dict[str, Any]]:
@@ -100,7 +100,7 @@ def test_where_the_form_breaks_down_the_open_items_can_be_passed_on_and_the_answ
     assert [item["item_id"] for item in ended["items"]] == ["i2", "i3"]
     assert (open_one["accepted"], answered["accepted"]) == (1, 0)
     ids = [one.id or "" for one in services.store.trajectories.iterate()]
-    said = {score.value: score.feedback for run_id in ids for score in services.store.scores.of(run_id)}
+    said = {score.value: score.feedback for run_id in ids for score in services.store.scores.of_trajectory(run_id)}
     assert said == {0.7: "", 1.0: "(relayed) good"}
 
 

@@ -96,8 +96,8 @@ def test_bad_input_names_the_value_the_bound_and_what_to_call_next(settings: Set
         ("search_trajectories", {"limitt": 1}, ["[unknown_argument]", "did you mean 'limit'", "valid: filter, limit"]),
         ("search_trajectories", {"filter": {"agnt": "x"}}, ["filter.agnt", "valid `filter`: job_id, agent"]),
         ("search_trajectories", {"limit": 500}, ["got 500", "1..200", "call search_trajectories again"]),
-        ("get_trajectory", {"trajectory_id": "traj-x"}, ["[not_found]", "'traj-x'", "search_trajectories lists them"]),
-        ("get_job", {"job_id": "job-x"}, ["[not_found]", "'job-x'", "list_jobs lists them"]),
+        ("get_trajectory", {"trajectory_id": "traj-x"}, ["[not_found]", "'traj-x'", "call search_trajectories"]),
+        ("get_job", {"job_id": "job-x"}, ["[not_found]", "'job-x'", "call list_jobs"]),
         ("record_trajectory", {"trajectory": {"steps": []}}, ["trajectory.steps", "at least 1"]),
         ("export_dataset", {"kind": "sft", "name": "d", "filter": {}}, ["[empty_filter]", "job_id, agent"]),
         (

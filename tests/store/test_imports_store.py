@@ -29,21 +29,21 @@ def _stamp(uri: str, size: int = 1) -> FileStamp:
 def test_a_files_newest_stamp_is_the_one_that_counts(store: Store) -> None:
     store.imports.add([_stamp("/logs/a"), _stamp("/logs/b")], NOW)
     store.imports.add([_stamp("/logs/a", 2), _stamp("/logs/a", 3)], later(1))
-    assert store.imports.known(["/logs/a", "/logs/b", "/logs/c"]) == {
+    assert store.imports.stamps_of(["/logs/a", "/logs/b", "/logs/c"]) == {
         "/logs/a": _stamp("/logs/a", 3).model_copy(update={"imported_at": later(1)}),
         "/logs/b": _stamp("/logs/b").model_copy(update={"imported_at": NOW}),
     }
     store.imports.add([], NOW)
-    assert store.imports.known([]) == {}
+    assert store.imports.stamps_of([]) == {}
 
 
 def test_the_stamps_below_a_folder_are_its_own_and_no_neighbours(store: Store) -> None:
     uris = ["/logs/a", "/logs/a/1", "/logs/a/b/2", "/logs/ab", "/logs/a%/3", "/logs/_/4"]
     store.imports.add([_stamp(uri) for uri in uris], NOW)
-    assert set(store.imports.below(Path("/logs/a"))) == {"/logs/a", "/logs/a/1", "/logs/a/b/2"}
-    assert set(store.imports.below(Path("/logs/a%"))) == {"/logs/a%/3"}
-    assert set(store.imports.below(Path("/logs/_"))) == {"/logs/_/4"}
-    assert set(store.imports.below(Path("/"))) == set(uris)
+    assert set(store.imports.stamps_below(Path("/logs/a"))) == {"/logs/a", "/logs/a/1", "/logs/a/b/2"}
+    assert set(store.imports.stamps_below(Path("/logs/a%"))) == {"/logs/a%/3"}
+    assert set(store.imports.stamps_below(Path("/logs/_"))) == {"/logs/_/4"}
+    assert set(store.imports.stamps_below(Path("/"))) == set(uris)
 
 
 def test_runs_of_an_import_learn_of_their_subagents_and_of_what_they_continue(store: Store) -> None:

@@ -24,12 +24,12 @@ def batch(number: int, rater: str) -> JudgingBatch:
 def test_answers_add_up_and_earlier_votes_stay(tmp_path: Path) -> None:
     store = open_store(f"sqlite:///{tmp_path / 'q.db'}")
     store.judging.add(batch(1, "assistant"), NOW)
-    store.judging.answered("batch-1", ["i1"], {"i1": "a"})
-    store.judging.answered("batch-1", ["i1", "i2"], {"i1": "tie"})
+    store.judging.record_answers("batch-1", ["i1"], {"i1": "a"})
+    store.judging.record_answers("batch-1", ["i1", "i2"], {"i1": "tie"})
     found = store.judging.get("batch-1")
     assert (found.answered, found.votes) == (("i1", "i2"), {"i1": ("a", "tie")})
     with pytest.raises(NotFound, match="the newest are batch-1"):
-        store.judging.answered("batch-2", ["i1"])
+        store.judging.record_answers("batch-2", ["i1"])
     store.close()
 
 
@@ -37,7 +37,7 @@ def test_the_batches_of_a_rater_come_oldest_first(tmp_path: Path) -> None:
     store = open_store(f"sqlite:///{tmp_path / 'q.db'}")
     for number, rater in enumerate(("assistant", "person:ann", "assistant")):
         store.judging.add(batch(number, rater), NOW)
-    assert [found.id for found in store.judging.everything("assistant")] == ["batch-0", "batch-2"]
-    assert [found.id for found in store.judging.everything()] == ["batch-0", "batch-1", "batch-2"]
-    assert list(store.judging.everything("person:bo")) == []
+    assert [found.id for found in store.judging.iterate("assistant")] == ["batch-0", "batch-2"]
+    assert [found.id for found in store.judging.iterate()] == ["batch-0", "batch-1", "batch-2"]
+    assert list(store.judging.iterate("person:bo")) == []
     store.close()

@@ -89,7 +89,7 @@ def test_many_runs_are_one_thing_with_a_count_and_the_filter_that_finds_them(sto
     after = down(store, "agent", base.id or "")
     assert {"job-collect/runs", "ds-1", "job-train", clerk.id} <= ids(after)
     assert runs[0] not in ids(after)
-    assert store.lineage.learned(clerk.id or "").count == 12
+    assert store.lineage.training_sources(clerk.id or "").count == 12
 
 
 def test_an_agent_names_what_its_base_agents_and_its_own_rollouts_taught_it(store: Store) -> None:
@@ -102,15 +102,15 @@ def test_an_agent_names_what_its_base_agents_and_its_own_rollouts_taught_it(stor
     (played,) = add(store, "p", job_id="job-2", tags=("rollout", "iteration:0"), episode_key="1")
     prompted = base_agent(store, "prompted", parent=online.id)
     last = trained(store, "job-3", training(prompted, "ds-2", name="last"))
-    learned = store.lineage.learned(last.id or "")
+    learned = store.lineage.training_sources(last.id or "")
     assert (learned.count, set(learned.datasets), learned.online_jobs) == (3, {"ds-1", "ds-2"}, ("job-2",))
     found = {item.id for f in learned.filters for item in store.trajectories.search(TrajectoryFilter(**f)).items}
     assert found == {first, second, played}
-    assert store.lineage.learned(clerk.id or "").count == 1
-    assert store.lineage.learned(base.id or "").count == 0
-    assert set(store.lineage.shaped([first])) == {clerk.id, online.id, prompted.id, last.id}
-    assert set(store.lineage.shaped([played])) == {online.id, prompted.id, last.id}
-    assert store.lineage.shaped([second]) == [last.id]
+    assert store.lineage.training_sources(clerk.id or "").count == 1
+    assert store.lineage.training_sources(base.id or "").count == 0
+    assert set(store.lineage.agents_trained_on([first])) == {clerk.id, online.id, prompted.id, last.id}
+    assert set(store.lineage.agents_trained_on([played])) == {online.id, prompted.id, last.id}
+    assert store.lineage.agents_trained_on([second]) == [last.id]
     assert online.id in ids(down(store, "trajectory", played))
     assert played in ids(up(store, "agent", online.id or "", depth=2))
 
@@ -126,9 +126,9 @@ def test_the_runs_on_which_a_recipe_measures_taught_nothing(store: Store) -> Non
     clerk = base_agent(store, "clerk", job_id="job-1")
     (played,) = add(store, "p", job_id="job-1", tags=("rollout",), episode_key="1")
     (measured_on,) = add(store, "m", job_id="job-1", tags=("evaluation",), episode_key="2")
-    assert store.lineage.learned(clerk.id or "").count == 1
-    assert store.lineage.shaped([played]) == [clerk.id]
-    assert store.lineage.shaped([measured_on]) == []
+    assert store.lineage.training_sources(clerk.id or "").count == 1
+    assert store.lineage.agents_trained_on([played]) == [clerk.id]
+    assert store.lineage.agents_trained_on([measured_on]) == []
 
 
 def test_a_replay_buffer_carries_what_earlier_jobs_learned_from(store: Store) -> None:
@@ -139,13 +139,13 @@ def test_a_replay_buffer_carries_what_earlier_jobs_learned_from(store: Store) ->
     config = SFTConfig.model_validate({"replay": {"buffer": "mine"}})
     trained(store, "job-1", training(base, "ds-1", name="one", config=config))
     two = trained(store, "job-2", training(base, "ds-2", name="two", config=config))
-    assert store.lineage.learned(two.id or "").count == 2
+    assert store.lineage.training_sources(two.id or "").count == 2
     done = store.lineage.forget([first], NOW)
     assert done.replay_buffers == ("mine",)
     three = trained(store, "job-3", training(base, "ds-2", name="three", config=config))
-    assert store.lineage.learned(three.id or "").count == 1
-    assert store.lineage.taint(two.id or "") == 1
-    assert store.lineage.taint(three.id or "") == 0
+    assert store.lineage.training_sources(three.id or "").count == 1
+    assert store.lineage.count_forgotten_sources(two.id or "") == 1
+    assert store.lineage.count_forgotten_sources(three.id or "") == 0
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -164,11 +164,13 @@ def test_what_an_agent_learned_from_and_whom_a_run_shaped_are_the_same_relation(
         expected[made.id or ""] = expected[base.id or ""] | set(members[dataset_id])
         agents.append(made)
     for agent_id, taught in expected.items():
-        learned = store.lineage.learned(agent_id)
+        learned = store.lineage.training_sources(agent_id)
         assert {run_id for held in learned.datasets for run_id in members[held]} == taught
         assert learned.count == len(taught)
     for run_id in runs:
-        assert set(store.lineage.shaped([run_id])) == {agent for agent, taught in expected.items() if run_id in taught}
+        assert set(store.lineage.agents_trained_on([run_id])) == {
+            agent for agent, taught in expected.items() if run_id in taught
+        }
 
 
 def test_a_view_lists_the_newest_of_very_many_and_counts_the_rest(store: Store) -> None:
@@ -190,7 +192,7 @@ def test_a_name_or_a_session_is_understood_and_anything_else_is_refused(store: S
     assert store.lineage.resolve("good-runs") == [Ref("dataset", "ds-2")]
     assert store.lineage.resolve("session 7") == [Ref("trajectory", run_id) for run_id in runs]
     assert store.lineage.resolve(runs[0]) == [Ref("trajectory", runs[0])]
-    with pytest.raises(NotFound, match="'nobody'; give an id from search_trajectories"):
+    with pytest.raises(NotFound, match="'nobody'; call search_trajectories"):
         store.lineage.resolve("nobody")
 
 
@@ -211,7 +213,7 @@ def test_a_forgotten_run_is_in_no_list_and_its_text_in_no_file(store: Store, tmp
         assert store.trajectories.count(filter) == 1
         assert [found.id for found in store.trajectories.iterate(filter)] == [second]
     assert [found.id for found in store.trajectories.iterate(ids=[first, second])] == [second]
-    assert store.scores.of(first) == []
+    assert store.scores.of_trajectory(first) == []
     with pytest.raises(NotFound, match=r"\[forgotten\].*2026-01-02"):
         store.trajectories.get(first)
     with pytest.raises(NotFound, match=r"\[forgotten\]"):
@@ -268,8 +270,13 @@ def test_forgetting_names_what_the_run_touched_and_is_done_once(store: Store) ->
     assert (done.touched.datasets, set(done.touched.agents)) == (("ds-1",), {clerk.id, child.id})
     assert set(done.touched.jobs) == {"job-1", "job-2", "job-4"}
     assert (done.touched.evaluations, done.sources) == (("eval-1",), ("/logs/a.jsonl",))
-    assert store.lineage.blocked(["ds-1", "ds-2"]) == {"ds-1": 1}
-    assert [store.lineage.taint(agent.id or "") for agent in (base, clerk, child, clean)] == [0, 1, 1, 0]
+    assert store.lineage.datasets_with_forgotten(["ds-1", "ds-2"]) == {"ds-1": 1}
+    assert [store.lineage.count_forgotten_sources(agent.id or "") for agent in (base, clerk, child, clean)] == [
+        0,
+        1,
+        1,
+        0,
+    ]
     marks = {node.id: node.mark for node in up(store, "agent", child.id or "").nodes}
     assert marks | {"ds-2": None} == marks | {"ds-1": "blocked", clerk.id: "tainted", first: "forgotten", "ds-2": None}
     again = store.lineage.forget([first], later(1))

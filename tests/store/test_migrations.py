@@ -15,10 +15,10 @@ from quintain.records.agent import Agent, ModelRef
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.job import Job, JobStatus, TrainSpec
 from quintain.records.trajectory import Trajectory
-from quintain.store.engine import create_engine, writing
+from quintain.store.engine import create_engine, write_transaction
 from quintain.store.lineage.links import Ref
 from quintain.store.store import open_store
-from quintain.store.trajectories.runs import encode_run
+from quintain.store.trajectories.rows import encode_run
 from trajectory_runs import NOW, answer, later, run, user
 
 MOMENT = "2026-01-02T03:04:05.678901Z"
@@ -29,7 +29,7 @@ def path(tmp_path: Path) -> Path:
     """An empty database of revision 0001."""
     found = tmp_path / "quintain.db"
     engine = create_engine(f"sqlite:///{found}")
-    with writing(engine) as connection:
+    with write_transaction(engine) as connection:
         config = Config()
         config.set_main_option("script_location", "quintain.store:migrations")
         config.attributes["connection"] = connection
@@ -125,8 +125,8 @@ def test_everything_of_the_first_schema_is_there_after_the_upgrade(path: Path) -
     )
     for conditions in ({"tags": ("a",)}, {"text": "STRASSE"}, {"tags": ("a", "b"), "outcome": "success"}):
         assert [item.id for item in store.trajectories.search(TrajectoryFilter(**conditions)).items] == [first]
-    assert [score.value for score in store.scores.of(first)] == [0.5]
-    assert store.datasets.members("ds-1") == [first]
+    assert [score.value for score in store.scores.of_trajectory(first)] == [0.5]
+    assert store.datasets.member_ids("ds-1") == [first]
     grown = run("t", user(), answer("Straße"), answer("more"), tags=("c",), session_id="s")
     assert store.trajectories.add_many([grown], later(1)) == [(first, "grown")]
     assert [item.tags for item in store.trajectories.search(TrajectoryFilter(tags=("c",))).items] == [("a", "b", "c")]
@@ -158,7 +158,7 @@ def test_lineage_is_told_from_what_the_first_schema_held(path: Path) -> None:
     store = open_store(f"sqlite:///{path}")
     made = {node.id for node in store.lineage.descendants([Ref("trajectory", first)], 9).nodes}
     assert made == {second, "traj-sub", f"{first}/rules", "ds-1", "job-1", "job-2", "agent:clerk@1", "eval-1", "cmp-1"}
-    assert store.lineage.shaped([first]) == ["agent:clerk@1"]
+    assert store.lineage.agents_trained_on([first]) == ["agent:clerk@1"]
     assert {node.id for node in store.lineage.ancestors([Ref("agent", "agent:clerk@1")], 9).nodes} == {
         *("job-1", "job-2", "ds-1", "agent:base@1", first)
     }

@@ -36,10 +36,10 @@ def test_who_says_the_opposite_later_is_heard_and_who_repeats_it_says_it_once(st
     (first,) = store.preferences.add_many([_said(a, b)], NOW)
     assert (first.chosen, first.rejected, first.created_at) == (a, b, NOW)
     assert store.preferences.add_many([_said(a, b)], later(1))[0].id == first.id
-    assert store.preferences.before([_said(b, a)]) == [first.model_copy(update={"created_at": later(1)})]
+    assert store.preferences.previous([_said(b, a)]) == [first.model_copy(update={"created_at": later(1)})]
     (changed,) = store.preferences.add_many([_said(a, b, "b")], later(2))
     assert (changed.id, changed.chosen) == (first.id, b)
-    assert store.preferences.of([a, b]) == [changed]
+    assert store.preferences.among([a, b]) == [changed]
 
 
 def test_the_order_in_which_two_runs_are_named_does_not_matter(store: Store) -> None:
@@ -51,7 +51,7 @@ def test_the_order_in_which_two_runs_are_named_does_not_matter(store: Store) -> 
     assert other.id == one.id
     (tie,) = store.preferences.add_many([_said(c, a, "tie")], NOW)
     assert (tie.a, tie.better, tie.chosen, tie.rejected) == (a, "tie", None, None)
-    assert len(store.preferences.of([a, b, c])) == 2
+    assert len(store.preferences.among([a, b, c])) == 2
 
 
 def test_every_rater_scorer_source_and_step_has_a_word_of_its_own(store: Store) -> None:
@@ -65,11 +65,11 @@ def test_every_rater_scorer_source_and_step_has_a_word_of_its_own(store: Store) 
         _said(a, b, source="mined", rater=None, scorer="rules"),
     ]
     store.preferences.add_many(words, NOW)
-    assert len(store.preferences.of([a, b])) == 6
-    assert [p.scorer for p in store.preferences.of([a, b], sources=["mined"])] == ["outcome", "rules"]
-    assert store.preferences.of([a]) == []
+    assert len(store.preferences.among([a, b])) == 6
+    assert [p.scorer for p in store.preferences.among([a, b], sources=["mined"])] == ["outcome", "rules"]
+    assert store.preferences.among([a]) == []
     assert [p.id for p in store.preferences.page(trajectory_id=a, limit=2).items] == [
-        p.id for p in reversed(store.preferences.of([a, b])[-2:])
+        p.id for p in reversed(store.preferences.among([a, b])[-2:])
     ]
 
 
@@ -78,8 +78,8 @@ def test_many_runs_are_looked_up_in_parts_and_come_oldest_first(store: Store) ->
     ids = _runs(store, 1201)
     chain = [_said(ids[i], ids[i + 1]) for i in reversed(range(1200))]
     stored = store.preferences.add_many(chain, NOW)
-    assert store.preferences.of(ids) == stored
-    assert [p.a for p in store.preferences.around([ids[0]])] == ids[1199::-1]
+    assert store.preferences.among(ids) == stored
+    assert [p.a for p in store.preferences.connected_to([ids[0]])] == ids[1199::-1]
     assert store.preferences.comparable([*ids, "traj-none"]) == set(ids)
 
 
@@ -87,7 +87,7 @@ def test_a_preference_needs_both_runs_and_is_stored_with_all_others_or_none(stor
     a, b = _runs(store, 2)
     with pytest.raises(NotFound, match="traj-none"):
         store.preferences.add_many([_said(a, b), _said(a, "traj-none")], NOW)
-    assert store.preferences.of([a, b]) == []
+    assert store.preferences.among([a, b]) == []
     with pytest.raises(ValueError, match="a run cannot be preferred to itself"):
         _said(a, a)
 

@@ -13,7 +13,7 @@ from sqlalchemy import Engine, insert, select
 from sqlalchemy.exc import IntegrityError
 
 from quintain.errors import Unavailable
-from quintain.store.engine import create_engine, insert_missing, reading, wal_is_safe, writing
+from quintain.store.engine import create_engine, insert_missing, read_transaction, wal_is_safe, write_transaction
 from quintain.store.migrations import REVISIONS
 from quintain.store.store import open_store
 from quintain.store.tables import metadata, trajectory_tags
@@ -95,7 +95,7 @@ def test_wal_is_used_only_without_the_wal_reset_bug(version: tuple[int, ...], sa
 def test_every_connection_is_durable_checks_foreign_keys_and_waits_for_locks(tmp_path: Path) -> None:
     engine = create_engine(f"sqlite:///{tmp_path / 'a.db'}")
     pragmas = ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")
-    with reading(engine) as connection:
+    with read_transaction(engine) as connection:
         values = [connection.exec_driver_sql(f"PRAGMA {name}").scalar() for name in pragmas]
     engine.dispose()
     assert values == ["wal" if wal_is_safe(sqlite3.sqlite_version_info) else "truncate", 2, 1, 30_000]
@@ -103,7 +103,7 @@ def test_every_connection_is_durable_checks_foreign_keys_and_waits_for_locks(tmp
 
 def test_a_database_that_cannot_be_opened_is_unavailable_with_the_remedy(tmp_path: Path) -> None:
     engine = create_engine(f"sqlite:///{tmp_path / 'missing' / 'a.db'}")
-    with pytest.raises(Unavailable, match="free disk space"), reading(engine):
+    with pytest.raises(Unavailable, match="free disk space"), read_transaction(engine):
         pass
     engine.dispose()
 
@@ -111,7 +111,7 @@ def test_a_database_that_cannot_be_opened_is_unavailable_with_the_remedy(tmp_pat
 def _schema(engine: Engine) -> dict[str, tuple[object, ...]]:
     """Every table with its columns, keys and indexes as SQLite itself reports them."""
     found: dict[str, tuple[object, ...]] = {}
-    with reading(engine) as c:
+    with read_transaction(engine) as c:
         names = c.exec_driver_sql("SELECT name FROM sqlite_master WHERE type = 'table'").scalars().all()
         for name in names:
             if name in {"alembic_version", "sqlite_sequence"}:
@@ -135,7 +135,7 @@ def _schema(engine: Engine) -> dict[str, tuple[object, ...]]:
 def test_the_migrated_schema_is_the_declared_one(tmp_path: Path) -> None:
     store = open_store(f"sqlite:///{tmp_path / 'migrated.db'}")
     fresh = create_engine(f"sqlite:///{tmp_path / 'fresh.db'}")
-    with writing(fresh) as connection:
+    with write_transaction(fresh) as connection:
         metadata.create_all(connection)
     migrated, declared = _schema(store.engine), _schema(fresh)
     store.close()
@@ -181,10 +181,10 @@ def test_processes_that_open_a_new_home_at_once_all_find_it_ready(tmp_path: Path
 def test_a_database_of_a_newer_program_is_refused_by_name_of_its_schema(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'quintain.db'}"
     store = open_store(url)
-    with writing(store.engine) as connection:
+    with write_transaction(store.engine) as connection:
         connection.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
     store.close()
-    with pytest.raises(Unavailable, match=r"\[database_newer\].*schema 9999.*Upgrade"):
+    with pytest.raises(Unavailable, match=r"\[database_newer\].*got 9999.*upgrade"):
         open_store(url)
 
 
@@ -192,9 +192,9 @@ def test_a_failed_transaction_leaves_nothing(tmp_path: Path) -> None:
     store = open_store(f"sqlite:///{tmp_path / 'a.db'}")
     table = metadata.tables["agents"]
     row = {"id": "agent:a@1", "name": "a", "version": 1, "document": "{}", "created_at": NOW}
-    with pytest.raises(IntegrityError), writing(store.engine) as connection:
+    with pytest.raises(IntegrityError), write_transaction(store.engine) as connection:
         connection.execute(insert(table), [row, row])
-    with reading(store.engine) as connection:
+    with read_transaction(store.engine) as connection:
         assert connection.execute(select(table)).all() == []
     store.close()
 
@@ -203,10 +203,10 @@ def test_insert_missing_counts_what_went_in_and_still_checks_foreign_keys(tmp_pa
     store = open_store(f"sqlite:///{tmp_path / 'a.db'}")
     table = metadata.tables["agents"]
     rows = [{"id": f"agent:a@{v}", "name": "a", "version": v, "document": "{}", "created_at": NOW} for v in (1, 2, 1)]
-    with writing(store.engine) as connection:
+    with write_transaction(store.engine) as connection:
         assert insert_missing(connection, table, rows) == 2
         assert insert_missing(connection, table, rows) == 0
         assert insert_missing(connection, table, []) == 0
-    with pytest.raises(Exception, match="FOREIGN KEY"), writing(store.engine) as connection:
+    with pytest.raises(Exception, match="FOREIGN KEY"), write_transaction(store.engine) as connection:
         insert_missing(connection, trajectory_tags, [{"seq": 1, "tag": "x"}])
     store.close()

@@ -48,7 +48,11 @@ def test_the_latest_score_wins_and_the_history_stays(store: Store) -> None:
         a: _score(a, None).model_copy(update={"created_at": later(1)}),
         b: _score(b, 0.2).model_copy(update={"created_at": NOW}),
     }
-    assert [(s.scorer, s.value) for s in store.scores.of(a)] == [("rules", None), ("outcome", 0.3), ("rules", 0.1)]
+    assert [(s.scorer, s.value) for s in store.scores.of_trajectory(a)] == [
+        ("rules", None),
+        ("outcome", 0.3),
+        ("rules", 0.1),
+    ]
 
 
 def test_a_score_of_content_that_has_since_grown_is_not_the_latest(store: Store) -> None:
@@ -56,7 +60,7 @@ def test_a_score_of_content_that_has_since_grown_is_not_the_latest(store: Store)
     store.scores.add_many([_score(first.id, 0.9)], NOW)
     store.trajectories.add_many([run("t", user(), answer("a"), answer("b"), session_id="s")], later(1))
     assert store.scores.latest("rules", [first.id]) == {}
-    assert [score.value for score in store.scores.of(first.id)] == [0.9]
+    assert [score.value for score in store.scores.of_trajectory(first.id)] == [0.9]
     store.scores.add_many([_score(first.id, 0.4)], later(2))
     assert store.scores.latest("rules", [first.id])[first.id].value == 0.4
 
@@ -65,7 +69,7 @@ def test_scores_of_an_unknown_trajectory_are_refused_all_or_none(store: Store) -
     (a,) = store.trajectories.add_many([run("a")], NOW)
     with pytest.raises(NotFound, match=r"'traj-none'.*" + a.id):
         store.scores.add_many([_score(a.id, 1.0), _score("traj-none", 1.0)], NOW)
-    assert store.scores.of(a.id) == []
+    assert store.scores.of_trajectory(a.id) == []
 
 
 def _dataset(dataset_id: str, name: str = "good-runs") -> Dataset:
@@ -91,7 +95,7 @@ def test_a_dataset_is_found_by_id_or_as_the_newest_of_its_name(store: Store) -> 
     assert first == _dataset("ds-1").model_copy(update={"created_at": NOW})
     assert store.datasets.get("ds-1") == first
     assert store.datasets.get("good-runs") == second
-    assert store.datasets.members("ds-1") == [a, b]
+    assert store.datasets.member_ids("ds-1") == [a, b]
     assert store.datasets.page(limit=1).items == (second,)
     with pytest.raises(NotFound, match=r"'nope'.*ds-2 \(good-runs\), ds-1"):
         store.datasets.get("nope")
@@ -167,7 +171,7 @@ def test_evaluations_come_back_whole_and_are_added_once(store: Store) -> None:
     assert [e.id for e in store.evaluations.page(environment="e").items] == ["eval-3", "eval-1"]
     page = store.evaluations.page(limit=2)
     assert [e.id for e in store.evaluations.page(limit=2, cursor=page.next_cursor).items] == ["eval-1"]
-    with pytest.raises(NotFound, match="no evaluation 'eval-9'"):
+    with pytest.raises(NotFound, match="expected the id of a stored evaluation, got 'eval-9'"):
         store.evaluations.get("eval-9")
 
 

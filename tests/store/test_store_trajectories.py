@@ -118,7 +118,7 @@ def test_a_batch_of_new_and_known_runs_adds_each_new_one_once(store: Store) -> N
     (stored,) = store.trajectories.add_many([known], NOW)
     batch = [run(f"new {n}", tags=("fresh",)) for n in range(3)]
     added = store.trajectories.add_many([*batch, batch[0], known], NOW)
-    assert [one.arrival for one in added] == ["new", "new", "new", "known", "known"]
+    assert [one.status for one in added] == ["new", "new", "new", "known", "known"]
     assert added[3].id == added[0].id
     assert added[4].id == stored.id
     assert _ids(store) == {one.id for one in added}
@@ -215,12 +215,12 @@ def test_a_session_read_within_a_turn_is_replaced_by_the_finished_one(
 )
 def test_a_turn_that_ends_otherwise_is_a_fork_of_its_session(store: Store, one: Step, other: Step) -> None:
     runs = [run("t", user(), one, session_id="s"), run("t", user(), other, answer("b"), session_id="s")]
-    assert [x.arrival for x in store.trajectories.add_many(runs, NOW)] == ["new", "new"]
+    assert [x.status for x in store.trajectories.add_many(runs, NOW)] == ["new", "new"]
 
 
 def test_an_unfinished_turn_before_others_is_no_beginning(store: Store) -> None:
     runs = [run("t", user(), answer(text), answer("b"), session_id="s") for text in ("I", "I see.")]
-    assert [x.arrival for x in store.trajectories.add_many(runs, NOW)] == ["new", "new"]
+    assert [x.status for x in store.trajectories.add_many(runs, NOW)] == ["new", "new"]
 
 
 def test_a_session_forgotten_within_its_first_turn_stays_away(store: Store) -> None:
@@ -239,7 +239,7 @@ def test_what_grew_keeps_its_links_and_its_datasets(store: Store) -> None:
     store.trajectories.add_many([run("t", user(), _calls("c0", "c1"), session_id="s")], later(1))
     grown = store.trajectories.get(first)
     assert (len(grown.steps[1].observations), grown.subagents, grown.continues) == (2, (child,), origin)
-    assert store.datasets.members("ds-1") == [first]
+    assert store.datasets.member_ids("ds-1") == [first]
 
 
 def test_growth_is_seen_within_one_batch_and_a_fork_of_a_session_is_a_row_of_its_own(store: Store) -> None:
@@ -275,7 +275,7 @@ def test_replacing_a_live_recording_keeps_its_id_and_its_place(store: Store) -> 
 
 
 def test_a_missing_id_is_answered_with_the_three_newest(store: Store) -> None:
-    with pytest.raises(NotFound, match="there is no trajectory yet"):
+    with pytest.raises(NotFound, match="no trajectory is stored"):
         store.trajectories.get("traj-x")
     added = store.trajectories.add_many([run(f"t{i}") for i in range(4)], NOW)
     with pytest.raises(NotFound) as caught:
@@ -360,7 +360,7 @@ def test_a_bad_cursor_or_limit_is_named(store: Store) -> None:
         with pytest.raises(InvalidInput, match="bad_cursor"):
             store.trajectories.search(TrajectoryFilter(), cursor=cursor)
     for limit in (0, 201, -1):
-        with pytest.raises(InvalidInput, match=rf"limit is {limit}; it must be 1\.\.200"):
+        with pytest.raises(InvalidInput, match=rf"expected limit in 1\.\.200, got {limit}; use"):
             store.trajectories.search(TrajectoryFilter(), limit=limit)
 
 

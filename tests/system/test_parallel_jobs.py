@@ -13,7 +13,7 @@ from mcp import Client
 
 from mcp_client import call, ended, server, until
 from quintain.environments.inventory import Inventory
-from quintain.environments.inventory.expert import Expert
+from quintain.environments.inventory.scripted_policy import Expert
 from quintain.evaluation.episodes import EpisodePlan, EpisodeSettings, run_episodes
 from quintain.jobs.directory import JobDirectory
 from quintain.records.trajectory import AgentInfo

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,10 @@ from expert_runs import store_expert_runs
 from mcp_client import call, ended, server, until
 from quintain.jobs.directory import JobDirectory
 from quintain.settings import Settings
+from quintain.threads import GOMP_SPINCOUNT
 
 STEPS = 30
+THREADS_SLEEP_EARLY = f"GOMP_SPINCOUNT = '{GOMP_SPINCOUNT}'" if sys.platform == "linux" else ""
 TRAINING = {
     "method": "sft",
     "model": "starter",
@@ -75,7 +78,9 @@ def test_a_training_outlives_its_server_and_a_killed_worker_and_shim_and_every_s
 
 def test_a_cancelled_training_keeps_its_checkpoint_and_resumes_as_a_new_job(settings: Settings, dataset: str) -> None:
     async def scenario() -> tuple[dict[str, Any], dict[str, Any]]:
-        async with Client(server(settings)) as client:
+        verbose = server(settings)
+        verbose.env = {**(verbose.env or {}), "OMP_DISPLAY_ENV": "VERBOSE"}
+        async with Client(verbose) as client:
             job_id = await start_and_reach(client, dataset, step=3)
             await call(client, "cancel_job", job_id=job_id)
             cancelled = await until(client, job_id, ended)
@@ -87,6 +92,8 @@ def test_a_cancelled_training_keeps_its_checkpoint_and_resumes_as_a_new_job(sett
     assert (resumed["status"], resumed["step"], resumed["resumed_from"]) == ("succeeded", STEPS, cancelled["job_id"])
     assert resumed["result"]["report"]["resumed_from_step"] >= 3
     assert leftovers(settings.home) == [], "no process stays behind"
+    log = JobDirectory(settings.jobs_dir / str(cancelled["job_id"])).path / "log"
+    assert THREADS_SLEEP_EARLY in log.read_text(), "the worker's OpenMP has read the limit on spinning"
 
 
 def leftovers(home: Path) -> list[str]:

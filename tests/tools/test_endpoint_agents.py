@@ -13,7 +13,7 @@ from acting_endpoint import expert
 from evaluation.test_comparison import evaluated
 from fake_endpoint import serving
 from mcp_client import call, ended, until
-from quintain.datasets.provenance import restricted
+from quintain.datasets.provenance import find_restriction
 from quintain.errors import InvalidInput, NotFound
 from quintain.records.agent import ModelRef, Sampling
 from quintain.records.filters import TrajectoryFilter
@@ -147,7 +147,7 @@ def test_a_recipe_of_measuring_alone_and_step_labels_play_on_by_the_endpoint(ser
         labelled = finish(services, start_step_labels(services, runs, agent=agent, completions=1))
     assert labelled.result is not None
     assert (labelled.result.n, labelled.result.report["usd"] > 0) == (1, True)
-    (score,) = services.store.scores.by(["montecarlo"], [run_id])[run_id]
+    (score,) = services.store.scores.by_scorers(["montecarlo"], [run_id])[run_id]
     assert (score.rater, {step.value for step in score.steps}) == ("agent:far@1", {1.0})
 
 
@@ -190,5 +190,5 @@ def test_through_a_client_and_a_worker_it_acts_is_measured_and_its_key_is_nowher
 
 
 def test_runs_of_a_restricted_model_are_known_by_the_model_behind_the_endpoint() -> None:
-    assert restricted("gpt-4o-2024-08-06") is not None
-    assert restricted("agent:remote@1") is None
+    assert find_restriction("gpt-4o-2024-08-06") is not None
+    assert find_restriction("agent:remote@1") is None

@@ -222,7 +222,7 @@ def test_an_evolution_that_selected_a_run_that_was_forgotten_does_not_go_on(wait
     waiting.store.trajectories.add_many([forgotten], waiting.clock())
     name = round_dataset_id(job_id, 2)
     made = Dataset(id=name, name="round", kind="sft", path="/d", rows=1, splits={"train": 1})
-    waiting.store.datasets.take_over(made, [forgotten.id or ""], waiting.clock())
+    waiting.store.datasets.add_from_job(made, [forgotten.id or ""], waiting.clock())
     resumed = resume_job(waiting, job_id).job_id
     cancel_job(waiting, resumed)
     waiting.store.lineage.forget([forgotten.id or ""], waiting.clock())
@@ -243,7 +243,7 @@ def test_an_evolution_under_way_is_asked_to_stop_when_a_run_that_it_learns_from_
     forgotten = run("t1", job_id=player).identified()
     waiting.store.trajectories.add_many([forgotten], waiting.clock())
     made = Dataset(id=round_dataset_id(job_id, 1), name="round", kind="sft", path="/d", rows=1, splits={"train": 1})
-    waiting.store.datasets.take_over(made, [forgotten.id or ""], waiting.clock())
+    waiting.store.datasets.add_from_job(made, [forgotten.id or ""], waiting.clock())
     report = get_lineage(waiting, forgotten.id or "", forget=True).forgotten
     assert report is not None
     stopping = [thing for thing in report.touched if thing.state == "stopping"]

@@ -93,7 +93,7 @@ def _manifest(result: ExportResult) -> dict[str, Any]:
 
 def _accounts(services: Services, result: ExportResult, seen: int) -> None:
     """Every run that was looked at is a member or left out for one reason."""
-    members = services.store.datasets.members(result.dataset_id)
+    members = services.store.datasets.member_ids(result.dataset_id)
     held = {t.id for split in result.splits for row in _rows(result, split) for t in trajectories_of(row)}
     assert set(members) == held
     assert result.trajectories == len(members)
@@ -424,7 +424,7 @@ def test_a_benchmark_holds_each_task_with_its_references_evaluation_tasks_includ
     assert rows["a"].references[0].success is True
     assert rows["d"].references[0].success is False
     assert result.dropped == {"no_trainable_step": 1}
-    assert len(services.store.datasets.members(result.dataset_id)) == 13
+    assert len(services.store.datasets.member_ids(result.dataset_id)) == 13
 
 
 def test_a_benchmark_names_tools_plan_and_range_of_rewards(services: Services) -> None:
@@ -551,7 +551,7 @@ def test_a_dataset_is_written_in_another_format_beside_it_with_the_hashes_of_its
 def test_a_format_that_cannot_hold_the_rows_is_refused_and_leaves_no_folder(services: Services) -> None:
     _store(services, _mixed())
     for kind, format, said in (
-        ("kto", "numbers", "format 'numbers' cannot hold kind 'kto'; it holds sft"),
+        ("kto", "numbers", "format 'numbers' supports the kinds sft, got 'kto'"),
         ("sft", "number", "did you mean 'numbers'.*valid: quintain, broken, numbers"),
     ):
         with pytest.raises(QuintainError, match=said):
@@ -599,7 +599,7 @@ def test_ready_made_pairs_and_groups_are_frozen_as_they_are(tool: RLTrainingTool
     answer_ = _loaded(tool, tool.register_dataset("groups", groups, kind="grpo"))
     assert (answer_["format"], answer_["dataset_size"]) == ("grpo", 1)
     stored = tool._open().store
-    assert len(stored.datasets.members(stored.datasets.get("pairs").id)) == 3
+    assert len(stored.datasets.member_ids(stored.datasets.get("pairs").id)) == 3
 
 
 @pytest.mark.parametrize("kind", ["dpo", "kto", "grpo"])
@@ -639,7 +639,7 @@ def test_a_name_that_cannot_be_one_is_refused_for_ready_made_rows_too(tool: RLTr
 def test_a_text_dataset_is_known_to_the_store(services: Services) -> None:
     written = freeze_text(services, ["one", "two"], new_options(services, "texts", "text"))
     assert services.store.datasets.get("texts") == written.dataset
-    assert services.store.datasets.members(written.dataset.id) == []
+    assert services.store.datasets.member_ids(written.dataset.id) == []
 
 
 def test_the_first_rows_of_any_kind_make_a_smaller_dataset(tool: RLTrainingTool) -> None:
@@ -649,7 +649,7 @@ def test_the_first_rows_of_any_kind_make_a_smaller_dataset(tool: RLTrainingTool)
     store, source = services.store, services.store.datasets.get(whole)
     assert first_rows(services, source, 3) == whole
     part = store.datasets.get(first_rows(services, source, 2) or "")
-    assert (part.kind, part.rows, len(store.datasets.members(part.id))) == ("dpo", 2, 3)
+    assert (part.kind, part.rows, len(store.datasets.member_ids(part.id))) == ("dpo", 2, 3)
     assert part.name.startswith("pairs-first-2-")
     assert first_rows(services, source, 2) == part.id, "the one that there is"
     assert first_rows(services, source, 1, make=False) is None

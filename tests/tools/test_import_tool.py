@@ -18,7 +18,7 @@ from quintain.errors import Unavailable
 from quintain.records.filters import TrajectoryFilter
 from quintain.server.app import build_server
 from quintain.settings import Settings
-from quintain.store.trajectories.additions import Addition
+from quintain.store.trajectories.inserts import TrajectoryInserter
 from quintain.tools.catalog import CATALOG
 from quintain.tools.data import imports
 from quintain.tools.services import Services, open_services
@@ -132,7 +132,7 @@ def test_large_logs_are_read_by_a_job_that_tells_the_same(
 
 
 def test_an_unknown_format_or_path_is_told_at_once(services: Services, inbox: Path) -> None:
-    with pytest.raises(LookupError, match=r"no log format is called 'claude_kode'.*did you mean 'claude_code'"):
+    with pytest.raises(LookupError, match=r"expected a log format, got 'claude_kode'.*did you mean 'claude_code'"):
         imports.import_trajectories(services, ".", "claude_kode")
     with pytest.raises(LookupError, match=r"'nowhere' does not exist"):
         imports.import_trajectories(services, "nowhere")
@@ -182,7 +182,7 @@ def test_an_import_that_the_disk_ends_says_what_came_in(
 ) -> None:
     """250 runs are three batches; the disk is full at the second."""
     write(inbox / "chat.jsonl", [chat(f"Answer {i}.") for i in range(250)])
-    monkeypatch.setattr(Addition, "add_new", _full_after(1, Addition.add_new))
+    monkeypatch.setattr(TrajectoryInserter, "add_new", _full_after(1, TrajectoryInserter.add_new))
     with pytest.raises(
         Unavailable, match=r"100 runs came in and 0 were updated, which stay; .* disk is full"
     ) as raised:
@@ -209,4 +209,4 @@ def test_a_number_that_is_too_large_is_told_in_plain_words(services: Services, i
     (inbox / "odd.json").write_text("[" + "7" * 5000)
     (row,) = imports.import_trajectories(services, "odd.json").rejected
     assert row.place == "odd.json"
-    assert "begins like JSON, but cannot be read: " in row.reason
+    assert "starts like JSON, but cannot be read: " in row.reason

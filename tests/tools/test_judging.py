@@ -15,6 +15,7 @@ from quintain.records.filters import TrajectoryFilter
 from quintain.records.judging import JudgingBatch
 from quintain.records.score import Score
 from quintain.records.trajectory import AgentInfo, OutcomeStatus, Task, Trajectory
+from quintain.scoring.judges.fencing import is_mark
 from quintain.settings import Settings
 from quintain.tools.data.datasets import export_dataset
 from quintain.tools.data.lineage import get_lineage
@@ -22,6 +23,7 @@ from quintain.tools.labels.judging.results import JudgingBatchResult
 from quintain.tools.labels.judging.tools import ask_person, get_judging_batch, submit_scores
 from quintain.tools.services import Services, open_services
 from quintain.tools.spec import Answer, Question
+from scripted_judges import readable
 from trajectory_runs import NOW, answer, call, run, user
 
 GOOD = {"task_completion": 1.0, "process": 0.5}
@@ -45,7 +47,7 @@ def attempts(task: str, n: int, **fields: Any) -> list[Trajectory]:
 
 
 def shown(batch: JudgingBatchResult) -> str:
-    return "\n".join(item.text for item in batch.items)
+    return readable("\n".join(item.text for item in batch.items))
 
 
 def of(services: Services, batch: JudgingBatchResult) -> JudgingBatch:
@@ -133,11 +135,46 @@ def test_a_good_answer_is_stored_as_the_weighted_mean_and_others_are_rejected_on
         assert word in reason, reason
     assert result.remaining == ("i2", "i3", "i4")
     (judged,) = of(services, batch).items[0].trajectory_ids
-    (score,) = services.store.scores.of(judged)
+    (score,) = services.store.scores.of_trajectory(judged)
     # 0.6 * 1.0 + 0.4 * 0.5
     assert (score.scorer, score.rater, score.value) == ("judge", "assistant", pytest.approx(0.8))
     assert "done, with a detour" in score.feedback
-    assert len(services.store.scores.of(of(services, batch).items[1].trajectory_ids[0])) == 0
+    assert len(services.store.scores.of_trajectory(of(services, batch).items[1].trajectory_ids[0])) == 0
+
+
+def test_an_assistant_reads_marked_text_and_its_quotes_are_checked_and_a_person_reads_plain_text(
+    services: Services,
+) -> None:
+    ids = stored(
+        services, run("t1", user(), answer("I looked everywhere.")), run("t2", user(), answer("Nothing there."))
+    )
+    batch = get_judging_batch(services, 2, trajectory_ids=ids)
+    (mark,) = {character for item in batch.items for character in item.text if is_mark(character)}
+    assert f'The character "{mark}" was drawn at random' in batch.instructions
+    assert any(f"|{mark}I{mark}looked{mark}everywhere." in item.text for item in batch.items)
+    place = {item.trajectory_ids[0]: item.item_id for item in of(services, batch).items}
+    told = {"process": {"quotes": [f"I{mark}looked{mark}everywhere."], "value": 0.5}, "task_completion": 1}
+    good = {"item_id": place[ids[0]], "scores": told}
+    bad = {"item_id": place[ids[1]], "scores": told}
+    result = submit_scores(services, str(batch.batch_id), [good, bad])
+    assert (result.accepted, len(result.rejected)) == (1, 1)
+    assert "which is not in the run as it was shown; correct it and submit" in result.rejected[0].reason
+    (score,) = services.store.scores.of_trajectory(ids[0])
+    assert (score.value, score.feedback) == (0.8, "[no evidence] Without a quote from the run: task_completion.")
+    wrong = submit_scores(services, str(batch.batch_id), [{"item_id": "i1", "scores": GOOD, "quotes": ["x"]}])
+    assert "expected `quotes` beside each value" in wrong.rejected[0].reason
+    person = get_judging_batch(services, 1, judge="person", trajectory_ids=ids[:1])
+    assert "| I looked everywhere." in person.items[0].text
+    assert not any(map(is_mark, person.model_dump_json()))
+    assert "quotes" not in person.instructions + person.items[0].answer
+
+
+def test_a_batch_of_an_earlier_version_can_still_be_read(services: Services) -> None:
+    stored(services, run("t1"))
+    kept = of(services, get_judging_batch(services, 1)).model_dump(mode="json")
+    kept["items"][0] |= {"twin": "i2", "bare": True}
+    old = JudgingBatch.model_validate(kept | {"halves": {"i1": {"score": None}}})
+    assert old.items[0].item_id == "i1"
 
 
 def test_an_item_that_is_answered_again_is_replaced_and_its_history_kept(services: Services) -> None:
@@ -146,7 +183,7 @@ def test_an_item_that_is_answered_again_is_replaced_and_its_history_kept(service
     submit_scores(services, batch, [{"item_id": "i1", "scores": GOOD}])
     again = submit_scores(services, batch, [{"item_id": "i1", "value": 0.25}])
     assert (again.accepted, again.replaced, again.remaining) == (1, 1, ())
-    assert [score.value for score in services.store.scores.of(run_id)] == [0.25, pytest.approx(0.8)]
+    assert [score.value for score in services.store.scores.of_trajectory(run_id)] == [0.25, pytest.approx(0.8)]
     latest = services.store.scores.latest("judge", [run_id])[run_id]
     assert (latest.value, latest.components) == (0.25, ())
 
@@ -164,7 +201,9 @@ def test_what_cannot_be_told_is_unscored_with_its_reason_and_never_a_number(serv
     )
     assert result.accepted == 2
     assert result.warnings == ("i1: kept without a value, because the judge gave no value for 'process'",)
-    partly, skipped = (services.store.scores.of(of(services, batch).items[n].trajectory_ids[0])[0] for n in (0, 1))
+    partly, skipped = (
+        services.store.scores.of_trajectory(of(services, batch).items[n].trajectory_ids[0])[0] for n in (0, 1)
+    )
     assert (partly.status, partly.value) == ("unscored", None)
     assert (skipped.status, skipped.reason) == ("unscored", "the rater could not judge it: it is cut off")
 
@@ -178,7 +217,7 @@ def test_steps_are_judged_one_by_one(services: Services) -> None:
     assert "lacks steps 1, 2" in missing.rejected[0].reason
     listed = [{"step": 0, "scores": ones}, {"step": 1, "scores": halves}, {"step": 2, "scores": None}]
     assert submit_scores(services, str(batch.batch_id), [{"item_id": "i1", "steps": listed}]).accepted == 1
-    (score,) = services.store.scores.of(run_id)
+    (score,) = services.store.scores.of_trajectory(run_id)
     assert [step.value for step in score.steps] == [1.0, 0.5, None]
     assert score.value == pytest.approx(0.75)
     own = {"name": "safety", "criteria": [{"name": "safe", "description": "Is it safe?"}]}
@@ -186,7 +225,7 @@ def test_steps_are_judged_one_by_one(services: Services) -> None:
     assert submit_scores(
         services, str(single.batch_id), [{"item_id": "i1", "steps": {"0": 1, "1": 0, "2": 0.5}}]
     ).accepted
-    assert services.store.scores.of(run_id)[0].value == pytest.approx(0.5)
+    assert services.store.scores.of_trajectory(run_id)[0].value == pytest.approx(0.5)
 
 
 def test_pairs_are_of_one_task_and_some_come_back_in_the_other_order(services: Services) -> None:
@@ -222,7 +261,7 @@ def test_preferences_are_stored_and_contradicting_orders_make_a_tie(services: Se
     votes[1]["better"] = "tie"
     result = submit_scores(services, str(batch.batch_id), votes)
     assert result.accepted == len(votes)
-    by_pair = {frozenset((p.a, p.b)): p for p in services.store.preferences.of(
+    by_pair = {frozenset((p.a, p.b)): p for p in services.store.preferences.among(
         [run_id for item in kept.items for run_id in item.trajectory_ids]
     )}  # fmt: skip
     # i1 and its repeat both say "the first": a contradiction. i2 says tie and its repeat says first: another one.
@@ -247,10 +286,10 @@ def test_the_same_word_in_both_orders_stays_a_preference(services: Services) -> 
     said = [{"item_id": "i1", "better": "b"}, {"item_id": again.item_id, "better": "A"}]
     result = submit_scores(services, kept.id, said)
     assert (result.accepted, result.warnings) == (2, ())
-    (found,) = services.store.preferences.of(kept.items[0].trajectory_ids)
+    (found,) = services.store.preferences.among(kept.items[0].trajectory_ids)
     assert found.chosen == kept.items[0].trajectory_ids[1]
     wrong = submit_scores(services, kept.id, [{"item_id": "i2", "better": "the first one"}])
-    assert "must be 'A', 'B' or 'tie'" in wrong.rejected[0].reason
+    assert "expected 'A', 'B' or 'tie'" in wrong.rejected[0].reason
 
 
 def test_a_ranking_becomes_preferences_with_its_ties(services: Services) -> None:
@@ -260,7 +299,7 @@ def test_a_ranking_becomes_preferences_with_its_ties(services: Services) -> None
     bad = submit_scores(services, kept.id, [{"item_id": "i1", "ranking": [[1], [2]]}])
     assert "1 to 3" in bad.rejected[0].reason
     assert submit_scores(services, kept.id, [{"item_id": "i1", "ranking": [[2], [1, 3]]}]).accepted == 1
-    words = {frozenset((p.a, p.b)): p.chosen for p in services.store.preferences.of(item.trajectory_ids)}
+    words = {frozenset((p.a, p.b)): p.chosen for p in services.store.preferences.among(item.trajectory_ids)}
     one, two, three = item.trajectory_ids
     assert words == {frozenset((one, two)): two, frozenset((two, three)): two, frozenset((one, three)): None}
     assert get_judging_batch(services, 1, mode="group").items == ()
@@ -285,9 +324,9 @@ def test_an_outcome_is_stated_once_and_never_overwritten(services: Services) -> 
     assert "value 0.90 calls the run good and the outcome calls it a failure" in result.warnings[0]
     (refused,) = result.rejected
     assert "[outcome_known]" in refused.reason
-    assert services.store.scores.of(done_id) == []
-    assert services.store.scores.of(open_id)[0].rater == "person:ann"
-    assert services.store.scores.of(open_id)[0].scorer == "people"
+    assert services.store.scores.of_trajectory(done_id) == []
+    assert services.store.scores.of_trajectory(open_id)[0].rater == "person:ann"
+    assert services.store.scores.of_trajectory(open_id)[0].scorer == "people"
     same = {"item_id": place[done_id], "value": 0.1, "outcome": "success"}
     agreed = submit_scores(services, str(batch.batch_id), [same])
     assert agreed.accepted == 1
@@ -315,9 +354,9 @@ def test_a_correction_becomes_a_run_to_learn_from_and_a_preference_at_its_step(s
     assert (better.tags, better.outcome.status, better.task, better.continues) == (
         ("correction",), OutcomeStatus.UNKNOWN, wrong.task, run_id
     )  # fmt: skip
-    (word,) = services.store.preferences.of([run_id, better_id])
+    (word,) = services.store.preferences.among([run_id, better_id])
     assert (word.chosen, word.rejected, word.step, word.source) == (better_id, run_id, 1, "assistant")
-    assert services.store.scores.of(run_id) == []
+    assert services.store.scores.of_trajectory(run_id) == []
     again = submit_scores(services, str(batch.batch_id), [{"item_id": "i1", "correction": CORRECTION}])
     assert again.corrections == (better_id,)
     chosen = TrajectoryFilter(tags=("correction",))
@@ -347,7 +386,7 @@ def test_a_correction_that_cannot_be_is_refused_and_nothing_of_its_answer_is_kep
     entry = {"item_id": "i1", "scores": GOOD, "correction": correction}
     (refused,) = submit_scores(services, str(batch.batch_id), [entry]).rejected
     assert all(word in refused.reason for word in words), refused.reason
-    assert services.store.scores.of(run_id) == []
+    assert services.store.scores.of_trajectory(run_id) == []
     assert services.store.trajectories.count(TrajectoryFilter()) == 1
 
 
@@ -365,7 +404,7 @@ def test_secrets_in_corrections_and_rationales_are_redacted(services: Services) 
     better = services.store.trajectories.get(result.corrections[0])
     assert key not in better.model_dump_json()
     assert better.redactions
-    assert key not in services.store.scores.of(run_id)[0].feedback
+    assert key not in services.store.scores.of_trajectory(run_id)[0].feedback
 
 
 def test_lineage_shows_a_correction_both_ways_and_forgetting_the_original_names_it(services: Services) -> None:
@@ -398,7 +437,7 @@ def test_an_item_whose_run_was_forgotten_is_refused_and_the_others_are_taken(ser
     result = submit_scores(services, str(batch.batch_id), [{"item_id": f"i{n}", "scores": GOOD} for n in (1, 2)])
     assert result.accepted == 1
     assert "[run_changed]" in result.rejected[0].reason
-    assert {run_id for run_id in ids if services.store.scores.of(run_id)} == set(ids) - {gone}
+    assert {run_id for run_id in ids if services.store.scores.of_trajectory(run_id)} == set(ids) - {gone}
 
 
 def test_a_verdict_on_a_session_that_has_grown_meanwhile_is_refused(services: Services) -> None:
@@ -411,7 +450,7 @@ def test_a_verdict_on_a_session_that_has_grown_meanwhile_is_refused(services: Se
     assert (result.accepted, result.remaining) == (0, ())
     assert "i1 can no longer be judged" in result.next_step
     assert "has grown since it was shown" in result.rejected[0].reason
-    assert services.store.scores.of(run_id) == []
+    assert services.store.scores.of_trajectory(run_id) == []
     assert "And?" in shown(get_judging_batch(services, 1))
 
 
@@ -504,7 +543,7 @@ def test_a_person_is_asked_item_by_item_and_what_was_answered_stays(services: Se
     assert (ended.submitted.accepted, ended.submitted.remaining) == (1, ("i2", "i3"))
     assert "The person stopped, 2 items open" in ended.next_step
     item = of(services, ended).items[0]
-    (score,) = services.store.scores.of(item.trajectory_ids[0])
+    (score,) = services.store.scores.of_trajectory(item.trajectory_ids[0])
     # 0.6 * 1 + 0.4 * 0.25
     assert (score.value, score.scorer, score.rater) == (pytest.approx(0.7), "people", "person:ann")
     assert services.store.trajectories.get(item.trajectory_ids[0]).outcome.status is OutcomeStatus.SUCCESS
@@ -552,7 +591,7 @@ def test_forms_for_pairs_groups_and_steps_mean_what_was_chosen(services: Service
     done = ask_person(services, Answer("accept", pair.state, {"better": "B"}), limit=1, judge="person", mode="pairwise")
     assert isinstance(done, JudgingBatchResult)
     ids = of(services, done).items[0].trajectory_ids
-    assert [word.chosen for word in services.store.preferences.of(ids)] == [ids[1]]
+    assert [word.chosen for word in services.store.preferences.among(ids)] == [ids[1]]
     group = ask_person(services, None, limit=1, judge="person", mode="group", rater="bo")
     assert isinstance(group, Question)
     places = {"place_1": "2", "place_2": "1", "place_3": "2"}
@@ -563,7 +602,7 @@ def test_forms_for_pairs_groups_and_steps_mean_what_was_chosen(services: Service
     one, two, three = of(services, done).items[0].trajectory_ids
     words = {
         frozenset((p.a, p.b)): p.chosen
-        for p in services.store.preferences.of([one, two, three])
+        for p in services.store.preferences.among([one, two, three])
         if p.rater == "person:bo"
     }
     assert words == {frozenset((one, two)): two, frozenset((two, three)): two, frozenset((one, three)): None}
@@ -573,7 +612,7 @@ def test_forms_for_pairs_groups_and_steps_mean_what_was_chosen(services: Service
     done = ask_person(services, Answer("accept", steps.state, chosen), limit=1, judge="person", mode="steps")
     assert isinstance(done, JudgingBatchResult)
     (run_id,) = of(services, done).items[0].trajectory_ids
-    score = next(score for score in services.store.scores.of(run_id) if score.steps)
+    score = next(score for score in services.store.scores.of_trajectory(run_id) if score.steps)
     assert [step.value for step in score.steps] == [pytest.approx(2.5 / 3), None]
 
 

@@ -105,7 +105,7 @@ def test_a_recorders_outcome_replaces_an_assistants_and_never_the_other_way(
 def test_a_word_that_an_assistant_passes_on_says_so(services: Services, ask: Ask) -> None:
     (run_id,) = stored(services, run("t1", user(), answer("No.")))
     judged(ask, {"value": 0.5, "rationale": "fine"}, judge="person", rater="Eve")
-    (score,) = services.store.scores.of(run_id)
+    (score,) = services.store.scores.of_trajectory(run_id)
     assert (score.rater, score.feedback) == ("person:Eve", "(relayed) fine")
 
 
@@ -124,7 +124,7 @@ def test_a_replaced_correction_is_in_no_export(services: Services, ask: Ask) -> 
     assert first == again != second
     # The second stands for nothing any more; the first is the rater's word again.
     assert {one.id: "replaced" in one.tags for one in corrections(services)} == {first: False, second: True}
-    assert [word.chosen for word in services.store.preferences.naming([run_id])] == [first]
+    assert [word.chosen for word in services.store.preferences.involving([run_id])] == [first]
     some = {"filter": {"tags": ["correction"]}, "outcomes": ["unknown"]}
     sft = ask("export_dataset", kind="sft", name="a", **some)
     assert (sft["rows"], sft["dropped"]) == (1, {"replaced": 1})
@@ -133,9 +133,9 @@ def test_a_replaced_correction_is_in_no_export(services: Services, ask: Ask) -> 
     # One of another step, to the same item, replaces it too; to skip takes it back.
     said = {"item_id": "i1", "correction": {"step": 0, "message": "Third."}}
     (third,) = ask("submit_scores", batch_id=batch, scores=[said])["corrections"]
-    assert [word.chosen for word in services.store.preferences.naming([run_id])] == [third]
+    assert [word.chosen for word in services.store.preferences.involving([run_id])] == [third]
     ask("submit_scores", batch_id=batch, scores=[{"item_id": "i1", "skip": "on second thoughts"}])
-    assert services.store.preferences.naming([run_id]) == []
+    assert services.store.preferences.involving([run_id]) == []
     assert all("replaced" in one.tags for one in corrections(services))
 
 
@@ -250,10 +250,10 @@ def test_to_skip_takes_a_score_back(services: Services, ask: Ask) -> None:
     batch = ask("get_judging_batch", limit=1)["batch_id"]
     ask("submit_scores", batch_id=batch, scores=[{"item_id": "i1", "value": 0.75}])
     ask("submit_scores", batch_id=batch, scores=[{"item_id": "i1", "skip": "I misread it"}])
-    assert [score.value for score in services.store.scores.of(run_id)] == [None, 0.75], "the history is kept"
-    assert [score.value for score in services.store.scores.by(["judge"], [run_id])[run_id]] == [None]
+    assert [score.value for score in services.store.scores.of_trajectory(run_id)] == [None, 0.75], "the history is kept"
+    assert [score.value for score in services.store.scores.by_scorers(["judge"], [run_id])[run_id]] == [None]
     ask("submit_scores", batch_id=batch, scores=[{"item_id": "i1", "value": 0.5}])
-    assert services.store.scores.by(["judge"], [run_id])[run_id][0].value == 0.5
+    assert services.store.scores.by_scorers(["judge"], [run_id])[run_id][0].value == 0.5
 
 
 def test_to_skip_takes_a_preference_back_and_leaves_the_other_order(services: Services, ask: Ask) -> None:
@@ -267,7 +267,7 @@ def test_to_skip_takes_a_preference_back_and_leaves_the_other_order(services: Se
         assert ask("submit_scores", batch_id=batch.id, scores=scores)["accepted"] == len(said)
 
     def words(ids: tuple[str, ...]) -> list[str | None]:
-        return [word.chosen for word in services.store.preferences.of(ids)]
+        return [word.chosen for word in services.store.preferences.among(ids)]
 
     say(("i2", "A"))
     assert words(second) == [second[0]]
@@ -288,9 +288,9 @@ def test_to_skip_takes_a_ranking_back(services: Services, ask: Ask) -> None:
     ids = stored(services, *(run("t1", user(), answer(text)) for text in "abc"))
     batch = ask("get_judging_batch", limit=1, mode="group")["batch_id"]
     ask("submit_scores", batch_id=batch, scores=[{"item_id": "i1", "ranking": [[1], [2], [3]]}])
-    assert len(services.store.preferences.of(ids)) == 3
+    assert len(services.store.preferences.among(ids)) == 3
     ask("submit_scores", batch_id=batch, scores=[{"item_id": "i1", "skip": True}])
-    assert services.store.preferences.of(ids) == []
+    assert services.store.preferences.among(ids) == []
 
 
 def test_why_there_is_nothing_to_judge_is_told(services: Services, ask: Ask) -> None:
@@ -348,13 +348,13 @@ def test_a_preference_on_a_run_that_has_grown_since_does_not_count(services: Ser
     begin = (user(), answer("Half."))
     grown, other = stored(services, run("t1", *begin, session_id="s1"), run("t1", user(), answer("Whole.")))
     ask("record_preferences", source="person", pairs=[{"chosen": grown, "rejected": other}])
-    assert len(services.store.preferences.of([grown, other])) == 1
+    assert len(services.store.preferences.among([grown, other])) == 1
     assert stored(services, run("t1", *begin, user("And?"), answer("All."), session_id="s1")) == [grown]
-    assert services.store.preferences.of([grown, other]) == []
-    assert services.store.preferences.around([grown]) == []
+    assert services.store.preferences.among([grown, other]) == []
+    assert services.store.preferences.connected_to([grown]) == []
     assert len(services.store.preferences.page(trajectory_id=grown).items) == 1, "the history is kept"
     ask("record_preferences", source="person", pairs=[{"chosen": grown, "rejected": other}])
-    assert len(services.store.preferences.of([grown, other])) == 1
+    assert len(services.store.preferences.among([grown, other])) == 1
 
 
 def test_a_judge_sees_nothing_of_who_stated_an_outcome(services: Services, ask: Ask) -> None:

@@ -126,9 +126,9 @@ def test_what_was_forgotten_cannot_be_read_exported_or_brought_back(services: Se
     with pytest.raises(NotFound, match=r"\[forgotten\]"):
         get_trajectory(services, history.gone)
     again = export_dataset(services, "sft", "again", filter=TrajectoryFilter(tags=("mine",)))
-    assert services.store.datasets.members(again.dataset_id) == [history.kept]
+    assert services.store.datasets.member_ids(again.dataset_id) == [history.kept]
     by_id = export_dataset(services, "sft", "by-id", trajectory_ids=[history.gone, history.kept])
-    assert services.store.datasets.members(by_id.dataset_id) == [history.kept]
+    assert services.store.datasets.member_ids(by_id.dataset_id) == [history.kept]
     assert SECRET not in (Path(again.path) / "train.jsonl").read_text()
     assert services.store.trajectories.add_many([history.run], NOW) == [(history.gone, "forgotten")]
     assert [item.id for item in search_trajectories(services).items] == [history.kept]

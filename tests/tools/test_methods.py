@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from scripts import training_settings
 
-from quintain.datasets.export import Line
-from quintain.datasets.selection import Tally
+from quintain.datasets.selection import ExportCounts
+from quintain.datasets.splits import KeyedRow
 from quintain.errors import QuintainError
 from quintain.jobs.processes import try_lock, unlock
-from quintain.records.aliases import ACCUMULATION, PRECISIONS, RENAMED
 from quintain.records.dataset import DatasetRow, PairRow, TextRow
 from quintain.records.documents import parse_yaml
 from quintain.records.evolve import EvolveConfig
@@ -53,7 +53,9 @@ def datasets(services: Services) -> dict[str, str]:
         "text": TextRow(text="Boxes."),
     }
     return {
-        kind: freeze(services, [Line("", row)], new_options(services, f"some-{kind}", kind), Tally()).dataset.id  # type: ignore[arg-type]
+        kind: freeze(
+            services, [KeyedRow("", row)], new_options(services, f"some-{kind}", kind), ExportCounts()
+        ).dataset.id  # type: ignore[arg-type]
         for kind, row in rows.items()
     }
 
@@ -63,7 +65,9 @@ def three(services: Services) -> str:
     """A dataset `three` of three runs, the only one; its id."""
     rows = [DatasetRow(trajectory=run(f"t{i}", user(), answer("Done."))) for i in range(3)]
     services.store.trajectories.add_many([row.trajectory for row in rows], services.clock())
-    return freeze(services, [Line("", row) for row in rows], new_options(services, "three", "sft"), Tally()).dataset.id
+    return freeze(
+        services, [KeyedRow("", row) for row in rows], new_options(services, "three", "sft"), ExportCounts()
+    ).dataset.id
 
 
 @pytest.fixture
@@ -194,11 +198,11 @@ def test_a_config_file_reads_alike_in_yaml_and_json_in_these_names_and_others(tm
         ({"method": "sff"}, ["'sff'", "did you mean 'sft'"]),
         ({"method": "sft", "dataset": "some-sft", "epochs": 1, "hyperparameters": {}}, ["'epochs'", "valid: method"]),
         ({"method": "sft", "hyperparameters": [1]}, ["hyperparameters is [1]", "mapping"]),
-        ({"method": "sft", "dataset": "some-sft", "max_samples": 0}, ["max_samples is 0"]),
+        ({"method": "sft", "dataset": "some-sft", "max_samples": 0}, ["max_samples: ", "got 0"]),
         ({"method": "sft", "text": "notes.txt"}, ["does not learn from plain text", "pretrain"]),
         ({"method": "pretrain", "text": "none/*.txt"}, ["none/*.txt", "no file"]),
         ({"method": "pretrain", "text": []}, ["text is []"]),
-        ({"method": "pretrain", "text": "notes.txt", "dataset": "some-text"}, ["leave `dataset`"]),
+        ({"method": "pretrain", "text": "notes.txt", "dataset": "some-text"}, ["`text`, `dataset`", "keep one"]),
         ({"stages": {}}, ["stages is {}", "list"]),
         ({"stages": []}, ["recipe.stages", "at least 1"]),
         ({"stages": [{"method": "sft", "dataset": "some-sft"}], "method": "sft"}, ["recipe has no argument 'method'"]),
@@ -277,7 +281,7 @@ def test_nothing_is_made_for_a_request_that_is_refused(
 @pytest.mark.parametrize(
     ("second", "words"),
     [
-        ({"method": "sft", "dataset": [1]}, ["stages[1]", "dataset is [1]", "quotes"]),
+        ({"method": "sft", "dataset": [1]}, ["stages[1]", "dataset: ", "got [1]", "quotes"]),
         ({"method": "grpo", "environment": {}}, ["stages[1]", "1 to 50 parts, not 0"]),
         ({"method": "sft", "dataset": "three", "label": 5}, ["stages[1].label", "got 5"]),
         ({"method": "sft", "dataset": "three", 5: 1}, ["stages[1]", "no argument 5"]),
@@ -408,9 +412,14 @@ def test_every_method_has_a_guide_that_names_its_data_and_all_of_its_settings() 
 
 
 def test_the_examples_of_the_documentation_are_valid() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "recipes.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[2] / "docs" / "how-to" / "use-recipes.md").read_text(encoding="utf-8")
     training, recipe = (parse_yaml(block) for block in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL))
     assert read_hyperparameters(training["method"], training["hyperparameters"])
     stages = [stage for stage in recipe["stages"] if stage["method"] != "evaluate"]
     assert all(read_hyperparameters(stage["method"], stage.get("hyperparameters")) for stage in stages)
-    assert [name for name in (*RENAMED, *PRECISIONS, *ACCUMULATION[:1]) if name not in text] == []
+
+
+def test_the_page_of_settings_is_that_of_the_records() -> None:
+    assert training_settings.PAGE.read_text(encoding="utf-8") == training_settings.page(), (
+        "run python -m scripts.training_settings"
+    )

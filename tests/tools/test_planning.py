@@ -14,10 +14,10 @@ import anyio
 import pytest
 from mcp import Client
 
-from quintain.datasets.export import Line
-from quintain.datasets.selection import Tally
+from quintain.datasets.selection import ExportCounts
+from quintain.datasets.splits import KeyedRow
 from quintain.errors import InvalidInput, NotFound
-from quintain.hints import call
+from quintain.hints import call as tool_call
 from quintain.records.agent import ModelRef
 from quintain.records.dataset import BenchmarkRow, DatasetRow, LabelledRow, PairRow, Row
 from quintain.records.hyperparameters import CONFIGS, DATASET_KINDS, ONLINE_METHODS, LoraConfig, SFTConfig
@@ -31,7 +31,7 @@ from quintain.tools.data.dataset_folders import freeze, new_options
 from quintain.tools.data.preview import preview_spec
 from quintain.tools.jobs.jobs import get_job
 from quintain.tools.services import Services, open_services
-from quintain.tools.training.methods import METHODS, describe_method, read_evolution, read_hyperparameters
+from quintain.tools.training.methods import METHODS, check_evolution, describe_method, read_hyperparameters
 from quintain.tools.training.planning.choice import environment_in, wish_of
 from quintain.tools.training.planning.cost import Work, disk_mb, memory_parts, operations
 from quintain.tools.training.planning.device import Device
@@ -76,7 +76,7 @@ def frozen(services: Services, kind: str, rows: list[Row], runs: list[Trajectory
     """A dataset of these rows, whose members are these runs; its id."""
     services.store.trajectories.add_many(runs, services.clock())
     options = new_options(services, name or f"some-{kind}", kind)  # type: ignore[arg-type]
-    return freeze(services, [Line("", row) for row in rows], options, Tally()).dataset.id
+    return freeze(services, [KeyedRow("", row) for row in rows], options, ExportCounts()).dataset.id
 
 
 def good_runs(services: Services, n: int = 12, status: OutcomeStatus = OutcomeStatus.SUCCESS) -> str:
@@ -235,7 +235,7 @@ def test_settings_of_every_method_are_taken_as_they_are(method: str) -> None:
     acts = method == "evolve"
     settled = settle(method, {}, model=FACTS, data=None, device=CPU, acts=acts)
     if acts:
-        assert read_evolution(settled.hyperparameters)[1] == settled.config
+        assert check_evolution(settled.hyperparameters)[1] == settled.config
     else:
         assert read_hyperparameters(method, settled.hyperparameters) == CONFIGS[method]()
         large = FACTS._replace(parameters=200_000_000)
@@ -325,7 +325,7 @@ def test_the_plan_is_the_same_over_mcp_and_by_dict_call(services: Services, home
 
     planned = anyio.run(main)
     assert planned.keys() >= {"method", "hyperparameters", "estimate", "blockers", "why", "fields", "next_step"}
-    start = call("start_training", method="sft", model="agent:starter@1", dataset_id=dataset_id)
+    start = tool_call("start_training", method="sft", model="agent:starter@1", dataset_id=dataset_id)
     assert f"{str(start)[:-1]}, hyperparameters={{" in planned["next_step"]
     program = RLTrainingTool(home=home)
     told = json.loads(program.run({"action": "plan", "dataset_id": dataset_id}))

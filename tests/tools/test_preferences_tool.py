@@ -90,7 +90,7 @@ def test_a_person_and_an_assistant_say_which_run_is_better(services: Services, s
     assert (result["created"], result["ties"], result["skipped"]) == (2, 1, [])
     assert "export_dataset(kind='dpo'" in result["next_step"]
     assert _recorded(settings, source="assistant", pairs=[{"chosen": b, "rejected": a, "margin": 0.5}])["created"] == 1
-    said = services.store.preferences.of([a, b, c])
+    said = services.store.preferences.among([a, b, c])
     assert [(p.chosen, p.source, p.rater, p.margin) for p in said] == [
         (b, "person", "person:Ada", None),
         (None, "person", "person:Ada", None),
@@ -151,11 +151,11 @@ def test_who_contradicts_himself_is_told_and_who_contradicts_others_is_counted(
     assert turned["findings"]["changes"] == [
         f"{min(a, b)} and {max(a, b)}: person:Ada said {a} before, and now {b}; the new word counts"
     ]
-    assert [p.chosen for p in services.store.preferences.of([a, b])] == [b]
+    assert [p.chosen for p in services.store.preferences.among([a, b])] == [b]
     bob = _recorded(settings, source="person", pairs=[ada | {"rater": "Bob"}])
     assert (bob["created"], bob["findings"]) == (1, {"raters_disagree": 1})
     both = _recorded(settings, source="assistant", pairs=[{"a": b, "b": c, "better": word} for word in ("a", "b")])
-    assert (both["created"], [p.chosen for p in services.store.preferences.of([b, c])]) == (1, [c])
+    assert (both["created"], [p.chosen for p in services.store.preferences.among([b, c])]) == (1, [c])
     assert both["findings"]["changes"] == [
         f"{min(b, c)} and {max(b, c)}: first {b}, then {c} in one call; the last word counts"
     ]
@@ -196,7 +196,7 @@ def test_each_mode_mines_stored_scores_of_one_task(
         NOW,
     )
     result = _recorded(settings, source="mined", filter={"tags": ["k"]}, scorer="rules", mode=mode)
-    said = services.store.preferences.of(ids)
+    said = services.store.preferences.among(ids)
     assert {(ids.index(p.chosen or ""), ids.index(p.rejected or "")) for p in said} == pairs
     assert all(p.margin == round((values[p.chosen or ""] or 0) - (values[p.rejected or ""] or 0), 9) for p in said)
     assert {(p.source, p.scorer, p.rater) for p in said} == {("mined", "rules", None)}
@@ -215,7 +215,7 @@ def test_unknown_outcomes_make_no_pair_and_equal_ones_a_tie_where_asked(services
     assert bare["next_step"].startswith("Nothing was recorded:")
     tied = _recorded(settings, source="mined", trajectory_ids=ids, ties=True)
     assert (tied["created"], tied["ties"]) == (1, 1)
-    assert services.store.preferences.of(ids)[0].better == "tie"
+    assert services.store.preferences.among(ids)[0].better == "tie"
     assert "ties" in tied["next_step"]
 
 
@@ -235,7 +235,7 @@ def test_mining_again_withdraws_what_the_values_now_speak_against(services: Serv
     score(0.9, 0.1, 0.1)
     again = _recorded(settings, source="mined", trajectory_ids=ids, scorer="rules", mode="outside_in")
     assert again["findings"] == {"unchanged": 1, "withdrawn": 1}
-    left = {(p.chosen, p.rejected, p.source) for p in services.store.preferences.of(ids)}
+    left = {(p.chosen, p.rejected, p.source) for p in services.store.preferences.among(ids)}
     assert left == {(a, b, "mined"), (a, c, "mined"), (b, c, "person")}
 
 
@@ -253,7 +253,7 @@ def test_forks_that_are_none_any_more_are_withdrawn(services: Services, settings
     )
     again = _recorded(settings, source="mined", filter={"tags": ["k"]}, mode="forks")
     assert again["findings"]["withdrawn"] == 1
-    said = [p for p in services.store.preferences.of(ids) if p.step == 0]
+    said = [p for p in services.store.preferences.among(ids) if p.step == 0]
     assert [services.store.trajectories.get(p.chosen or "").steps[1].actions[0].tool for p in said] == ["look"]
 
 
@@ -269,7 +269,7 @@ def test_judges_and_people_count_by_the_mean_of_their_newest_verdicts(services: 
         NOW,
     )
     _recorded(settings, source="mined", filter={"tags": ["k"]}, scorer="people")
-    (said,) = services.store.preferences.of([a, b])
+    (said,) = services.store.preferences.among([a, b])
     assert (said.chosen, said.margin) == (a, pytest.approx(0.2))
 
 
@@ -360,7 +360,7 @@ def test_forks_become_pairs_cut_after_the_step_with_the_beginning_masked(
     result = _recorded(settings, source="mined", filter={"tags": ["k"]}, mode="forks")
     assert result["created"] == 1
     assert result["examples"][0]["step"] == 1
-    (said,) = services.store.preferences.of([a, b])
+    (said,) = services.store.preferences.among([a, b])
     assert (said.chosen, said.step, said.margin) == (a, 1, 1.0)
     assert said.reason == "after the same beginning: 1 in 1 run against 0 in 1 run"
     frozen = _exported(settings, pairs="recorded")
@@ -372,7 +372,7 @@ def test_forks_become_pairs_cut_after_the_step_with_the_beginning_masked(
         assert side.steps[1].observations == whole.steps[1].observations
         assert side.steps[2].actions == whole.steps[2].actions
         assert side.steps[2].observations == ()
-    assert services.store.datasets.members(frozen["dataset_id"]) == [a, b]
+    assert services.store.datasets.member_ids(frozen["dataset_id"]) == [a, b]
     for format in ("trl", "openai"):
         theirs = _exported(settings, pairs="recorded", format=format)
         (line,) = map(json.loads, (Path(theirs["path"]) / "train.jsonl").read_text(encoding="utf-8").splitlines())
@@ -405,7 +405,7 @@ def test_pairs_split_by_task_and_forgotten_runs_never_come_back(services: Servic
     ids = [_store(services, _said(f"t{i}", "a"), _said(f"t{i}", "b")) for i in range(40)]
     _recorded(settings, source="person", pairs=[{"chosen": a, "rejected": b} for a, b in ids])
     _by_client(settings, lambda client: asked(client, "get_lineage", id=ids[0][0], forget=True))
-    assert services.store.preferences.of(ids[0]) == []
+    assert services.store.preferences.among(ids[0]) == []
     frozen = _exported(settings, pairs="recorded", validation_share=0.3)
     assert frozen["rows"] == 39
     assert frozen["dropped"] == {"no_preference": 1}
@@ -456,7 +456,7 @@ def test_step_labels_come_from_stored_verdicts_with_their_parts(services: Servic
     said = _refused(
         settings, "export_dataset", kind="prm", name="d", curation={"step_labels": "scores"}, trajectory_ids=[a]
     )
-    assert "say whose with `scorer`" in said
+    assert "needs a `scorer`" in said
 
 
 @pytest.mark.parametrize(

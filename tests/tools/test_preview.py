@@ -13,8 +13,9 @@ import anyio
 import pytest
 from mcp import Client
 
-from quintain.datasets.export import ExportOptions, Line, write_dataset
-from quintain.datasets.selection import Tally
+from quintain.datasets.dataset_writer import ExportOptions, write_dataset
+from quintain.datasets.selection import ExportCounts
+from quintain.datasets.splits import KeyedRow
 from quintain.errors import Conflict, InvalidInput
 from quintain.jobs.processes import try_lock, unlock
 from quintain.records.dataset import BenchmarkRow, DatasetRow, PairRow, Row, StepLabelRow, TextRow
@@ -45,8 +46,8 @@ def some_runs(n: int = 3) -> list[Trajectory]:
 def frozen(services: Services, rows: list[Row], kind: str = "sft", name: str = "boxes") -> str:
     """A dataset of these rows in folder and store; its id."""
     options = ExportOptions(dataset_id=f"ds-{name}", name=name, kind=kind)  # type: ignore[arg-type]
-    lines = (Line(f"k{i}", row) for i, row in enumerate(rows))
-    made = write_dataset(lines, services.settings.datasets_dir / f"ds-{name}", options, Tally()).dataset
+    lines = (KeyedRow(f"k{i}", row) for i, row in enumerate(rows))
+    made = write_dataset(lines, services.settings.datasets_dir / f"ds-{name}", options, ExportCounts()).dataset
     services.store.datasets.add(made, [], services.clock())
     return made.id
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from quintain.datasets.export import Line
-from quintain.datasets.selection import Tally
+from quintain.datasets.selection import ExportCounts
+from quintain.datasets.splits import KeyedRow
 from quintain.errors import InvalidInput, QuintainError
 from quintain.jobs.processes import try_lock, unlock
 from quintain.records.agent import Agent, Agreement, ModelRef
@@ -49,7 +49,7 @@ def services(settings: Settings) -> Iterator[Services]:
         "grpo": GroupRow(key="t1", trajectories=(good, bad), rewards=(1.0, 0.0)),
     }
     for kind, row in rows.items():
-        freeze(opened, [Line("", row)], new_options(opened, f"some-{kind}", kind), Tally())  # type: ignore[arg-type]
+        freeze(opened, [KeyedRow("", row)], new_options(opened, f"some-{kind}", kind), ExportCounts())  # type: ignore[arg-type]
     yield opened
     unlock(lock)
     opened.close()

@@ -102,7 +102,7 @@ def test_reading_verdicts_stores_nothing_new_and_says_how_to_get_some(services: 
     assert (none.scored, "get_judging_batch" in none.next_step) == (0, True)
     services.store.scores.add_many([judged(first, 0.4)], NOW)
     assert score_trajectories(services, "judge", trajectory_ids=[first]).summary.mean == 0.4
-    assert len(services.store.scores.of(first)) == 1
+    assert len(services.store.scores.of_trajectory(first)) == 1
 
 
 def _halved(version: int) -> Calibration:

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from quintain.datasets.near_duplicates import distinct
-from quintain.datasets.selection import Tally, Valued
+from quintain.datasets.near_duplicates import drop_near_duplicates
+from quintain.datasets.selection import ExportCounts, ValuedRun
 from quintain.errors import NotFound
 from quintain.records.agent import Agent, ModelRef
 from quintain.records.dataset import DatasetRow, GroupRow, LabelledRow, PairRow, Row, StepLabelRow, TextRow
@@ -20,7 +20,7 @@ from quintain.records.hyperparameters import CONFIGS, DATASET_KINDS
 from quintain.records.job import PreviewSpec
 from quintain.records.preview import PreviewReport, Sample
 from quintain.records.trajectory import Action, Actor, Observation, Step, Task, Trajectory
-from quintain.trainers.data.examples import ExampleMaker, Made
+from quintain.trainers.data.examples import ExampleBatch, ExampleMaker
 from quintain.trainers.models import load_model, open_tokenizer
 from quintain.trainers.preview.dataset import histogram, preview
 from quintain.trainers.preview.row import digest
@@ -122,10 +122,10 @@ def test_a_preview_holds_the_very_tokens_masks_and_weights_that_training_builds(
 ) -> None:
     """What training builds is caught in a real training; the digest covers ids, mask, weights and advantages."""
     method, make_rows, settings = METHODS[case]
-    rows, caught = make_rows(), list[Made]()
+    rows, caught = make_rows(), list[ExampleBatch]()
     make = ExampleMaker.make
 
-    def caught_make(self: ExampleMaker, given: Sequence[Row]) -> Made:
+    def caught_make(self: ExampleMaker, given: Sequence[Row]) -> ExampleBatch:
         caught.append(make(self, given))
         return caught[-1]
 
@@ -446,7 +446,7 @@ def test_equal_rows_of_two_tasks_are_mended_by_what_is_advised(model: Path, tmp_
     ]
     assert "1 row (line 2) repeats" in told
     assert "curation.near_duplicates=1.0" in told
-    kept = list(distinct([Valued(one, 1.0), Valued(two, 1.0)], 1.0, Tally(), by_value=False))
+    kept = list(drop_near_duplicates([ValuedRun(one, 1.0), ValuedRun(two, 1.0)], 1.0, ExportCounts(), by_value=False))
     assert [run.trajectory.task.id for run in kept] == ["a"]
     group = [GroupRow(key=run.task.id or "", trajectories=(run, run), rewards=(1, 0)) for run in (one, two)]
     warnings = look(tmp_path / "b", model, group, method="grpo").statistics.warnings

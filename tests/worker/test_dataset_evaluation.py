@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from quintain.environments.inventory import Inventory
-from quintain.environments.inventory.expert import Expert
+from quintain.environments.inventory.scripted_policy import Expert
 from quintain.errors import InvalidInput
 from quintain.evaluation.comparison import compare
 from quintain.evaluation.episodes import EpisodePlan, EpisodeSettings, run_episodes

@@ -23,7 +23,7 @@ from quintain.records.record import Record
 from quintain.records.seams import Environment, TimeStep
 from quintain.records.trajectory import Action, Actor, AgentInfo, Outcome, OutcomeStatus, Step, Task, Trajectory
 from quintain.store.store import open_store
-from quintain.trainers.data.examples import ExampleMaker, Made
+from quintain.trainers.data.examples import ExampleBatch, ExampleMaker
 from quintain.trainers.models import LoadedModel, load_model
 from quintain.trainers.rendering.renderer import Renderer
 from quintain.worker import online
@@ -294,7 +294,7 @@ def test_what_dpo_learns_from_are_the_sampled_ids(tmp_path: Path, tiny: tuple[Lo
     (group, *_) = collect(tmp_path / "job-1", tiny, job)
     judged = group.model_copy(update={"rewards": (0.0, 1.0)})
     maker = ExampleMaker.of(tiny[0].tokenizer, "auto", job.config, 4096)
-    examples = maker.of_rollout(judged, Made())
+    examples = maker.of_rollout(judged, ExampleBatch())
     assert isinstance(examples, list)
     for row, run in zip(examples[0].rows, reversed(group.trajectories), strict=True):
         sampled = [i for step in run.agent_steps if step.sampled for i in step.sampled.token_ids]

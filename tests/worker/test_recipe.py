@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from quintain.datasets.export import ExportOptions, Line, write_dataset
-from quintain.datasets.selection import Tally
+from quintain.datasets.dataset_writer import ExportOptions, write_dataset
+from quintain.datasets.selection import ExportCounts
+from quintain.datasets.splits import KeyedRow
 from quintain.jobs.directory import JobDirectory
 from quintain.records.agent import Agent, ModelRef, Sampling
 from quintain.records.dataset import Row, TextRow
@@ -56,8 +57,8 @@ class Reporter(FileReporter):
 
 def train_stage(label: str, method: str, rows: list[Row], folder: Path, **settings: Any) -> TrainStage:
     options = ExportOptions(dataset_id=f"ds-{label}", name=label, kind="text" if method == "pretrain" else "sft")
-    lines = (Line("", row) for row in rows)
-    made = write_dataset(lines, folder / f"ds-{label}", options, Tally()).dataset
+    lines = (KeyedRow("", row) for row in rows)
+    made = write_dataset(lines, folder / f"ds-{label}", options, ExportCounts()).dataset
     return TrainStage(
         label=label,
         method=method,  # type: ignore[arg-type]
@@ -171,7 +172,7 @@ def started(services: Services, tmp_path: Path) -> str:
     (tmp_path / "notes.txt").write_text("Items have a price and a stock.\n", encoding="utf-8")
     rows = dataset(3)
     services.store.trajectories.add_many([row.trajectory for row in rows], services.clock())
-    freeze(services, (Line("", row) for row in rows), new_options(services, "runs", "sft"), Tally())
+    freeze(services, (KeyedRow("", row) for row in rows), new_options(services, "runs", "sft"), ExportCounts())
     measuring = {
         "method": "evaluate",
         "environment": ENVIRONMENT,

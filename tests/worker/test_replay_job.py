@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from quintain.environments.inventory import Inventory
-from quintain.environments.inventory.expert import Expert
+from quintain.environments.inventory.scripted_policy import Expert
 from quintain.evaluation.episodes import EpisodePlan, EpisodeSettings, run_episodes
 from quintain.records.job import Envelope, JobResult, ReplaySpec, RunsFile
 from quintain.records.score import Score

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from quintain.environments.inventory import Inventory
-from quintain.environments.inventory.expert import Expert
+from quintain.environments.inventory.scripted_policy import Expert
 from quintain.evaluation.episodes import EpisodePlan, EpisodeSettings, run_episodes
 from quintain.records.agent import Agent, ModelRef
 from quintain.records.job import Envelope, JobResult, RunsFile, StepLabelSpec

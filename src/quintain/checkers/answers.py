@@ -13,10 +13,10 @@ from itertools import islice
 from typing import Any
 
 from quintain.checkers.checked import Checked
-from quintain.checkers.quantities import NUMBER, quantity
+from quintain.checkers.quantities import NUMBER
 from quintain.checkers.statements import Statement, last_numbers, last_statement
 from quintain.checkers.texts import boxes, plain, without_open_box
-from quintain.checkers.values import compare, names_several, words
+from quintain.checkers.values import compare, expected_number, names_several, words
 from quintain.records.record import clip
 from quintain.records.trajectory import Task
 
@@ -34,6 +34,8 @@ _TASK_FIELDS = (
 _PROSE_WORDS, _PROSE_CHARS = 6, 80
 _MESSAGES, _MESSAGE_CHARS = 20, 20_000
 _MOST = 1000
+_NO_ANSWER = "the task states no expected answer; record it as task.metadata.answer (or `answers`, or in `checker`)"
+_PROSE = "the expected answer is prose, which comparing words cannot judge; use a judge (get_judging_batch)"
 _SPACES = re.compile(r"[ \t]{20,}")
 _CORRECTS = re.compile(
     r"(?:^|[.!?\n])[\s*_]*(?:no|wait|actually|correction|sorry|oops|hmm|rather|scratch that|i mean|let me correct)\b",
@@ -60,16 +62,12 @@ def check_answer(task: Task, messages: Iterable[str], told: str = "") -> Checked
         messages: What the agent said to hand its answer in, the last first.
         told: What it was asked: an answer that only stands there is not the agent's.
     """
-    expected = expected_answers(task)
-    if not expected:
-        remedy = "record it as task.metadata.answer (or `answers`, or in `checker`)"
-        return Checked(None, f"the task states no expected answer; {remedy}")
+    expected, tolerance = expected_answers(task), _tolerance(task)
+    if not expected or isinstance(tolerance, str):
+        return Checked(None, tolerance if expected and isinstance(tolerance, str) else _NO_ANSWER)
     said = [without_open_box(_SPACES.sub(" ", text)[-_MESSAGE_CHARS:]) for text in islice(messages, _MESSAGES)]
     if not said:
         return Checked(None, "the agent said nothing: the run holds no text of it and no call that hands an answer in")
-    tolerance = _tolerance(task)
-    if isinstance(tolerance, str):
-        return Checked(None, tolerance)
     numeric = any(_is_number(answer) for answer in expected)
     if (statement := last_statement(said[0], told)) is not None:
         fate, _ = _afterwards(said[0], statement, told)
@@ -84,9 +82,7 @@ def check_answer(task: Task, messages: Iterable[str], told: str = "") -> Checked
         if True in verdicts:
             return Checked(1.0, f"The stated answer {clip(text)!r} is the expected one.")
     if all(_is_prose(answer) for answer in expected):
-        return Checked(
-            None, "the expected answer is prose, which comparing words cannot judge; use a judge (get_judging_batch)"
-        )
+        return Checked(None, _PROSE)
     if stated is None:
         return Checked(0.0, "No answer is stated.")
     if None in verdicts:
@@ -96,6 +92,16 @@ def check_answer(task: Task, messages: Iterable[str], told: str = "") -> Checked
     return Checked(
         0.0, f"The stated answer is {clip(stated)!r}{several}; expected {clip(' or '.join(expected[:3]))!r}."
     )
+
+
+def uncheckable_answer(task: Task) -> str | None:
+    """The reason why no stated answer can be compared with those of the task; None: one can."""
+    expected, tolerance = expected_answers(task), _tolerance(task)
+    if not expected:
+        return _NO_ANSWER
+    if isinstance(tolerance, str):
+        return tolerance
+    return _PROSE if all(_is_prose(answer) for answer in expected) else None
 
 
 def expected_answer(task: Task) -> str | None:
@@ -201,7 +207,7 @@ def _marked(line: str) -> list[str]:
 
 
 def _is_number(answer: str) -> bool:
-    return quantity(re.sub(r"^[A-Za-z]\w{0,2}\s?=\s?", "", plain(answer).strip())) is not None
+    return expected_number(plain(answer).strip()) is not None
 
 
 def _is_prose(answer: str) -> bool:

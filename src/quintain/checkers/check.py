@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from quintain.checkers.answers import check_answer, expected_answers
+from quintain.checkers.answers import check_answer, expected_answers, uncheckable_answer
 from quintain.checkers.checked import Checked
 from quintain.checkers.declared import TYPES, checker_type
 from quintain.checkers.json_equality import check_json
@@ -33,3 +33,12 @@ def check(task: Task, messages: Iterable[str], told: str = "") -> Checked:
     return Checked(
         None, f"a text alone cannot be checked by {kind[:60]!r}; {known}, of which answer, json and regex look at texts"
     )
+
+
+def uncheckable(task: Task) -> str | None:
+    """The reason why no answer to a task can be checked by its text, such as a pattern that is not valid; None: one can."""
+    kind = checker_type(task)
+    if kind == "answer" or (kind is None and expected_answers(task)):
+        return uncheckable_answer(task)
+    checked = check(task, ["0"])
+    return checked.why if checked.value is None else None

@@ -12,9 +12,16 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import NamedTuple
 
-from quintain.checkers.expressions import SYMBOLS
 from quintain.checkers.units import Unit, unit_of
 
+SYMBOLS = frozenset(
+    (
+        *("pi", "π", "e", "i", "infty", "mod", "sqrt", "ln", "log", "exp", "sin", "cos", "tan"),
+        *("arcsin", "arccos", "arctan", "alpha", "beta", "gamma", "delta", "theta", "lambda"),
+        *("mu", "phi", "omega", "sigma", "rho", "tau", "epsilon"),
+    )
+)
+"""Names that belong to a formula and to no language."""
 _DIGITS = (
     r"(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d{1,3}(?:\.\d{3})+,\d+|\d{1,2}(?:,\d{2})+,\d{3}(?:\.\d+)?"
     r"|\d{1,40},\d{1,2}(?![\d,])|\d{1,400}(?:\.\d{1,400})?|\.\d{1,400})"

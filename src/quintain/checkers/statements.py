@@ -154,13 +154,18 @@ def _phrases(message: str) -> Iterator[Statement]:
         if not line:
             continue
         stop = None if found.group().startswith("#") else _SENTENCE_END.search(line)
-        clause = _COPULA.sub("", line[: stop.start()] if stop else line)
+        clause = _COPULA.sub("", line[: stop.start() + _is_factorial(line, stop)] if stop else line)
         if _REFUSES.match(clause):  # "not 41, it is 42" states what comes after the comma, "not 41" nothing
             instead = _INSTEAD.search(clause[:_MAX_INSTEAD])
             if instead is None or not clause.lower().startswith("not"):
                 continue
             clause = line = clause[instead.end() :]
         yield Statement(found.start(), end, clause, line)
+
+
+def _is_factorial(text: str, end: re.Match[str]) -> bool:
+    """Whether the mark at the end of a sentence may also be the sign of a factorial, as in "It is 5!"."""
+    return end.group().startswith("!") and text[end.start() - 1].isdigit()
 
 
 def _boxed(message: str) -> Iterator[Statement]:

@@ -6,13 +6,12 @@ Numbers by value, with their units; tuples and sets by their parts; formulas by 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from quintain.checkers.expressions import is_formula, same_formula
+from quintain.checkers.formulas import is_formula, same_formula
 from quintain.checkers.quantities import DENIED, NUMBER, Quantity, agree, quantity, quantity_at
 from quintain.checkers.texts import plain
-from quintain.checkers.units import unit_of
 
 
 def same(expected: str, stated: str, *, tolerance: float = 0.0) -> bool:
@@ -31,38 +30,40 @@ def compare(expected: str, stated: str, *, tolerance: float = 0.0) -> bool | Non
     left, right = plain(expected).strip(), plain(stated).strip()
     if not left or not right:
         return False
-    name, number = _name(left), quantity(_unnamed(left))
+    name, number = _name(left), expected_number(left)
     may_be_two = re.fullmatch(r"-?\d+,\d{1,2}", left)  # 2,4 is a decimal, or two numbers
     if number is not None:
         found = single_number(right)
-        verdict = agree(number, found, tolerance) if found is not None else None
+        verdict = agree(number, found, tolerance) if found is not None else False
         if verdict and name and _name(right) not in {"", name}:
             return None
-        if verdict or (found is not None and not may_be_two):
+        if verdict is not False:
             return verdict
-    if words(left) == words(right):
+        if found is not None and not may_be_two:
+            return same_formula(_unnamed(expected.strip()), stated, is_number=True)
+    if words(left) == words(right) and _is_factorial(left) == _is_factorial(right):
         return True
     if number is not None and not may_be_two:
-        return False
+        return same_formula(_unnamed(expected.strip()), stated, is_number=True)
     parts = _parts(left)
     if parts is not None:
         found_parts = [other for text in _bracketed(right) if (other := _parts(text)) is not None]
         if any(_same_parts(parts, other, tolerance) for other in found_parts):
             return True
-    if is_formula(formula := _unnamed(left)):
-        verdicts = [same_formula(formula, text) for text in _formulas(right)]
-        return True if any(verdicts) else None if None in verdicts else False
+        if _are_numbers(parts) and any(_are_numbers(other) for other in found_parts):
+            return False
+    if is_formula(expected):
+        return same_formula(expected, stated)
     return False if parts is not None else _same_words(left, right)
 
 
-def _formulas(stated: str) -> Iterator[str]:
-    """Where the formula of a statement may stand: all of it, after its last `=`, after its last `is`."""
-    text = stated.strip(" .!")
-    for part in (text, text.rpartition("=")[2], re.split(r"\b(?:is|are|equals)\s+", text[:_MOST_OF_CHOICE])[-1]):
-        yield part
-        head, space, tail = part.rpartition(" ")
-        if space and (unit := unit_of(tail)) is not None and not unit[1].strip():
-            yield head
+def expected_number(text: str) -> Quantity | None:
+    """The number that an expected answer is; None: something else, such as the factorial `5!`."""
+    return None if _is_factorial(text) else quantity(_unnamed(text))
+
+
+def _is_factorial(text: str) -> bool:
+    return re.search(r"\d\s?!$", text) is not None
 
 
 def single_number(stated: str) -> Quantity | None:
@@ -147,6 +148,10 @@ def _parts(text: str) -> _Parts | None:
     if not brackets and not all(quantity(_unnamed(item)) or re.fullmatch(r"[A-Za-z]", item) for item in items):
         return None
     return _Parts(brackets, tuple(items)) if all(items) and len(items) <= 1000 else None
+
+
+def _are_numbers(parts: _Parts) -> bool:
+    return all(quantity(_unnamed(item)) is not None for item in parts.items)
 
 
 def _split(text: str) -> list[str]:

@@ -30,7 +30,7 @@ def run_judge(use: Use) -> int:
     console = plain_console()
     services = use.services()
     if use.own["agreement"]:
-        _show_agreement(console, agreement(services, services.store.judging.everything()), json_out=use.json_out)
+        _show_agreement(console, agreement(services, services.store.judging.iterate()), json_out=use.json_out)
     elif use.own["answers"] is not None:
         answers = check(tool("submit_scores"), _answers(use.own["answers"]))
         _show_submitted(console, submit_file(services, **answers), json_out=use.json_out)

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from quintain.cli.session import INTERRUPTED, Use, collected_interrupts, write_file
-from quintain.exporters.preview_page import about, counts, preview_page, printable
+from quintain.exporters.preview_page import describe_counts, describe_row, preview_page, printable
 from quintain.records.job import Job, PreviewSpec
 from quintain.records.preview import Histogram, PreviewReport, Sample
 from quintain.tools.calls import check
@@ -73,7 +73,7 @@ def _progress(job: Job) -> str:
 def _show(console: Console, report: PreviewReport) -> None:
     statistics = report.statistics
     for row in report.rows:
-        console.print(Text(printable(about(row)), style="bold"))
+        console.print(Text(printable(describe_row(row)), style="bold"))
         body = Text()
         for span in row.spans:
             style = _TRAINED if span.trained else _STYLES[span.by]
@@ -85,7 +85,7 @@ def _show(console: Console, report: PreviewReport) -> None:
             key.append(" ").append(name, style=style)
         console.print(key.append(" ").append("falls off", style="strike"))
     table = Table(box=None, show_header=False)
-    for name, value in counts(report):
+    for name, value in describe_counts(report):
         table.add_row(Text(printable(name)), Text(printable(value)))
     console.print(table)
     _bars(console, statistics.lengths)

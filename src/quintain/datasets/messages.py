@@ -1,4 +1,4 @@
-"""The chat messages of a run: what stood before each turn of the agent, and what it said."""
+"""Convert a run to chat messages."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from quintain.records.trajectory import Actor, Trajectory
 
 
 def messages_of(trajectory: Trajectory) -> list[tuple[Message, int]]:
-    """The chat of a trajectory, each message with the index of its step (-1: the task's prompt, said by no step)."""
+    """Return the chat messages of a run, each with its step index (-1 for the task prompt, which has no step)."""
     messages: list[tuple[Message, int]] = []
     for index, step in enumerate(trajectory.steps):
         if step.actor is Actor.AGENT:
             if trajectory.task.prompt and all(m.role == "system" for m, _ in messages):
                 messages.append((Message(role="user", content=trajectory.task.prompt), -1))
-            said = Message(role="assistant", content=step.message, thought=step.thought, actions=step.actions)
-            messages.append((said, index))
+            message = Message(role="assistant", content=step.message, thought=step.thought, actions=step.actions)
+            messages.append((message, index))
         else:
             role: Literal["system", "user"] = "system" if step.actor is Actor.SYSTEM else "user"
             messages.append((Message(role=role, content=step.message), index))

@@ -37,9 +37,9 @@ def task_class(run: Trajectory, known: Mapping[str, TaskClass] | None = None) ->
     for name in (task.id, task.type):
         if known and name is not None and name in known:
             return known[name]
-    for said in (task.type, task.metadata.get("task_type")):
+    for stated in (task.type, task.metadata.get("task_type")):
         for name in CLASSES:
-            if said == name:
+            if stated == name:
                 return name
     tools = {action.tool for step in run.steps for action in step.actions}
     turns = sum(step.actor is not Actor.SYSTEM for step in run.steps)

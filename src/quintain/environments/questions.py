@@ -10,7 +10,7 @@ from typing import Annotated
 from pydantic import Field, StrictBool, StrictFloat, StrictInt, StrictStr, WithJsonSchema
 
 from quintain.checkers.answers import expected_answers
-from quintain.checkers.check import check
+from quintain.checkers.check import check, uncheckable
 from quintain.checkers.checked import Checked
 from quintain.checkers.declared import checker_type
 from quintain.environments.calls import arguments_of, only_call, refusal, tool_schemas
@@ -75,9 +75,7 @@ def unanswerable(task: Task) -> str | None:
             f"its checker is {kind[:40]!r}, and {ENVIRONMENT_ID} judges answers by {', '.join(_TEXT_CHECKS)}; "
             "play it in an environment that does that"
         )
-    # What a checker cannot use (a pattern that is none, prose) it says of any answer.
-    checked = _checked(task, "0")
-    return checked.why if checked.value is None else None
+    return uncheckable(task)
 
 
 class Question:

@@ -35,6 +35,9 @@ GROUP = "quintain.environments"
 Factory = Callable[..., TaskSource]
 """Its keyword parameters, with their annotations and defaults, are the options of the environment."""
 
+SANDBOX_ID = "quintain/sandbox"
+"""The environment whose tasks run commands."""
+
 _BUILT_IN = tuple(
     EntryPoint(f"quintain/{name}", f"quintain.environments.{value}", GROUP)
     for name, value in (

@@ -22,7 +22,7 @@ from pydantic import ValidationError
 from quintain.environments.families import SPLITS
 from quintain.environments.task_rows import task_of
 from quintain.errors import InvalidInput, NotFound
-from quintain.importers.logfile import LogFile
+from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Report
 from quintain.records.record import clip, counted, explain
 from quintain.records.seams import Environment, TaskSource

@@ -1,4 +1,4 @@
-"""What stands beside the weights of a handed-over agent, for people and for Ollama: only facts, nothing that praises."""
+"""Model card and Ollama Modelfile of an exported agent, from facts only."""
 
 from __future__ import annotations
 
@@ -27,28 +27,28 @@ _OLLAMA = frozenset(
         "Qwen2ForCausalLM",
     }
 )
-"""Kinds of models whose safetensors `ollama create` reads (LoadModelMetadata in convert/convert.go of ollama/ollama, 2026)."""
+"""Architectures whose safetensors `ollama create` reads (LoadModelMetadata in convert/convert.go of ollama/ollama, 2026)."""
 
 
-def model_card(told: HandedOver) -> str:
-    """`README.md`: YAML that the Hugging Face Hub reads, and the same in words."""
-    header = yaml.safe_dump(_header(told), sort_keys=False, allow_unicode=True)
-    return f"---\n{header}---\n\n" + "\n".join(_sections(told)) + "\n"
+def model_card(handover: HandedOver) -> str:
+    """Return `README.md`: YAML metadata for the Hugging Face Hub, followed by the same facts as text."""
+    header = yaml.safe_dump(_header(handover), sort_keys=False, allow_unicode=True)
+    return f"---\n{header}---\n\n" + "\n".join(_sections(handover)) + "\n"
 
 
-def modelfile(told: HandedOver, architecture: str) -> str | None:
-    """`Modelfile` for Ollama; None where it cannot read such weights, or nobody would talk to the agent.
+def modelfile(handover: HandedOver, architecture: str) -> str | None:
+    """Return the `Modelfile` for Ollama; None if Ollama cannot read the weights or the agent is not a policy.
 
     The template is left to Ollama, which knows those of the families that it reads.
     """
-    if told.format != "merged" or told.agent.role != "policy" or architecture not in _OLLAMA:
+    if handover.format != "merged" or handover.agent.role != "policy" or architecture not in _OLLAMA:
         return None
     lines = [
-        f"# {told.agent.id}, written by Quintain {told.quintain}: ollama create {told.agent.name.lower()} -f Modelfile"
+        f"# {handover.agent.id}, written by Quintain {handover.quintain}: ollama create {handover.agent.name.lower()} -f Modelfile"
     ]
-    lines += ["FROM .", *(f"PARAMETER {name} {value}" for name, value in _parameters(told.agent.sampling))]
-    lines += [f'PARAMETER stop "{end}"' for end in told.template["end_tokens"] if '"' not in end]
-    prompt = told.agent.system_prompt
+    lines += ["FROM .", *(f"PARAMETER {name} {value}" for name, value in _parameters(handover.agent.sampling))]
+    lines += [f'PARAMETER stop "{end}"' for end in handover.template["end_tokens"] if '"' not in end]
+    prompt = handover.agent.system_prompt
     if prompt is not None and '"""' in prompt:
         lines.append(
             f"# The system prompt has three quotes in a row, which cannot stand here: take it from {AGENT_FILE}."
@@ -59,7 +59,7 @@ def modelfile(told: HandedOver, architecture: str) -> str | None:
 
 
 def _parameters(sampling: Sampling) -> Iterator[tuple[str, float]]:
-    """What would else be Ollama's own: it cuts to 40 tokens and punishes repetition, the agent does neither."""
+    """Yield parameters that override Ollama's defaults (top_k 40, repeat penalty), which the agent does not use."""
     yield "temperature", sampling.temperature
     yield "top_p", sampling.top_p
     yield "top_k", 0
@@ -67,26 +67,26 @@ def _parameters(sampling: Sampling) -> Iterator[tuple[str, float]]:
     yield "num_predict", sampling.max_new_tokens
 
 
-def _header(told: HandedOver) -> dict[str, Any]:
+def _header(handover: HandedOver) -> dict[str, Any]:
     header: dict[str, Any] = {}
-    if told.base["source"] == "hub":
-        header["base_model"] = told.base["name"]
-        if _methods(told):
-            header["base_model_relation"] = "adapter" if told.format == "adapter" else "finetune"
-    header["library_name"] = "peft" if told.format == "adapter" else "transformers"
-    header["pipeline_tag"] = "text-generation" if told.agent.role == "policy" else "text-classification"
-    tags = ["quintain", "agent" if told.agent.role == "policy" else told.agent.role.replace("_", "-")]
-    header["tags"] = [*tags, *(["lora"] if told.agent.model.adapter else []), *_methods(told)]
-    if told.provenance.datasets:
-        header["datasets"] = [one.name for one in told.provenance.datasets]
-    rated = [one for one in told.provenance.results if one.success_rate is not None]
+    if handover.base["source"] == "hub":
+        header["base_model"] = handover.base["name"]
+        if _methods(handover):
+            header["base_model_relation"] = "adapter" if handover.format == "adapter" else "finetune"
+    header["library_name"] = "peft" if handover.format == "adapter" else "transformers"
+    header["pipeline_tag"] = "text-generation" if handover.agent.role == "policy" else "text-classification"
+    tags = ["quintain", "agent" if handover.agent.role == "policy" else handover.agent.role.replace("_", "-")]
+    header["tags"] = [*tags, *(["lora"] if handover.agent.model.adapter else []), *_methods(handover)]
+    if handover.provenance.datasets:
+        header["datasets"] = [one.name for one in handover.provenance.datasets]
+    rated = [one for one in handover.provenance.results if one.success_rate is not None]
     if rated:
-        header["model-index"] = [{"name": told.agent.id, "results": [_indexed(one) for one in rated]}]
+        header["model-index"] = [{"name": handover.agent.id, "results": [_indexed(one) for one in rated]}]
     return header
 
 
-def _methods(told: HandedOver) -> list[str]:
-    return list(dict.fromkeys(method for one in told.provenance.ancestors for method in one.methods))
+def _methods(handover: HandedOver) -> list[str]:
+    return list(dict.fromkeys(method for one in handover.provenance.ancestors for method in one.methods))
 
 
 def _indexed(result: Result) -> dict[str, Any]:
@@ -98,47 +98,47 @@ def _indexed(result: Result) -> dict[str, Any]:
     }
 
 
-def _sections(told: HandedOver) -> Iterator[str]:
-    agent = told.agent
+def _sections(handover: HandedOver) -> Iterator[str]:
+    agent = handover.agent
     yield f"# {agent.name}, version {agent.version}"
     yield ""
     what = {"policy": "An agent", "reward_model": "A reward model", "step_model": "A step model"}[agent.role]
-    yield f"{what}, `{agent.id}`, handed over by Quintain {told.quintain} as `{told.format}`."
-    if told.base["source"] == "hub":
-        revision = f" at revision `{told.base['revision']}`" if told.base["revision"] else ""
-        yield f"Base model: `{told.base['name']}`{revision}."
+    yield f"{what}, `{agent.id}`, handed over by Quintain {handover.quintain} as `{handover.format}`."
+    if handover.base["source"] == "hub":
+        revision = f" at revision `{handover.base['revision']}`" if handover.base["revision"] else ""
+        yield f"Base model: `{handover.base['name']}`{revision}."
     else:
-        yield f"Base model: `{told.base['name']}` on the machine that wrote this."
-    for note in told.notes:
+        yield f"Base model: `{handover.base['name']}` on the machine that wrote this."
+    for note in handover.notes:
         yield f"Note: {note}."
     yield from ("", "## How it was made", "")
-    yield from _made(told)
+    yield from _training(handover)
     yield from ("", "## Results", "")
-    yield from _results(told)
+    yield from _results(handover)
     yield from ("", "## Use", "")
-    yield from _use(told)
+    yield from _use(handover)
     yield from ("", "## Checked", "")
-    yield from _checked(told)
+    yield from _checked(handover)
 
 
-def _made(told: HandedOver) -> Iterator[str]:
+def _training(handover: HandedOver) -> Iterator[str]:
     yield "| agent | method | learned from | job |"
     yield "|---|---|---|---|"
-    for one in told.provenance.ancestors:
+    for one in handover.provenance.ancestors:
         source = one.dataset_id or one.environment
         yield _row(one.agent, ", ".join(one.methods) or "not trained here", source or "", one.job_id or "")
-    if told.provenance.datasets:
+    if handover.provenance.datasets:
         yield from ("", "| dataset | name | kind | rows |", "|---|---|---|---|")
-        for dataset in told.provenance.datasets:
+        for dataset in handover.provenance.datasets:
             yield _row(dataset.dataset_id, dataset.name, dataset.kind, f"{dataset.rows:,}")
-    if told.provenance.trajectories:
-        yield from ("", f"In all it learned from {counted(told.provenance.trajectories, 'run')}.")
+    if handover.provenance.trajectories:
+        yield from ("", f"In all it learned from {counted(handover.provenance.trajectories, 'run')}.")
 
 
-def _results(told: HandedOver) -> Iterator[str]:
-    if told.agent.held_out is not None:
-        yield f"It met {told.agent.held_out}."
-    if not told.provenance.results:
+def _results(handover: HandedOver) -> Iterator[str]:
+    if handover.agent.held_out is not None:
+        yield f"It met {handover.agent.held_out}."
+    if not handover.provenance.results:
         yield "It has not been evaluated."
         return
     yield "Success rates with their 95 % intervals, as they stood when this was written."
@@ -147,7 +147,7 @@ def _results(told: HandedOver) -> Iterator[str]:
         "| evaluation | environment | split | episodes | success | mean reward | loss |",
         "|---|---|---|---|---|---|---|",
     )
-    for one in told.provenance.results:
+    for one in handover.provenance.results:
         rate = "" if one.success_rate is None else f"{one.success_rate:.3f}"
         if one.ci_low is not None and one.ci_high is not None:
             rate += f" ({one.ci_low:.3f} to {one.ci_high:.3f})"
@@ -159,11 +159,11 @@ def _row(*cells: str) -> str:
     return f"| {' | '.join(cell.replace('|', chr(92) + '|').replace(chr(10), ' ') for cell in cells)} |"
 
 
-def _use(told: HandedOver) -> Iterator[str]:
-    name, sampling = told.agent.name, told.agent.sampling
+def _use(handover: HandedOver) -> Iterator[str]:
+    name, sampling = handover.agent.name, handover.agent.sampling
     load = ["from transformers import AutoModelForCausalLM, AutoTokenizer", ""]
-    if told.format == "adapter":
-        base, revision = told.base["name"], told.base.get("revision")
+    if handover.format == "adapter":
+        base, revision = handover.base["name"], handover.base.get("revision")
         pinned, option = (f", revision={json.dumps(revision)}", f" --revision {revision}") if revision else ("", "")
         load = ["from peft import PeftModel", *load]
         load.append(f"base = AutoModelForCausalLM.from_pretrained({json.dumps(base)}{pinned})")
@@ -173,29 +173,29 @@ def _use(told: HandedOver) -> Iterator[str]:
         load.append('model = AutoModelForCausalLM.from_pretrained("this-folder", dtype="auto")')
         serve = f"vllm serve this-folder --served-model-name {name}"
     yield from ("```python", *load, 'tokenizer = AutoTokenizer.from_pretrained("this-folder")', "```", "")
-    if told.agent.role != "policy":
+    if handover.agent.role != "policy":
         heads = "`value_head.safetensors`: a linear map (`weight`, `bias`) from the last hidden states to its numbers"
         yield f"It values runs and does not act; what it values by is in {heads}."
         return
     yield (
         f"Serve it: `{serve}`"
-        + ("" if told.format == "adapter" else "; llama.cpp: `convert_hf_to_gguf.py this-folder`")
+        + ("" if handover.format == "adapter" else "; llama.cpp: `convert_hf_to_gguf.py this-folder`")
         + "."
     )
     yield (
         f"It acts at temperature {sampling.temperature:g}, top_p {sampling.top_p:g}, at most {sampling.max_new_tokens} tokens a turn; "
         "servers that read no greedy decoding from `generation_config.json` need the temperature in each request."
     )
-    prompt = "its own system prompt" if told.agent.system_prompt is not None else "no system prompt of its own"
+    prompt = "its own system prompt" if handover.agent.system_prompt is not None else "no system prompt of its own"
     style = {
         "tools": "the chat template's native tool calls",
         "react": "ReAct text (`Thought:`, `Action: tool {json}`)",
     }
-    yield f"It has {prompt}; turns are written as {style[told.template['style']]}. `{AGENT_FILE}` holds all of this for programs."
+    yield f"It has {prompt}; turns are written as {style[handover.template['style']]}. `{AGENT_FILE}` holds all of this for programs."
 
 
-def _checked(told: HandedOver) -> Iterator[str]:
-    parity = told.parity
+def _checked(handover: HandedOver) -> Iterator[str]:
+    parity = handover.parity
     yield (
         f"These files were read back and compared with the agent in {parity.compared_in}, their weights being {parity.stored_in}: over "
         f"{parity.tokens} tokens log-probabilities differ by at most {parity.max_difference:.3g} nats (mean {parity.mean_difference:.3g}, "

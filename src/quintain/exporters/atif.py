@@ -1,4 +1,4 @@
-"""ATIF v1.7, lossless: one document a line; what ATIF has no place for stands in `extra.quintain` (`importers/transcripts/atif.py`)."""
+"""ATIF v1.7, lossless: one document a line; fields that ATIF lacks are stored in `extra.quintain`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, get_args
 from quintain.datasets.rows import trajectories_of
 from quintain.errors import InvalidInput
 from quintain.exporters.protocol import Export, Rows
-from quintain.importers.transcripts.atif import write_atif
+from quintain.importers.transcripts.atif_documents import write_atif
 from quintain.records.dataset import (
     Dataset,
     DatasetKind,
@@ -27,13 +27,13 @@ from quintain.records.dataset import (
 
 @dataclass(frozen=True)
 class AtifExporter:
-    """Writes every run of a dataset as a document; what its row says beside it stands in `extra.row`."""
+    """Writes every run as an ATIF document, with its row's own fields in `extra.row`."""
 
     name: str = "atif"
     kinds: frozenset[DatasetKind] = frozenset({"sft", "dpo", "kto", "grpo", "reward", "prm"})
 
     def write(self, dataset: Dataset, rows: Rows, folder: Path) -> Export:
-        """One file a split, one document a line."""
+        """Write one file a split, one document a line."""
         export = Export()
         for split in (name for name in get_args(SplitName) if name in dataset.splits):
             name = f"{split}.jsonl"
@@ -44,7 +44,7 @@ class AtifExporter:
                         export.rows[name] += 1
         if not export.rows:
             raise InvalidInput(
-                f"{dataset.id} holds no runs to write; ATIF holds the kinds {', '.join(sorted(self.kinds))}"
+                f"expected runs in {dataset.id}, got none; ATIF supports the kinds {', '.join(sorted(self.kinds))}"
             )
         export.notes["each line is one ATIF document; import it again with format='atif', which gives equal runs"] = (
             None
@@ -64,10 +64,10 @@ def _documents(row: Row, number: int) -> Iterator[dict[str, Any]]:
 
 
 def _beside(row: Row, number: int, place: int) -> dict[str, Any]:
-    """What a row says of its run, where it says more than that the run is in it."""
+    """Return the fields of a row besides the run itself."""
     if isinstance(row, DatasetRow):
-        said: dict[str, Any] = {} if row.weight == 1 else {"weight": row.weight}
-        return said if row.reward is None else {**said, "reward": row.reward}
+        fields: dict[str, Any] = {} if row.weight == 1 else {"weight": row.weight}
+        return fields if row.reward is None else {**fields, "reward": row.reward}
     if isinstance(row, PairRow):
         side = "rejected" if place else "chosen"
         return {

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from quintain.datasets.rows import trajectories_of
-from quintain.exporters.conversation import Losses, Turn, turns_of
-from quintain.exporters.lines import Line, write_splits
+from quintain.exporters.chat_turns import Losses, Turn, turns_of
 from quintain.exporters.protocol import Export, Rows
+from quintain.exporters.split_files import Line, write_splits
 from quintain.records.dataset import Dataset, DatasetKind, DatasetRow, Row, SplitName
 from quintain.records.record import clip
 from quintain.records.trajectory import Trajectory

@@ -1,4 +1,4 @@
-"""A folder for the Hugging Face Hub: the rows as TRL reads them, and a card that tells what they are made of."""
+"""A folder for the Hugging Face Hub: rows in TRL's format, and a dataset card that lists their sources."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from typing import Any
 
 from quintain.datasets.manifest import FILE_NAME
 from quintain.datasets.rows import trajectories_of
-from quintain.exporters.card import front_matter
-from quintain.exporters.conversation import Losses
-from quintain.exporters.lines import Line, write_lines, write_splits
+from quintain.exporters.chat_turns import Losses
 from quintain.exporters.parquet import has_pyarrow, write_json_columns
 from quintain.exporters.protocol import Export, Rows
+from quintain.exporters.split_files import Line, front_matter, write_lines, write_splits
 from quintain.exporters.trl import FEATURES, trl_lines
 from quintain.records.dataset import Dataset, DatasetKind, Row, SplitName
 
@@ -111,7 +110,7 @@ def _card(dataset: Dataset, export: Export, seen: _Seen) -> str:
 
 
 def _manifest(dataset: Dataset) -> dict[str, Any]:
-    """What the manifest tells beside the dataset; nothing where there is none, as in a dataset that was never written."""
+    """Return the manifest; {} if the dataset was never written."""
     try:
         content = json.loads((Path(dataset.path) / FILE_NAME).read_text(encoding="utf-8"))
     except (OSError, ValueError):

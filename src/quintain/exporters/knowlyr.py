@@ -8,20 +8,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from quintain.exporters.conversation import (
+from quintain.exporters.chat_turns import (
     MASKS,
     Losses,
     Turn,
-    ended,
-    masked,
-    opening,
+    count_masked,
+    count_weight,
+    prompt_turn_count,
     require_answers,
-    sides,
+    split_pair,
     turns_of,
-    weigh,
+    until_last_agent_turn,
 )
-from quintain.exporters.lines import Line, json_lines, write_splits
 from quintain.exporters.protocol import Export, Rows
+from quintain.exporters.split_files import Line, json_lines, write_splits
 from quintain.exporters.step_text import flat_text
 from quintain.records.dataset import (
     BenchmarkRow,
@@ -59,8 +59,8 @@ def _lines(row: Row, losses: Losses) -> Iterator[Line]:
     if isinstance(row, DatasetRow):
         yield _example(row, losses)
     elif isinstance(row, PairRow):
-        sides(row, Losses())  # both runs must begin alike
-        weigh(row, losses)
+        split_pair(row, Losses())  # both runs must begin alike
+        count_weight(row, losses)
         chosen, rejected = (_response(run, losses)[0] for run in (row.chosen, row.rejected))
         yield {
             "prompt": _prompt(row.chosen),
@@ -89,7 +89,7 @@ def _lines(row: Row, losses: Losses) -> Iterator[Line]:
 
 
 def _example(row: DatasetRow, losses: Losses) -> dict[str, Any]:
-    weigh(row, losses)
+    count_weight(row, losses)
     run = row.trajectory
     response, steps = _response(run, losses)
     return {
@@ -124,10 +124,10 @@ def _benchmark(row: BenchmarkRow) -> dict[str, Any]:
 
 def _response(run: Trajectory, losses: Losses) -> tuple[str, int]:
     turns: list[Turn] = turns_of(run, losses)
-    require_answers(ended(turns, Losses()))
-    n = opening(turns)
+    require_answers(until_last_agent_turn(turns, Losses()))
+    n = prompt_turn_count(turns)
     losses[_SYSTEM] += bool(run.tools) or any(turn.role == "system" for turn in turns[:n])
-    losses[MASKS] += masked(turns)
+    losses[MASKS] += count_masked(turns)
     losses["rewards of steps are lost"] += any(step.reward is not None for step in run.steps)
     return flat_text(turns[n:], losses)
 

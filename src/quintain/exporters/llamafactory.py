@@ -1,7 +1,7 @@
 """LLaMA-Factory's sharegpt rows (v0) with their `dataset_info.json`.
 
 People and results stand on odd places, the agent on even ones: neighbouring messages of a user are joined, and so are the
-results of parallel calls, as LLaMA-Factory joins those of chat rows. A call is JSON; what is said beside it stands before
+results of parallel calls, as LLaMA-Factory joins those of chat rows. A call is JSON; text beside it comes before
 `<tool_call>`, a thought in `<think>`.
 """
 
@@ -15,22 +15,22 @@ from pathlib import Path
 from typing import Any
 
 from quintain.errors import InvalidInput
-from quintain.exporters.conversation import (
+from quintain.exporters.chat_turns import (
     MASKS,
     Losses,
     Turn,
-    ended,
+    count_lost_values,
+    count_masked,
+    count_thoughts,
     function_of,
     last_turns,
-    masked,
     require_answers,
-    thinking,
     turns_of,
-    weigh_without_values,
+    until_last_agent_turn,
 )
-from quintain.exporters.lines import Line, json_lines, write_splits
 from quintain.exporters.protocol import Export, Rows
-from quintain.importers.transcripts.tool_tags import RESULTS_BORDER
+from quintain.exporters.split_files import Line, json_lines, write_splits
+from quintain.importers.transcripts.tool_tags import RESULT_SEPARATOR
 from quintain.records.dataset import Dataset, DatasetKind, DatasetRow, LabelledRow, PairRow, Row, TextRow
 from quintain.records.trajectory import Trajectory
 
@@ -43,9 +43,9 @@ _OF_KIND: dict[DatasetKind, dict[str, Any]] = {
     "reward": {"ranking": True, "columns": {**_COLUMNS, "chosen": "chosen", "rejected": "rejected"}},
     "text": {"columns": {"prompt": "text"}},
 }
-_LAST = "LLaMA-Factory learns only the last turn of a labelled run; what stands before it is its prompt"
-_SPOKEN = (
-    "turns that say or think something beside a call need a LLaMA-Factory that knows `tool_call_words` (2025 and later)"
+_LAST = "LLaMA-Factory trains only the last turn of a labelled run; the earlier turns are its prompt"
+_TEXT_BESIDE_CALL = (
+    "turns with text or a thought beside a call need a LLaMA-Factory with `tool_call_words` (2025 and later)"
 )
 _RESULTS_JOINED = "results of parallel calls are joined to one observation"
 _USERS_JOINED = "neighbouring messages of the user are joined"
@@ -71,31 +71,31 @@ class LlamaFactory:
         )
         named = ", ".join(entries)
         export.notes[
-            f"set dataset_dir to this folder and dataset to {named}; `mask_history: true` learns only last turns"
+            f"set dataset_dir to this folder and dataset to {named}; `mask_history: true` trains only last turns"
         ] = None
         return export
 
 
 def _lines(row: Row, losses: Losses) -> Iterator[Line]:
     if isinstance(row, TextRow):
-        weigh_without_values(row, losses)
+        count_lost_values(row, losses)
         yield {"text": row.text}
     elif isinstance(row, PairRow):
         shared, chosen, rejected = last_turns(row, losses)
-        weigh_without_values(row, losses)
+        count_lost_values(row, losses)
         *_, other = _conversation([*shared, rejected], row.rejected, Losses())["conversations"]
         line = _conversation([*shared, chosen], row.chosen, losses)
         *before, best = line["conversations"]
         yield {**line, "conversations": before, "chosen": best, "rejected": other}
     elif isinstance(row, LabelledRow):
-        turns = ended(turns_of(row.trajectory, losses), losses)
-        weigh_without_values(row, losses)
+        turns = until_last_agent_turn(turns_of(row.trajectory, losses), losses)
+        count_lost_values(row, losses)
         losses[_LAST] += sum(turn.role == "assistant" for turn in turns) > 1
         yield {**_conversation(turns, row.trajectory, losses), "kto_tag": row.desirable}
     elif isinstance(row, DatasetRow):
-        weigh_without_values(row, losses)
-        turns = ended(turns_of(row.trajectory, losses), losses)
-        losses[MASKS] += masked(turns)
+        count_lost_values(row, losses)
+        turns = until_last_agent_turn(turns_of(row.trajectory, losses), losses)
+        losses[MASKS] += count_masked(turns)
         yield _conversation(turns, row.trajectory, losses)
 
 
@@ -107,29 +107,29 @@ def _conversation(turns: Sequence[Turn], run: Trajectory, losses: Losses) -> dic
     """
     require_answers(turns)
     n = next((i for i, turn in enumerate(turns) if turn.role != "system"), len(turns))
-    said: list[dict[str, str]] = []
+    entries: list[dict[str, str]] = []
     for turn in _in_order(turns[n:]):
         if turn.role == "system":
-            raise InvalidInput("a system message stands in the midst of the run")
+            raise InvalidInput("a system message inside the run is not supported")
         name, value = _turn(turn, losses)
-        if said and said[-1]["from"] == name and name in {"human", "observation"}:
+        if entries and entries[-1]["from"] == name and name in {"human", "observation"}:
             losses[_USERS_JOINED if name == "human" else _RESULTS_JOINED] += 1
-            said[-1]["value"] += ("\n\n" if name == "human" else RESULTS_BORDER) + value
+            entries[-1]["value"] += ("\n\n" if name == "human" else RESULT_SEPARATOR) + value
         else:
-            said.append({"from": name, "value": value})
-    for place, entry in enumerate(said):
+            entries.append({"from": name, "value": value})
+    for place, entry in enumerate(entries):
         if (entry["from"] in {"human", "observation"}) != (place % 2 == 0):
-            raise InvalidInput("the user and the agent do not take turns")
+            raise InvalidInput("the user and the agent do not alternate")
     tools = [function_of(tool) for tool in run.tools]
     return {
-        "conversations": said,
+        "conversations": entries,
         "system": "\n\n".join(turn.text for turn in turns[:n]),
         "tools": json.dumps(tools, ensure_ascii=False) if tools else "",
     }
 
 
 def _in_order(turns: Sequence[Turn]) -> list[Turn]:
-    """The turns, with the results of parallel calls in the order of the calls: once joined, nothing else tells them apart."""
+    """Return the turns with results in the order of their parallel calls: once joined, only the order identifies them."""
     ordered = list(turns)
     for place, turn in enumerate(ordered):
         end = place + 1 + len(turn.calls)
@@ -149,9 +149,9 @@ def _turn(turn: Turn, losses: Losses) -> tuple[str, str]:
     before = f"<think>\n{turn.thought}\n</think>\n\n" if turn.thought else ""
     if not turn.calls:
         return "gpt", before + turn.text
-    losses[_SPOKEN] += bool(thinking([turn]) or turn.text)
+    losses[_TEXT_BESIDE_CALL] += bool(count_thoughts([turn]) or turn.text)
     if _TAG.search(turn.text) or _TAG.search(turn.thought):
-        raise InvalidInput("a turn says the marks of a call beside a call")
+        raise InvalidInput("the text beside a call contains the marks of a call")
     calls = [{"name": call.tool, "arguments": call.arguments()} for call in turn.calls]
     written = json.dumps(calls if len(calls) > 1 else calls[0], ensure_ascii=False)
     written = _TAG.sub(r"\\u003c", written)

@@ -9,22 +9,22 @@ from pathlib import Path
 from typing import Any
 
 from quintain.errors import InvalidInput
-from quintain.exporters.conversation import (
+from quintain.exporters.chat_turns import (
     THOUGHTS,
     Losses,
     Turn,
     chat_message,
-    ended,
+    count_lost_values,
+    count_thoughts,
     function_of,
     last_turns,
     prompt_length,
     require_answers,
-    thinking,
     turns_of,
-    weigh_without_values,
+    until_last_agent_turn,
 )
-from quintain.exporters.lines import Line, json_lines, write_splits
 from quintain.exporters.protocol import Export, Rows
+from quintain.exporters.split_files import Line, json_lines, write_splits
 from quintain.records.dataset import Dataset, DatasetKind, DatasetRow, PairRow, Row
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -46,7 +46,7 @@ class OpenAI:
 def _lines(row: Row, losses: Losses) -> Iterator[Line]:
     if isinstance(row, PairRow):
         shared, chosen, rejected = last_turns(row, losses)
-        weigh_without_values(row, losses)
+        count_lost_values(row, losses)
         preferred, other = _messages([*shared, chosen], losses), _messages([*shared, rejected], losses)
         yield {
             "input": {"messages": preferred[:-1], **_tools(row.chosen.tools, [*shared, chosen, rejected])},
@@ -54,21 +54,21 @@ def _lines(row: Row, losses: Losses) -> Iterator[Line]:
             "non_preferred_output": other[-1:],
         }
     elif isinstance(row, DatasetRow):
-        weigh_without_values(row, losses)
-        turns = ended(turns_of(row.trajectory, losses), losses)
+        count_lost_values(row, losses)
+        turns = until_last_agent_turn(turns_of(row.trajectory, losses), losses)
         prompt_length(turns)
         messages = _messages(turns, losses)
         for message, turn in zip(messages, turns, strict=True):
             if turn.role == "assistant":
                 message["weight"] = int(turn.trained)
         if not any(turn.trained for turn in turns):
-            raise InvalidInput("no turn of the agent may be trained on")
+            raise InvalidInput("no agent turn is trainable")
         yield {"messages": messages, **_tools(row.trajectory.tools, turns)}
 
 
 def _messages(turns: Sequence[Turn], losses: Losses) -> list[dict[str, Any]]:
     require_answers(turns)
-    losses[THOUGHTS] += thinking(turns)
+    losses[THOUGHTS] += count_thoughts(turns)
     return [_message(turn) for turn in turns]
 
 
@@ -77,7 +77,7 @@ def _message(turn: Turn) -> dict[str, Any]:
     message.pop("name", None)
     if turn.role == "assistant" and not turn.text:
         if not turn.calls:
-            raise InvalidInput("a turn of the agent holds only a thought, for which this format has no place")
+            raise InvalidInput("an agent turn with only a thought is not supported")
         message["content"] = None
     return message
 
@@ -92,10 +92,10 @@ def _tools(tools: Sequence[Mapping[str, Any]], turns: Sequence[Turn]) -> dict[st
     functions = [function_of(dict(tool)) for tool in tools]
     for name in [*calls, *(function.get("name") for function in functions)]:
         if not isinstance(name, str) or _NAME.fullmatch(name) is None:
-            raise InvalidInput("the name of a tool is not 1 to 64 letters, digits, _ or -")
+            raise InvalidInput("a tool name must have 1 to 64 letters, digits, _ or -")
     if not functions:
         if calls:
-            raise InvalidInput("the agent calls tools of which the run holds no schemas")
+            raise InvalidInput("the agent calls tools without schemas in the run")
         return {}
     parallel = any(len(turn.calls) > 1 for turn in turns)
     return {

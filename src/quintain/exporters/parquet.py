@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from quintain.errors import Unavailable
-from quintain.exporters.lines import Line
+from quintain.exporters.split_files import Line
 
 _ROWS_AT_ONCE = 100
 
@@ -40,7 +40,7 @@ def write_json_columns(lines: Iterable[Line], path: Path, features: Mapping[str,
     """Write lines with columns of any JSON, which `datasets` (4.7 and later) reads back as they were; no line, no file.
 
     Args:
-        lines: Values as the features say.
+        lines: Values of the types in `features`.
         path: Of the file.
         features: Column -> `list: json`, `list: <type>` or `dtype: <type>`.
 
@@ -49,13 +49,13 @@ def write_json_columns(lines: Iterable[Line], path: Path, features: Mapping[str,
     """
     pyarrow = _pyarrow()
     plain = pyarrow.schema([pyarrow.field(name, _plain_type(pyarrow, feature)) for name, feature in features.items()])
-    told = {name: _feature(feature) for name, feature in features.items()}
+    declared = {name: _feature(feature) for name, feature in features.items()}
     schema = pyarrow.schema(
         [
             pyarrow.field(name, pyarrow.list_(pyarrow.json_()) if feature == "list: json" else plain.field(name).type)
             for name, feature in features.items()
         ],
-        metadata={"huggingface": json.dumps({"info": {"features": told}})},
+        metadata={"huggingface": json.dumps({"info": {"features": declared}})},
     )
 
     def batch_of(rows: list[Line]) -> Any:

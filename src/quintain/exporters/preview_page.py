@@ -46,12 +46,12 @@ _LISTED = 8
 
 
 def printable(text: str) -> str:
-    """The text with control characters replaced by U+FFFD, so that showing it does nothing but show it."""
+    """Replace control characters by U+FFFD, so that a text cannot steer a terminal."""
     return _CONTROL.sub("\ufffd", text)
 
 
 def preview_page(report: PreviewReport) -> str:
-    """The whole page: verdict, warnings, counts, lengths, and the shown rows with trained text in colour."""
+    """Return the page: verdict, warnings, counts, lengths, and the shown rows with trained text highlighted."""
     statistics = report.statistics
     title = f"{report.dataset_id} as {report.agent} will see it"
     fix = "" if statistics.verdict.startswith("Ready") else " fix"
@@ -63,7 +63,7 @@ def preview_page(report: PreviewReport) -> str:
         f'<h1>{_safe(title)}</h1><p class="verdict{fix}">{_safe(statistics.verdict)}</p>',
         _list(statistics.warnings),
         "<h2>Counts</h2>",
-        _table(counts(report)),
+        _table(describe_counts(report)),
         f"<h2>Lengths before anything is cut</h2>{_bars(statistics.lengths)}",
         '<h2>Rows</h2><p class="key">',
         *(f'<span class="{kind}">{name}</span>' for kind, name in _KEY),
@@ -75,8 +75,8 @@ def preview_page(report: PreviewReport) -> str:
     return "".join([*parts, "</body></html>\n"])
 
 
-def counts(report: PreviewReport) -> Iterator[tuple[str, str]]:
-    """What was counted, as names and values for people."""
+def describe_counts(report: PreviewReport) -> Iterator[tuple[str, str]]:
+    """Yield the counts as names and values for display."""
     statistics = report.statistics
     yield "trained as", f"{statistics.method}, kind {statistics.kind}, turns written as {statistics.style!r}"
     yield "tokens of a row", f"{statistics.max_length} (the model's context holds {statistics.context_tokens})"
@@ -92,14 +92,15 @@ def counts(report: PreviewReport) -> Iterator[tuple[str, str]]:
             if reasons:
                 yield f"{split}: {what}", ", ".join(f"{reason} {n}" for reason, n in sorted(reasons.items()))
     for name, value in statistics.checks.items():
-        yield name.replace("_", " "), _told(value)
+        yield name.replace("_", " "), _describe(value)
 
 
-def _told(value: Any) -> str:
-    """A finding in words, its longest lists cut."""
+def _describe(value: Any) -> str:
+    """Return a finding as text, long lists cut."""
     if isinstance(value, Mapping):
         parts = [
-            f"{name} ({_told(of)})" if isinstance(of, Mapping | list) else f"{name} {of}" for name, of in value.items()
+            f"{name} ({_describe(of)})" if isinstance(of, Mapping | list) else f"{name} {of}"
+            for name, of in value.items()
         ]
     else:
         parts = [str(item) for item in value] if isinstance(value, list) else [str(value)]
@@ -107,8 +108,8 @@ def _told(value: Any) -> str:
     return ", ".join(parts[:_LISTED] + more)
 
 
-def about(row: PreviewRow) -> str:
-    """One line over a shown row."""
+def describe_row(row: PreviewRow) -> str:
+    """Return a one-line heading of a row."""
     parts = [f"row {row.row}", row.part, row.id or ""]
     if row.dropped:
         return ", ".join([*filter(None, parts), f"not trained: {row.dropped}"])
@@ -120,16 +121,16 @@ def about(row: PreviewRow) -> str:
 
 def _row(row: PreviewRow) -> str:
     spans = "".join(map(_span, row.spans))
-    return f'<section class="row"><header>{_safe(about(row))}</header><pre>{spans}</pre></section>'
+    return f'<section class="row"><header>{_safe(describe_row(row))}</header><pre>{spans}</pre></section>'
 
 
 def _span(span: Span) -> str:
     kind = "t" if span.trained else f"m {span.by}"
-    told = [span.by, *([f"step {span.step}"] if span.step is not None else [])]
-    told += [f"weight {span.weight:g}"] if span.trained else ["falls off" if span.cut else "masked"]
-    told += [f"advantage {span.advantage:g}"] if span.advantage is not None else []
+    labels = [span.by, *([f"step {span.step}"] if span.step is not None else [])]
+    labels += [f"weight {span.weight:g}"] if span.trained else ["falls off" if span.cut else "masked"]
+    labels += [f"advantage {span.advantage:g}"] if span.advantage is not None else []
     return (
-        f'<span class="{kind}{" cut" if span.cut else ""}" title="{_safe(", ".join(told))}">{_safe(span.text)}</span>'
+        f'<span class="{kind}{" cut" if span.cut else ""}" title="{_safe(", ".join(labels))}">{_safe(span.text)}</span>'
     )
 
 
@@ -149,8 +150,8 @@ def _bars(lengths: Histogram) -> str:
         f'<td><i class="bar" style="width:{20 * n / most:.2f}rem"></i></td></tr>'
         for i, n in enumerate(lengths.counts)
     ]
-    told = f"median {lengths.median}, 90% {lengths.p90}, 99% {lengths.p99}, longest {lengths.longest} tokens"
-    return f"<p>{told}</p><table>{''.join(rows)}</table>"
+    summary = f"median {lengths.median}, 90% {lengths.p90}, 99% {lengths.p99}, longest {lengths.longest} tokens"
+    return f"<p>{summary}</p><table>{''.join(rows)}</table>"
 
 
 def _safe(text: str) -> str:

@@ -1,4 +1,4 @@
-"""All writers of downstream formats."""
+"""All writers of other formats."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ EXPORTERS: tuple[Exporter, ...] = (
     TrlPromptCompletion(),
     Verl(),
 )
-"""Every writer besides our own format, `quintain`."""
+"""Every writer except the native format `quintain`."""
 
 
 def format_names() -> list[str]:
@@ -36,7 +36,7 @@ def format_names() -> list[str]:
 
 
 def exporter(name: str) -> Exporter:
-    """The writer of this name.
+    """Return the writer with this name.
 
     Raises:
         NotFound: lists the names.
@@ -45,4 +45,4 @@ def exporter(name: str) -> Exporter:
         if known.name == name:
             return known
     names = format_names()
-    raise NotFound(f"no format is called {shown(name)}{nearest(name, names)}; valid: {', '.join(names)}")
+    raise NotFound(f"expected a format, got {shown(name)}{nearest(name, names)}; valid: {', '.join(names)}")

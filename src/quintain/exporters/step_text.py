@@ -1,4 +1,4 @@
-"""Runs as plain text: `Thought`, `Action` and `Observation`, step by step."""
+"""Convert runs to plain text of `Thought`, `Action` and `Observation` steps."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from quintain.errors import InvalidInput
-from quintain.exporters.conversation import Losses, Turn, opening, turns_of
-from quintain.importers.harnesses.step_text import WrittenStep, written_steps
+from quintain.exporters.chat_turns import Losses, Turn, prompt_turn_count, turns_of
+from quintain.importers.harnesses.knowlyr_text import WrittenStep, parse_steps
 from quintain.records.dataset import StepLabelRow
 
-_ROUNDED = "labels between 0 and 1 are rounded to false and true, the middle to true"
-_JOINED = "steps without a label stand before the next step that has one"
+_ROUNDED = "labels between 0 and 1 are rounded to false or true, 0.5 to true"
+_JOINED = "steps without a label are joined to the next labelled step"
 _UNLABELLED = "steps after the last label are left out"
-_SAID = "what a turn says stands in its Thought"
-_PARALLEL = "calls of one turn stand as steps one after the other"
-_BREAKS = "a turn or a result holds text that reads as the marks of this format"
+_TEXT_IN_THOUGHT = "the text of a turn is part of its Thought"
+_PARALLEL = "calls of one turn become consecutive steps"
+_BREAKS = "a turn or a result contains the marks of this format"
 
 
 class _Step(NamedTuple):
@@ -26,13 +26,13 @@ class _Step(NamedTuple):
 
 
 def judged_steps(row: StepLabelRow, losses: Losses) -> dict[str, Any]:
-    """TRL's stepwise row: prompt, completions, labels.
+    """Build TRL's stepwise row: prompt, completions, labels.
 
     The label of a completion is learned at its end, so a step stands at the end of the text that led to it: the result of
     the step before, and steps without a label.
     """
     turns = turns_of(row.trajectory, losses)
-    n = opening(turns)
+    n = prompt_turn_count(turns)
     labels = {id(step): label for step, label in zip(row.trajectory.agent_steps, row.labels, strict=True)}
     texts: list[str] = []
     known: list[bool] = []
@@ -57,41 +57,41 @@ def judged_steps(row: StepLabelRow, losses: Losses) -> dict[str, Any]:
 
 
 def flat_text(turns: Sequence[Turn], losses: Losses) -> tuple[str, int]:
-    """Knowlyr's text of what the agent did, and its number of steps.
+    """Return knowlyr's text of the agent's steps and their number.
 
     Args:
         turns: From the agent's first.
-        losses: Counts what is told in another place.
+        losses: Counts content that moves to another place.
 
     Raises:
         InvalidInput: somebody else speaks in between, or the text could not be read back.
     """
     steps = [step for turn in _with_results(turns) for step in _steps(*turn, losses)]
     text = "\n\n".join(_written(number, step) for number, step in enumerate(steps, 1))
-    if [_read(step) for step in written_steps(text, len(steps))] != steps:
+    if [_read(step) for step in parse_steps(text, len(steps))] != steps:
         raise InvalidInput(_BREAKS)
     return text, len(steps)
 
 
 def _with_results(turns: Sequence[Turn]) -> Iterator[tuple[Turn, dict[str, str]]]:
-    """Each turn of the agent with the results of its calls by id."""
-    said: Turn | None = None
+    """Yield each agent turn with the results of its calls by id."""
+    agent_turn: Turn | None = None
     results: dict[str, str] = {}
     for turn in turns:
         if turn.role == "tool" and turn.answered is not None:
             results[turn.answered.id] = turn.text
         elif turn.role == "assistant":
-            if said is not None:
-                yield said, results
-            said, results = turn, {}
+            if agent_turn is not None:
+                yield agent_turn, results
+            agent_turn, results = turn, {}
         else:
-            raise InvalidInput("a user or a system speaks during the run, for which this format has no place")
-    if said is not None:
-        yield said, results
+            raise InvalidInput("a user or system message inside the run is not supported")
+    if agent_turn is not None:
+        yield agent_turn, results
 
 
 def _steps(turn: Turn, results: dict[str, str], losses: Losses) -> Iterator[_Step]:
-    losses[_SAID] += bool(turn.text)
+    losses[_TEXT_IN_THOUGHT] += bool(turn.text)
     losses[_PARALLEL] += len(turn.calls) > 1
     thought = "\n\n".join(part.strip() for part in (turn.thought, turn.text) if part.strip())
     if not turn.calls:

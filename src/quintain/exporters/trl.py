@@ -12,23 +12,22 @@ from pathlib import Path
 from typing import Any
 
 from quintain.errors import InvalidInput
-from quintain.exporters.card import front_matter
-from quintain.exporters.conversation import (
+from quintain.exporters.chat_turns import (
     MASKS,
     PICTURES,
     Losses,
     Turn,
     chat_message,
-    masked,
-    opening,
+    count_lost_values,
+    count_masked,
+    count_thoughts,
     prompt_length,
-    sides,
-    thinking,
+    prompt_turn_count,
+    split_pair,
     turns_of,
-    weigh_without_values,
 )
-from quintain.exporters.lines import Line, json_lines, write_splits
 from quintain.exporters.protocol import Export, Rows
+from quintain.exporters.split_files import Line, front_matter, json_lines, write_splits
 from quintain.exporters.step_text import judged_steps
 from quintain.records.dataset import (
     BenchmarkRow,
@@ -56,15 +55,15 @@ FEATURES: dict[DatasetKind, dict[str, str]] = {
     "text": {"text": _TEXT},
     "benchmark": _PROMPT,
 }
-"""Kind -> column -> its feature, as the header of a data set card names it."""
+"""Kind -> column -> feature, as in the front matter of a dataset card."""
 
 _COMPLETION = {"prompt": _JSON, "completion": _JSON, "tools": _TEXT}
-_REASONING = "thoughts stand in `reasoning_content`: a chat template that does not read it leaves them out"
-_ATTEMPTS = "the recorded attempts stay behind (GRPO makes its own); `recorded_rewards` tells what they were worth"
-_WHOLE = "DPO and KTO in TRL learn from all of an answer, results of tools included"
+_REASONING = "thoughts are in `reasoning_content`: a chat template that does not read it drops them"
+_ATTEMPTS = "recorded attempts are left out (GRPO samples its own); `recorded_rewards` has their rewards"
+_WHOLE = "DPO and KTO in TRL train on the whole answer, tool results included"
 _TRAINS = {
     "sft": "SFTTrainer: set `max_length`, its default of 1024 tokens cuts most agent runs, and `assistant_only_loss=True`, "
-    "else results of tools are learned too",
+    "else tool results are trained too",
     "dpo": "DPOTrainer",
     "reward": "RewardTrainer",
     "kto": "KTOTrainer",
@@ -83,31 +82,31 @@ class Trl:
     kinds: frozenset[DatasetKind] = frozenset(FEATURES)
 
     def write(self, dataset: Dataset, rows: Rows, folder: Path) -> Export:
-        """One file a split, and a README that declares the columns."""
+        """Write one file a split, and a README that declares the columns."""
         export = write_splits(dataset, rows, trl_lines, json_lines(folder))
         return _described(export, dataset, folder, FEATURES[dataset.kind], _TRAINS[dataset.kind])
 
 
 @dataclass(frozen=True)
 class TrlPromptCompletion:
-    """Writes a prompt and a completion for each turn that may be trained on: the one form of TRL that holds masks."""
+    """Writes a prompt and a completion for each trainable turn: the only TRL form that keeps masks."""
 
     name: str = "trl_prompt_completion"
     kinds: frozenset[DatasetKind] = frozenset({"sft"})
 
     def write(self, dataset: Dataset, rows: Rows, folder: Path) -> Export:
-        """One file a split, and a README that declares the columns."""
+        """Write one file a split, and a README that declares the columns."""
         export = write_splits(dataset, rows, _turn_lines, json_lines(folder))
-        export.notes["a row for each turn that may be trained on; what stands before it is its prompt"] = None
+        export.notes["one row for each trainable turn; the earlier turns are its prompt"] = None
         return _described(
             export, dataset, folder, _COMPLETION, "SFTTrainer, whose loss is on the completion by default"
         )
 
 
 def trl_lines(row: Row, losses: Losses) -> Iterator[Line]:
-    """The line of any row."""
+    """Yield the line of a row of any kind."""
     if isinstance(row, TextRow):
-        weigh_without_values(row, losses)
+        count_lost_values(row, losses)
         yield {"text": row.text}
     elif isinstance(row, BenchmarkRow):
         yield {
@@ -118,10 +117,10 @@ def trl_lines(row: Row, losses: Losses) -> Iterator[Line]:
     elif isinstance(row, GroupRow):
         yield _group(row, losses)
     elif isinstance(row, PairRow):
-        opened, chosen, rejected = sides(row, losses)
+        opened, chosen, rejected = split_pair(row, losses)
         losses[_WHOLE] += _has_results(chosen) or _has_results(rejected)
-        weigh_without_values(row, losses)
-        losses[MASKS] += masked([*chosen, *rejected])
+        count_lost_values(row, losses)
+        losses[MASKS] += count_masked([*chosen, *rejected])
         yield {
             "prompt": _messages(opened, losses),
             "chosen": _messages(chosen, losses),
@@ -132,28 +131,28 @@ def trl_lines(row: Row, losses: Losses) -> Iterator[Line]:
         turns = turns_of(row.trajectory, losses)
         n = prompt_length(turns)
         losses[_WHOLE] += _has_results(turns)
-        weigh_without_values(row, losses)
-        losses[MASKS] += masked(turns)
+        count_lost_values(row, losses)
+        losses[MASKS] += count_masked(turns)
         prompt, completion = _messages(turns[:n], losses), _messages(turns[n:], losses)
         yield {"prompt": prompt, "completion": completion, "label": row.desirable, **_tools(row.trajectory.tools)}
     elif isinstance(row, StepLabelRow):
         yield judged_steps(row, losses)
     else:
         turns = _weighed(row, losses)
-        losses[MASKS] += masked(turns)
+        losses[MASKS] += count_masked(turns)
         yield {"messages": _messages(turns, losses), **_tools(row.trajectory.tools)}
 
 
 def prompt_of(run: Trajectory, losses: Losses) -> list[dict[str, Any]]:
-    """The messages before the agent's first turn."""
+    """Return the messages before the agent's first turn."""
     lost = Losses()
     turns = turns_of(run, lost)
     losses[PICTURES] += lost[PICTURES]
-    return [{"role": turn.role, "content": turn.text} for turn in turns[: opening(turns)]]
+    return [{"role": turn.role, "content": turn.text} for turn in turns[: prompt_turn_count(turns)]]
 
 
 def answer_of(task: Task) -> str | None:
-    """The answer that a task records for those who judge, as text."""
+    """Return the task's recorded answer as text, for reward functions."""
     named = (task.metadata.get(key) for key in ("answer", "ground_truth", "expected", "solution"))
     found = next((value for value in named if value is not None), None)
     return found if found is None or isinstance(found, str) else json.dumps(found, ensure_ascii=False)
@@ -161,7 +160,7 @@ def answer_of(task: Task) -> str | None:
 
 def _turn_lines(row: Row, losses: Losses) -> Iterator[Line]:
     if not isinstance(row, DatasetRow):
-        raise InvalidInput("only rows of kind sft are split in turns")
+        raise InvalidInput("expected rows of kind sft")
     turns = _weighed(row, losses)
     prompt_length(turns)
     messages = _messages(turns, losses)
@@ -172,7 +171,7 @@ def _turn_lines(row: Row, losses: Losses) -> Iterator[Line]:
 
 
 def _weighed(row: DatasetRow, losses: Losses) -> list[Turn]:
-    weigh_without_values(row, losses)
+    count_lost_values(row, losses)
     return turns_of(row.trajectory, losses)
 
 
@@ -194,7 +193,7 @@ def _asked(task: Task) -> str:
 
 
 def _columns(task: Task) -> dict[str, str]:
-    """What reward functions get beside the prompt."""
+    """Return the columns that reward functions get beside the prompt."""
     known = {"task_id": task.id, "answer": answer_of(task)}
     kept = {name: value for name, value in known.items() if value is not None}
     return {**kept, "metadata": json.dumps(task.metadata, ensure_ascii=False, sort_keys=True)}
@@ -206,7 +205,7 @@ def _tools(tools: Sequence[dict[str, Any]]) -> dict[str, str]:
 
 
 def _messages(turns: Sequence[Turn], losses: Losses) -> list[dict[str, Any]]:
-    losses[_REASONING] += thinking(turns)
+    losses[_REASONING] += count_thoughts(turns)
     return [chat_message(turn, as_text=False) for turn in turns]
 
 
@@ -215,7 +214,7 @@ def _has_results(turns: Sequence[Turn]) -> bool:
 
 
 def _described(export: Export, dataset: Dataset, folder: Path, features: dict[str, str], trainer: str) -> Export:
-    """The export with its README, which makes `load_dataset(folder)` read the columns as they are meant."""
+    """Write the README that makes `load_dataset(folder)` read the columns with their types, and return the export."""
     header = front_matter(export, features)
     text = f'# {dataset.name}\n\nFor TRL: {trainer}. Load it with `datasets.load_dataset("<this folder>")` (4.7 or later).\n'
     (folder / "README.md").write_text(header + text, encoding="utf-8")

@@ -1,1 +1,1 @@
-"""Readers of agent logs, one small module a format behind one protocol (`protocol.py`), found by `registry.py`."""
+"""Import of agent logs: one small reader a format (`registry.py`) and the loop that runs them (`pipeline.py`)."""

@@ -1,4 +1,4 @@
-"""Zip archives of logs, read member by member within bounds; members may be packed with zstd too."""
+"""Read zip archives of logs member by member within size bounds, zstd members included."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from quintain.errors import InvalidInput
-from quintain.importers.streams import CHUNK_BYTES, MAX_RATIO, RATIO_FREE_BYTES, open_regular, zstd_reader
+from quintain.importers.byte_streams import CHUNK_BYTES, MAX_RATIO, RATIO_FREE_BYTES, open_regular, zstd_reader
 
 MAX_MEMBER_BYTES = 256 * 2**20
-"""Bytes that one member may unpack to; what its header says is not believed."""
+"""Unpacked bytes of one member; the size in its header is not trusted."""
 
 MAX_DIRECTORY_BYTES = 64 * 2**20
-"""Bytes of an archive's table of contents: about 500,000 members."""
+"""Bytes of an archive's table of contents; enough for about 500,000 members."""
 
 _ZSTD = 93
 _LOCAL_HEADER = struct.Struct("<4s22xHH")
 _FAULTS = (zipfile.BadZipFile, OSError, EOFError, ValueError, RuntimeError, zlib.error, struct.error)
-"""What damaged and encrypted archives raise."""
+"""Exceptions of damaged and encrypted archives."""
 
 
 @contextmanager
 def archive(path: Path, root: Path) -> Iterator[Archive]:
-    """Open a zip archive below a root for as long as it is needed.
+    """Open a zip archive below a root, for the duration of a `with` block.
 
     Raises:
         InvalidInput: no regular file inside the root, damaged, or its table of contents is too large.
@@ -47,21 +47,21 @@ def archive(path: Path, root: Path) -> Iterator[Archive]:
 
 @dataclass
 class Archive:
-    """A zip archive that is open for reading."""
+    """An open zip archive."""
 
     _zip: zipfile.ZipFile
     _file: BinaryIO
     _size: int
     unpacked: int = 0
-    """Bytes that its members came to so far."""
+    """Unpacked bytes of all members read so far."""
 
     @property
     def names(self) -> list[str]:
-        """Of the members, in the order of the archive; they are names only and never become paths."""
+        """Names of the members in archive order; never used as paths."""
         return self._zip.namelist()
 
     def read(self, name: str) -> bytes:
-        """A member, unpacked.
+        """Return the unpacked content of a member.
 
         Raises:
             InvalidInput: there is none, it is damaged or encrypted, packed in an unknown way, or too large.
@@ -91,26 +91,27 @@ class Archive:
                 )
             if self.unpacked > RATIO_FREE_BYTES and self.unpacked > MAX_RATIO * self._size:
                 raise InvalidInput(
-                    f"the archive unpacks to more than {MAX_RATIO} times its size, as a bomb does", code="too_large"
+                    f"the archive unpacks to more than {MAX_RATIO} times its size, like a decompression bomb",
+                    code="too_large",
                 )
         return b"".join(parts)
 
     @contextmanager
     def _packed_by_zstd(self, info: zipfile.ZipInfo) -> Iterator[BinaryIO]:
-        """A member of method 93, which the standard library reads from Python 3.14 on only."""
+        """Open a member of compression method 93, which the standard library supports only from Python 3.14."""
         if info.flag_bits & 1:
             raise InvalidInput(f"{info.filename[:80]!r} in the archive is encrypted")
         self._file.seek(info.header_offset)
         mark, name, extra = _LOCAL_HEADER.unpack(self._file.read(_LOCAL_HEADER.size))
         if mark != b"PK\x03\x04":
-            raise zipfile.BadZipFile("no local header where the table of contents says")
+            raise zipfile.BadZipFile("no local header at the offset in the table of contents")
         self._file.seek(name + extra, os.SEEK_CUR)
         yield zstd_reader(cast(BinaryIO, _Window(self._file, info.compress_size)))
 
 
 @dataclass
 class _Window:
-    """The next bytes of a file, as a file."""
+    """File-like view of the next bytes of a file."""
 
     file: BinaryIO
     left: int
@@ -122,7 +123,7 @@ class _Window:
 
 
 def _require_small_directory(file: BinaryIO, size: int) -> None:
-    """The standard library reads the whole table of contents at once, so its size is looked at first."""
+    """Check the size of the table of contents first, because the standard library reads all of it at once."""
     file.seek(max(0, size - 2**16 - 22))
     tail = file.read()
     end = tail.rfind(b"PK\x05\x06")

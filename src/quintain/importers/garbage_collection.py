@@ -1,4 +1,4 @@
-"""Python's garbage collector, told to look less often while many values are made that hold no cycles."""
+"""Run Python's garbage collector less often while many acyclic values are created."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from contextlib import contextmanager
 from threading import Lock
 
 CONTAINERS = 20_000
-"""Containers that come to be before the collector looks for cycles among them; Python's own number is some hundreds."""
+"""Container allocations between collections; Python's default is several hundred."""
 
 _lock = Lock()
 _before: list[tuple[int, int, int]] = []
-"""The thresholds to go back to, once for each part of the program that is at work."""
+"""Saved thresholds, one entry for each active context."""
 
 
 @contextmanager
-def seldom_collected() -> Iterator[None]:
-    """Let the collector look less often; what is parsed, checked and stored has no cycles, and looking costs a tenth of it.
+def gc_relaxed() -> Iterator[None]:
+    """Raise the collector's threshold: parsed and stored values have no cycles, and collections cost a tenth of the time.
 
     Memory is freed as ever, by counts of references. The setting is the process's, so parts that overlap in time share it: the
     last one to end puts it back. A collector that is off stays off.

@@ -1,4 +1,4 @@
-"""The files that an import may read: regular ones below the folder that was asked for, in a stable order."""
+"""List the files that an import may read: regular files below the given folder, in a stable order."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import NamedTuple
 from quintain.errors import InvalidInput, NotFound
 
 SKIPPED = frozenset({"node_modules", "__pycache__"})
-"""Folders that are not entered, besides those whose names begin with a dot."""
+"""Names of folders that are not entered, besides names that begin with a dot."""
 
 _SPECIAL = (
     (stat.S_ISFIFO, "a named pipe"),
@@ -24,7 +24,7 @@ _SPECIAL = (
 
 
 class FoundFile(NamedTuple):
-    """A regular file, as it was when the folder was walked."""
+    """A regular file, with its size and time at the moment of the walk."""
 
     path: Path
     size: int
@@ -33,18 +33,18 @@ class FoundFile(NamedTuple):
 
 @dataclass
 class LogFolder:
-    """What lies below a folder, or one file."""
+    """Contents of a folder, or a single file."""
 
     root: Path
     files: list[FoundFile] = field(default_factory=list)
     refused: list[tuple[str, str]] = field(default_factory=list)
-    """Path below the root, and why it is not read."""
+    """Path below the root, and the reason why it is not read."""
     skipped: Counter[str] = field(default_factory=Counter)
-    """Name of a folder that was not entered -> how many of them."""
+    """Name of a folder that was not entered -> count."""
 
 
 def log_folder(path: Path) -> LogFolder:
-    """Walk a folder, the files of each folder before those of the folders in it; a file is its own folder's only one.
+    """Walk a folder, its own files before those of its subfolders; a single file yields a folder with one file.
 
     Nothing is opened, and no link is followed but the path itself.
 
@@ -71,7 +71,7 @@ def log_folder(path: Path) -> LogFolder:
 
 
 def _listed(folder: LogFolder, place: Path) -> Iterator[Path]:
-    """Take note of the files of one folder; the folders in it."""
+    """Record the files of one folder and yield its subfolders."""
     try:
         with os.scandir(place) as entries:
             names = sorted(entry.name for entry in entries)
@@ -83,7 +83,7 @@ def _listed(folder: LogFolder, place: Path) -> Iterator[Path]:
         try:
             found = path.lstat()
         except OSError as error:
-            folder.refused.append((_name(path, folder), f"cannot be looked at ({error.strerror})"))
+            folder.refused.append((_name(path, folder), f"cannot be read ({error.strerror})"))
             continue
         if stat.S_ISDIR(found.st_mode):
             if name.startswith(".") or name in SKIPPED:
@@ -101,12 +101,12 @@ def _link(path: Path, root: Path) -> str:
     try:
         inside = path.resolve(strict=True).is_relative_to(root)
     except (OSError, RuntimeError):
-        return "a link that leads nowhere"
-    return "a link; what it leads to is read where it lies" if inside else "a link that leads out of the folder"
+        return "a broken link"
+    return "a link; its target is read at its own path" if inside else "a link to a target outside the folder"
 
 
 def _kind(mode: int) -> str:
-    return next((kind for matches, kind in _SPECIAL if matches(mode)), "something special")
+    return next((kind for matches, kind in _SPECIAL if matches(mode)), "a special file")
 
 
 def _name(path: Path, folder: LogFolder) -> str:
@@ -114,5 +114,5 @@ def _name(path: Path, folder: LogFolder) -> str:
 
 
 def printable(text: str) -> str:
-    """A text without control characters and bytes that are no characters, which names of files may hold."""
+    """Replace control characters and undecodable bytes, which file names may contain."""
     return text if text.isprintable() else "".join(c if c.isprintable() else "\ufffd" for c in text)

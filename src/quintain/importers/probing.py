@@ -1,4 +1,4 @@
-"""What detection may look at: the beginning of a file, read cheaply; and plain words for what is no log."""
+"""Read the beginning of a file for format detection, and describe files that are not logs."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from typing import Any, NamedTuple
 
 from quintain.errors import InvalidInput
 from quintain.importers.archives import archive
-from quintain.importers.cleaning import Parser
-from quintain.importers.pieces import Piece, elements, is_lines, lines
+from quintain.importers.byte_streams import ReadState, chunks, open_regular
+from quintain.importers.json_parser import Parser
 from quintain.importers.protocol import Probe
-from quintain.importers.streams import Reading, chunks, open_regular
+from quintain.importers.raw_values import RawValue, elements, is_lines, lines
 from quintain.records.record import clip
 from quintain.records.text import MAX_DEPTH
 
 MAX_ROWS = 20
-"""Good rows that a probe holds."""
+"""Valid rows of a probe."""
 
 MAX_PROBE_BYTES = 32 * 2**20
-"""Bytes, unpacked, that are read to find them; the beginning of a larger value stands for the whole."""
+"""Unpacked bytes read to find them; of a larger value only the beginning is examined."""
 
 _ENOUGH_BYTES = 4 * 2**20
 """Bytes after which two rows are enough."""
@@ -38,7 +38,7 @@ _KINDS = (
     (b"GIF8", "an image"),
     (b"RIFF", "a picture, sound or film"),
     (b"%PDF", "a PDF document"),
-    (b"PAR1", "a Parquet file, which holds rows of a data set and no log"),
+    (b"PAR1", "a Parquet file: rows of a dataset, not a log"),
     (b"SQLite format 3\0", "an SQLite database; export its runs as JSON first"),
     (b"\x7fELF", "a program"),
     (b"\xfd7zXZ\0", "packed with xz; unpack it first"),
@@ -48,29 +48,29 @@ _KINDS = (
 _TOKEN = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|"|[\[\]{},]', re.DOTALL)
 
 
-class Probed(NamedTuple):
-    """A probe, and what it found wrong."""
+class ProbeResult(NamedTuple):
+    """A probe and the problems found."""
 
     probe: Probe
     nothing: str
-    """In plain words what the file is if no reader knows it."""
+    """Description of the file in case no reader accepts it."""
     damage: str | None = None
-    """Why a file that begins like JSON holds no value; None: it holds one, or never was JSON."""
+    """Why a file that begins like JSON contains no value; None if it has one or is not JSON."""
     parsed: Mapping[bytes, Any] = MappingProxyType({})
-    """Rows -> their values, so that a reader need not parse them again; none where something had to be mended."""
+    """Raw row -> value, so that the reader need not parse it again; empty if a value had to be repaired."""
 
 
 def probe(path: Path, root: Path) -> Probe:
-    """The beginning of a file, as far as detection may look.
+    """Return the probe of a file.
 
     Raises:
         InvalidInput: it cannot be opened, or not even its beginning can be unpacked.
     """
-    return probed(path, root).probe
+    return probe_file(path, root).probe
 
 
-def probed(path: Path, root: Path) -> Probed:
-    """The beginning of a file, and words for it in case that no reader knows it.
+def probe_file(path: Path, root: Path) -> ProbeResult:
+    """Return the probe of a file, with a description in case no reader accepts it.
 
     Raises:
         InvalidInput: as `probe`.
@@ -80,11 +80,11 @@ def probed(path: Path, root: Path) -> Probed:
         start = file.read(16)
     if start.startswith((b"PK\x03\x04", b"PK\x05\x06")):
         with archive(path, root) as opened:
-            return Probed(
+            return ProbeResult(
                 Probe(parts, "zip", rows=tuple(opened.names[:_MAX_NAMES])),
-                "a zip archive that is no log of a known format; unpack it first",
+                "a zip archive of no known format; unpack it first",
             )
-    reading = Reading()
+    reading = ReadState()
     content = _bounded(chunks(path, root, reading), reading)
     head = next(content, b"")
     by_line, opening = is_lines(head), head.lstrip()[:1]
@@ -96,25 +96,25 @@ def probed(path: Path, root: Path) -> Probed:
         rows = outlined[:MAX_ROWS] if isinstance(outlined, list) else [outlined]
         was_cut, damage = isinstance(outlined, list), None
     if not any(isinstance(row, dict | list) for row in rows):
-        return Probed(Probe(parts, "other"), _kind(start, head), damage if opening in (b"{", b"[") else None)
+        return ProbeResult(Probe(parts, "other"), _kind(start, head), damage if opening in (b"{", b"[") else None)
     if opening == b"[" and not by_line:
-        return Probed(Probe(parts, "array", rows=tuple(rows)), f"an array {_UNKNOWN}{_keys(rows)}", None, parsed)
+        return ProbeResult(Probe(parts, "array", rows=tuple(rows)), f"an array {_UNKNOWN}{_keys(rows)}", None, parsed)
     is_object = len(rows) == 1 and isinstance(rows[0], dict) and not was_cut and damage is None
     if is_object and not {".jsonl", ".ndjson"} & set(path.suffixes):
-        what = "too large to be known by its beginning (name its format)" if is_outlined else _UNKNOWN
-        return Probed(Probe(parts, "object", document=rows[0]), f"a JSON object {what}{_keys(rows)}")
-    return Probed(Probe(parts, "lines", rows=tuple(rows)), f"lines of JSON {_UNKNOWN}{_keys(rows)}", None, parsed)
+        what = "too large to detect from its beginning (set its format)" if is_outlined else _UNKNOWN
+        return ProbeResult(Probe(parts, "object", document=rows[0]), f"a JSON object {what}{_keys(rows)}")
+    return ProbeResult(Probe(parts, "lines", rows=tuple(rows)), f"lines of JSON {_UNKNOWN}{_keys(rows)}", None, parsed)
 
 
-def _bounded(content: Iterator[bytes], reading: Reading) -> Iterator[bytes]:
+def _bounded(content: Iterator[bytes], reading: ReadState) -> Iterator[bytes]:
     for chunk in content:
         yield chunk
         if reading.unpacked >= MAX_PROBE_BYTES:
             return
 
 
-def _rows(pieces: Iterator[Piece], reading: Reading) -> tuple[list[Any], dict[bytes, Any], str | None]:
-    """The first good rows, their values by their bytes, and what was wrong with the last bad one before them.
+def _rows(pieces: Iterator[RawValue], reading: ReadState) -> tuple[list[Any], dict[bytes, Any], str | None]:
+    """Return the first valid rows, their values by raw bytes, and the error of the last invalid row before them.
 
     Raises:
         InvalidInput: the file cannot be unpacked, and no good row came before.
@@ -142,7 +142,7 @@ def _rows(pieces: Iterator[Piece], reading: Reading) -> tuple[list[Any], dict[by
 
 
 def outline(text: str) -> Any:
-    """The beginning of a JSON text as a value: cut after its last whole member, and closed; {} where there is none.
+    """Parse the beginning of a JSON text: cut after the last whole member and closed; {} if there is none.
 
     Args:
         text: Begins with a bracket; it may end anywhere.
@@ -172,10 +172,10 @@ def _kind(start: bytes, head: bytes) -> str:
             return kind
     if not head.strip():
         return "empty"
-    return "a binary file" if b"\0" in head[:4096] else "text that is no JSON"
+    return "a binary file" if b"\0" in head[:4096] else "text other than JSON"
 
 
 def _keys(rows: list[Any]) -> str:
-    """The keys of the first object, as the end of a sentence."""
+    """Return the keys of the first object, phrased as the end of a sentence."""
     names = [clip(str(key)) for key in next((row for row in rows if isinstance(row, dict)), {})]
     return f", with the keys {', '.join(names[:5])}{', ...' if len(names) > 5 else ''}" if names else ""

@@ -1,4 +1,4 @@
-"""What a reader of one log format looks at, and what it hands over; what a reader is says `registry`."""
+"""Input and output of a reader: the probe it detects from, the runs it yields, and its report. `registry` defines readers."""
 
 from __future__ import annotations
 
@@ -8,89 +8,89 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from quintain.importers.transcripts.parts import tolerant
+from quintain.importers.transcripts.message_parts import count_invalid
 from quintain.records.trajectory import Trajectory
 
 MAX_KEPT = 1000
-"""Rejections and notes that a report keeps in words; more are only counted."""
+"""Rejections and notes that a report keeps as text; further ones are only counted."""
 
 
 @dataclass(frozen=True)
 class Probe:
-    """The beginning of a file, as far as detection may look."""
+    """The beginning of a file, for format detection."""
 
     path: tuple[str, ...]
-    """Parts of the path below the folder that was asked for; the last is the file's name."""
+    """Parts of the path below the imported folder; the last is the file name."""
     shape: Literal["object", "array", "lines", "zip", "other"]
-    """A JSON object, a JSON array, JSON objects line by line, a zip archive, or none of them."""
+    """A JSON object, a JSON array, JSON objects line by line, a zip archive, or none of these."""
     document: dict[str, Any] | None = None
     """Shape `object`: the whole value."""
     rows: tuple[Any, ...] = ()
-    """Shapes `array` and `lines`: the first good elements or lines; of shape `zip` the names in it."""
+    """Shapes `array` and `lines`: the first valid elements or lines; shape `zip`: the names of the members."""
 
     @property
     def name(self) -> str:
-        """The file's name."""
+        """File name."""
         return self.path[-1]
 
     @cached_property
     def fields(self) -> frozenset[str]:
-        """The names of all fields of the document, or of the rows that are objects."""
+        """Names of all fields of the document, or of the rows that are objects."""
         return frozenset().union(*(row for row in (*self.rows, self.document) if isinstance(row, dict)))
 
     @property
     def first(self) -> dict[str, Any]:
-        """The document, or the first element or line where that is an object; else an empty object."""
+        """The document, or the first row if it is an object; else {}."""
         if self.document is not None:
             return self.document
         return next((row for row in self.rows[:1] if isinstance(row, dict)), {})
 
 
 class Run(NamedTuple):
-    """A trajectory that a reader made, and how other files of the same import call it."""
+    """A trajectory from a reader, with its links to other files of the import."""
 
     trajectory: Trajectory
     line: int | None = None
-    """Where it begins, as in `Rejected.line`."""
+    """Line or element where it begins, as in `Rejected.line`."""
     key: str | None = None
-    """A name of this run that is unique in its logs, such as `claude_code:SESSION`; needed where others point to it."""
+    """Name of the run, unique within its logs, such as `claude_code:SESSION`; required if others refer to it."""
     parent: str | None = None
-    """Key of the run that started this one as its subagent."""
+    """Key of the run that started this one as a subagent."""
     continues: str | None = None
-    """Key of the run that this one goes on from."""
+    """Key of the run that this one continues."""
 
 
 @dataclass
 class Report:
-    """What a reader met that became no step. Texts may quote the log: they are redacted before anybody sees them."""
+    """Input that a reader did not turn into steps. Texts may quote the log and are redacted before display."""
 
     rejected: list[tuple[int | None, str]] = field(default_factory=list)
     n_rejected: int = 0
     unknown: Counter[str] = field(default_factory=Counter)
-    """Kind of record -> how many of them were skipped on purpose or for want of a meaning."""
+    """Kind of record -> number of records skipped on purpose or because their meaning is unknown."""
     notes: dict[str, None] = field(default_factory=dict)
     consumed: set[Path] = field(default_factory=set)
 
     def consume(self, path: Path) -> None:
-        """All that another file holds came in with this one: it is not to be read on its own later."""
+        """Mark a file as read together with this one, so that it is not imported on its own."""
         self.consumed.add(path.resolve())
 
     def reject(self, line: int | None, reason: str) -> None:
-        """A line, element or file (line None) does not come in."""
+        """Reject a line, an element or, with line None, the file."""
         self.n_rejected += 1
         if len(self.rejected) < MAX_KEPT:
             self.rejected.append((line, reason))
 
     def skip(self, kind: str, n: int = 1) -> None:
-        """Records of this kind hold no turn; counted, so that nobody wonders where they went."""
+        """Count records of a kind without a turn, so that the report accounts for them."""
         if n:
             self.unknown[kind[:80] if len(self.unknown) < MAX_KEPT or kind in self.unknown else "..."] += n
 
     def refuse(self, kind: str, sentence: str) -> None:
-        """The tolerant way to read messages (`formats.parts.Refuse`)."""
-        tolerant(self.skip, self.note)(kind, sentence)
+        """Handle an invalid message part tolerantly; an `OnInvalid` of `message_parts`."""
+        count_invalid(self.skip, self.note)(kind, sentence)
 
     def note(self, text: str) -> None:
-        """Something to know about the runs of this file, said once."""
+        """Add a note on the runs of this file; repeated notes are kept once."""
         if len(self.notes) < MAX_KEPT:
             self.notes[text] = None

@@ -1,4 +1,4 @@
-"""What a reader of agent logs is, all of them, and which of them a file belongs to."""
+"""All readers of agent logs, and format detection."""
 
 from __future__ import annotations
 
@@ -16,24 +16,23 @@ from quintain.importers.coding_agents.openhands_v0 import OpenHandsV0
 from quintain.importers.coding_agents.openhands_v1 import OpenHandsV1
 from quintain.importers.coding_agents.swe_agent import SweAgent
 from quintain.importers.coding_agents.swe_agent_flat import SweAgentFlat
-from quintain.importers.harnesses.adp import Adp
 from quintain.importers.harnesses.agentgym import AgentGym
 from quintain.importers.harnesses.agentinstruct import AgentInstruct
-from quintain.importers.harnesses.atif import Atif
 from quintain.importers.harnesses.crew import Crew
-from quintain.importers.harnesses.harbor_traces import HarborTraces
-from quintain.importers.harnesses.hf_sts import HfSts
 from quintain.importers.harnesses.inspect_ai import InspectAI
 from quintain.importers.harnesses.knowlyr import Knowlyr
-from quintain.importers.harnesses.quintain import Quintain
 from quintain.importers.harnesses.sage import Sage
 from quintain.importers.harnesses.tau2 import Tau2
 from quintain.importers.harnesses.tau_bench import TauBench
 from quintain.importers.harnesses.verifiers import Verifiers
 from quintain.importers.harnesses.verifiers_v1 import VerifiersV1
-from quintain.importers.harnesses.verl import Verl
 from quintain.importers.harnesses.web_agent import WebAgent
-from quintain.importers.logfile import LogFile
+from quintain.importers.interchange.adp import Adp
+from quintain.importers.interchange.atif import Atif
+from quintain.importers.interchange.harbor_traces import HarborTraces
+from quintain.importers.interchange.hf_sts import HfSts
+from quintain.importers.interchange.quintain import Quintain
+from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.traces.langfuse import Langfuse
 from quintain.importers.traces.langsmith import LangSmith
@@ -46,30 +45,31 @@ from quintain.importers.training_data.prompt_completion import PromptCompletion
 from quintain.importers.training_data.question_answer import QuestionAnswer
 from quintain.importers.training_data.sharegpt import ShareGpt
 from quintain.importers.training_data.stepwise import Stepwise
+from quintain.importers.training_data.verl import Verl
 from quintain.records.record import nearest, shown
 
 
 class Importer(Protocol):
-    """A reader of one format. Modules of this folder each hold one frozen dataclass that is one."""
+    """A reader of one format. Each reader module defines one frozen dataclass that implements it."""
 
     @property
     def name(self) -> str:
-        """As `format=` names it, e.g. `claude_code`."""
+        """Name for `format=`, e.g. `claude_code`."""
 
     @property
     def title(self) -> str:
-        """As people call it, e.g. `Claude Code session`."""
+        """Name for people, e.g. `Claude Code session`."""
 
     def detect(self, probe: Probe) -> float:
-        """How surely this is a file of the format: 0 no, 1 beyond doubt; two readers should not both say over 0.9.
+        """Return the confidence that a file has this format, 0 to 1; two readers should not both exceed 0.9.
 
         Must not raise, whatever the probe holds.
         """
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """The runs of a file, one at a time, in the order of the file.
+        """Yield the runs of a file in file order.
 
-        Tolerant: what cannot be read is told to `report`, and the rest comes in. Nothing is invented: an outcome that
+        Tolerant: unreadable input is passed to `report`, and the rest is imported. Nothing is invented: an outcome that
         the log does not state is unknown, and a time, model or reward that it does not state is None.
 
         Raises:
@@ -117,22 +117,22 @@ IMPORTERS: tuple[Importer, ...] = (
     Verl(),
     WebAgent(),
 )
-"""Every reader; where two are equally sure, the earlier one wins."""
+"""Every reader; at equal confidence the earlier one wins."""
 
 
 _FAULTS = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 
 
 class Detection(NamedTuple):
-    """Which reader takes a file."""
+    """Result of format detection."""
 
     importer: Importer | None
-    """None: no reader knows this file."""
+    """None if no reader accepts the file."""
     confidence: float
     runner_up: str | None
-    """The reader that was second most sure, where it was sure at all."""
+    """Reader with the second highest confidence above 0."""
     failed: tuple[str, ...] = ()
-    """Readers that could not look at it, which is a fault of theirs."""
+    """Readers whose detection raised an exception, which is a bug."""
 
 
 def reader_names() -> list[str]:
@@ -141,7 +141,7 @@ def reader_names() -> list[str]:
 
 
 def importer(name: str) -> Importer:
-    """The reader of this name.
+    """Return the reader with this name.
 
     Raises:
         NotFound: lists the names.
@@ -150,11 +150,11 @@ def importer(name: str) -> Importer:
         if known.name == name:
             return known
     names = reader_names()
-    raise NotFound(f"no log format is called {shown(name)}{nearest(name, names)}; valid: auto, {', '.join(names)}")
+    raise NotFound(f"expected a log format, got {shown(name)}{nearest(name, names)}; valid: auto, {', '.join(names)}")
 
 
 def detect(probe: Probe) -> Detection:
-    """Which reader is the surest of this file; one that fails to look at it is passed over, and named."""
+    """Return the reader with the highest confidence; readers that raise are skipped and named."""
     sure: list[tuple[float, int, Importer]] = []
     failed = []
     for place, known in enumerate(IMPORTERS):
@@ -172,6 +172,6 @@ def detect(probe: Probe) -> Detection:
 
 
 def confidence_of(known: Importer, probe: Probe) -> float:
-    """How surely a reader takes a file, from 0 to 1."""
+    """Return a reader's confidence in a file, 0 to 1."""
     confidence = known.detect(probe)
     return min(confidence, 1.0) if confidence > 0 else 0.0

@@ -104,7 +104,7 @@ def _store_outputs(
                 preferences.append(Preference.model_validate(record))
             elif kind == "dataset":
                 made = MadeDataset.model_validate(record)
-                store.datasets.take_over(made.dataset, made.trajectory_ids, now)
+                store.datasets.add_from_job(made.dataset, made.trajectory_ids, now)
             elif kind == "agent":
                 store.agents.add(_agent(store, directory, record, now), now)
             else:

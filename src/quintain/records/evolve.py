@@ -9,7 +9,6 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from quintain.records.agent import MAX_TEMPERATURE
-from quintain.records.aliases import canonical
 from quintain.records.common_hyperparameters import Settings
 from quintain.records.record import Record
 
@@ -99,11 +98,8 @@ class EvolveConfig(Settings):
 
     @model_validator(mode="before")
     @classmethod
-    def _own_names(cls, data: Any) -> Any:
-        if not isinstance(data, Mapping):
-            return data
-        data = canonical(data, cls.model_fields)
-        levels = data.get("curriculum")
+    def _levels_alone(cls, data: Any) -> Any:
+        levels = data.get("curriculum") if isinstance(data, Mapping) else None
         return {**data, "curriculum": {"levels": levels}} if isinstance(levels, list | tuple) else data
 
     @property

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from quintain.records.record import Instant, Record
 
-Arrival = Literal["new", "known", "completed", "grown", "forgotten"]
+IngestStatus = Literal["new", "known", "completed", "grown", "forgotten"]
 """What a run is to a store: new; there already; there, and given a missing outcome or more tags; put in the place of an
 earlier state of its session; or forgotten, so that it stays away."""
 

@@ -17,7 +17,7 @@ from quintain.records.evolve import EvolveConfig
 from quintain.records.handover import ExportAgentSpec
 from quintain.records.hyperparameters import Method, MethodConfig, SFTConfig
 from quintain.records.imports import FileStamp
-from quintain.records.judging import Endpoint, JudgingMode, Rubric
+from quintain.records.judging import Endpoint, JudgeControl, JudgingMode, Rubric
 from quintain.records.preview import Sample
 from quintain.records.recipe import Stage
 from quintain.records.record import Instant, Name, Record
@@ -232,6 +232,7 @@ class JudgeSpec(Record):
     endpoint: Endpoint
     rubric: Rubric
     mode: JudgingMode = "score"
+    control: JudgeControl = "task"
     runs: RunsFile
     cache_dir: str = Field(description="Folder of judgements that were paid for already.")
     seed: int = 0
@@ -244,6 +245,7 @@ class ScoreSpec(Record):
     agent: Agent
     rubric: Rubric | None = Field(default=None, description="Of a judge; null: the agent is a reward model.")
     mode: JudgingMode = "score"
+    control: JudgeControl = "task"
     runs: RunsFile
     cache_dir: str = Field(description="Folder of judgements that were made already.")
     seed: int = 0

@@ -54,7 +54,7 @@ class Lineage(Record):
     truncated: bool = Field(default=False, description="There is more than is listed.")
 
 
-class Learned(Record):
+class TrainingSources(Record):
     """The runs that an agent learned from, its base agents' included."""
 
     count: int
@@ -68,7 +68,7 @@ class Learned(Record):
         return (*({"dataset_id": dataset} for dataset in self.datasets), *online)
 
 
-class Touched(Record):
+class AffectedRecords(Record):
     """All that runs had a part in, by id."""
 
     trajectories: tuple[str, ...] = Field(
@@ -90,4 +90,4 @@ class Forgotten(Record):
     sources: tuple[str, ...] = Field(default=(), description="Files that these runs were imported from.")
     made_by: tuple[str, ...] = Field(default=(), description="Jobs that made these runs.")
     replay_buffers: tuple[str, ...] = Field(default=(), description="Replay buffers that may hold a part of them.")
-    touched: Touched = Touched()
+    touched: AffectedRecords = AffectedRecords()

@@ -17,6 +17,10 @@ class Component(Record):
     value: float | None = Field(
         default=None, description="In 0..1, higher is better; null: this part could not be scored."
     )
+    control: float | None = Field(
+        default=None, description="Of a judge: what the run without the agent's words got too, already subtracted."
+    )
+    noise: float | None = Field(default=None, description="Difference of the judge's two values for that run.")
     feedback: str = ""
 
 

@@ -18,7 +18,6 @@ from pydantic_core import to_json, to_jsonable_python
 
 from quintain.errors import InvalidInput
 from quintain.records.record import Instant, Record, explain
-from quintain.records.text import require_clean
 
 MAX_TRAJECTORY_CHARS = 8_000_000
 """Characters of text in one stored trajectory (`formats.splitting`)."""
@@ -314,12 +313,11 @@ def _plain(content: Content) -> str | list[dict[str, Any]]:
     return [dict(sorted(part.model_dump().items())) for part in content]
 
 
-def read_trajectory(value: Any, *, is_clean: bool = False) -> Trajectory:
-    """Check a value from outside and make it a trajectory.
+def read_trajectory(value: Any) -> Trajectory:
+    """Validate the fields of a trajectory.
 
     Args:
-        value: Its fields.
-        is_clean: Was all of it checked by `require_clean` already?
+        value: Its fields, which passed `require_clean` where they came in: the arguments of a call, a cleaned log line.
 
     Raises:
         InvalidInput: names the first field that is wrong, what is valid, and how to mend it.
@@ -328,8 +326,6 @@ def read_trajectory(value: Any, *, is_clean: bool = False) -> Trajectory:
         raise InvalidInput(
             f"trajectory must be an object, not {type(value).__name__}; see guide://pipeline for its fields"
         )
-    if not is_clean:
-        require_clean(value, "trajectory")
     try:
         return Trajectory.model_validate(value)
     except ValidationError as error:

@@ -1,4 +1,4 @@
-"""Agents: names, versions and what they are made of."""
+"""Stored agents: names, versions and provenance."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from quintain.records.agent import Agent
 from quintain.records.filters import Page
 from quintain.records.record import nearest, shown
 from quintain.store.documents import encode
-from quintain.store.engine import reading, writing
-from quintain.store.lineage.links import add_links, of_agent
+from quintain.store.engine import read_transaction, write_transaction
+from quintain.store.lineage.links import add_links, agent_links
 from quintain.store.paging import fetch_page
 from quintain.store.tables import agents as table
 
@@ -23,20 +23,20 @@ _REFERENCE = re.compile(r"(?:agent:)?(?P<name>[^@:]+)(?:@(?P<version>[0-9]{1,9})
 
 @dataclass(frozen=True)
 class Agents:
-    """The stored agents."""
+    """Table of agents. Versions are immutable."""
 
     engine: Engine
 
     def add(self, agent: Agent, now: datetime) -> Agent:
         """Store an agent under the next version of its name.
 
-        The same job again, or the same content as the newest version, gives back the row that exists.
+        Return the existing row for a job that already has an agent, or for content equal to the newest version.
 
         Args:
-            agent: Its `id`, `version` and `created_at` are given here.
-            now: When it is stored.
+            agent: Its `id`, `version` and `created_at` are assigned here.
+            now: Time of storage.
         """
-        with writing(self.engine) as connection:
+        with write_transaction(self.engine) as connection:
             if agent.job_id is not None:
                 query = select(table.c.document).where(table.c.job_id == agent.job_id)
                 if document := connection.scalar(query):
@@ -49,52 +49,47 @@ class Agents:
             stored = agent.model_copy(update=given)
             row = {"name": agent.name, "job_id": agent.job_id, "document": encode(stored, "agent")}
             connection.execute(insert(table), given | row)
-            add_links(connection, of_agent(connection, stored))
+            add_links(connection, agent_links(connection, stored))
             return stored
 
     def get(self, reference: str) -> Agent:
-        """The agent that `agent:NAME@VERSION`, `NAME@VERSION`, `agent:NAME` or `NAME` (the newest) means.
+        """Return the agent for `agent:NAME@VERSION`, `NAME@VERSION`, `agent:NAME` or `NAME` (the newest version).
 
         Raises:
-            NotFound: lists the known names.
+            NotFound: The agent does not exist. The message lists known names.
         """
-        with reading(self.engine) as connection:
+        with read_transaction(self.engine) as connection:
             agent = find_agent(connection, reference)
             if agent is None:
                 names = list(connection.scalars(select(table.c.name).distinct().order_by(table.c.name).limit(20)))
-                known = f"known names: {', '.join(names)}" if names else "no agent is registered yet"
+                known = f"known names: {', '.join(names)}" if names else "no agent is registered"
                 near = nearest(reference.removeprefix("agent:"), names)
-                raise NotFound(f"no agent {shown(reference)}{near}; {known}; list_library shows every version")
+                raise NotFound(f"expected a registered agent, got {shown(reference)}{near}; {known}; call list_library")
         return agent
 
     def find(self, reference: str) -> Agent | None:
-        """As `get`, but None where there is no such agent."""
-        with reading(self.engine) as connection:
+        """Return the agent like `get`, or None if it does not exist."""
+        with read_transaction(self.engine) as connection:
             return find_agent(connection, reference)
 
     def of_job(self, job_id: str) -> list[Agent]:
-        """The agents that a job made: those of its stages in their order, then its own."""
-        made = or_(table.c.job_id == job_id, table.c.job_id.startswith(f"{job_id}/", autoescape=True))
-        with reading(self.engine) as connection:
-            documents = connection.scalars(select(table.c.document).where(made))
+        """Return the agents that a job produced: first those of its stages in order, then its own."""
+        of_job = or_(table.c.job_id == job_id, table.c.job_id.startswith(f"{job_id}/", autoescape=True))
+        with read_transaction(self.engine) as connection:
+            documents = connection.scalars(select(table.c.document).where(of_job))
             agents = [Agent.model_validate_json(document) for document in documents]
         return sorted(agents, key=lambda agent: (agent.job_id == job_id, agent.job_id))
 
     def page(self, *, limit: int = 50, cursor: str | None = None) -> Page[Agent]:
-        """One page of the agents, newest first."""
-        with reading(self.engine) as connection:
+        """Return one page of the agents, newest first."""
+        with read_transaction(self.engine) as connection:
             return fetch_page(
-                connection,
-                select(table.c.seq, table.c.document),
-                table,
-                lambda rows: [Agent.model_validate_json(row.document) for row in rows],
-                limit=limit,
-                cursor=cursor,
+                connection, select(table.c.seq, table.c.document), table, Agent, limit=limit, cursor=cursor
             )
 
 
 def find_agent(connection: Connection, reference: str) -> Agent | None:
-    """The agent that a reference means, as `Agents.get` reads it; None where there is none."""
+    """Return the agent for a reference in the syntax of `Agents.get`, or None."""
     match = _REFERENCE.fullmatch(reference)
     if match is None:
         return None

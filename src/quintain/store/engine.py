@@ -1,7 +1,8 @@
-"""The one engine factory, and the two kinds of short transaction.
+"""Engine factory, read and write transactions, and inserts that skip or replace existing rows.
 
-Python's `sqlite3` opens no transaction for a SELECT, so a read-then-write loses updates between processes without any
-error. Here every transaction is opened by us: `writing` takes the write lock first (BEGIN IMMEDIATE), `reading` does not.
+Python's `sqlite3` does not open a transaction for SELECT, so a read followed by a write silently loses updates between
+processes. All transactions are opened here: `write_transaction` takes the write lock first (BEGIN IMMEDIATE),
+`read_transaction` does not.
 """
 
 from __future__ import annotations
@@ -19,11 +20,16 @@ from sqlalchemy.exc import OperationalError
 from quintain.errors import Unavailable
 
 BUSY_TIMEOUT_S = 30
-"""How long a transaction waits for the write lock; the worst wait measured with 16 processes was 2 s."""
+"""Seconds that a transaction waits for the write lock. The longest wait measured with 16 processes was 2 s."""
 
 
 def create_engine(url: str, wait_s: float = BUSY_TIMEOUT_S) -> Engine:
-    """An engine whose transactions are honest: see the module's text; with SQLite they wait `wait_s` for the write lock."""
+    """Create an engine with explicit transactions (see the module docstring).
+
+    Args:
+        url: SQLAlchemy URL.
+        wait_s: Seconds to wait for the write lock (SQLite only).
+    """
     if not url.startswith("sqlite"):
         return sqlalchemy.create_engine(url)
     engine = sqlalchemy.create_engine(url, connect_args={"timeout": wait_s})
@@ -31,7 +37,7 @@ def create_engine(url: str, wait_s: float = BUSY_TIMEOUT_S) -> Engine:
 
     @event.listens_for(engine, "connect")
     def _prepare(connection: sqlite3.Connection, _record: object) -> None:
-        connection.isolation_level = None  # sqlite3 opens no transaction by itself; `_begin` does
+        connection.isolation_level = None  # sqlite3 must not begin transactions; `_begin` does
         for pragma in (f"journal_mode={journal}", "synchronous=FULL", "fullfsync=1", "foreign_keys=ON"):
             connection.execute(f"PRAGMA {pragma}").close()
 
@@ -44,46 +50,53 @@ def create_engine(url: str, wait_s: float = BUSY_TIMEOUT_S) -> Engine:
 
 
 def wal_is_safe(version: tuple[int, ...]) -> bool:
-    """Is this SQLite without the WAL-reset bug (sqlite.org/wal.html#walresetbug), which can corrupt a shared database?"""
+    """Whether this SQLite version lacks the WAL-reset bug, which can corrupt a shared database.
+
+    Source: sqlite.org/wal.html#walresetbug.
+    """
     return version >= (3, 51, 3) or (3, 50, 7) <= version < (3, 51) or (3, 44, 6) <= version < (3, 45)
 
 
 @contextmanager
-def reading(engine: Engine) -> Iterator[Connection]:
-    """A short transaction that sees one state of the database and takes no write lock."""
-    with _explained(), engine.connect().execution_options(sqlite_begin="BEGIN") as connection, connection.begin():
+def read_transaction(engine: Engine) -> Iterator[Connection]:
+    """Open a short transaction with a consistent snapshot and without the write lock."""
+    with (
+        _translate_errors(),
+        engine.connect().execution_options(sqlite_begin="BEGIN") as connection,
+        connection.begin(),
+    ):
         yield connection
 
 
 @contextmanager
-def writing(engine: Engine) -> Iterator[Connection]:
-    """A short transaction that holds the write lock from its start; an exception undoes all of it."""
-    with _explained(), engine.begin() as connection:
+def write_transaction(engine: Engine) -> Iterator[Connection]:
+    """Open a short transaction that takes the write lock at once and rolls back on an exception."""
+    with _translate_errors(), engine.begin() as connection:
         yield connection
 
 
 @contextmanager
-def _explained() -> Iterator[None]:
+def _translate_errors() -> Iterator[None]:
     try:
         yield
     except (OperationalError, sqlite3.OperationalError) as error:
         cause = error.orig if isinstance(error, OperationalError) else error
         raise Unavailable(
-            f"the database did not carry out a request: {cause}; nothing of that request was stored. Check free disk space and "
-            "the rights of the home folder, close programs that hold the database, then call again",
+            f"the database rejected a request: {cause}; the request was rolled back. Check free disk space and the "
+            "permissions of the home folder, close programs that lock the database, then call again",
             code="database_unavailable",
         ) from error
 
 
 def insert_missing(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> int:
-    """Insert the rows that break no unique rule, leave out the others; returns how many went in."""
+    """Insert the rows that violate no unique constraint and skip the others. Return the number inserted."""
     if not rows:
         return 0
     return int(connection.execute(_insert(connection, table).on_conflict_do_nothing(), list(rows)).rowcount)
 
 
 def upsert(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Insert rows; one whose primary key is there already takes the place of the old."""
+    """Insert rows, replacing those with the same primary key."""
     if rows:
         insert = _insert(connection, table)
         keys = [column.name for column in table.primary_key]

@@ -1,4 +1,4 @@
-"""Evaluations of agents, and the comparisons drawn from them."""
+"""Stored evaluations of agents, and comparisons between them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from sqlalchemy import Engine, select
 from quintain.records.evaluation import Comparison, Evaluation
 from quintain.records.filters import Page
 from quintain.store.documents import encode, fetch
-from quintain.store.engine import insert_missing, reading, writing
-from quintain.store.lineage.links import add_links, of_comparison, of_evaluation
+from quintain.store.engine import insert_missing, read_transaction, write_transaction
+from quintain.store.lineage.links import add_links, comparison_links, evaluation_links
 from quintain.store.paging import fetch_page
 from quintain.store.tables import comparisons
 from quintain.store.tables import evaluations as table
@@ -19,12 +19,12 @@ from quintain.store.tables import evaluations as table
 
 @dataclass(frozen=True)
 class Evaluations:
-    """The stored evaluations and comparisons."""
+    """Tables of evaluations and comparisons."""
 
     engine: Engine
 
     def add(self, evaluation: Evaluation, now: datetime) -> Evaluation:
-        """Store an evaluation; the same id again gives back what is stored."""
+        """Store an evaluation, or return the stored one with the same id."""
         stamped = evaluation if evaluation.created_at is not None else evaluation.model_copy(update={"created_at": now})
         row = {
             "id": stamped.id,
@@ -33,43 +33,36 @@ class Evaluations:
             "document": encode(stamped, "evaluation"),
             "created_at": stamped.created_at,
         }
-        with writing(self.engine) as connection:
+        with write_transaction(self.engine) as connection:
             if insert_missing(connection, table, [row]):
-                add_links(connection, of_evaluation(stamped))
+                add_links(connection, evaluation_links(stamped))
             return fetch(connection, table, Evaluation, stamped.id, "evaluation")
 
     def get(self, evaluation_id: str) -> Evaluation:
-        """The evaluation with this id.
+        """Return the evaluation with this id.
 
         Raises:
-            NotFound: names the three newest ids.
+            NotFound: The id does not exist. The message lists the three newest ids.
         """
-        with reading(self.engine) as connection:
+        with read_transaction(self.engine) as connection:
             return fetch(connection, table, Evaluation, evaluation_id, "evaluation")
 
     def of_agent(self, agent_id: str) -> list[Evaluation]:
-        """Every evaluation of an agent (`agent:NAME@VERSION`), newest first."""
+        """Return all evaluations of an agent (`agent:NAME@VERSION`), newest first."""
         query = select(table.c.document).where(table.c.agent_id == agent_id).order_by(table.c.seq.desc())
-        with reading(self.engine) as connection:
+        with read_transaction(self.engine) as connection:
             return [Evaluation.model_validate_json(document) for document in connection.scalars(query)]
 
     def page(self, *, environment: str | None = None, limit: int = 50, cursor: str | None = None) -> Page[Evaluation]:
-        """One page of the evaluations, newest first; with `environment`, of that one only."""
+        """Return one page of the evaluations, newest first, optionally of one environment."""
         query = select(table.c.seq, table.c.document)
         if environment is not None:
             query = query.where(table.c.environment == environment)
-        with reading(self.engine) as connection:
-            return fetch_page(
-                connection,
-                query,
-                table,
-                lambda rows: [Evaluation.model_validate_json(row.document) for row in rows],
-                limit=limit,
-                cursor=cursor,
-            )
+        with read_transaction(self.engine) as connection:
+            return fetch_page(connection, query, table, Evaluation, limit=limit, cursor=cursor)
 
     def add_comparison(self, comparison: Comparison, now: datetime) -> Comparison:
-        """Store a comparison; the same id again gives back what is stored."""
+        """Store a comparison, or return the stored one with the same id."""
         stamped = comparison if comparison.created_at is not None else comparison.model_copy(update={"created_at": now})
         row = {
             "id": stamped.id,
@@ -77,16 +70,16 @@ class Evaluations:
             "document": encode(stamped, "comparison"),
             "created_at": stamped.created_at,
         }
-        with writing(self.engine) as connection:
+        with write_transaction(self.engine) as connection:
             if insert_missing(connection, comparisons, [row]):
-                add_links(connection, of_comparison(stamped))
+                add_links(connection, comparison_links(stamped))
             return fetch(connection, comparisons, Comparison, stamped.id, "comparison")
 
     def get_comparison(self, comparison_id: str) -> Comparison:
-        """The comparison with this id.
+        """Return the comparison with this id.
 
         Raises:
-            NotFound: names the three newest ids.
+            NotFound: The id does not exist. The message lists the three newest ids.
         """
-        with reading(self.engine) as connection:
+        with read_transaction(self.engine) as connection:
             return fetch(connection, comparisons, Comparison, comparison_id, "comparison")

@@ -1,4 +1,4 @@
-"""Jobs and their events. A job's row is the durable truth; every move of it is guarded by its state and its attempt."""
+"""Stored jobs and their events. Every state transition is guarded by the job's state and attempt."""
 
 from __future__ import annotations
 
@@ -12,95 +12,94 @@ from sqlalchemy import Connection, Engine, Row, select, update
 from quintain.errors import Conflict
 from quintain.records.filters import Page
 from quintain.records.job import UNFINISHED, Job, JobError, JobEvent, JobResult, JobStatus
-from quintain.store.documents import missing
-from quintain.store.engine import insert_missing, reading, writing
-from quintain.store.lineage.links import add_links, of_job
-from quintain.store.paging import fetch_page
+from quintain.store.documents import not_found_error
+from quintain.store.engine import insert_missing, read_transaction, write_transaction
+from quintain.store.lineage.links import add_links, job_links
+from quintain.store.paging import fetch_rows
 from quintain.store.tables import job_events, jobs
 
 MAX_WARNINGS = 50
-"""Warnings kept on a job's row; all of them stand in its events."""
+"""Warnings kept on a job's row. Its events contain all of them."""
 
 ETA_EVENTS = 20
-"""Newest progress events that the rate of steps is taken from."""
+"""Number of newest progress events from which the step rate is estimated."""
 
 _UNFINISHED = jobs.c.status.in_(sorted(UNFINISHED))
 _JSON = ("spec", "metrics", "error", "result", "warnings")
 
 
-class Inserted(NamedTuple):
-    """A job, and whether it was there already."""
+class InsertedJob(NamedTuple):
+    """A job, and whether it existed before."""
 
     job: Job
     deduplicated: bool
 
 
 class Jobs:
-    """The table `jobs` and its events."""
+    """Tables of jobs and job events."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    def insert(self, job: Job) -> Inserted:
-        """Add a job, or return the unfinished one with the same request key."""
+    def insert(self, job: Job) -> InsertedJob:
+        """Insert a job, or return the unfinished one with the same request key."""
         row = {name: value for name, value in job.model_dump(mode="json").items() if name in jobs.c}
         row |= {name: json.dumps(row[name]) for name in _JSON if row[name] is not None}
         row |= {name: getattr(job, name) for name in ("created_at", "started_at", "ended_at", "updated_at")}
-        with writing(self._engine) as connection:
+        with write_transaction(self._engine) as connection:
             created = insert_missing(connection, jobs, [row])
             if created:
-                add_links(connection, of_job(connection, job))
+                add_links(connection, job_links(connection, job))
             same = jobs.c.request_key == job.request_key, _UNFINISHED
             found = connection.execute(select(jobs).where(*same)).all()
-            return Inserted(self._read(connection, found)[0], not created)
+            return InsertedJob(self._read(connection, found)[0], not created)
 
     def get(self, job_id: str) -> Job:
-        """The job with this id.
+        """Return the job with this id.
 
         Raises:
-            NotFound: names the newest ids.
+            NotFound: The id does not exist. The message lists the newest ids.
         """
-        with reading(self._engine) as connection:
+        with read_transaction(self._engine) as connection:
             return self._get(connection, job_id)
 
     def page(
         self, *, status: JobStatus | None = None, kind: str | None = None, limit: int = 50, cursor: str | None = None
     ) -> Page[Job]:
-        """One page of jobs, newest first."""
+        """Return one page of jobs, newest first."""
         statement = select(jobs)
         if status is not None:
             statement = statement.where(jobs.c.status == status)
         if kind is not None:
             statement = statement.where(jobs.c.kind == kind)
-        with reading(self._engine) as connection:
-            return fetch_page(
-                connection, statement, jobs, lambda rows: self._read(connection, rows), limit=limit, cursor=cursor
-            )
+        with read_transaction(self._engine) as connection:
+            rows, following = fetch_rows(connection, statement, jobs, limit=limit, cursor=cursor)
+            return Page(items=tuple(self._read(connection, rows)), next_cursor=following)
 
     def unfinished(self) -> list[Job]:
-        """Queued and running jobs, oldest first."""
-        with reading(self._engine) as connection:
+        """Return queued and running jobs, oldest first."""
+        with read_transaction(self._engine) as connection:
             return self._read(
                 connection, connection.execute(select(jobs).where(_UNFINISHED).order_by(jobs.c.seq)).all()
             )
 
     def running(self) -> list[Job]:
-        """Running jobs, oldest first."""
+        """Return running jobs, oldest first."""
         running = select(jobs).where(jobs.c.status == JobStatus.RUNNING).order_by(jobs.c.seq)
-        with reading(self._engine) as connection:
+        with read_transaction(self._engine) as connection:
             return self._read(connection, connection.execute(running).all())
 
     def startable(self, slots: int, light_kinds: frozenset[str]) -> list[Job]:
-        """Queued jobs that may start now, the highest priority first, then the oldest.
+        """Return queued jobs that may start now, by descending priority, then oldest first.
 
         Args:
-            slots: Jobs that may run at once, those of light kinds not counted.
-            light_kinds: Kinds that need no slot.
+            slots: Maximum number of concurrent jobs, not counting light kinds.
+            light_kinds: Kinds that do not need a slot.
         """
         heavy = jobs.c.kind.not_in(sorted(light_kinds))
         order = jobs.c.priority.desc(), jobs.c.seq
         queued = select(jobs).where(jobs.c.status == JobStatus.QUEUED).order_by(*order)
-        with reading(self._engine) as connection:
+        with read_transaction(self._engine) as connection:
             rows = list(connection.execute(queued.where(~heavy)).all())
             taken = len(connection.execute(select(jobs.c.seq).where(jobs.c.status == JobStatus.RUNNING, heavy)).all())
             if taken < slots:
@@ -108,28 +107,31 @@ class Jobs:
             return self._read(connection, rows)
 
     def events(self, job_id: str, *, type: str | None = None) -> list[JobEvent]:
-        """All events of a job in order; what a killed attempt had reported past its checkpoint stands there twice."""
+        """Return all events of a job in order.
+
+        Events that a killed attempt reported past its last checkpoint appear twice.
+        """
         statement = select(job_events.c.body).where(job_events.c.job_id == job_id)
         if type is not None:
             statement = statement.where(job_events.c.type == type)
-        with reading(self._engine) as connection:
+        with read_transaction(self._engine) as connection:
             bodies = connection.scalars(statement.order_by(job_events.c.attempt, job_events.c.seq)).all()
         return [JobEvent.model_validate_json(body) for body in bodies]
 
     def progress(self, job_id: str) -> list[JobEvent]:
-        """One progress event a step, in the order of steps: of the newest attempt that reported the step."""
+        """Return one progress event per step in step order, each from the newest attempt that reported the step."""
         newest = {event.step: event for event in self.events(job_id, type="progress")}
         return [newest[step] for step in sorted(step for step in newest if step is not None)]
 
     def begin_attempt(self, job_id: str, before: int, attempt: int, now: datetime) -> bool:
-        """Move a queued or running job from attempt `before` to running `attempt`; false where it has moved on."""
+        """Move an unfinished job from attempt `before` to running `attempt`. Return False if it has moved on."""
         changes = {"status": JobStatus.RUNNING, "attempt": attempt, "error": None, "updated_at": now}
-        with writing(self._engine) as connection:
-            moved = self._move(connection, job_id, before, UNFINISHED, changes)
-            if moved:
+        with write_transaction(self._engine) as connection:
+            started = self._transition(connection, job_id, before, UNFINISHED, changes)
+            if started:
                 first = jobs.c.id == job_id, jobs.c.started_at.is_(None)
                 connection.execute(update(jobs).where(*first).values(started_at=now))
-            return moved
+            return started
 
     def finish(
         self,
@@ -141,7 +143,7 @@ class Jobs:
         error: JobError | None = None,
         result: JobResult | None = None,
     ) -> bool:
-        """End an unfinished job that is in this attempt; false where it has moved on."""
+        """Finish an unfinished job that is in this attempt. Return False if it has moved on."""
         changes = {
             "status": status,
             "error": error and error.model_dump_json(),
@@ -149,31 +151,33 @@ class Jobs:
             "ended_at": now,
             "updated_at": now,
         }
-        with writing(self._engine) as connection:
-            return self._move(connection, job_id, attempt, UNFINISHED, changes)
+        with write_transaction(self._engine) as connection:
+            return self._transition(connection, job_id, attempt, UNFINISHED, changes)
 
     def request_cancel(self, job_id: str, now: datetime) -> Job:
-        """Note that a running job shall stop; a queued or interrupted one is cancelled at once, others stay."""
+        """Request cancellation of a running job. A queued or interrupted job is cancelled at once, others are unchanged."""
         idle = {JobStatus.QUEUED, JobStatus.INTERRUPTED}
         ended = {"status": JobStatus.CANCELLED, "cancel_requested": True, "ended_at": now, "updated_at": now}
-        with writing(self._engine) as connection:
+        with write_transaction(self._engine) as connection:
             job = self._get(connection, job_id)
-            if not self._move(connection, job_id, job.attempt, idle, ended) and not job.cancel_requested:
-                asked = {"cancel_requested": True, "updated_at": now}
-                self._move(connection, job_id, job.attempt, {JobStatus.RUNNING}, asked)
+            if not self._transition(connection, job_id, job.attempt, idle, ended) and not job.cancel_requested:
+                requested = {"cancel_requested": True, "updated_at": now}
+                self._transition(connection, job_id, job.attempt, {JobStatus.RUNNING}, requested)
             return self._get(connection, job_id)
 
     def requeue(self, job_id: str, now: datetime) -> Job:
-        """Give an interrupted job one attempt more.
+        """Give an interrupted job one more attempt.
 
         Raises:
-            Conflict: it is not interrupted, or an equal job is unfinished.
+            Conflict: The job is not interrupted, or an unfinished job has the same request key.
         """
-        with writing(self._engine) as connection:
+        with write_transaction(self._engine) as connection:
             job = self._get(connection, job_id)
             same = jobs.c.request_key == job.request_key, jobs.c.id != job_id, _UNFINISHED
             if twin := connection.scalar(select(jobs.c.id).where(*same)):
-                raise Conflict(f"job {job_id} cannot go on while {twin} does the same work; wait for it or cancel it")
+                raise Conflict(
+                    f"expected no unfinished job with the same work as {job_id}, got {twin}; wait for it or cancel it"
+                )
             changes = {
                 "status": JobStatus.QUEUED,
                 "max_attempts": max(job.max_attempts, job.attempt + 1),
@@ -181,13 +185,13 @@ class Jobs:
                 "ended_at": None,
                 "updated_at": now,
             }
-            if not self._move(connection, job_id, job.attempt, {JobStatus.INTERRUPTED}, changes):
-                raise Conflict(f"job {job_id} is {job.status}; only an interrupted job gets another attempt")
+            if not self._transition(connection, job_id, job.attempt, {JobStatus.INTERRUPTED}, changes):
+                raise Conflict(f"expected an interrupted job, got {job_id}, which is {job.status}; start a new job")
             return self._get(connection, job_id)
 
     def offsets(self, job_id: str) -> dict[str, int]:
-        """File name -> bytes of it that are in the store."""
-        with reading(self._engine) as connection:
+        """Return file name -> number of its bytes that were ingested."""
+        with read_transaction(self._engine) as connection:
             stored = connection.scalar(select(jobs.c.offsets).where(jobs.c.id == job_id))
         return dict(json.loads(stored or "{}"))
 
@@ -201,23 +205,31 @@ class Jobs:
         events: Sequence[JobEvent] = (),
         warnings: Sequence[str] = (),
     ) -> bool:
-        """Note that bytes `span` (from, to) of a file are in the store, with the events that they hold.
+        """Record that a span of a file was ingested, together with the events in it.
 
-        Events already known by (attempt, seq) are left out; the row follows the new ones in their order. Returns false, and
-        changes nothing, where the file was read up to another offset.
+        Args:
+            job_id: The job.
+            file: Name of the file in the job's directory.
+            span: First and last byte offset.
+            now: Time of ingestion.
+            events: Events in the span. Those already known by (attempt, seq) are skipped.
+            warnings: Further warnings for the job's row.
+
+        Returns:
+            False, without a change, if `span` does not begin at the offset ingested so far.
         """
-        with writing(self._engine) as connection:
+        with write_transaction(self._engine) as connection:
             row = connection.execute(select(jobs).where(jobs.c.id == job_id)).one()
             offsets: dict[str, int] = json.loads(row.offsets)
             if offsets.get(file, 0) != span[0]:
                 return False
             insert_missing(connection, job_events, [_event_row(job_id, event) for event in events])
-            changes = _follow(row, events, warnings)
+            changes = _row_changes(row, events, warnings)
             changes |= {"offsets": json.dumps(offsets | {file: span[1]}), "updated_at": now}
             connection.execute(update(jobs).where(jobs.c.id == job_id).values(changes))
             return True
 
-    def _move(
+    def _transition(
         self,
         connection: Connection,
         job_id: str,
@@ -225,14 +237,14 @@ class Jobs:
         states: frozenset[JobStatus] | set[JobStatus],
         changes: Mapping[str, Any],
     ) -> bool:
-        """The one guarded move: it applies only in these states and this attempt."""
+        """Apply changes only in these states and this attempt. Return whether they were applied."""
         guard = jobs.c.id == job_id, jobs.c.attempt == attempt, jobs.c.status.in_(sorted(states))
         return connection.execute(update(jobs).where(*guard).values(dict(changes))).rowcount == 1
 
     def _get(self, connection: Connection, job_id: str) -> Job:
         row = connection.execute(select(jobs).where(jobs.c.id == job_id)).first()
         if row is None:
-            raise missing(connection, jobs, [job_id], "job")
+            raise not_found_error(connection, jobs, [job_id], "job")
         return self._read(connection, [row])[0]
 
     def _read(self, connection: Connection, rows: Sequence[Row[Any]]) -> list[Job]:
@@ -240,13 +252,13 @@ class Jobs:
 
 
 def find_job(connection: Connection, job_id: str) -> Job | None:
-    """The job, without the time that it has left; None where there is none."""
+    """Return the job without its remaining time, or None."""
     row = connection.execute(select(jobs).where(jobs.c.id == job_id)).first()
     return None if row is None else job_of_row(row)
 
 
 def job_of_row(row: Row[Any], eta_s: float | None = None) -> Job:
-    """The job of a whole row."""
+    """Build a job from a complete row."""
     values = {name: value for name, value in row._mapping.items() if name in Job.model_fields}
     values |= {name: json.loads(values[name]) for name in _JSON if values[name] is not None}
     return Job.model_validate(values | {"eta_s": eta_s})
@@ -263,12 +275,12 @@ def _event_row(job_id: str, event: JobEvent) -> dict[str, Any]:
     }
 
 
-def _follow(row: Row[Any], events: Sequence[JobEvent], warnings: Sequence[str]) -> dict[str, Any]:
-    """What the row shows after these events: phase, step, the newest value of each metric, warnings."""
+def _row_changes(row: Row[Any], events: Sequence[JobEvent], warnings: Sequence[str]) -> dict[str, Any]:
+    """Return the changes to a job's row after these events: phase, step, newest metrics, warnings."""
     changes: dict[str, Any] = {}
     metrics: dict[str, float | None] = json.loads(row.metrics)
     kept: list[str] = json.loads(row.warnings)
-    said = list(warnings)
+    new_warnings = list(warnings)
     for event in events:
         if event.type == "phase":
             changes["phase"] = event.name
@@ -276,13 +288,13 @@ def _follow(row: Row[Any], events: Sequence[JobEvent], warnings: Sequence[str]) 
             changes |= {"step": event.step, "total_steps": event.total_steps}
             metrics |= event.metrics or {}
         elif event.type == "warning":
-            said.append(f"{event.code}: {event.message}")
-    kept = list(dict.fromkeys(kept + said))[:MAX_WARNINGS]
+            new_warnings.append(f"{event.code}: {event.message}")
+    kept = list(dict.fromkeys(kept + new_warnings))[:MAX_WARNINGS]
     return changes | {"metrics": json.dumps(metrics), "warnings": json.dumps(kept)}
 
 
 def _eta_s(connection: Connection, row: Row[Any]) -> float | None:
-    """Seconds left, from the rate of the newest steps of this attempt; None while it is unknown."""
+    """Return the seconds left at the rate of this attempt's newest steps, or None if unknown."""
     mine = job_events.c.job_id == row.id, job_events.c.attempt == row.attempt, job_events.c.type == "progress"
     newest = select(job_events.c.body).where(*mine).order_by(job_events.c.seq.desc()).limit(ETA_EVENTS)
     events = [JobEvent.model_validate_json(body) for body in connection.scalars(newest)]

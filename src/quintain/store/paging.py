@@ -1,11 +1,11 @@
-"""Keyset pages, newest first: complete and stable while rows are added, equally quick at any depth."""
+"""Keyset pagination, newest first: stable while rows are added, and equally fast at any depth."""
 
 from __future__ import annotations
 
 import base64
 import binascii
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Row, Select, Table
@@ -17,59 +17,55 @@ from quintain.records.record import Record
 Item = TypeVar("Item", bound=Record)
 
 MAX_LIMIT = 200
-
-
-PAGE_VALUES = frozenset({"before", "most"})
-"""The names of what `page_bound` gives."""
+PAGE_PARAMETERS = frozenset({"before", "most"})
+"""Names of the parameters in `page_parameters`."""
 
 
 def fetch_page(
-    connection: Connection,
-    statement: Select[Any],
-    table: Table,
-    read: Callable[[Sequence[Row[Any]]], Sequence[Item]],
-    *,
-    limit: int,
-    cursor: str | None,
+    connection: Connection, statement: Select[Any], table: Table, kind: type[Item], *, limit: int, cursor: str | None
 ) -> Page[Item]:
-    """One page of `statement`, by `table.c.seq` descending.
+    """Return one page of records, whose JSON is in the column `document`; arguments as for `fetch_rows`."""
+    rows, following = fetch_rows(connection, statement, table, limit=limit, cursor=cursor)
+    return Page(items=tuple(kind.model_validate_json(row.document) for row in rows), next_cursor=following)
+
+
+def fetch_rows(
+    connection: Connection, statement: Select[Any], table: Table, *, limit: int, cursor: str | None
+) -> tuple[Sequence[Row[Any]], str | None]:
+    """Return one page of rows by descending `seq`, and the cursor of the next page.
 
     Args:
-        connection: A reading transaction.
-        statement: What to select, filtered; its first column is `seq`.
-        table: The table that `seq` is of; its name is part of the cursor.
-        read: Rows to records, in the same order.
-        limit: Rows of the page, 1..200.
-        cursor: `next_cursor` of the page before; None for the first.
+        connection: A read transaction.
+        statement: The filtered selection. Its first column is `seq`.
+        table: The table of `seq`. Its name is part of the cursor.
+        limit: Rows per page, 1..200.
+        cursor: `next_cursor` of the previous page, or None for the first page.
 
     Raises:
-        InvalidInput: a limit out of bounds, or a cursor that is not one of this list.
+        InvalidInput: The limit is out of bounds, or the cursor belongs to another list.
     """
-    bound = page_bound(table.name, limit, cursor)
+    bound = page_parameters(table.name, limit, cursor)
     if "before" in bound:
         statement = statement.where(table.c.seq < bound["before"])
     rows = connection.execute(statement.order_by(table.c.seq.desc()).limit(bound["most"])).all()
-    return page_of(rows, table.name, read, limit=limit)
+    return rows[:limit], next_cursor(rows, table.name, limit)
 
 
-def page_bound(noun: str, limit: int, cursor: str | None) -> dict[str, int]:
-    """Where a page lies: `most` rows, whose `seq` is below `before` where the cursor says so.
+def page_parameters(noun: str, limit: int, cursor: str | None) -> dict[str, int]:
+    """Return the bounds of a page: at most `most` rows, with `seq` below `before` if a cursor is given.
 
     Raises:
-        InvalidInput: as `fetch_page`.
+        InvalidInput: As for `fetch_rows`.
     """
     if not 1 <= limit <= MAX_LIMIT:
-        raise InvalidInput(f"limit is {limit}; it must be 1..{MAX_LIMIT}; page with `cursor` to see more")
-    # One row more than asked tells whether there is a next page.
+        raise InvalidInput(f"expected limit in 1..{MAX_LIMIT}, got {limit}; use `cursor` to see more")
+    # One extra row shows whether another page follows.
     return {"most": limit + 1} if cursor is None else {"most": limit + 1, "before": _position(cursor, noun)}
 
 
-def page_of(
-    rows: Sequence[Any], noun: str, read: Callable[[Sequence[Any]], Sequence[Item]], *, limit: int
-) -> Page[Item]:
-    """A page of the rows that were found within its bound; their first column is `seq`."""
-    following = _cursor(rows[limit - 1][0], noun) if len(rows) > limit else None
-    return Page(items=tuple(read(rows[:limit])), next_cursor=following)
+def next_cursor(rows: Sequence[Any], noun: str, limit: int) -> str | None:
+    """Return the cursor of the next page, or None after the last. The first column of `rows` is `seq`."""
+    return _cursor(rows[limit - 1][0], noun) if len(rows) > limit else None
 
 
 def _cursor(seq: int, noun: str) -> str:
@@ -85,7 +81,7 @@ def _position(cursor: str, noun: str) -> int:
         case [str(name), int(seq)] if name == noun and 0 < seq < 2**63:
             return seq
     raise InvalidInput(
-        f"cursor {cursor[:60]!r} is not one of this list; pass `next_cursor` of the page before unchanged, or leave it out "
-        "to begin at the newest",
+        f"expected a cursor of this list, got {cursor[:60]!r}; pass `next_cursor` of the previous page unchanged, "
+        "or omit it to start at the newest",
         code="bad_cursor",
     )

@@ -1,4 +1,4 @@
-"""Scores: what scorers said of stored trajectories, the history kept."""
+"""Stored scores of trajectories, with their history."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from sqlalchemy import Engine, func, insert, select
 
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.score import Score
-from quintain.store.documents import chunks, encode, missing
-from quintain.store.engine import reading, writing
+from quintain.store.documents import chunks, encode, not_found_error
+from quintain.store.engine import read_transaction, write_transaction
 from quintain.store.tables import scores as table
 from quintain.store.tables import trajectories
-from quintain.store.trajectories.filtering import matching, values_of
+from quintain.store.trajectories.filters import filter_clause, filter_parameters
 
 
 @dataclass(frozen=True)
 class Scores:
-    """The stored scores."""
+    """Table of scores."""
 
     engine: Engine
 
@@ -27,11 +27,11 @@ class Scores:
         """Store scores, all or none.
 
         Raises:
-            NotFound: a trajectory that is not stored.
+            NotFound: A trajectory is not stored.
         """
         stamped = [score if score.created_at else score.model_copy(update={"created_at": now}) for score in scores]
         documents = [encode(score, "score") for score in stamped]
-        with writing(self.engine) as connection:
+        with write_transaction(self.engine) as connection:
             identities: dict[str, str] = {}
             ids = list(dict.fromkeys(score.trajectory_id for score in stamped))
             for chunk in chunks(ids):
@@ -39,7 +39,7 @@ class Scores:
                 found = select(c.id, c.identity).where(c.id.in_(chunk), c.forgotten_at.is_(None))
                 identities.update((row.id, row.identity) for row in connection.execute(found))
             if unknown := [i for i in ids if i not in identities]:
-                raise missing(connection, trajectories, unknown, "trajectory")
+                raise not_found_error(connection, trajectories, unknown, "trajectory")
             rows = [
                 {
                     "trajectory_id": score.trajectory_id,
@@ -53,47 +53,41 @@ class Scores:
             if rows:
                 connection.execute(insert(table), rows)
 
-    def of(self, trajectory_id: str) -> list[Score]:
-        """Every score of a trajectory, newest first."""
+    def of_trajectory(self, trajectory_id: str) -> list[Score]:
+        """Return every score of a trajectory, newest first."""
         query = select(table.c.document).where(table.c.trajectory_id == trajectory_id).order_by(table.c.seq.desc())
-        with reading(self.engine) as connection:
+        with read_transaction(self.engine) as connection:
             return [Score.model_validate_json(document) for document in connection.scalars(query)]
 
-    def by(self, scorers: Sequence[str], ids: Sequence[str]) -> dict[str, list[Score]]:
-        """Trajectory -> its scores by these scorers, newest first.
+    def by_scorers(self, scorers: Sequence[str], ids: Sequence[str]) -> dict[str, list[Score]]:
+        """Return trajectory -> its scores by these scorers, newest first.
 
-        Neither a score of content that has since grown counts, nor what a later one of its rater voids.
+        Scores of content that has since grown, and scores voided by a later one of the same rater, are left out.
         """
         found: dict[str, list[Score]] = {}
-        with reading(self.engine) as connection:
+        with read_transaction(self.engine) as connection:
             for chunk in chunks(list(ids)):
                 query = (
                     select(table.c.trajectory_id, table.c.document)
-                    .join(
-                        trajectories,
-                        (trajectories.c.id == table.c.trajectory_id) & (trajectories.c.identity == table.c.identity),
-                    )
+                    .join(trajectories, _CURRENT)
                     .where(table.c.scorer.in_(scorers), table.c.trajectory_id.in_(chunk))
                     .order_by(table.c.seq.desc())
                 )
                 for run_id, document in connection.execute(query):
                     found.setdefault(run_id, []).append(Score.model_validate_json(document))
-        return {run_id: _standing(scores) for run_id, scores in found.items()}
+        return {run_id: _without_voided(scores) for run_id, scores in found.items()}
 
-    def runs_of(self, scorers: Sequence[str]) -> list[str]:
-        """The runs that every one of these scorers has scored, as they are now, oldest first."""
+    def trajectories_scored_by(self, scorers: Sequence[str]) -> list[str]:
+        """Return the trajectories that all of these scorers have scored in their current state, oldest first."""
         query = (
             select(table.c.trajectory_id)
-            .join(
-                trajectories,
-                (trajectories.c.id == table.c.trajectory_id) & (trajectories.c.identity == table.c.identity),
-            )
+            .join(trajectories, _CURRENT)
             .where(table.c.scorer.in_(scorers))
             .group_by(table.c.trajectory_id)
             .having(func.count(table.c.scorer.distinct()) == len(set(scorers)))
             .order_by(func.min(trajectories.c.seq))
         )
-        with reading(self.engine) as connection:
+        with read_transaction(self.engine) as connection:
             return list(connection.scalars(query))
 
     def rubrics(
@@ -104,23 +98,20 @@ class Scores:
         *,
         steps: bool = False,
     ) -> list[str | None]:
-        """The rubrics that chosen runs, as they are now, were judged by; the one that was judged by last comes first.
+        """Return the rubrics by which the selected trajectories were judged, the most recently used first.
 
         Args:
-            scorer: Whose verdicts.
-            filter: Conditions on the runs; None: none.
-            ids: Only these; None: no such bound.
-            steps: Only verdicts that speak of single steps.
+            scorer: Name of the scorer.
+            filter: Conditions on the trajectories. None selects all.
+            ids: Restrict to these trajectories. None does not restrict.
+            steps: Count only scores with step scores.
         """
-        values = values_of(filter or TrajectoryFilter())
+        values = filter_parameters(filter or TrajectoryFilter())
         rubric = func.json_extract(table.c.document, "$.rubric").label("rubric")
         query = (
             select(rubric, func.max(table.c.seq))
-            .join(
-                trajectories,
-                (trajectories.c.id == table.c.trajectory_id) & (trajectories.c.identity == table.c.identity),
-            )
-            .where(table.c.scorer == scorer, *matching(tuple(values)).conditions)
+            .join(trajectories, _CURRENT)
+            .where(table.c.scorer == scorer, *filter_clause(tuple(values)).conditions)
             .where(func.json_extract(table.c.document, "$.status") == "scored")
             .group_by(rubric)
         )
@@ -130,28 +121,25 @@ class Scores:
             [query] if ids is None else [query.where(table.c.trajectory_id.in_(part)) for part in chunks(list(ids))]
         )
         newest: dict[str | None, int] = {}
-        with reading(self.engine) as connection:
+        with read_transaction(self.engine) as connection:
             for one in queries:
                 for name, seq in connection.execute(one, values):
                     newest[name] = max(seq, newest.get(name, 0))
         return sorted(newest, key=lambda name: -newest[name])
 
     def scorers(self) -> list[str]:
-        """The names that scores are stored under, sorted."""
-        with reading(self.engine) as connection:
+        """Return the names under which scores are stored, sorted."""
+        with read_transaction(self.engine) as connection:
             return list(connection.scalars(select(table.c.scorer).distinct().order_by(table.c.scorer)))
 
     def latest(self, scorer: str, ids: Sequence[str]) -> dict[str, Score]:
-        """Each trajectory's newest score by this scorer; a score of content that has since grown does not count."""
+        """Return each trajectory's newest score by this scorer, without scores of content that has since grown."""
         found: dict[str, Score] = {}
-        with reading(self.engine) as connection:
+        with read_transaction(self.engine) as connection:
             for chunk in chunks(list(ids)):
                 newest = (
                     select(func.max(table.c.seq))
-                    .join(
-                        trajectories,
-                        (trajectories.c.id == table.c.trajectory_id) & (trajectories.c.identity == table.c.identity),
-                    )
+                    .join(trajectories, _CURRENT)
                     .where(table.c.scorer == scorer, table.c.trajectory_id.in_(chunk))
                     .group_by(table.c.trajectory_id)
                 )
@@ -160,14 +148,18 @@ class Scores:
         return found
 
 
-def _standing(scores: Sequence[Score]) -> list[Score]:
-    """Those of a run's scores, newest first, that no later one of their raters voids."""
-    gone: set[tuple[str, str | None, str | None]] = set()
+_CURRENT = (trajectories.c.id == table.c.trajectory_id) & (trajectories.c.identity == table.c.identity)
+"""Join condition for scores of a trajectory's current content."""
+
+
+def _without_voided(scores: Sequence[Score]) -> list[Score]:
+    """Drop scores of a run (newest first) that a later score of the same rater voids."""
+    voided: set[tuple[str, str | None, str | None]] = set()
     kept: list[Score] = []
     for score in scores:
         by = (score.scorer, score.rater, score.rubric)
-        if by not in gone:
+        if by not in voided:
             kept.append(score)
         if score.voids:
-            gone.add(by)
+            voided.add(by)
     return kept

@@ -1,4 +1,4 @@
-"""The store: one engine and one attribute a noun."""
+"""The store: one engine, and one attribute per kind of record."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from quintain.errors import Unavailable
 from quintain.store.agents import Agents
 from quintain.store.calibrations import Calibrations
 from quintain.store.datasets import Datasets
-from quintain.store.engine import BUSY_TIMEOUT_S, create_engine, reading, writing
+from quintain.store.engine import BUSY_TIMEOUT_S, create_engine, read_transaction, write_transaction
 from quintain.store.evaluations import Evaluations
 from quintain.store.imports import Imports
 from quintain.store.jobs import Jobs
@@ -29,7 +29,7 @@ from quintain.store.trajectories.trajectories import Trajectories
 
 @dataclass(frozen=True)
 class Store:
-    """All that lasts. Safe to share between threads; every call is its own short transaction."""
+    """The database. Safe to share between threads: every call is a short transaction."""
 
     engine: Engine
     trajectories: Trajectories
@@ -50,14 +50,14 @@ class Store:
 
 
 def open_store(url: str, wait_s: float = BUSY_TIMEOUT_S) -> Store:
-    """Open the database at an SQLAlchemy URL; makes its folder and brings its schema up to date.
+    """Open a database, creating its folder and migrating its schema if needed.
 
     Args:
-        url: Of SQLite or PostgreSQL.
-        wait_s: How long a transaction waits for others, with SQLite.
+        url: SQLAlchemy URL of SQLite or PostgreSQL.
+        wait_s: Seconds that a transaction waits for others (SQLite only).
 
     Raises:
-        Unavailable: the database was written by a newer program, or cannot be opened.
+        Unavailable: A newer version of the program wrote the database, or it cannot be opened.
     """
     database = sqlalchemy.make_url(url).database if url.startswith("sqlite") else None
     path = Path(database) if database else None
@@ -65,7 +65,7 @@ def open_store(url: str, wait_s: float = BUSY_TIMEOUT_S) -> Store:
         path.parent.mkdir(parents=True, exist_ok=True)
     engine = create_engine(url, wait_s)
     try:
-        with reading(engine) as connection:
+        with read_transaction(engine) as connection:
             due = _is_behind(connection)
         if due:
             _migrate(engine, path, 4 * wait_s)
@@ -89,23 +89,27 @@ def open_store(url: str, wait_s: float = BUSY_TIMEOUT_S) -> Store:
 
 
 def _is_behind(connection: Connection) -> bool:
-    """Does this database lack a revision? One that we do not know was written by a newer program."""
+    """Whether the schema lacks a revision.
+
+    Raises:
+        Unavailable: The revision is unknown, so a newer version of the program wrote the database.
+    """
     if not sqlalchemy.inspect(connection).has_table("alembic_version"):
         return True
     revision = connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar()
     if revision is not None and revision not in REVISIONS:
         raise Unavailable(
-            f"the database has schema {revision}, this program knows up to {REVISIONS[-1]}: a newer version of quintain "
-            "wrote it. Upgrade this installation, or point QUINTAIN_HOME at another folder",
+            f"expected database schema {REVISIONS[-1]} or older, got {revision}, written by a newer version of quintain; "
+            "upgrade this installation, or set QUINTAIN_HOME to another folder",
             code="database_newer",
         )
     return revision != REVISIONS[-1]
 
 
 def _migrate(engine: Engine, path: Path | None, wait_s: float) -> None:
-    """Run the missing revisions, all or none, and keep a copy of what was there.
+    """Apply the missing revisions, all or none, after a backup of the database.
 
-    A second process waits at the lock and then finds nothing to do.
+    A concurrent process waits for the lock and then has nothing to do.
     """
     from alembic import command
     from alembic.config import Config
@@ -114,19 +118,19 @@ def _migrate(engine: Engine, path: Path | None, wait_s: float) -> None:
     lock: AbstractContextManager[object] = nullcontext()
     if path:
         lock = FileLock(f"{path}.migration.lock", timeout=wait_s)
-    with lock, writing(engine) as connection:
+    with lock, write_transaction(engine) as connection:
         if not _is_behind(connection):
             return
         if path:
-            _keep_copy(path, Path(f"{path}.before-{REVISIONS[-1]}"))
+            _back_up(path, Path(f"{path}.before-{REVISIONS[-1]}"))
         config = Config()
         config.set_main_option("script_location", "quintain.store:migrations")
         config.attributes["connection"] = connection
         command.upgrade(config, "head")
 
 
-def _keep_copy(path: Path, copy: Path) -> None:
-    """Copy a database that holds something, once; the caller's write lock keeps everybody else from changing it."""
+def _back_up(path: Path, copy: Path) -> None:
+    """Copy a non-empty database once. The caller's write lock prevents concurrent changes."""
     if copy.exists():
         return
     aside = copy.with_name(f".{copy.name}.{os.getpid()}")
@@ -140,6 +144,6 @@ def _keep_copy(path: Path, copy: Path) -> None:
     except (OSError, sqlite3.Error) as error:
         aside.unlink(missing_ok=True)
         raise Unavailable(
-            f"the database is of an older version, and the copy that is kept before it is changed could not be made ({error}); "
-            f"free disk space, or copy {path} to {copy} yourself, then start again"
+            f"cannot back up {path} before the migration: {error}; free disk space, or copy it to {copy} yourself, "
+            "then start again"
         ) from error

@@ -30,7 +30,7 @@ from quintain.records.trajectory import OutcomeStatus
 from quintain.worker.inputs import fill_inputs
 
 if TYPE_CHECKING:
-    from quintain.trainers.dataset_evaluation import Measured
+    from quintain.trainers.dataset_evaluation import RowMeasurement
 
 _BATCH = 16
 """Rows that are measured together, and lost when the process dies."""
@@ -104,7 +104,7 @@ def _keyed(rows: Iterator[Row]) -> Iterator[_Chosen]:
         yield _Chosen(named[0] if seen[named[0]] == 1 else f"{named[0]}/{seen[named[0]]}", row)
 
 
-def _result(one: _Chosen, measured: Measured, duration_s: float) -> EpisodeResult:
+def _result(one: _Chosen, measured: RowMeasurement, duration_s: float) -> EpisodeResult:
     task, members = task_of(one.row), members_of(one.row)
     about = EpisodeResult(
         task_id=one.key,

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from quintain.importers.intake import DryRun
 from quintain.importers.pipeline import ImportOptions, import_logs
+from quintain.importers.run_sink import DryRun
 from quintain.jobs.directory import run_name
-from quintain.records.imports import Arrival, FileStamp, RunLink
+from quintain.records.imports import FileStamp, IngestStatus, RunLink
 from quintain.records.job import ImportSpec, JobResult, TrajectorySet
 from quintain.records.seams import Reporter
 from quintain.records.trajectory import Trajectory
@@ -42,10 +42,10 @@ class _Outputs:
     reporter: Reporter
     keep: bool
 
-    def known(self, stamp: FileStamp) -> bool:
-        return self.counted.known(stamp)
+    def is_unchanged(self, stamp: FileStamp) -> bool:
+        return self.counted.is_unchanged(stamp)
 
-    def add(self, runs: Sequence[Trajectory]) -> list[Arrival]:
+    def add(self, runs: Sequence[Trajectory]) -> list[IngestStatus]:
         arrivals = self.counted.add(runs)
         if self.keep:
             for run, arrival in zip(runs, arrivals, strict=True):
@@ -58,7 +58,7 @@ class _Outputs:
             for link in links:
                 self.reporter.output("link", link)
 
-    def done(self, stamps: Sequence[FileStamp]) -> None:
+    def finish_files(self, stamps: Sequence[FileStamp]) -> None:
         if self.keep:
             for stamp in stamps:
                 self.reporter.output("stamp", stamp)
@@ -66,5 +66,5 @@ class _Outputs:
     def should_stop(self) -> bool:
         return self.reporter.should_stop()
 
-    def progress(self, bytes_done: int, bytes_total: int) -> None:
+    def report_progress(self, bytes_done: int, bytes_total: int) -> None:
         self.reporter.progress(bytes_done // _MB, -(-bytes_total // _MB), {})

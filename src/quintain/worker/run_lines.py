@@ -94,7 +94,7 @@ def open_runs(runs: RunsFile) -> RunLines:
     return RunLines(path, runs.n)
 
 
-class Scored(NamedTuple):
+class TokenScores(NamedTuple):
     """What came of scoring runs one by one."""
 
     n: int
@@ -107,7 +107,7 @@ class Scored(NamedTuple):
 
 def score_each(
     runs: RunLines, directory: Path, reporter: Reporter, score: Callable[[Trajectory], Score | None]
-) -> Scored:
+) -> TokenScores:
     """Hand over a score for each run that no earlier attempt of the job has dealt with.
 
     Args:
@@ -122,11 +122,11 @@ def score_each(
             continue
         found = None if reporter.should_stop() else score(run)
         if found is None:
-            return Scored(len(done), sum(done.values()), is_whole=False)
+            return TokenScores(len(done), sum(done.values()), is_whole=False)
         reporter.output("score", found)
         done[found.trajectory_id] = found.value is not None
         reporter.progress(len(done), runs.n, {"unscored": float(len(done) - sum(done.values()))})
-    return Scored(len(done), sum(done.values()), is_whole=True)
+    return TokenScores(len(done), sum(done.values()), is_whole=True)
 
 
 def scored_runs(directory: Path) -> Iterator[tuple[str, bool]]:

@@ -1,38 +1,30 @@
-"""`quintain/conversation`: a support desk. A customer wants to know, change, cancel or get back; rules say what may be done."""
+"""`quintain/conversation`: a support desk. Customers ask, change, cancel or want a refund, and policies decide what they get."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import cache
 from random import Random
+from typing import NamedTuple
 
-from quintain.environments.conversation.desk_wording import (
-    BUSINESSES,
-    CANCEL,
-    ITEM,
-    METHOD,
-    METHODS,
-    NAME,
-    NO_NUMBER,
-    NUMBER,
-    PEOPLE,
-    POLICIES,
-    REASON,
-    REFUND,
-    VAGUE,
-    Business,
-)
+from pydantic.dataclasses import dataclass
+
 from quintain.environments.conversation.scenario import (
     Document,
-    Due,
     Expected,
     Fact,
     FactKind,
+    FactTexts,
     Records,
     Scenario,
+    SplitNames,
+    Statement,
     Value,
+    Wording,
     document,
     pick,
 )
+from quintain.environments.data_files import read_data
 from quintain.environments.families import Family, TaskKey
 
 FAMILY = Family("conversation", "quintain/conversation", "1", ("question", "change", "cancel", "refund"))
@@ -42,22 +34,102 @@ SYSTEM_PROMPT = (
 )
 
 _DENIED = 0.35
-"""Share of the medium and hard wishes that the rules refuse."""
-_OTHERS = 2
+"""Share of the medium and hard requests that the policy refuses."""
+_OTHER_CUSTOMERS = 2
 _LOOKALIKES = {"easy": 0, "medium": 1, "hard": 2}
-"""Other records of the same customer."""
+"""Difficulty -> other records of the same customer."""
+
+
+class People(NamedTuple):
+    """Names of customers in one split."""
+
+    first_names: tuple[str, ...]
+    last_names: tuple[str, ...]
+
+
+class Requests(NamedTuple):
+    """What customers say that they want."""
+
+    label: str
+    words: str
+    refund: Wording
+    cancel: Wording
+    """With the business's noun as `{value}`."""
+    vague: Wording
+    """Opening that only names the business, as `{value}`."""
+
+
+@dataclass(frozen=True)
+class Business:
+    """A kind of record, such as an order."""
+
+    prefix: str
+    """Prefix of record ids."""
+    open: str
+    """Status in which the record can be changed."""
+    closed: str
+    items: SplitNames
+    field: str
+    """Field that customers want to change."""
+    values: SplitNames
+    change: FactTexts
+    """The new value of that field."""
+    detail: str
+    """Field that customers ask for."""
+    asks_detail: Wording
+    wants_change: Wording
+
+
+@dataclass(frozen=True)
+class DeskTexts:
+    """Customers, businesses, policies and sentences of the support desk."""
+
+    people: dict[str, People]
+    refund_methods: tuple[str, ...]
+    policies: dict[str, str]
+    facts: dict[str, FactTexts]
+    wishes: Requests
+    businesses: dict[str, Business]
+
+    def fact_kind(self, name: str) -> FactKind:
+        """Return the kind of fact under its name in a scenario: `no_number` and `method` are variants."""
+        return self.facts[name].named({"no_number": "number", "method": "choice"}.get(name, name))
+
+    def change_kind(self, noun: str) -> FactKind:
+        """Return the new value that the customers of a business choose."""
+        return self.businesses[noun].change.named("choice")
+
+    def wish(self, noun: str, topic: str) -> FactKind:
+        """Return the sentence by which customers of a business make a request."""
+        business = self.businesses[noun]
+        wordings = {
+            "question": business.asks_detail,
+            "change": business.wants_change,
+            "cancel": Wording(*(text.format(value=noun) for text in self.wishes.cancel)),
+            "refund": self.wishes.refund,
+        }
+        return FactKind("wish", self.wishes.label, self.wishes.words, *wordings[topic])
+
+
+@cache
+def desk_texts() -> DeskTexts:
+    """Return the texts of the support desk."""
+    return read_data("conversation/data/desk.yaml", DeskTexts)
 
 
 class _Desk:
-    """Draws one case: the customer, the record, the rules, and what follows from them."""
+    """Draws one case: customer, record, policy, and the outcome that follows."""
 
     def __init__(self, rng: Random, key: TaskKey) -> None:
         self.rng, self.key, self.split, self.type = rng, key, key.split, key.type
-        self.business = BUSINESSES[0] if key.type == "refund" else rng.choice(BUSINESSES)
+        self.texts = desk_texts()
+        nouns = list(self.texts.businesses)
+        self.noun = nouns[0] if key.type == "refund" else rng.choice(nouns)
+        self.business = self.texts.businesses[self.noun]
         easy, hard = key.difficulty == "easy", key.difficulty == "hard"
         self.is_denied = not easy and key.type != "question" and rng.random() < _DENIED
-        self.is_handed_over = hard and key.type == "refund" and not self.is_denied and rng.random() < _DENIED
-        self.changes_mind = hard and not self.is_denied and not self.is_handed_over and key.type != "question"
+        self.is_transferred = hard and key.type == "refund" and not self.is_denied and rng.random() < _DENIED
+        self.changes_mind = hard and not self.is_denied and not self.is_transferred and key.type != "question"
         self.has_number = not hard or rng.random() < 0.5
         self.price = rng.randrange(40, 400, 20)
         self.days = rng.randrange(5, 25)
@@ -69,23 +141,25 @@ class _Desk:
         if self.reason == "unwanted" and not self.is_denied:
             self.age = max(1, self.days - beyond)
         self.number = f"{self.business.prefix}{rng.randrange(1000, 10_000)}"
-        self.customer, *self.strangers = _names(rng, key.split, 1 + _OTHERS)
+        people = self.texts.people[key.split]
+        names = [f"{first} {last}" for first in people.first_names for last in people.last_names]
+        self.customer, *self.strangers = rng.sample(names, 1 + _OTHER_CUSTOMERS)
         self.items = rng.sample(self.business.items[key.split], 1 + _LOOKALIKES[key.difficulty])
 
     @property
     def amount(self) -> int:
-        """What is paid back."""
+        """Dollars that are paid back."""
         return self._amounts[(self.age >= self.days) if self.type == "cancel" else self.reason]
 
     @property
     def _amounts(self) -> dict[str | bool, int]:
-        """What is paid back in each case."""
+        """Dollars that are paid back in each case."""
         if self.type == "cancel":
             return {True: self.price * self.high // 100, False: self.price * self.low // 100}
         return {"broken": self.price, "late": self.price * self.late // 100, "unwanted": self.price - self.fee}
 
     def records(self) -> Records:
-        """The customer's record, others of the same customer, and others."""
+        """Draw the customer's record, others of the same customer, and those of other customers."""
         business, rng = self.business, self.rng
         status = business.closed if self.is_denied and self.type != "refund" else business.open
         drawn = {
@@ -120,9 +194,9 @@ class _Desk:
         }
 
     def policies(self) -> tuple[Document, ...]:
-        """The rules, with the numbers of this case."""
+        """Return the policies with the numbers of this case."""
         above = self.rng.randrange(0, 60, 10)
-        limit = self.amount - 10 - above if self.is_handed_over else self.amount + above
+        limit = self.amount - 10 - above if self.is_transferred else self.amount + above
         numbers = {
             "open": self.business.open,
             "fee": self.fee,
@@ -132,90 +206,84 @@ class _Desk:
             "late": self.late,
             "limit": max(limit, 1),
         }
-        return tuple(document(topic, text.format(**numbers)) for topic, text in POLICIES.items())
-
-    def wish(self) -> FactKind:
-        """What the customer says that they want."""
-        return {
-            "question": self.business.wonders,
-            "change": self.business.wants_change,
-            "cancel": CANCEL[self.business.noun],
-            "refund": REFUND,
-        }[self.type]
+        return tuple(document(topic, text.format(**numbers)) for topic, text in self.texts.policies.items())
 
     def choice(self, records: Records) -> tuple[FactKind, list[str]]:
-        """What the customer has to choose, and what they choose at first and in the end."""
+        """Return what the customer has to choose, with their first and their final choice."""
         if self.type != "change":
-            return METHOD, self.rng.sample(METHODS, 2)
-        business: Business = self.business
-        others = [value for value in business.values[self.split] if value != records[self.number][business.field]]
-        return business.change, self.rng.sample(others, 2)
+            return self.texts.fact_kind("method"), self.rng.sample(self.texts.refund_methods, 2)
+        present = records[self.number][self.business.field]
+        others = [value for value in self.business.values[self.split] if value != present]
+        return self.texts.change_kind(self.noun), self.rng.sample(others, 2)
 
     def expected(self, records: Records, chosen: str) -> Expected:
-        """What must hold at the end, when the customer chooses so."""
+        """Return the conditions of a success for a customer with this choice."""
         record = records[self.number]
-        due = self._due(records)
-        if self.is_handed_over:
-            return Expected(sources=due.sources, records=records, transferred=True)
-        sets: dict[str, Value] = {}
+        statement = self._statement(records)
+        if self.is_transferred:
+            return Expected(sources=statement.sources, records=records, transferred=True)
+        updates: dict[str, Value] = {}
         if self.type == "change" and not self.is_denied:
-            sets = {self.business.field: chosen}
+            updates = {self.business.field: chosen}
         elif self.type != "question" and not self.is_denied:
-            sets = {"refund": self.amount, "refund_to": chosen}
+            updates = {"refund": self.amount, "refund_to": chosen}
             if self.type == "cancel":
-                sets["status"] = "cancelled"
-        return Expected((due,), due.sources, records={**records, self.number: {**record, **sets}})
+                updates["status"] = "cancelled"
+        return Expected((statement,), statement.sources, records={**records, self.number: {**record, **updates}})
 
-    def _due(self, records: Records) -> Due:
-        """What the customer has to be told; who says what stands in another record too, or other amounts, says nothing."""
+    def _statement(self, records: Records) -> Statement:
+        """Return what the agent has to state; naming the value of another record or other amounts does not count."""
         record, business = records[self.number], self.business
         if self.type == "question":
             others = [other[business.detail] for other in records.values() if other["customer"] == self.customer]
-            return self._told(record, record[business.detail], others, frozenset((self.number,)))
+            return self._value_statement(record, record[business.detail], others, frozenset((self.number,)))
         sources = frozenset((self.number, self.type))
         if self.is_denied and self.type != "refund":
-            closed = tuple(other.closed for other in BUSINESSES if other is not business)
-            return Due(business.closed, sources, closed, refuses=True)
+            closed = tuple(other.closed for noun, other in self.texts.businesses.items() if noun != self.noun)
+            return Statement(business.closed, sources, closed, refuses=True)
         if self.is_denied:
-            return Due(self.days, sources, refuses=True)
+            return Statement(self.days, sources, refuses=True)
         if self.type == "change":
-            return Due(self.fee, sources)
-        return self._told(record, self.amount, self._amounts.values(), sources)
+            return Statement(self.fee, sources)
+        return self._value_statement(record, self.amount, self._amounts.values(), sources)
 
-    def _told(self, record: Mapping[str, Value], value: Value, others: Iterable[Value], sources: frozenset[str]) -> Due:
-        """A value and its rivals, less those that stand in the record or the rules in another sense."""
+    def _value_statement(
+        self, record: Mapping[str, Value], value: Value, others: Iterable[Value], sources: frozenset[str]
+    ) -> Statement:
+        """Return a value with its rivals, without those that record or policy contain in another sense."""
         known = {value, *record.values(), self.days, self.fee, self.high, self.low, self.late}
-        return Due(value, sources, tuple(other for other in others if other not in known))
+        return Statement(value, sources, tuple(other for other in others if other not in known))
 
 
 def build(key: TaskKey) -> Scenario:
-    """The talk of a task; same key, same talk."""
+    """Return the scenario of a task; the same key gives the same scenario."""
     rng = FAMILY.rng(key)
     desk = _Desk(rng, key)
+    texts, split = desk.texts, key.split
     records = desk.records()
     kind, (first, last) = desk.choice(records)
-    wish = desk.wish()
-    split = key.split
+    wish = texts.wish(desk.noun, key.type)
+    number = ("number", desk.number) if desk.has_number else ("no_number", "")
     facts: list[Fact] = [
         wish.fact(split, ""),
-        (NUMBER if desk.has_number else NO_NUMBER).fact(split, desk.number if desk.has_number else ""),
-        NAME.fact(split, desk.customer),
-        ITEM.fact(split, desk.items[0]),
+        texts.fact_kind(number[0]).fact(split, number[1]),
+        texts.fact_kind("name").fact(split, desk.customer),
+        texts.fact_kind("item").fact(split, desk.items[0]),
     ]
     if key.type == "refund":
-        facts.append(REASON.fact(split, desk.reason))
+        facts.append(texts.fact_kind("reason").fact(split, desk.reason))
     if key.type != "question":
         facts.append(kind.fact(split, first, last if desk.changes_mind else None))
     opened = {"easy": ("wish", "number", "reason"), "medium": ("wish",), "hard": ()}[key.difficulty]
-    told = [fact.says for fact in facts if fact.name in opened]
+    sentences = [fact.sentence for fact in facts if fact.name in opened]
     needed = {"reason"} if key.type == "refund" else set()
-    if not (desk.is_denied or desk.is_handed_over or key.type == "question"):
+    if not (desk.is_denied or desk.is_transferred or key.type == "question"):
         needed.add("choice")
     return Scenario(
         split=split,
         difficulty=key.difficulty,
-        opening=" ".join(told) or VAGUE.says(split, desk.business.noun),
-        goal=f"{wish.says(split, '')} You talk to a support desk.",
+        opening=" ".join(sentences) or texts.wishes.vague.render(split, value=desk.noun),
+        goal=f"{wish.sentence(split, '')} You talk to a support desk.",
         expected=desk.expected(records, first),
         changed=desk.expected(records, last) if desk.changes_mind else None,
         facts=tuple(facts),
@@ -226,9 +294,3 @@ def build(key: TaskKey) -> Scenario:
         library=desk.policies(),
         records=records,
     )
-
-
-def _names(rng: Random, split: str, n: int) -> list[str]:
-    people = PEOPLE[split]
-    pairs = [f"{first} {last}" for first in people[:8] for last in people[8:]]
-    return rng.sample(pairs, n)

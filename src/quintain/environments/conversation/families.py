@@ -1,4 +1,4 @@
-"""The four task families: who is talked to, about what, and with which tools."""
+"""The four task families of dialogues, with their tools and options."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field
 
 from quintain.endpoints.client import read_key
 from quintain.environments.conversation import advisory, desk, discussion, engineering
-from quintain.environments.conversation.environment import Subject, Talk, subject
+from quintain.environments.conversation.environment import Dialogue, Subject, subject
 from quintain.environments.conversation.scenario import Scenario
 from quintain.environments.conversation.user import ScriptedUser, User
 from quintain.environments.conversation.world import (
@@ -36,13 +36,13 @@ from quintain.records.trajectory import Task
 SCRIPTED = "scripted"
 ENDPOINT = "endpoint:"
 RULES = 2
-"""Version of what counts as a success: the tasks are those of the families' own versions, the verdicts are not."""
+"""Version of the conditions of a success; the families' own versions cover the tasks only."""
 
 Temperature = Annotated[float, Field(ge=0, le=2), BeforeValidator(require_number)]
 
 
-class _Talks:
-    """Talks about one subject."""
+class _Dialogues:
+    """Task source of one subject."""
 
     about: ClassVar[Subject]
 
@@ -53,16 +53,16 @@ class _Talks:
         user: str = SCRIPTED,
         user_temperature: Temperature = 0.0,
     ) -> None:
-        """Keep to tasks of one difficulty, of some types, or take all; talk to a scripted user, or to one that a model plays.
+        """Choose tasks and the user.
 
         Args:
-            difficulty: A level, or all.
-            types: Some types, or all.
-            user: `scripted`, or `endpoint:NAME` with a profile of the operator's.
-            user_temperature: Of the model; 0: its likeliest answers.
+            difficulty: One level, or `all`.
+            types: Some task types, or `all`.
+            user: `scripted`, or `endpoint:NAME` with the name of an endpoint profile: its model plays the user.
+            user_temperature: Sampling temperature of that model; 0 takes the most likely answer.
 
         Raises:
-            InvalidInput: a type that there is not, or a user that cannot be one.
+            InvalidInput: an unknown type, or an invalid user.
             NotFound: no endpoint profile has this name.
         """
         family = self.about.family
@@ -74,18 +74,20 @@ class _Talks:
         if user == SCRIPTED:
             return
         if not user.startswith(ENDPOINT):
-            raise InvalidInput(f"user is {shown(user)}; it must be {SCRIPTED!r} or 'endpoint:NAME'", code="bad_option")
+            raise InvalidInput(
+                f"expected user to be {SCRIPTED!r} or 'endpoint:NAME', got {shown(user)}", code="bad_option"
+            )
         from quintain.environments.conversation.model_user import played_by
 
         endpoint = operator_endpoint(user.removeprefix(ENDPOINT))
         self.at_once = endpoint.concurrency
         self._user = played_by(endpoint, lambda: read_key(endpoint, operator_variable), user_temperature)
-        # Evaluations against other users are others.
+        # Results against different users are not comparable.
         played = f"{endpoint.base_url} {endpoint.model} {endpoint.extra} {user_temperature:g}"
         self.version += f"-user-{hashlib.sha256(played.encode()).hexdigest()[:12]}"
 
     def tasks(self, split: str, n: int, seed: int) -> list[Task]:
-        """`n` distinct tasks of `train` or `held_out`, types and difficulties in turn."""
+        """Return `n` distinct tasks of `train` or `held_out`, types and difficulties in turn."""
         return self.about.family.tasks(
             split,
             n,
@@ -96,11 +98,11 @@ class _Talks:
         )
 
     def make(self) -> Environment:
-        """A fresh talk."""
-        return Talk(self.about, self._user)
+        """Return a fresh environment."""
+        return Dialogue(self.about, self._user)
 
 
-class Conversation(_Talks):
+class Conversation(_Dialogues):
     """The task family `quintain/conversation`: a support desk."""
 
     about = subject(
@@ -118,7 +120,7 @@ class Conversation(_Talks):
     )
 
 
-class Engineering(_Talks):
+class Engineering(_Dialogues):
     """The task family `quintain/engineering`: requirements and incidents."""
 
     about = subject(
@@ -129,8 +131,8 @@ class Engineering(_Talks):
     )
 
 
-class Advisory(_Talks):
-    """The task family `quintain/advisory`: recommend what fits."""
+class Advisory(_Dialogues):
+    """The task family `quintain/advisory`: recommend the option that fits."""
 
     about = subject(
         advisory.FAMILY,
@@ -140,8 +142,8 @@ class Advisory(_Talks):
     )
 
 
-class Discussion(_Talks):
-    """The task family `quintain/discussion`: agree where it is right, correct where it is wrong."""
+class Discussion(_Dialogues):
+    """The task family `quintain/discussion`: agree with right claims, correct wrong ones."""
 
     about = subject(
         discussion.FAMILY,

@@ -1,7 +1,8 @@
-"""A user that a model plays, behind an endpoint of the operator's.
+"""A user played by a model behind an endpoint.
 
-It is told who it is, what it knows, and to tell only what it is asked for. What the agent says reaches it as data, between marks
-that the agent cannot write. The verdict never rests on what the model says: it looks at the state and at what the agent said.
+The model gets a role, the facts it knows, and the instruction to state only what the agent asks for. The agent's messages reach it as
+data, between marks that the agent cannot write. The verdict never depends on the model's answers, only on the state and on the agent's
+own messages.
 """
 
 from __future__ import annotations
@@ -10,17 +11,17 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 
 from quintain.endpoints.client import Clock, EndpointClient
-from quintain.environments.conversation.hearing import Heard, understand
+from quintain.environments.conversation.message_parsing import ParsedMessage, parse_message
 from quintain.environments.conversation.scenario import Scenario
-from quintain.environments.conversation.user import Said
+from quintain.environments.conversation.user import UserReply
 from quintain.errors import Unavailable
 from quintain.records.judging import Endpoint
 from quintain.records.seams import Message
 
 END = "[END]"
-"""By this the model says that the talk is over for it."""
+"""Mark by which the model ends the dialogue."""
 MAX_CHARS = 2000
-"""Of one answer; the rest is cut."""
+"""Maximum characters of one answer; the rest is cut."""
 
 _RULES = """You play a person in a talk; the one you talk to is an assistant. Stay this person.
 What you want: {goal}
@@ -43,7 +44,7 @@ _BY_HAND_IN = "The assistant ends the talk by itself."
 
 
 class EndpointUser:
-    """A user that a model plays."""
+    """A user played by a model."""
 
     def __init__(self, scenario: Scenario, endpoint: Endpoint, key: str | None, temperature: float) -> None:
         self.known: set[str] = set(scenario.opened)
@@ -52,34 +53,35 @@ class EndpointUser:
         self.is_certain = False
         self._scenario, self._temperature = scenario, temperature
         self._client = EndpointClient(endpoint, Clock(now=lambda: datetime.now(UTC)), key)
-        self._talk = [
+        self._messages = [
             Message(role="system", content=instructions(scenario)),
             Message(role="user", content=fenced("Hello, I am listening.")),
             Message(role="assistant", content=scenario.opening),
         ]
 
-    def hear(self, message: str, heard: Heard, told_now: bool) -> Said:
-        """What the model answers.
+    def answer(self, message: str, parsed: ParsedMessage, makes_progress: bool) -> UserReply:
+        """Return the model's answer.
 
         Raises:
-            QuintainError: the endpoint gives no answer; the episode has no verdict then.
+            QuintainError: the endpoint does not answer; the episode then ends without a verdict.
         """
-        self._talk.append(Message(role="user", content=fenced(message)))
-        answer = self._client.complete(self._talk, temperature=self._temperature)
+        self._messages.append(Message(role="user", content=fenced(message)))
+        answer = self._client.complete(self._messages, temperature=self._temperature)
         text = answer.text.encode("utf-8", "replace").decode().replace("\0", "\ufffd").strip()[:MAX_CHARS]
         if not text:
             raise Unavailable(
-                f"the user that endpoint {self._client.endpoint.name!r} plays said nothing", code="endpoint_answer"
+                f"expected an answer of the user played by endpoint {self._client.endpoint.name!r}, got an empty text",
+                code="endpoint_answer",
             )
-        self._talk.append(Message(role="assistant", content=text))
-        left = END in text and bool(self._scenario.records)
+        self._messages.append(Message(role="assistant", content=text))
+        leaves = END in text and bool(self._scenario.records)
         spoken = text.replace(END, "").strip() or "Goodbye."
-        said = understand(spoken)
-        self.known.update(fact.name for fact in self._scenario.facts if said.names(fact.value))
-        return Said(spoken, left)
+        stated = parse_message(spoken)
+        self.known.update(fact.name for fact in self._scenario.facts if stated.names(fact.value))
+        return UserReply(spoken, leaves)
 
     def costs(self) -> Mapping[str, float]:
-        """Requests, tokens, and dollars where the profile has prices and every answer said what it used."""
+        """Return requests and tokens, and dollars if the profile has prices and every answer reported its usage."""
         spent = self._client.spent
         usd = spent.usd(self._client.endpoint)
         counts = {
@@ -95,9 +97,9 @@ class EndpointUser:
 
 
 def instructions(scenario: Scenario) -> str:
-    """What a model is told that plays the user of this scenario."""
-    facts = "\n".join(f"- {fact.label}: {fact.says}" for fact in scenario.facts)
-    claims = "\n".join(f"{n}. {claim.says}" for n, claim in enumerate(scenario.claims, 1))
+    """Return the system prompt of a model that plays the user of this scenario."""
+    facts = "\n".join(f"- {fact.label}: {fact.sentence}" for fact in scenario.facts)
+    claims = "\n".join(f"{n}. {claim.sentence}" for n, claim in enumerate(scenario.claims, 1))
     knows = f"What you know, besides that:\n{facts}" if facts else ""
     if claims:
         knows = (
@@ -114,18 +116,18 @@ def instructions(scenario: Scenario) -> str:
 
 
 def fenced(message: str) -> str:
-    """What the agent says, as data: it cannot write the mark that ends it."""
+    """Return the agent's message between marks that it cannot contain."""
     return f"<assistant_says>\n{message.replace('<', '‹').replace('>', '›')}\n</assistant_says>"
 
 
 def played_by(
     endpoint: Endpoint, key: Callable[[], str | None], temperature: float
 ) -> Callable[[Scenario], EndpointUser]:
-    """What makes a user of a scenario.
+    """Return a function that makes the user of a scenario.
 
     Args:
-        endpoint: Its profile.
-        key: Gives the key; asked when a talk begins.
-        temperature: 0: the likeliest answer.
+        endpoint: Profile of the model.
+        key: Returns the API key; called when a dialogue begins.
+        temperature: Sampling temperature; 0 takes the most likely answer.
     """
     return lambda scenario: EndpointUser(scenario, endpoint, key(), temperature)

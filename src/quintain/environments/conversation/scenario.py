@@ -1,4 +1,4 @@
-"""What a talk is about: what the user knows and believes, what can be looked up, and what must hold at the end."""
+"""Scenario of a dialogue: what the user knows and believes, what can be looked up, and which end counts as a success."""
 
 from __future__ import annotations
 
@@ -12,37 +12,63 @@ from typing import NamedTuple, TypeVar
 T = TypeVar("T")
 
 Value = str | int
-"""Of a fact, a field of a record, or a field that is handed in."""
+"""Value of a fact, of a record's field or of a submitted field."""
 
-PATIENCE = {"easy": 6, "medium": 5, "hard": 4}
-"""Difficulty -> messages that lead to nothing, after which the user leaves."""
+SplitNames = dict[str, tuple[str, ...]]
+"""Split -> names that only this split uses."""
+
+
+class Wording(NamedTuple):
+    """A template in the words of each split."""
+
+    train: str
+    held_out: str
+
+    def render(self, split: str, **values: Value) -> str:
+        """Return the text of a split with the values filled in."""
+        return (self.held_out if split == "held_out" else self.train).format(**values)
 
 
 class FactKind(NamedTuple):
-    """Something that users know, in the words of each split."""
+    """A kind of fact that users know."""
 
     name: str
     label: str
-    """What a user calls it."""
+    """What users call it."""
     words: str
-    """Who asks for one of these words asks for it."""
+    """Question words, separated by spaces: a question with one of them asks for this fact."""
     train: str
-    """How a user says it, with `{value}`."""
+    """Sentence that states the fact, with `{value}`."""
     held_out: str
 
-    def says(self, split: str, value: Value) -> str:
-        """The sentence by which a user of this split tells it."""
-        return (self.held_out if split == "held_out" else self.train).format(value=value)
+    def sentence(self, split: str, value: Value) -> str:
+        """Return the sentence by which a user of this split states the fact."""
+        return Wording(self.train, self.held_out).render(split, value=value)
 
     def fact(self, split: str, value: Value, after: Value | None = None) -> Fact:
-        """What one user knows; `after` is what they say later that it is."""
-        later = None if after is None else self.says(split, after)
-        return Fact(self.name, self.label, frozenset(self.words.split()), value, self.says(split, value), later)
+        """Return the fact of one user; `after` is the value to which the user corrects it later."""
+        correction = None if after is None else self.sentence(split, after)
+        return Fact(
+            self.name, self.label, frozenset(self.words.split()), value, self.sentence(split, value), correction
+        )
 
     def read(self, text: str) -> str | None:
-        """The value in a text that says this fact; of several the last."""
+        """Return the value that a text states for this fact, the last one where there are several."""
         found = [match[1] for wording in (self.train, self.held_out) for match in _reader(wording).finditer(text)]
         return found[-1] if found else None
+
+
+class FactTexts(NamedTuple):
+    """A kind of fact as data files contain it, under its name."""
+
+    label: str
+    words: str
+    train: str
+    held_out: str
+
+    def named(self, name: str) -> FactKind:
+        """Return the kind of fact under this name."""
+        return FactKind(name, *self)
 
 
 @cache
@@ -52,109 +78,108 @@ def _reader(wording: str) -> re.Pattern[str]:
 
 
 class Fact(NamedTuple):
-    """One thing that the user of a talk knows, and tells who asks for it."""
+    """One fact that the user of a dialogue knows and states on request."""
 
     name: str
     label: str
     words: frozenset[str]
     value: Value
-    says: str
-    corrected: str | None = None
-    """What the user says later in its place; None: they stay with it."""
+    sentence: str
+    correction: str | None = None
+    """Sentence by which the user replaces it later; None: the user does not change their mind."""
 
 
 class Claim(NamedTuple):
-    """Something that the user says in a discussion, right or wrong."""
+    """A statement of the user in a discussion, right or wrong."""
 
     point: str
-    """What it is about, as it is handed in."""
-    says: str
+    """Its name in the submission."""
+    sentence: str
     value: int
     truth: int
     source: str | None = None
-    """Who corrects it must name this too; None: the value is enough."""
+    """Source that a correction must name too; None: the value is enough."""
     rivals: tuple[Value, ...] = ()
-    """Other numbers and sources of the library: a message that names one of them as well says nothing about the claim."""
+    """Other numbers and sources of the library: a message that names one of them as well does not settle the claim."""
 
     @property
     def is_right(self) -> bool:
-        """Is it true?"""
+        """Whether the user's value is the true one."""
         return self.value == self.truth
 
 
 class Document(NamedTuple):
-    """Something that can be looked up."""
+    """A document of the knowledge base."""
 
     title: str
     text: str
     words: frozenset[str]
-    """What it is found by."""
+    """Search words that find it."""
 
 
-def document(title: str, text: str, also: str = "") -> Document:
-    """A document, found by the words of its title and by others."""
-    return Document(title, text, frozenset(re.findall(r"\w+", f"{title} {also}".casefold())))
+def document(title: str, text: str, more_words: str = "") -> Document:
+    """Return a document that the words of its title and `more_words` find."""
+    return Document(title, text, frozenset(re.findall(r"\w+", f"{title} {more_words}".casefold())))
 
 
 Records = Mapping[str, Mapping[str, Value]]
 """Id -> field -> value."""
 
 
-class Due(NamedTuple):
-    """Something that the agent has to say to the user."""
+class Statement(NamedTuple):
+    """Something that the agent has to state to the user."""
 
     value: Value
     sources: frozenset[str]
-    """Records, topics and titles that must have been looked up before: who has not seen it guesses."""
+    """Records, topics and titles to look up before: a statement made without them is a guess."""
     rivals: tuple[Value, ...] = ()
-    """Values of the same kind: a message that names one of them as well tells nothing."""
+    """Values of the same kind: a message that names one of them as well does not count."""
     refuses: bool = False
-    """Is it the reason of a refusal, that has to be said with it?"""
+    """Whether it is the reason of a refusal, which the same message must express."""
 
 
 @dataclass(frozen=True)
 class Expected:
-    """What must hold at the end."""
+    """Conditions of a success at the end of a dialogue."""
 
-    told: tuple[Due, ...] = ()
-    """What the agent has to say to the user."""
+    statements: tuple[Statement, ...] = ()
     sources: frozenset[str] = frozenset()
     """Records, topics and titles that must have been looked up."""
-    handed_in: Mapping[str, Value] = field(default_factory=dict)
+    submission: Mapping[str, Value] = field(default_factory=dict)
     records: Records = field(default_factory=dict)
     transferred: bool = False
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """What a task's id stands for."""
+    """Contents of one dialogue, built from the task's id."""
 
     split: str
     difficulty: str
     opening: str
-    """What the user says first."""
+    """First message of the user."""
     goal: str
-    """What the user is after, told to a model that plays them."""
+    """What the user wants, for a model that plays the user."""
     expected: Expected
     changed: Expected | None = None
-    """What is expected once the user has corrected themselves."""
+    """Conditions once the user has corrected a fact."""
     facts: tuple[Fact, ...] = ()
     opened: frozenset[str] = frozenset()
-    """Facts that the opening tells."""
+    """Names of facts that the opening states."""
     needed: frozenset[str] = frozenset()
-    """Facts that must be known before the end."""
+    """Names of facts that the agent must have asked for by the end."""
     vague: frozenset[str] = frozenset()
-    """Facts that the user tells when asked a second time."""
+    """Names of facts that the user states only when asked a second time."""
     insists: bool = False
-    """Does the user ask for an exception once they hear that there is nothing to be done?"""
+    """Whether the user asks for an exception after a refusal."""
     claims: tuple[Claim, ...] = ()
     library: tuple[Document, ...] = ()
     files: Mapping[str, str] = field(default_factory=dict)
     records: Records = field(default_factory=dict)
     fields: tuple[str, ...] = ()
-    """Names of what is handed in, where they are told to who forgets one."""
+    """Names of the fields to submit, where an incomplete submission gets them as its answer."""
 
 
-def pick(rng: Random, dealt: Mapping[str, tuple[T, ...]], split: str) -> T:
-    """One of the things of a split."""
-    return rng.choice(dealt[split])
+def pick(rng: Random, by_split: Mapping[str, tuple[T, ...]], split: str) -> T:
+    """Return a random item of a split."""
+    return rng.choice(by_split[split])

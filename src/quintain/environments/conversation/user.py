@@ -1,61 +1,101 @@
-"""The user of a talk: the protocol of all users, and the scripted one, who follows rules and needs no model.
+"""The user of a dialogue: the protocol of all users, and the scripted one, which follows rules and needs no model.
 
-The scripted user tells what is asked for and nothing else. A correction comes later than what it corrects, one claim of a
-discussion after the other; messages that lead to nothing cost patience, and who has none left goes. Same scenario, same
-messages, same answers.
+The scripted user answers what the agent asks and nothing else. A correction comes later than the fact that it replaces, and the
+claims of a discussion come one after the other. Messages without progress cost patience; a user without patience leaves. The same
+scenario and the same messages give the same answers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import NamedTuple, Protocol
 
-from quintain.environments.conversation.hearing import Heard
-from quintain.environments.conversation.scenario import PATIENCE, Claim, Fact, Scenario
-from quintain.environments.conversation.wording import MANNERS
+from quintain.environments.conversation.message_parsing import ParsedMessage
+from quintain.environments.conversation.scenario import Claim, Fact, Scenario
+from quintain.environments.data_files import read_data
 
+PATIENCE = {"easy": 6, "medium": 5, "hard": 4}
+"""Difficulty -> messages without progress after which the user leaves."""
 MOST_WRONG = 1
-"""Messages of a discussion that hold a wrong number against a claim: one is a slip, more are guesses."""
+"""Messages of a discussion with a wrong number against a claim: one may be a slip, more are guesses."""
 
 
-class Said(NamedTuple):
-    """What a user answers."""
+class UserPhrases(NamedTuple):
+    """What users say besides facts and claims."""
+
+    lost: str
+    """They did not understand."""
+    ask_about: str
+    """What they can be asked about, with `{labels}`; users of easy tasks add it."""
+    ask_clearly: str
+    flood: str
+    vague: str
+    """Answer to the first question about a vague fact, with `{label}`."""
+    corrects: str
+    noted: str
+    insists: str
+    hurry: str
+    """Start of the first answer of impatient users."""
+    nothing_more: str
+    thanks: str
+    leaves: str
+    """Their patience is at its end."""
+    maintains: str
+    """The agent contradicts a claim that is right."""
+    what_then: str
+    """The agent contradicts a wrong claim without naming the right value."""
+    source: str
+    concedes: str
+    agreed: str
+    next: str
+    closes: str
+
+
+@cache
+def user_phrases(split: str) -> UserPhrases:
+    """Return the phrases of the users in a split."""
+    return read_data("conversation/data/users.yaml", dict[str, UserPhrases])[split]
+
+
+class UserReply(NamedTuple):
+    """Answer of a user."""
 
     text: str
-    left: bool = False
-    """Is the talk over for them?"""
+    leaves: bool = False
+    """Whether the user ends the dialogue with it."""
 
 
 class User(Protocol):
-    """Whoever the agent talks to."""
+    """The agent's partner in a dialogue."""
 
     known: set[str]
-    """Facts that the agent was told so far."""
+    """Names of the facts that the agent has learnt so far."""
     corrected: bool
-    """Did the user correct themselves?"""
+    """Whether the user has corrected a fact."""
     misled: bool
-    """Did the agent agree with something wrong, or hold other numbers of the library against a claim again and again?"""
+    """Whether the agent agreed with a wrong claim, or repeatedly held other numbers of the library against a claim."""
     is_certain: bool
-    """Is it certain what they told? A model says things in words of its own."""
+    """Whether `known` is exact; a model states facts in its own words."""
 
-    def hear(self, message: str, heard: Heard, told_now: bool) -> Said:
+    def answer(self, message: str, parsed: ParsedMessage, makes_progress: bool) -> UserReply:
         """Answer a message.
 
         Args:
             message: As the agent wrote it.
-            heard: What it says.
-            told_now: Does it say something that the user had to be told, and was not told yet?
+            parsed: The same message as a scripted user understands it.
+            makes_progress: Whether it states something for the first time that the agent has to state.
         """
 
     def costs(self) -> Mapping[str, float]:
-        """What this user has used up so far, as metrics of the episode."""
+        """Return the resources that this user has used so far, as metrics of the episode."""
 
     def close(self) -> None:
-        """Free what is held."""
+        """Release the user's resources."""
 
 
 class ScriptedUser:
-    """A user who follows rules."""
+    """A user that follows rules."""
 
     def __init__(self, scenario: Scenario) -> None:
         self.known: set[str] = set(scenario.opened)
@@ -63,7 +103,7 @@ class ScriptedUser:
         self.misled = False
         self.is_certain = True
         self._scenario = scenario
-        self._manner = MANNERS[scenario.split]
+        self._phrases = user_phrases(scenario.split)
         self._patience = PATIENCE[scenario.difficulty]
         self._vague = set(scenario.vague)
         self._insists = scenario.insists
@@ -71,102 +111,101 @@ class ScriptedUser:
         self._wrong = 0
         self._wants_source = True
         self._hurries = scenario.difficulty == "hard"
-        # Facts that were told, as they stand to be corrected; those of the opening are none of them.
-        self._to_correct = next((fact for fact in scenario.facts if fact.corrected), None)
+        self._to_correct = next((fact for fact in scenario.facts if fact.correction), None)
 
-    def hear(self, message: str, heard: Heard, told_now: bool) -> Said:
-        """Answer what is asked, go on with the discussion, or say that nothing was understood."""
-        parts, moved = self._answer(heard)
+    def answer(self, message: str, parsed: ParsedMessage, makes_progress: bool) -> UserReply:
+        """Answer questions, continue the discussion, or report that the message was not understood."""
+        parts, moved = self._answer_questions(parsed)
         if self._scenario.claims:
-            more, on = self._discuss(heard)
+            more, on = self._discuss(parsed)
             parts, moved = [*parts, *more], moved or on
-        elif not parts and told_now:
-            parts = [self._manner.insists if self._insists else self._manner.noted]
-            if heard.ends and self._scenario.records and not self._insists:
-                return Said(self._manner.thanks, left=True)
+        elif not parts and makes_progress:
+            parts = [self._phrases.insists if self._insists else self._phrases.noted]
+            if parsed.ends and self._scenario.records and not self._insists:
+                return UserReply(self._phrases.thanks, leaves=True)
             self._insists = False
-        elif not parts and heard.ends:
+        elif not parts and parsed.ends:
             if self._scenario.records:
-                return Said(self._manner.thanks, left=True)
-            parts = [self._manner.nothing_more]
-        if not (moved or told_now):
+                return UserReply(self._phrases.thanks, leaves=True)
+            parts = [self._phrases.nothing_more]
+        if not (moved or makes_progress):
             self._patience -= 1
             if self._patience <= 0:
-                return Said(self._manner.leaves, left=True)
-        return Said(self._spoken(parts or [self._puzzled(heard)]))
+                return UserReply(self._phrases.leaves, leaves=True)
+        return UserReply(self._joined(parts or [self._not_understood(parsed)]))
 
     def costs(self) -> Mapping[str, float]:
-        """Nothing."""
+        """Return no costs."""
         return {}
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing."""
 
-    def _answer(self, heard: Heard) -> tuple[list[str], bool]:
-        """What is told of what is asked, and whether it is more than was known."""
-        due = self._due(heard)
-        asked = [fact for fact in self._scenario.facts if not fact.words.isdisjoint(heard.asked)]
+    def _answer_questions(self, parsed: ParsedMessage) -> tuple[list[str], bool]:
+        """Return sentences for the facts that are asked for, and whether the agent learns something new."""
+        correction = self._due_correction(parsed)
+        asked = [fact for fact in self._scenario.facts if not fact.words.isdisjoint(parsed.asked)]
         new = [fact for fact in asked if fact.name not in self.known]
         parts, moved = [], bool(new)
-        for fact in new or asked:  # what is known already is said again where nothing else is asked
+        for fact in new or asked:  # repeats known facts if nothing else is asked
             if fact.name in self._vague:
                 self._vague.remove(fact.name)
-                parts.append(self._manner.vague.format(label=fact.label))
+                parts.append(self._phrases.vague.format(label=fact.label))
                 continue
             self.known.add(fact.name)
-            if fact is not due:
-                parts.append(fact.corrected if self.corrected and fact.corrected else fact.says)
-        if due is not None:
-            assert due.corrected is not None
+            if fact is not correction:
+                parts.append(fact.correction if self.corrected and fact.correction else fact.sentence)
+        if correction is not None:
+            assert correction.correction is not None
             self.corrected, moved = True, True
-            parts += [self._manner.corrects, due.corrected]
+            parts += [self._phrases.corrects, correction.correction]
         return parts, moved
 
-    def _due(self, heard: Heard) -> Fact | None:
-        """The fact that is corrected now: one that was told before, in a talk that ends by goodbye when the agent says it."""
+    def _due_correction(self, parsed: ParsedMessage) -> Fact | None:
+        """Return the fact to correct now: a known one, at a desk only when the agent closes the dialogue."""
         fact = self._to_correct
-        if fact is None or fact.name not in self.known or (self._scenario.records and not heard.ends):
+        if fact is None or fact.name not in self.known or (self._scenario.records and not parsed.ends):
             return None
         self._to_correct = None
         return fact
 
-    def _discuss(self, heard: Heard) -> tuple[list[str], bool]:
-        """What is said about the claim in question, and whether the discussion went on."""
-        manner, claims = self._manner, self._scenario.claims
+    def _discuss(self, parsed: ParsedMessage) -> tuple[list[str], bool]:
+        """Return the reaction to a message about the present claim, and whether the discussion advances."""
+        phrases, claims = self._phrases, self._scenario.claims
         if self._claim >= len(claims):
-            return [manner.all_said], False
+            return [phrases.closes], False
         claim = claims[self._claim]
-        if heard.names_only(claim.truth, claim.rivals) and not (claim.is_right and heard.disagrees):
-            if not claim.is_right and claim.source and self._wants_source and not heard.names(claim.source):
+        if parsed.names_only(claim.truth, claim.rivals) and not (claim.is_right and parsed.disagrees):
+            if not claim.is_right and claim.source and self._wants_source and not parsed.names(claim.source):
                 self._wants_source = False
-                return [manner.source], True
-            return self._settled(manner.agreed if claim.is_right else manner.concedes)
-        if claim.source and not self._wants_source and heard.names_only(claim.source, claim.rivals):
-            return self._settled(manner.concedes)
-        if heard.agrees:
+                return [phrases.source], True
+            return self._settle(phrases.agreed if claim.is_right else phrases.concedes)
+        if claim.source and not self._wants_source and parsed.names_only(claim.source, claim.rivals):
+            return self._settle(phrases.concedes)
+        if parsed.agrees:
             self.misled = self.misled or not claim.is_right
-            return self._settled(manner.agreed)
-        self._wrong += any(map(heard.names, claim.rivals))
+            return self._settle(phrases.agreed)
+        self._wrong += any(map(parsed.names, claim.rivals))
         self.misled = self.misled or self._wrong > MOST_WRONG
-        if heard.disagrees:
-            return [manner.stands if claim.is_right else manner.what_then], False
+        if parsed.disagrees:
+            return [phrases.maintains if claim.is_right else phrases.what_then], False
         return [], False
 
-    def _settled(self, reaction: str) -> tuple[list[str], bool]:
+    def _settle(self, reaction: str) -> tuple[list[str], bool]:
         self._claim, self._wants_source = self._claim + 1, True
         left: tuple[Claim, ...] = self._scenario.claims[self._claim :]
-        return [reaction, *((self._manner.next, left[0].says) if left else (self._manner.all_said,))], True
+        return [reaction, *((self._phrases.next, left[0].sentence) if left else (self._phrases.closes,))], True
 
-    def _puzzled(self, heard: Heard) -> str:
-        manner = self._manner
-        if heard.is_flood:
-            return manner.flood
+    def _not_understood(self, parsed: ParsedMessage) -> str:
+        phrases = self._phrases
+        if parsed.is_flood:
+            return phrases.flood
         open_facts = [fact.label for fact in self._scenario.facts if fact.name not in self.known]
         if self._scenario.difficulty == "easy" and open_facts:
-            return f"{manner.lost} {manner.ask_about.format(labels=', '.join(open_facts))}"
-        return f"{manner.lost} {manner.ask_clearly}"
+            return f"{phrases.lost} {phrases.ask_about.format(labels=', '.join(open_facts))}"
+        return f"{phrases.lost} {phrases.ask_clearly}"
 
-    def _spoken(self, parts: list[str]) -> str:
-        hurry = [self._manner.hurry] if self._hurries else []
+    def _joined(self, parts: list[str]) -> str:
+        hurry = [self._phrases.hurry] if self._hurries else []
         self._hurries = False
         return " ".join([*hurry, *parts])

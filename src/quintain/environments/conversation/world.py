@@ -1,4 +1,4 @@
-"""What agents can do besides talking: look things up, change records, hand in. The tools are those of each environment."""
+"""State of a dialogue and the tools that act on it: look something up, change records, submit."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from quintain.records.record import Record, clip, nearest
 from quintain.records.trajectory import Observation
 
 MAX_MESSAGE = 2000
-"""Characters of one message to the user."""
+"""Maximum characters of one message to the user."""
 _FOUND = 10
-"""Documents that a search shows."""
+"""Maximum documents that a search returns."""
 _MOST_FIELDS = 20
 
 Text = Annotated[StrictStr, Field(max_length=200)]
@@ -84,8 +84,8 @@ class SubmitPlan(Record):
     fields: Fields
 
     @property
-    def handed_in(self) -> dict[str, Any]:
-        """What is compared."""
+    def values(self) -> dict[str, Any]:
+        """The submission by field."""
         return dict(self.fields)
 
 
@@ -95,8 +95,8 @@ class SubmitOption(Record):
     option: Text
 
     @property
-    def handed_in(self) -> dict[str, Any]:
-        """What is compared."""
+    def values(self) -> dict[str, Any]:
+        """The submission by field."""
         return {"option": self.option}
 
 
@@ -106,8 +106,8 @@ class SubmitAgreed(Record):
     agreed: Fields
 
     @property
-    def handed_in(self) -> dict[str, Any]:
-        """What is compared."""
+    def values(self) -> dict[str, Any]:
+        """The submission by field."""
         return dict(self.agreed)
 
 
@@ -115,33 +115,33 @@ Submission = SubmitPlan | SubmitOption | SubmitAgreed
 
 
 class World:
-    """The state of one talk, less what was said."""
+    """State of one dialogue apart from its messages."""
 
     def __init__(self, scenario: Scenario) -> None:
         self.records: dict[str, dict[str, Value]] = {key: dict(record) for key, record in scenario.records.items()}
         self.transferred = False
-        self.handed_in: dict[str, Any] = {}
-        self.seen: set[str] = set()
-        """Records, topics and titles that were looked up."""
+        self.submission: dict[str, Any] = {}
+        self.sources_read: set[str] = set()
+        """Records, topics and titles that the agent has looked up."""
         self._scenario = scenario
 
-    def holds(self, expected: Expected) -> bool:
-        """Is everything as it must be?"""
+    def meets(self, expected: Expected) -> bool:
+        """Whether transfer, submission and records are as expected."""
         return (
             self.transferred is expected.transferred
-            and _same(self.handed_in, expected.handed_in)
+            and _same(self.submission, expected.submission)
             and all(_same(record, expected.records[key]) for key, record in self.records.items())
         )
 
     def carry_out(self, arguments: Record) -> Observation:
-        """Look something up or change it; what cannot be done is an error that says why."""
+        """Carry out a call other than `respond` and `submit`; an impossible one gives an error with its reason."""
         match arguments:
             case KnowledgeBase(query=query):
                 found = _listed(self._scenario.library, query)
-                self.seen.update(entry.title for entry in found)
+                self.sources_read.update(entry.title for entry in found)
                 return Observation(content="\n".join(entry.text for entry in found) or "Nothing is known about that.")
             case GetPolicy(topic=topic):
-                self.seen.add(topic)
+                self.sources_read.add(topic)
                 return Observation(content=next(d.text for d in self._scenario.library if d.title == topic))
             case FindRecords(name=name):
                 wanted = _plain(name)
@@ -160,13 +160,13 @@ class World:
                 return Observation(content="A human agent takes over.")
             case ReadFile(path=path):
                 return self._read(path)
-        raise AssertionError(f"{type(arguments).__name__} is no tool of the world")
+        raise AssertionError(f"unexpected tool arguments: {type(arguments).__name__}")
 
-    def missing(self, handed_in: dict[str, Any]) -> str | None:
-        """What to say where fields of the form were left out, or do not belong to it; None: nothing."""
+    def submission_fault(self, submission: dict[str, Any]) -> str | None:
+        """Return an error text if fields are missing or unknown, else None."""
         if not self._scenario.fields:
             return None
-        given = {_plain(name) for name in handed_in}
+        given = {_plain(name) for name in submission}
         if given == set(self._scenario.fields):
             return None
         return f"submit needs exactly the fields {', '.join(self._scenario.fields)}"
@@ -175,7 +175,7 @@ class World:
         record = self.records.get(key.strip().upper())
         if record is None:
             return refusal(f"no record has the id {clip(key)!r}")
-        self.seen.add(key.strip().upper())
+        self.sources_read.add(key.strip().upper())
         values = ", ".join(f"{name} {value}" for name, value in record.items())
         return Observation(content=f"{key.strip().upper()}: {values}")
 
@@ -185,8 +185,8 @@ class World:
         if record is None:
             return refusal(f"no record has the id {clip(wanted.record_id)!r}")
         if name not in record:
-            told = f"a record has no field {clip(wanted.field)!r}{nearest(name, record)}; it has: {', '.join(record)}"
-            return refusal(told)
+            near = nearest(name, record)
+            return refusal(f"a record has no field {clip(wanted.field)!r}{near}; it has: {', '.join(record)}")
         value = _plain(wanted.value)
         if isinstance(record[name], int) and not isinstance(value, float):
             return refusal(f"{name} is a number, and {clip(str(wanted.value))!r} is none")
@@ -202,7 +202,7 @@ class World:
 
 
 def _same(given: Mapping[str, object], expected: Mapping[str, object]) -> bool:
-    if given == expected:  # as most are
+    if given == expected:  # the common case, without normalising
         return True
     return {_plain(name): _plain(value) for name, value in given.items()} == {
         _plain(name): _plain(value) for name, value in expected.items()
@@ -210,17 +210,17 @@ def _same(given: Mapping[str, object], expected: Mapping[str, object]) -> bool:
 
 
 def _plain(value: object) -> float | str:
-    """What two values must agree in: numbers by value, texts without case, spaces around, and outer punctuation."""
+    """Return the form by which values are compared: a number, or a text without case, extra spaces and outer punctuation."""
     text = " ".join(str(value).casefold().split()).strip("\"'.! ")
     try:
         number = float(text.removeprefix("$"))
     except ValueError:
         return text
-    return number if abs(number) < 1e15 else text  # neither infinite nor nan
+    return number if abs(number) < 1e15 else text  # excludes infinity and NaN
 
 
 def _listed(library: tuple[Document, ...], query: str) -> list[Document]:
-    """The documents that share most words with a query, in their own order where they share as many."""
+    """Return the documents that share most words with a query, ties in the order of the library."""
     words = frozenset(re.findall(r"\w+", query.casefold()))
     shared = [(len(words & entry.words), entry) for entry in library]
     best = sorted((pair for pair in shared if pair[0]), key=lambda pair: -pair[0])[:_FOUND]

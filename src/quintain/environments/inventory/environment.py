@@ -1,4 +1,4 @@
-"""The warehouse as an environment: four tools, one call a turn, a verdict on `submit`."""
+"""The warehouse as an environment: four tools, one call per turn, a verdict on `submit`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from quintain.environments.inventory.tasks import (
     VERSION,
     Case,
     build_case,
-    parse_key,
 )
 from quintain.environments.inventory.world import Item
 from quintain.environments.options import Difficulty, Names, chosen_levels, chosen_names
@@ -58,7 +57,7 @@ TOOLS = tool_schemas(_ARGUMENTS)
 
 
 def normalise(answer: object) -> float | str:
-    """What two answers must agree in: numbers by value, texts without case, article, quotes and outer punctuation."""
+    """Return the form by which answers are compared: a number, or a text without case, article, quotes and outer punctuation."""
     text = str(answer).strip().strip("\"'.!").strip()
     try:
         return float(text.replace(",", ""))
@@ -79,12 +78,16 @@ class Warehouse:
         self._case: Case | None = None
 
     def reset(self, task: Task) -> TimeStep:
-        """Fill the shelves as the task's id says and ask its question."""
-        self._case = build_case(parse_key(task.id))
+        """Fill the shelves for the task and return its question.
+
+        Raises:
+            InvalidInput: the task does not belong to this environment.
+        """
+        self._case = build_case(FAMILY.parse(task.id))
         return TimeStep(message=self._case.prompt)
 
     def step(self, actions: Sequence[Action]) -> TimeStep:
-        """Carry out the one action of the turn; `submit` ends the episode with reward 1 or 0."""
+        """Carry out the call of one turn; `submit` ends the episode with reward 1 or 0."""
         assert self._case is not None, "reset comes before step"
         call = only_call(actions, list(_ARGUMENTS))
         if isinstance(call, TimeStep):
@@ -94,12 +97,12 @@ class Warehouse:
             return TimeStep(observations=(refusal(arguments),))
         if isinstance(arguments, Submit):
             right = normalise(arguments.answer) == normalise(self._case.answer)
-            told = Observation(content="Right." if right else "Wrong.")
-            return TimeStep(observations=(told,), reward=float(right), terminated=True)
+            verdict = Observation(content="Right." if right else "Wrong.")
+            return TimeStep(observations=(verdict,), reward=float(right), terminated=True)
         return TimeStep(observations=(_look(self._case.items, arguments),))
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing."""
 
 
 def _look(items: tuple[Item, ...], arguments: Record) -> Observation:
@@ -130,20 +133,20 @@ class Inventory:
     version = VERSION
 
     def __init__(self, difficulty: Difficulty = "all", types: Names = ("all",)) -> None:
-        """Keep to tasks of one difficulty, of some types (`lookup`, `compare`, `extreme`, `total`), or take all.
+        """Choose tasks by difficulty and by type (`lookup`, `compare`, `extreme`, `total`).
 
         Raises:
-            InvalidInput: a type that there is not.
+            InvalidInput: an unknown type.
         """
         self._difficulties = chosen_levels(difficulty, DIFFICULTIES)
         self._types = chosen_names("types", types, TYPES)
 
     def tasks(self, split: str, n: int, seed: int) -> list[Task]:
-        """`n` distinct tasks of `train` or `held_out`, types and difficulties in turn."""
+        """Return `n` distinct tasks of `train` or `held_out`, types and difficulties in turn."""
         return FAMILY.tasks(
             split, n, seed, lambda key: build_case(key).prompt, types=self._types, difficulties=self._difficulties
         )
 
     def make(self) -> Environment:
-        """A fresh warehouse."""
+        """Return a fresh environment."""
         return Warehouse()

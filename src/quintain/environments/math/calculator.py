@@ -1,7 +1,7 @@
-"""A calculator for agents: exact arithmetic on fractions, and nothing else that an expression could be.
+"""A calculator for agents: exact arithmetic on fractions.
 
-The text is matched against the few signs that arithmetic has before it is parsed, and only the syntax nodes of arithmetic
-are evaluated. Every intermediate result has a bound, which is looked at before it is computed: `9**9**9` is refused at once.
+The text is matched against the signs of arithmetic before it is parsed, and only syntax nodes of arithmetic are evaluated. The size of
+every intermediate result is bounded before it is computed: `9**9**9` is refused at once.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from quintain.records.record import clip
 
 MAX_CHARS = 300
 MAX_BITS = 1024
-"""Of the numerator and the denominator of every intermediate result."""
+"""Maximum size of numerator and denominator of every intermediate result."""
 _PLACES = 10
 
 _NAME = "sqrt|abs|round"
@@ -29,7 +29,7 @@ _GROUPED = re.compile(r"(?<=\d),(?=\d{3}(?!\d))", re.ASCII)
 _WRITTEN = str.maketrans({"×": "*", "·": "*", "÷": "/", "−": "-", "–": "-", "$": " "})
 
 Number = int | Fraction
-"""Whole numbers stay what they are: Python adds them ten times as fast as fractions."""
+"""Integers stay integers: Python adds them ten times as fast as fractions."""
 
 _BINARY: dict[type[ast.operator], Callable[[Number, Number], Number]] = {
     ast.Add: operator.add,
@@ -42,10 +42,10 @@ _BINARY: dict[type[ast.operator], Callable[[Number, Number], Number]] = {
 
 
 def calculate(expression: str) -> Fraction:
-    """The value of an arithmetic expression: `+ - * / // % **`, parentheses, sqrt, abs, round.
+    """Return the value of an arithmetic expression: `+ - * / // % **`, parentheses, sqrt, abs, round.
 
     Raises:
-        InvalidInput: no arithmetic, too long, too large, or a division by zero; says which.
+        InvalidInput: not arithmetic, too long, too large, or a division by zero.
     """
     if len(expression) > MAX_CHARS:
         raise InvalidInput(f"the expression has {len(expression):,} characters; at most {MAX_CHARS}")
@@ -66,8 +66,8 @@ def calculate(expression: str) -> Fraction:
 def _value(node: ast.expr, text: str) -> Number:
     match node:
         case ast.Constant():
-            written_so = text[node.col_offset : node.end_col_offset]
-            return _bounded(int(written_so) if written_so.isdigit() else Fraction(written_so))
+            literal = text[node.col_offset : node.end_col_offset]
+            return _bounded(int(literal) if literal.isdigit() else Fraction(literal))
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             return -_value(operand, text)
         case ast.UnaryOp(op=ast.UAdd(), operand=operand):
@@ -118,7 +118,7 @@ def _bounded(value: Number) -> Number:
 
 
 def written(value: Fraction) -> str:
-    """A number as the calculator shows it: exact where it has at most 10 decimal places, else rounded to them."""
+    """Return a number as the calculator shows it: exact with at most 10 decimal places, else rounded to them."""
     if value.denominator == 1:
         return str(value.numerator)
     scaled = Fraction(round(value * 10**_PLACES))

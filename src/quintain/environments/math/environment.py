@@ -23,7 +23,7 @@ from quintain.records.trajectory import Action, Observation, Task
 
 SYSTEM_PROMPT = "You solve word problems. Call one tool a turn; end with submit."
 MAX_ANSWER = 1000
-"""Characters of an answer."""
+"""Maximum characters of an answer."""
 
 
 class Calculate(Record):
@@ -57,14 +57,14 @@ class Exercise:
         self._judged: Task | None = None
 
     def reset(self, task: Task) -> TimeStep:
-        """Ask the problem: one of ours by its id, any other by its prompt and stated answer.
+        """Return the problem: a generated one by its id, any other by its prompt and stated answer.
 
         Raises:
-            InvalidInput: it is not one of ours, and states no number as its answer.
+            InvalidInput: the task is not a generated one, and states no number as its answer.
         """
         if "answer" in task.metadata or "checker" in task.metadata:
             if (fault := _unsolvable(task)) is not None:
-                raise InvalidInput(f"task {task.id!r} is no problem for {ENVIRONMENT_ID}: {fault}", code="unknown_task")
+                raise InvalidInput(f"cannot play task {task.id!r} in {ENVIRONMENT_ID}: {fault}", code="unknown_task")
             self._judged = task
             return TimeStep(message=task.prompt)
         problem = build_problem(FAMILY.parse(task.id))
@@ -72,7 +72,7 @@ class Exercise:
         return TimeStep(message=problem.prompt)
 
     def step(self, actions: Sequence[Action]) -> TimeStep:
-        """Work out an expression, or judge the answer."""
+        """Evaluate an expression, or judge the answer."""
         assert self._judged is not None, "reset comes before step"
         call = only_call(actions, list(_ARGUMENTS))
         if isinstance(call, TimeStep):
@@ -88,31 +88,31 @@ class Exercise:
         return TimeStep(observations=(refusal(str(arguments)),))
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing."""
 
 
 def _unsolvable(task: Task) -> str | None:
-    """Why a problem of a file has no answer that is a number; None: it has."""
+    """Return why a problem of a file cannot be judged; None: its answer is a number."""
     if not task.prompt.strip():
         return "its prompt is empty"
     expected = expected_answers(task)
     if not expected:
         return "it states no answer"
     wrong = next((answer for answer in expected if quantity(answer) is None), None)
-    return None if wrong is None else f"its answer {clip(wrong)!r} is no number"
+    return None if wrong is None else f"expected a number as its answer, got {clip(wrong)!r}"
 
 
 class Math:
-    """Word problems: ours, or those of a file in the format of GSM8K."""
+    """The task family `quintain/math`: generated problems, or those of a file in the format of GSM8K."""
 
     id = ENVIRONMENT_ID
 
     def __init__(self, file: Path | None = None, difficulty: Difficulty = "all", types: Names = ("all",)) -> None:
-        """Take the problems of a file; without one, ours, of one difficulty or of some types or of all.
+        """Choose generated problems by difficulty and type, or take the problems of a file.
 
         Raises:
-            NotFound: there is no such file.
-            InvalidInput: a type that there is not, a file together with types or a difficulty, a bad row.
+            NotFound: the file does not exist.
+            InvalidInput: an unknown type, a file together with types or a difficulty, or a bad row.
         """
         self._difficulties = chosen_levels(difficulty, tuple(STEPS))
         self._types = chosen_names("types", types, FAMILY.types)
@@ -121,13 +121,13 @@ class Math:
         if self._file is not None:
             if difficulty != "all" or self._types != FAMILY.types:
                 raise InvalidInput(
-                    "difficulty and types choose among our own problems; leave them out where a file gives the problems",
+                    "difficulty and types choose among generated problems; leave them out if a file gives the problems",
                     code="bad_option",
                 )
             self._file.require(_unsolvable)
 
     def tasks(self, split: str, n: int, seed: int) -> list[Task]:
-        """`n` distinct tasks of `train` or `held_out`."""
+        """Return `n` distinct tasks of `train` or `held_out`."""
         if self._file is not None:
             return [task.model_copy(update={"environment": self.id}) for task in self._file.draw(split, n, seed)]
         return FAMILY.tasks(
@@ -135,5 +135,5 @@ class Math:
         )
 
     def make(self) -> Environment:
-        """A fresh exercise."""
+        """Return a fresh environment."""
         return Exercise()

@@ -1,62 +1,94 @@
-"""Word problems: how a task's id alone gives back its text and its answer, which is stored in no task."""
+"""Word problems: text and answer of a task follow from its id, and the task does not contain its answer.
+
+Each type is a story: it starts with a quantity, continues with sentences that change it, and asks for it. The splits use other
+words, people, things and numbers.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from random import Random
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
+from quintain.environments.data_files import read_data
 from quintain.environments.families import Family, TaskKey
-from quintain.environments.math.wording import (
-    ADD,
-    ASIDES,
-    LESS,
-    NAMES,
-    PRODUCT,
-    SPLIT,
-    STORIES,
-    TAKE,
-    TIMES,
-    Sentence,
-    Story,
-)
 
 ENVIRONMENT_ID = "quintain/math"
 VERSION = "1"
-"""Goes into every task's seed and every suite's hash; raise it when a change alters any task."""
-FAMILY = Family("math", ENVIRONMENT_ID, VERSION, tuple(STORIES))
+"""Part of every task's seed and every suite's hash; raise it when a change alters a task."""
+FAMILY = Family("math", ENVIRONMENT_ID, VERSION, ("collection", "shopping", "travel", "work", "savings", "garden"))
 STEPS = {"easy": (1,), "medium": (2,), "hard": (3, 4)}
-"""Difficulty -> how many calculations a problem takes."""
+"""Difficulty -> numbers of calculations that a problem may take."""
 
 _MOST = 5000
+"""Largest quantity that a multiplication may give."""
 _PERCENTS = (5, 10, 20, 25, 40, 50, 75)
+
+Effect = Literal["n", "n * m", "x", "x + n", "x - n", "x * n", "x / n", "x - x * n / 100"]
+"""New quantity, from the old one `x` and the numbers `n` and `m` of the sentence."""
+
+
+class Sentence(NamedTuple):
+    """Effect of a sentence, and its wording in each split."""
+
+    effect: Effect
+    train: str
+    held_out: str
+
+
+class Story(NamedTuple):
+    """A type of problem."""
+
+    start: Sentence
+    changes: tuple[Sentence, ...]
+    question: Sentence
+    things: dict[str, tuple[str, ...]]
+    """Split -> nouns that fill `{things}`."""
+
+
+class Stories(NamedTuple):
+    """Sentences of all problems."""
+
+    names: dict[str, tuple[str, ...]]
+    """Split -> first names."""
+    asides: tuple[Sentence, ...]
+    """Sentences of hard problems whose numbers do not matter."""
+    stories: dict[str, Story]
+    """Task type -> story."""
+
+
+@cache
+def stories() -> Stories:
+    """Return the sentences of all problems."""
+    return read_data("math/data/stories.yaml", Stories)
 
 
 class Problem(NamedTuple):
-    """What a task's id stands for."""
+    """Text and answer of a task."""
 
     prompt: str
     answer: int
 
 
 def build_problem(key: TaskKey) -> Problem:
-    """The text and answer of a task; same key, same problem."""
-    rng, story = FAMILY.rng(key), STORIES[key.type]
-    words = {"who": rng.choice(NAMES[key.split]), "things": rng.choice(story.things[key.split])}
-    told = _Teller(rng, key.split, words)
-    n, m = told.number(4, 60), told.number(2, 12)
-    begins_with_step = story.start.effect == PRODUCT
+    """Return the problem of a task; the same key gives the same problem."""
+    rng, story = FAMILY.rng(key), stories().stories[key.type]
+    words = {"who": rng.choice(stories().names[key.split]), "things": rng.choice(story.things[key.split])}
+    writer = _Writer(rng, key.split, words)
+    n, m = writer.number(4, 60), writer.number(2, 12)
+    begins_with_step = story.start.effect == "n * m"
     x = n * m if begins_with_step else n
-    told.say(story.start, n=n, m=m)
+    writer.add(story.start, n=n, m=m)
     if key.difficulty == "hard":
-        told.say(rng.choice(ASIDES), n=told.number(5, 90))
+        writer.add(rng.choice(stories().asides), n=writer.number(5, 90))
     for _ in range(rng.choice(STEPS[key.difficulty]) - begins_with_step):
-        x = _change(told, story, x)
-    told.say(story.question)
-    return Problem(" ".join(told.sentences), x)
+        x = _change(writer, story, x)
+    writer.add(story.question)
+    return Problem(" ".join(writer.sentences), x)
 
 
-class _Teller:
+class _Writer:
     """Writes sentences in the words of a split."""
 
     def __init__(self, rng: Random, split: str, words: dict[str, str]) -> None:
@@ -64,30 +96,41 @@ class _Teller:
         self.sentences: list[str] = []
         self.last: Sentence | None = None
 
-    def number(self, low: int, high: int) -> int:
-        """A number of the split's own: those that leave 3 when divided by 4 are held out."""
-        held_out = self.split == "held_out"
-        return self.rng.choice([n for n in range(low, high + 1) if (n % 4 == 3) == held_out])
+    def own(self, numbers: Sequence[int]) -> list[int]:
+        """Return the numbers that belong to the split: those of remainder 3 modulo 4 are held out."""
+        return [n for n in numbers if (n % 4 == 3) == (self.split == "held_out")]
 
-    def say(self, sentence: Sentence, **numbers: int) -> None:
+    def number(self, low: int, high: int) -> int:
+        return self.rng.choice(self.own(range(low, high + 1)))
+
+    def add(self, sentence: Sentence, **numbers: int) -> None:
         text = sentence.held_out if self.split == "held_out" else sentence.train
         self.sentences.append(text.format(**self.words, **numbers))
         self.last = sentence
 
 
-def _change(told: _Teller, story: Story, x: int) -> int:
-    """Tell a sentence that changes the quantity into a whole number above 0; returns that."""
-    possible = [change for change in story.changes if change is not told.last and _numbers(change.effect, x)]
-    change = told.rng.choice(possible)
+def _change(writer: _Writer, story: Story, x: int) -> int:
+    """Add a sentence that changes the quantity into a whole number above 0, and return that number."""
+    possible = [change for change in story.changes if change is not writer.last and _numbers(change.effect, x)]
+    change = writer.rng.choice(possible)
     numbers = _numbers(change.effect, x)
-    own = [n for n in numbers if (n % 4 == 3) == (told.split == "held_out")]
-    n = told.rng.choice(own or numbers)
-    told.say(change, n=n)
-    return {ADD: x + n, TAKE: x - n, TIMES: x * n, SPLIT: x // n, LESS: x - x * n // 100}[change.effect]
+    n = writer.rng.choice(writer.own(numbers) or numbers)
+    writer.add(change, n=n)
+    match change.effect:
+        case "x + n":
+            return x + n
+        case "x - n":
+            return x - n
+        case "x * n":
+            return x * n
+        case "x / n":
+            return x // n
+        case _:
+            return x - x * n // 100
 
 
-def _numbers(effect: str, x: int) -> Sequence[int]:
-    """The numbers that a sentence may have."""
+def _numbers(effect: Effect, x: int) -> Sequence[int]:
+    """Return the numbers that a sentence may use."""
     match effect:
         case "x + n":
             return range(2, 90)

@@ -1,7 +1,7 @@
-"""Calls of functions and what they must give: made from the functions as they should be, checked against what a project gives.
+"""Test cases of generated projects: calls of functions and their expected results.
 
-The project's own process runs the calls and writes down what comes back; the right values never enter it. Code that would
-have its own tests believe anything (an object that equals everything, another test runner) can only fail here.
+The expected results come from the correct functions and never enter the project's process, which only runs the calls and reports
+its results. Code that cheats its own tests (an object that equals everything, another test runner) therefore fails here.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def answer(module, function, arguments, options):
 answers.write("[" + ",".join([answer(*call) for call in json.loads(sys.argv[1])]) + "]")
 answers.flush()
 """
-_SPARE = 1e-9
+_TOLERANCE = 1e-9
 
 
 class Call(NamedTuple):
@@ -41,33 +41,33 @@ class Call(NamedTuple):
 
     @property
     def text(self) -> str:
-        """As it stands in Python."""
+        """Its Python expression."""
         given = [*map(repr, self.arguments), *(f"{name}={value!r}" for name, value in self.options.items())]
         return f"{self.function}({', '.join(given)})"
 
 
 class Case(NamedTuple):
-    """A call, and what it must give: `{"value": ...}`, or `{"error": name}` of the exception that it must raise."""
+    """A call and its expected outcome: `{"value": ...}`, or `{"error": name}` with the exception's class."""
 
     call: Call
     expected: dict[str, Any]
 
     @property
-    def told(self) -> str:
-        """As a sentence of a task."""
-        return f"`{self.call.text}` {gives(self.expected)}"
+    def text(self) -> str:
+        """The case as a sentence of a prompt."""
+        return f"`{self.call.text}` {outcome_text(self.expected)}"
 
 
-def gives(outcome: dict[str, Any]) -> str:
-    """What came of a call, in words."""
+def outcome_text(outcome: dict[str, Any]) -> str:
+    """Return the outcome of a call as the end of a sentence."""
     return f"raises {outcome['error']}" if "error" in outcome else f"gives `{outcome['value']!r}`"
 
 
 def outcome_of(source: str, call: Call) -> dict[str, Any]:
-    """What one of our own functions gives, carried out here."""
+    """Run a call of a generated function in this process and return its outcome."""
     try:
         value = _function(source, call.function)(*json.loads(json.dumps(call.arguments)), **call.options)
-    except Exception as error:  # some must raise, and one with a bug may
+    except Exception as error:  # expected of some functions, possible with a bug
         return {"error": type(error).__name__}
     return {"value": json.loads(json.dumps(value))}
 
@@ -75,16 +75,16 @@ def outcome_of(source: str, call: Call) -> dict[str, Any]:
 @lru_cache(maxsize=512)
 def _function(source: str, name: str) -> Callable[..., Any]:
     space: dict[str, Any] = {}
-    exec(source, space)  # a text of this package, never of a run
+    exec(source, space)  # source from this package's templates, never from a run
     found: Callable[..., Any] = space[name]
     return found
 
 
 def count_right(workspace: Workspace, cases: Sequence[Case], limits: Limits) -> int | None:
-    """How many of the calls give what they must in a project; None: its process did not answer them.
+    """Return how many cases a project passes; None: its process reported no results.
 
     Raises:
-        Unavailable: the sandbox cannot be started any more.
+        Unavailable: the sandbox does not start any more.
     """
     calls = json.dumps([case.call for case in cases], separators=(",", ":"))
     ran = workspace.run(["python3", "-c", _RUNNER, calls], limits)
@@ -98,11 +98,11 @@ def count_right(workspace: Workspace, cases: Sequence[Case], limits: Limits) -> 
 
 
 def same(given: Any, expected: Any) -> bool:
-    """Are two JSON values equal? Numbers by value, truth values only among themselves."""
+    """Whether two JSON values are equal: numbers by value, booleans only to booleans."""
     if isinstance(expected, bool) or isinstance(given, bool):
         return given is expected
     if isinstance(expected, int | float) and isinstance(given, int | float):
-        return math.isclose(given, expected, rel_tol=_SPARE, abs_tol=_SPARE)
+        return math.isclose(given, expected, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE)
     if isinstance(expected, list) and isinstance(given, list):
         return len(given) == len(expected) and all(map(same, given, expected))
     if isinstance(expected, dict) and isinstance(given, dict):

@@ -14,8 +14,9 @@ from pydantic import BeforeValidator, Field
 
 from quintain.environments.calls import arguments_of, refusal
 from quintain.environments.options import Difficulty, Names, chosen_levels, chosen_names
+from quintain.environments.registry import SANDBOX_ID
 from quintain.environments.sandbox.judging import Judgement
-from quintain.environments.sandbox.projects import DIFFICULTIES, ENVIRONMENT_ID, FAMILY, VERSION, build_project
+from quintain.environments.sandbox.projects import DIFFICULTIES, FAMILY, VERSION, build_project
 from quintain.environments.sandbox.repositories import Repository, find_repository
 from quintain.environments.sandbox.rows import Assignment, Commit, assignment_of, generated
 from quintain.environments.sandbox.submission import Patch, TooLarge, changes, patch_of
@@ -49,7 +50,7 @@ Seconds = Annotated[float, Field(ge=1, le=3600), BeforeValidator(require_number)
 class Coding:
     """One episode: one task in a workspace of its own."""
 
-    id = ENVIRONMENT_ID
+    id = SANDBOX_ID
     system_prompt = SYSTEM_PROMPT
     tools = TOOLS
     max_turns = 40
@@ -135,7 +136,7 @@ class Coding:
 class Sandboxed:
     """The task family `quintain/sandbox`, or the tasks of a file."""
 
-    id = ENVIRONMENT_ID
+    id = SANDBOX_ID
     waits = True
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Generated projects: how a task's id alone gives back a small package, what is to be done in it, and how that is checked."""
+"""Generated projects: a small package, the work to do in it and its test cases follow from the task's id."""
 
 from __future__ import annotations
 
@@ -9,20 +9,16 @@ from random import Random
 from typing import Any, NamedTuple
 
 from quintain.environments.families import Family, TaskKey
-from quintain.environments.sandbox.cases import Call, Case, gives, outcome_of
-from quintain.environments.sandbox.domains import DOMAINS
-from quintain.environments.sandbox.lists import LISTS
-from quintain.environments.sandbox.specimens import Specimen, Written
-from quintain.environments.sandbox.sums import SUMS
+from quintain.environments.registry import SANDBOX_ID
+from quintain.environments.sandbox.cases import Call, Case, outcome_of, outcome_text
+from quintain.environments.sandbox.functions import Function, domains, templates
 
-ENVIRONMENT_ID = "quintain/sandbox"
 VERSION = "1"
-FAMILY = Family("sandbox", ENVIRONMENT_ID, VERSION, ("fix", "implement", "extend", "rename"))
+FAMILY = Family("sandbox", SANDBOX_ID, VERSION, ("fix", "implement", "extend", "rename"))
 DIFFICULTIES = FAMILY.difficulties
-"""easy: two functions; medium: four, in several files, and tests that a bug passes; hard: six, and two of them to change, or a
-bug that is only told by what the package's front does."""
+"""easy: two functions. medium: four in several files, and visible tests that a bug passes. hard: six, two of them to change, or a bug
+that the prompt describes only by what the package's `app.run` gives."""
 TEST_COMMAND = "python3 -m unittest -q"
-SPECIMENS: tuple[Specimen, ...] = (*SUMS, *LISTS)
 
 _FUNCTIONS = {"easy": 2, "medium": 4, "hard": 6}
 _SHOWN, _HIDDEN = 2, 8
@@ -30,64 +26,65 @@ _TRIED = 40
 
 
 class Project(NamedTuple):
-    """What a task's id stands for."""
+    """Contents of a task."""
 
     prompt: str
     files: dict[str, str]
     cases: tuple[Case, ...]
-    """Calls that must give what they give, those of the visible tests among them."""
+    """All test cases, those of the visible tests among them."""
     gone: tuple[str, ...] = ()
-    """Names that may stand nowhere any more."""
+    """Names that may not occur in any file any more."""
 
 
 class _Part(NamedTuple):
     """One function of a project."""
 
-    written: Written
+    function: Function
     source: str
-    """As the agent finds it."""
+    """Its source at the start of the task."""
     cases: tuple[Case, ...]
-    """The first of them stand in the visible tests."""
-    asked: str = ""
-    """What the prompt says of it."""
+    """Its test cases, of which the first ones are visible."""
+    request: str = ""
+    """Its part of the prompt."""
 
 
 @lru_cache(maxsize=256)
 def build_project(key: TaskKey) -> Project:
-    """The project of a task; same key, same project."""
+    """Return the project of a task; the same key gives the same project."""
     rng = FAMILY.rng(key)
-    domain = rng.choice(DOMAINS[key.split])
-    functions = [Written(one, domain) for one in rng.sample(SPECIMENS, _FUNCTIONS[key.difficulty])]
+    domain = rng.choice(domains(key.split))
+    functions = [Function(one, domain) for one in rng.sample(templates(), _FUNCTIONS[key.difficulty])]
     n_targets = 2 if key.difficulty == "hard" and key.type != "fix" else 1
     make = {"fix": _broken, "implement": _missing, "extend": _short, "rename": _misnamed}[key.type]
     targets = [make(rng, key, function) for function in functions[:n_targets]]
     others = [_Part(one, one.source, tuple(_cases(rng, one, 8)[: _SHOWN + 1])) for one in functions[n_targets:]]
     rng.shuffle(others)
     parts = [*others, *targets] if rng.random() < 0.5 else [*targets, *others]
-    told = " ".join(part.asked for part in targets)
+    request = " ".join(part.request for part in targets)
     cases = tuple(case for part in parts for case in part.cases)
     gone: tuple[str, ...] = ()
     if key.type == "rename":
-        gone = tuple(part.written.name for part in targets)
-        renamed = {part.written.name: part.written.renamed for part in targets}
+        gone = tuple(part.function.name for part in targets)
+        renamed = {part.function.name: part.function.renamed for part in targets}
         cases = tuple(
             Case(c.call._replace(function=renamed.get(c.call.function, c.call.function)), c.expected) for c in cases
         )
-    fronts = [_front(case, parts) for part in parts for case in part.cases[:1]]
-    return Project(_PROMPTS[key.type].format(package=domain.package, told=told), _files(parts), (*cases, *fronts), gone)
+    app_cases = [_app_case(case, parts) for part in parts for case in part.cases[:1]]
+    prompt = _PROMPTS[key.type].format(package=domain.package, request=request)
+    return Project(prompt, _files(parts), (*cases, *app_cases), gone)
 
 
 _PROMPTS = {
-    "fix": "The package `{package}` has a bug. {told} Find the cause and mend it; all else stays as it is. Its tests are in tests/.",
-    "implement": "Write what is missing in the package `{package}`. {told} All else stays as it is. Its tests are in tests/.",
-    "extend": "Extend the package `{package}`. {told} All else stays as it is. Its tests are in tests/.",
-    "rename": "Tidy up the package `{package}`. {told} Do it wherever the name stands: where it is defined, used, tested and described. "
+    "fix": "The package `{package}` has a bug. {request} Find the cause and mend it; all else stays as it is. Its tests are in tests/.",
+    "implement": "Write what is missing in the package `{package}`. {request} All else stays as it is. Its tests are in tests/.",
+    "extend": "Extend the package `{package}`. {request} All else stays as it is. Its tests are in tests/.",
+    "rename": "Tidy up the package `{package}`. {request} Do it wherever the name stands: where it is defined, used, tested and described. "
     "No old name may be left. The words of the commands in {package}/app.py stay.",
 }
 
 
-def _broken(rng: Random, key: TaskKey, function: Written) -> _Part:
-    """With a bug. An easy one shows in the visible tests, others where some cases pass, do not."""
+def _broken(rng: Random, key: TaskKey, function: Function) -> _Part:
+    """Return the function with a bug. Easy tasks show it in a visible test, others hide it if some cases pass."""
     pool = _cases(rng, function)
     bugs = list(function.bugs(key.split))
     rng.shuffle(bugs)
@@ -102,27 +99,30 @@ def _broken(rng: Random, key: TaskKey, function: Written) -> _Part:
     example = _shortest(failing)
     actual = outcome_of(source, example.call)
     if key.difficulty == "hard":
-        call = _front(example, [_Part(function, source, ())]).call
-        asked = f"A user reports that `{call.text}` of {function.domain.package}/app.py {gives(actual)}; it should {_should(example)}."
+        call = _app_case(example, [_Part(function, source, ())]).call
+        request = (
+            f"A user reports that `{call.text}` of {function.domain.package}/app.py {outcome_text(actual)}; "
+            f"it should {_should(example)}."
+        )
     else:
-        asked = f"In {function.path} `{example.call.text}` {gives(actual)}; it should {_should(example)}."
-    return _Part(function, source, tuple([*shown, *hidden][: _SHOWN + _HIDDEN]), asked)
+        request = f"In {function.path} `{example.call.text}` {outcome_text(actual)}; it should {_should(example)}."
+    return _Part(function, source, tuple([*shown, *hidden][: _SHOWN + _HIDDEN]), request)
 
 
 def _should(case: Case) -> str:
-    return gives(case.expected).replace("raises", "raise", 1).replace("gives", "give", 1)
+    return outcome_text(case.expected).replace("raises", "raise", 1).replace("gives", "give", 1)
 
 
-def _missing(rng: Random, key: TaskKey, function: Written) -> _Part:
-    """Without its body."""
+def _missing(rng: Random, key: TaskKey, function: Function) -> _Part:
+    """Return the function without its body."""
     cases = tuple(_cases(rng, function)[: _SHOWN + _HIDDEN])
-    asked = f"`{function.name}` in {function.path} shall do what its docstring says; {_shortest(cases).told}."
-    return _Part(function, function.stub, cases, asked)
+    request = f"`{function.name}` in {function.path} shall do what its docstring says; {_shortest(cases).text}."
+    return _Part(function, function.stub, cases, request)
 
 
-def _short(rng: Random, key: TaskKey, function: Written) -> _Part:
-    """Without an option that it is to have."""
-    extension = function.specimen.extension
+def _short(rng: Random, key: TaskKey, function: Function) -> _Part:
+    """Return the function without the option that the task asks for."""
+    extension = function.template.extension
     option = function.domain.fill(extension.option)
     pool = [
         Case(call, outcome_of(function.extended, call))
@@ -131,65 +131,64 @@ def _short(rng: Random, key: TaskKey, function: Written) -> _Part:
     ]
     telling = [case for case in pool if outcome_of(function.source, case.call._replace(options={})) != case.expected]
     cases = [*_cases(rng, function, 8)[:_SHOWN], *(telling or pool)[: _HIDDEN - 2], *pool[:2]]
-    asked = (
-        f"`{function.name}` in {function.path} gets an option `{option}`: {function.domain.fill(extension.told)}. "
-        f"Without it nothing changes. So {_shortest(telling or pool).told}."
+    request = (
+        f"`{function.name}` in {function.path} gets an option `{option}`: {function.domain.fill(extension.effect)}. "
+        f"Without it nothing changes. So {_shortest(telling or pool).text}."
     )
-    return _Part(function, function.source, tuple(cases), asked)
+    return _Part(function, function.source, tuple(cases), request)
 
 
-def _misnamed(rng: Random, key: TaskKey, function: Written) -> _Part:
-    """With a name that is to be another."""
-    asked = f"Rename the function `{function.name}` to `{function.renamed}`."
-    return _Part(function, function.source, tuple(_cases(rng, function, 12)[: _SHOWN + 2]), asked)
+def _misnamed(rng: Random, key: TaskKey, function: Function) -> _Part:
+    """Return the function under its old name."""
+    request = f"Rename the function `{function.name}` to `{function.renamed}`."
+    return _Part(function, function.source, tuple(_cases(rng, function, 12)[: _SHOWN + 2]), request)
 
 
-def _cases(rng: Random, function: Written, tried: int = _TRIED) -> list[Case]:
-    """Different calls, and what they must give."""
+def _cases(rng: Random, function: Function, tried: int = _TRIED) -> list[Case]:
+    """Return distinct calls with their outcomes."""
     module = function.path.removesuffix(".py").replace("/", ".")
-    calls = {
-        (call := Call(module, function.name, function.specimen.arguments(rng, function.domain), {})).text: call
-        for _ in range(tried)
-    }
+    calls = {(call := Call(module, function.name, function.draw_arguments(rng), {})).text: call for _ in range(tried)}
     return [Case(call, outcome_of(function.source, call)) for call in calls.values()]
 
 
 def _shortest(cases: Sequence[Case]) -> Case:
-    return min(cases, key=lambda case: len(case.told))
+    return min(cases, key=lambda case: len(case.text))
 
 
-def _front(case: Case, parts: Sequence[_Part]) -> Case:
-    """The same call by the package's front; its words stay whatever functions are called."""
-    written = next(part.written for part in parts if case.call.function in {part.written.name, part.written.renamed})
-    arguments: list[Any] = [written.name.replace("_", "-"), *case.call.arguments]
-    return Case(Call(f"{written.domain.package}.app", "run", arguments, dict(case.call.options)), case.expected)
+def _app_case(case: Case, parts: Sequence[_Part]) -> Case:
+    """Return the same call through `app.run`, whose command names stay when functions are renamed."""
+    function = next(
+        part.function for part in parts if case.call.function in {part.function.name, part.function.renamed}
+    )
+    arguments: list[Any] = [function.name.replace("_", "-"), *case.call.arguments]
+    return Case(Call(f"{function.domain.package}.app", "run", arguments, dict(case.call.options)), case.expected)
 
 
 def _files(parts: Sequence[_Part]) -> dict[str, str]:
-    domain = parts[0].written.domain
+    domain = parts[0].function.domain
     modules: dict[str, list[_Part]] = {}
     for part in parts:
-        modules.setdefault(part.written.specimen.module, []).append(part)
+        modules.setdefault(part.function.template.module, []).append(part)
     files = {f"{domain.package}/__init__.py": f'"""About {domain.things}."""\n', "tests/__init__.py": ""}
-    for name, held in modules.items():
+    for name, group in modules.items():
         about = f'"""{domain.things.capitalize()}: {name}."""\n'
-        files[f"{domain.package}/{name}.py"] = "\n\n".join([about, *(part.source for part in held)])
-        files[f"tests/test_{name}.py"] = _tests(f"{domain.package}.{name}", held)
+        files[f"{domain.package}/{name}.py"] = "\n\n".join([about, *(part.source for part in group)])
+        files[f"tests/test_{name}.py"] = _tests(f"{domain.package}.{name}", group)
     files[f"{domain.package}/app.py"] = _app(domain.package, modules)
-    described = "".join(f"- `{part.written.name}`: {part.written.summary}\n" for part in parts)
+    described = "".join(f"- `{part.function.name}`: {part.function.summary}\n" for part in parts)
     files["README.md"] = f"# {domain.package.capitalize()}\n\nFunctions:\n\n{described}\nTests: `{TEST_COMMAND}`.\n"
     return files
 
 
 def _app(package: str, modules: dict[str, list[_Part]]) -> str:
     imports = "".join(
-        f"from {package}.{name} import {', '.join(sorted(part.written.name for part in held))}\n"
-        for name, held in sorted(modules.items())
+        f"from {package}.{name} import {', '.join(sorted(part.function.name for part in group))}\n"
+        for name, group in sorted(modules.items())
     )
     words = "".join(
-        f'    "{part.written.name.replace("_", "-")}": {part.written.name},\n'
-        for held in modules.values()
-        for part in held
+        f'    "{part.function.name.replace("_", "-")}": {part.function.name},\n'
+        for group in modules.values()
+        for part in group
     )
     return (
         f'"""The front of the package: commands by their words."""\n\n{imports}\nCOMMANDS = {{\n{words}}}\n\n\n'
@@ -198,12 +197,12 @@ def _app(package: str, modules: dict[str, list[_Part]]) -> str:
     )
 
 
-def _tests(module: str, held: Sequence[_Part]) -> str:
-    names = ", ".join(sorted(part.written.name for part in held))
+def _tests(module: str, group: Sequence[_Part]) -> str:
+    names = ", ".join(sorted(part.function.name for part in group))
     lines = ["import unittest", "", f"from {module} import {names}", "", "", "class Tests(unittest.TestCase):"]
-    for part in held:
+    for part in group:
         for number, case in enumerate(part.cases[:_SHOWN], 1):
-            lines += [f"    def test_{part.written.name}_{number}(self):", *_test(case), ""]
+            lines += [f"    def test_{part.function.name}_{number}(self):", *_test(case), ""]
     return "\n".join(lines)
 
 
@@ -214,5 +213,5 @@ def _test(case: Case) -> list[str]:
 
 
 def named(text: str, name: str) -> bool:
-    """Does a name stand in a text as a whole word?"""
+    """Whether a name occurs in a text as a whole word."""
     return re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", text) is not None

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 
 from quintain.checkers.declared import checker_fields, checker_type
 from quintain.environments.families import TaskKey
+from quintain.environments.registry import SANDBOX_ID
 from quintain.environments.sandbox.judging import Base, CaseJudge, Judge, TestJudge, Texts, files_of, limits_of_tests
-from quintain.environments.sandbox.projects import ENVIRONMENT_ID, TEST_COMMAND, build_project
+from quintain.environments.sandbox.projects import TEST_COMMAND, build_project
 from quintain.environments.sandbox.repositories import Repository, require_commit
 from quintain.errors import InvalidInput
 from quintain.records.record import shown
@@ -69,7 +70,7 @@ def assignment_of(task: Task, find: Find, limits: Limits, test_s: float) -> Assi
     fields = checker_fields(task)
     kind = checker_type(task)
     if kind not in (None, "unit_tests"):
-        raise InvalidInput(f"its checker is {shown(kind)}, and {ENVIRONMENT_ID} runs tests; valid: unit_tests")
+        raise InvalidInput(f"its checker is {shown(kind)}, and {SANDBOX_ID} runs tests; valid: unit_tests")
     if not task.prompt.strip():
         raise InvalidInput("its prompt is empty")
     base = _base(said, fields, find)

@@ -1,1 +1,1 @@
-"""Readers of the sessions of coding agents."""
+"""Readers of coding agents' sessions."""

@@ -14,13 +14,19 @@ from typing import Any
 from quintain.errors import InvalidInput
 from quintain.importers.coding_agents.claude_forks import Origin, origin_of
 from quintain.importers.coding_agents.claude_graph import Graph, Line
-from quintain.importers.logfile import LogFile
+from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.runs import COMPACTED, session_run
-from quintain.importers.transcripts.parts import joined, plain, shown, spoken, thoughts
-from quintain.importers.transcripts.transcript import Transcript, action, moment
-from quintain.importers.transcripts.usage import usage_of
-from quintain.importers.transcripts.values import first, label, record, text
+from quintain.importers.run_builder import COMPACTED, build_session_run
+from quintain.importers.transcripts.field_values import as_dict, as_text, first_text, nonblank
+from quintain.importers.transcripts.message_parts import (
+    join_messages,
+    join_thoughts,
+    plain_text,
+    spoken_content,
+    visible_content,
+)
+from quintain.importers.transcripts.token_usage import parse_usage
+from quintain.importers.transcripts.transcript import Transcript, make_call, parse_time
 from quintain.records.trajectory import AgentInfo, Outcome
 
 _SIDE_RECORDS = (
@@ -46,17 +52,17 @@ _NOT_A_TASK = (
 
 @dataclass(frozen=True)
 class ClaudeCode:
-    """Reads Claude Code sessions."""
+    """Reader of Claude Code sessions."""
 
     name: str = "claude_code"
     title: str = "Claude Code session"
 
     def detect(self, probe: Probe) -> float:
-        """Lines with a session and a message or another of its record types."""
+        """Match lines with a session id and a message or another known record type."""
         best = 0.0
-        for row in map(record, [*probe.rows, probe.document]):
-            kind, session = row.get("type"), first(row.get("sessionId"), row.get("session_id"))
-            if kind in ("user", "assistant") and session and "content" in record(row.get("message")):
+        for row in map(as_dict, [*probe.rows, probe.document]):
+            kind, session = row.get("type"), first_text(row.get("sessionId"), row.get("session_id"))
+            if kind in ("user", "assistant") and session and "content" in as_dict(row.get("message")):
                 return 0.95
             if session and (kind in _SIDE_RECORDS or (kind == "system" and "subtype" in row)):
                 best = max(best, 0.8)
@@ -65,13 +71,13 @@ class ClaudeCode:
         return best
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """One run a session, and one for each of its subagents."""
+        """Yield one run a session and one for each subagent."""
         graph = Graph()
         for number, row in log.rows(report):
             graph.add(number, row, report)
         threads = graph.threads()
         if not threads:
-            report.reject(None, "holds no turn of a session")
+            report.reject(None, "expected a session, got no turn")
         branches = {thread: graph.branch(lines) for thread, lines in threads.items()}
         beside, origin = _about_subagent(log, report), _forked(graph) or origin_of(log)
         lent = {line.uuid for thread, branch in branches.items() for line in branch if line.thread != thread}
@@ -87,35 +93,35 @@ class ClaudeCode:
 
 
 def _about_subagent(log: LogFile, report: Report) -> dict[str, str]:
-    """What stands beside the file of a subagent: its kind."""
+    """Read the agent type from the metadata file beside a subagent's log."""
     # Written once when it starts, so the log need not be read again for its sake.
     beside = LogFile(log.path, log.root).sibling(f"{log.path.name.removesuffix('.jsonl')}.meta.json")
     if beside is None:
         return {}
     report.consume(beside.path)
     with suppress(InvalidInput):
-        kind = label(record(beside.document()).get("agentType"))
+        kind = nonblank(as_dict(beside.document()).get("agentType"))
         return {"agent_type": kind[:200]} if kind else {}
     return {}
 
 
 def _forked(graph: Graph) -> Origin | None:
-    """What the lines themselves say of the session that they were copied from (`/branch`)."""
+    """Return the session that `/branch` copied these lines from, as the lines record it."""
     copied = [line for line in graph.lines.values() if isinstance(line.row.get("forkedFrom"), dict)]
-    session = next((label(line.row["forkedFrom"].get("sessionId")) for line in copied), None)
+    session = next((nonblank(line.row["forkedFrom"].get("sessionId")) for line in copied), None)
     return Origin(session, frozenset(line.uuid for line in copied)) if session else None
 
 
 def _run(
     branch: list[Line], turns: list[Line], graph: Graph, report: Report, origin: Origin | None = None
 ) -> Iterator[Run]:
-    """The run of a branch.
+    """Yield the run of a branch.
 
     Args:
         branch: Its lines, from the root on.
         turns: All turns of its session or sidechain, and of others that it leads through.
         graph: All lines.
-        report: Told of the branches that are left out.
+        report: Gets a note on branches that are left out.
         origin: The session that this one was forked from.
     """
     session, side = branch[-1].thread
@@ -127,12 +133,12 @@ def _run(
     if left:
         out = {line.uuid for line in left}
         n = sum((above := graph.turn_above(line)) is None or above.uuid not in out for line in left)
-        report.note(f"only the branch that ends in the latest turn is read: {n} left out (edits, retries, rewinds)")
-    told = branch[-1].row
-    where = {"cwd": label(told.get("cwd")), "git_branch": label(told.get("gitBranch"))}
+        report.note(f"only the branch with the latest turn is imported: {n} left out (edits, retries, rewinds)")
+    last_row = branch[-1].row
+    where = {"cwd": nonblank(last_row.get("cwd")), "git_branch": nonblank(last_row.get("gitBranch"))}
     end = graph.ends.get(session) if not side else None
     key = f"claude_code:{session}"
-    yield from session_run(
+    yield from build_session_run(
         writer.script,
         report,
         branch[0].number,
@@ -142,7 +148,7 @@ def _run(
         continues=f"claude_code:{origin.session}" if origin else None,
         prompt=writer.prompt or writer.command or "",
         session_id=f"{session}:{side}" if side else session,
-        agent=AgentInfo(name="claude-code", version=label(told.get("version")), model=writer.script.model),
+        agent=AgentInfo(name="claude-code", version=nonblank(last_row.get("version")), model=writer.script.model),
         outcome=Outcome(exit_status=end or None),
         extra={name: value for name, value in where.items() if value},
     )
@@ -154,58 +160,58 @@ class _Writer:
     def __init__(self, turns: list[Line], graph: Graph, report: Report, copied: frozenset[str]) -> None:
         self.script, self.graph, self.report = Transcript(), graph, report
         self.copied = copied
-        """Uuids of lines that stand in the session which this one was forked from."""
+        """Uuids of lines that also exist in the session this one was forked from."""
         self.written: set[str] = set()
         self.prompt: str | None = None
         self.command: str | None = None
-        """A prompt that is a command of the program (`<command-name>`), where nothing else was asked."""
+        """Slash command (`<command-name>`), used as the prompt if no other prompt exists."""
         self._replies: dict[str, list[Line]] = {}
         self._results: dict[str, list[Line]] = {}
         self._below: dict[str, list[Line]] = {}
         for line in turns:
-            if line.row.get("type") == "assistant" and (reply := label(line.row["message"].get("id"))):
+            if line.row.get("type") == "assistant" and (reply := nonblank(line.row["message"].get("id"))):
                 self._replies.setdefault(reply, []).append(line)
             if line.row.get("isMeta") is True and (above := graph.turn_above(line)):
                 self._below.setdefault(above.uuid, []).append(line)
             for result in line.results:
-                self._results.setdefault(text(result.get("tool_use_id")), []).append(line)
+                self._results.setdefault(as_text(result.get("tool_use_id")), []).append(line)
         self._answered: set[str] = set()
 
     def write(self, line: Line) -> None:
-        """Add a line of the branch."""
+        """Write one line of the branch."""
         if line.uuid in self.written:
             return
         self.written.add(line.uuid)
         if line.row.get("type") == "assistant":
-            reply = self._replies.get(text(line.row["message"].get("id")), [line])
+            reply = self._replies.get(as_text(line.row["message"].get("id")), [line])
             self.written.update(part.uuid for part in reply)
             self._reply(reply if line in reply else [line])
         else:
-            self._said(line)
+            self._user_line(line)
 
     def _reply(self, lines: list[Line]) -> None:
-        said, thought, answers = [], [], []
+        contents, thought, answers = [], [], []
         calls: dict[str, dict[str, Any]] = {}
         for block in (block for line in lines for block in line.blocks):
-            kind = text(record(block).get("type"))
+            kind = as_text(as_dict(block).get("type"))
             if kind == "thinking":
-                thought.append(text(block.get("thinking")))
+                thought.append(as_text(block.get("thinking")))
             if kind == "redacted_thinking" or (kind == "thinking" and not thought[-1]):
                 self.report.note("some thoughts are encrypted and cannot be read")
             elif kind.endswith("tool_use"):
-                call = action(block.get("name"), block.get("input"), label(block.get("id")))
+                call = make_call(block.get("name"), block.get("input"), nonblank(block.get("id")))
                 calls[call["call_id"] or f"#{len(calls)}"] = call
             elif kind.endswith("tool_result"):
                 answers.append(block)
-            else:  # `fallback`, among others: another model took over, as the reply itself says
-                said.append(spoken([block], self.report.skip))
+            else:  # among others `fallback`: another model took over
+                contents.append(spoken_content([block], self.report.skip))
         last = lines[-1].row
-        self.script.act(
-            joined(*said),
-            thought=thoughts(thought),
+        self.script.add_agent_turn(
+            join_messages(*contents),
+            thought=join_thoughts(thought),
             actions=list(calls.values()),
-            model=label(last["message"].get("model")),
-            timestamp=moment(lines[0].row.get("timestamp")),
+            model=nonblank(last["message"].get("model")),
+            timestamp=parse_time(lines[0].row.get("timestamp")),
             usage=_usage(lines),
             copied_context=lines[-1].uuid in self.copied or None,
         )
@@ -215,17 +221,17 @@ class _Writer:
             for line in self._results.get(call_id, [])[-1:]:
                 self.write(line)
 
-    def _said(self, line: Line) -> None:
+    def _user_line(self, line: Line) -> None:
         row = line.row
         if row.get("type") == "attachment":
-            self._ask(shown(row["attachment"].get("prompt")), row, {"queued": True})
+            self._ask(visible_content(row["attachment"].get("prompt")), row, {"queued": True})
             return
         for result in line.results:
             self._answer(result, row)
         if not isinstance(row["message"].get("content"), str | list):
-            self.script.observe(_result_beside(row))
-        rest = [block for block in line.blocks if not text(record(block).get("type")).endswith("tool_result")]
-        message = shown(rest)
+            self.script.add_result(_result_beside(row))
+        rest = [block for block in line.blocks if not as_text(as_dict(block).get("type")).endswith("tool_result")]
+        message = visible_content(rest)
         if message:
             marks = {"meta": row.get("isMeta"), "compacted": row.get("isCompactSummary")}
             self._ask(message, row, {name: True for name, mark in marks.items() if mark is True})
@@ -233,37 +239,37 @@ class _Writer:
             self.write(child)  # what a hook or a skill added to one of several parallel results
 
     def _ask(self, message: Any, row: dict[str, Any], marks: dict[str, bool]) -> None:
-        said = plain(message).strip()
+        prompt_text = plain_text(message).strip()
         if "compacted" in marks:
             self.report.note(COMPACTED)
-        elif not marks and said:
-            if not said.startswith(_NOT_A_TASK):
-                self.prompt = self.prompt or plain(message)
-            elif said.startswith(("<command-name>", "<command-message>")):
-                self.command = self.command or said
-        copied = label(row.get("uuid")) in self.copied or None
-        time = moment(row.get("timestamp"))
-        self.script.say("user", message, timestamp=time, extra=marks or None, copied_context=copied)
+        elif not marks and prompt_text:
+            if not prompt_text.startswith(_NOT_A_TASK):
+                self.prompt = self.prompt or plain_text(message)
+            elif prompt_text.startswith(("<command-name>", "<command-message>")):
+                self.command = self.command or prompt_text
+        copied = nonblank(row.get("uuid")) in self.copied or None
+        time = parse_time(row.get("timestamp"))
+        self.script.add_message("user", message, timestamp=time, extra=marks or None, copied_context=copied)
 
     def _answer(self, result: dict[str, Any], row: dict[str, Any]) -> None:
-        call_id = label(result.get("tool_use_id"))
+        call_id = nonblank(result.get("tool_use_id"))
         if call_id in self._answered:
             return
         if call_id:
             self._answered.add(call_id)
         given = result.get("content")
-        answer = shown(given) if given is not None else _result_beside(row)
-        self.script.observe(answer, call_id=call_id, is_error=result.get("is_error") is True)
+        answer = visible_content(given) if given is not None else _result_beside(row)
+        self.script.add_result(answer, call_id=call_id, is_error=result.get("is_error") is True)
 
 
 def _result_beside(row: dict[str, Any]) -> Any:
-    """What the program noted of a result, for want of what the model saw of it."""
+    """Return the program's own record of a result, used if the model's view of it is missing."""
     noted = row.get("toolUseResult")
-    streams = [text(record(noted).get(name)) for name in ("stdout", "stderr")]
-    return "\n".join(filter(None, streams)) if any(streams) else shown(noted)
+    streams = [as_text(as_dict(noted).get(name)) for name in ("stdout", "stderr")]
+    return "\n".join(filter(None, streams)) if any(streams) else visible_content(noted)
 
 
 def _usage(lines: list[Line]) -> dict[str, int | None] | None:
-    """Each line of a reply repeats its usage, the last one with all of its output."""
-    spent = [record(line.row["message"].get("usage")) for line in lines]
-    return usage_of(*reversed(spent))
+    """Return the usage of a reply; each line repeats it, and the last line has the full output count."""
+    usages = [as_dict(line.row["message"].get("usage")) for line in lines]
+    return parse_usage(*reversed(usages))

@@ -1,4 +1,4 @@
-"""Which session a Claude Code session was forked from: the other file of its folder that holds the same lines.
+"""Find the session that a Claude Code session was forked from: another file of the folder with the same lines.
 
 `--resume --fork-session` writes all lines of a session once more, with the same uuids under the id of the new session.
 Nothing in the fork names the session that it comes from.
@@ -13,48 +13,48 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from quintain.importers.logfile import LogFile
+from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Report
-from quintain.importers.transcripts.values import first, label, record, text
+from quintain.importers.transcripts.field_values import as_dict, as_text, first_text, nonblank
 
 _HEAD = 200
-"""Lines in which a session's first turn is looked for."""
+"""Lines searched for a session's first turn."""
 
 
 class Origin(NamedTuple):
-    """The session that another one goes on from."""
+    """The session that another one continues."""
 
     session: str
     shared: frozenset[str]
-    """Uuids of the lines that stand in both."""
+    """Uuids of the lines in both."""
 
 
 class _Head(NamedTuple):
     session: str | None
     turn: str | None
-    """Digest of its first turn: uuid, time and message."""
+    """Hash of the first turn: uuid, time and message."""
 
 
 class _Sessions(NamedTuple):
     turns: dict[str, str]
-    """File, by name -> its first turn."""
+    """File name -> hash of its first turn."""
     alike: dict[str, dict[str, str | None]]
-    """First turn -> the files that begin with it, by name, and their sessions."""
+    """Hash of the first turn -> files that begin with it, by name, with their sessions."""
 
 
 class _Lines(NamedTuple):
     stamps: frozenset[tuple[str, str]]
-    """Uuid and time of each line that has a uuid: copies keep both."""
+    """Uuid and time of each line with a uuid; copies keep both."""
     times: tuple[tuple[str | None, str], ...]
-    """Uuid and time of each line that has a time."""
+    """Uuid and time of each line with a time."""
 
-    def begun(self, shared: frozenset[str]) -> str:
-        """When the first line was written that is not shared; nothing for none."""
+    def first_time(self, shared: frozenset[str]) -> str:
+        """Return the time of the first line that is not shared; "" if there is none."""
         return min((time for uuid, time in self.times if uuid not in shared), default="")
 
 
 def origin_of(log: LogFile) -> Origin | None:
-    """Where a session was forked from: among the files that share its first turn, the one that shares most of what is older.
+    """Return the fork's origin: of the older files with the same first turn, the one that shares most lines.
 
     Args:
         log: The file of a session. It is not read again when others change, for what it repeats does not.
@@ -69,7 +69,7 @@ def origin_of(log: LogFile) -> Origin | None:
             continue
         mine, theirs = _lines_of(place), _lines_of(LogFile(log.path.with_name(name), log.root))
         shared = frozenset(uuid for uuid, _ in mine.stamps & theirs.stamps)
-        older = (theirs.begun(shared), session or "") < (mine.begun(shared), own or "")
+        older = (theirs.first_time(shared), session or "") < (mine.first_time(shared), own or "")
         if older and (forked is None or len(shared) > len(forked.shared)):
             forked = Origin(session or "", shared)
     return forked
@@ -77,7 +77,7 @@ def origin_of(log: LogFile) -> Origin | None:
 
 @lru_cache(maxsize=64)
 def _sessions(folder: Path, root: Path, mtime_ns: int) -> _Sessions:
-    """The sessions of a folder; made anew when files come or go."""
+    """Return the sessions of a folder, cached until files come or go."""
     found = _Sessions({}, {})
     for log in LogFile(folder / "-", root).siblings(".", ".jsonl"):
         head = _head(log)
@@ -89,11 +89,12 @@ def _sessions(folder: Path, root: Path, mtime_ns: int) -> _Sessions:
 
 def _head(log: LogFile) -> _Head:
     for _, row in islice(log.rows(Report()), _HEAD):
-        uuid = label(record(row).get("uuid"))
-        if uuid and record(row).get("type") in ("user", "assistant"):
-            told = [uuid, row.get("timestamp"), row.get("message")]
+        uuid = nonblank(as_dict(row).get("uuid"))
+        if uuid and as_dict(row).get("type") in ("user", "assistant"):
+            turn_key = [uuid, row.get("timestamp"), row.get("message")]
             return _Head(
-                first(row.get("sessionId")), hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+                first_text(row.get("sessionId")),
+                hashlib.sha256(json.dumps(turn_key, sort_keys=True).encode()).hexdigest(),
             )
     return _Head(None, None)
 
@@ -105,7 +106,7 @@ def _lines_of(log: LogFile) -> _Lines:
 
 @lru_cache(maxsize=4)
 def _lines(path: Path, root: Path, mtime_ns: int, size: int) -> _Lines:
-    rows: list[dict[str, Any]] = [record(row) for _, row in LogFile(path, root).rows(Report())]
-    told = [(label(row.get("uuid")), text(row.get("timestamp"))) for row in rows]
-    stamps = frozenset((uuid, time) for uuid, time in told if uuid)
-    return _Lines(stamps, tuple((uuid, time) for uuid, time in told if time))
+    rows: list[dict[str, Any]] = [as_dict(row) for _, row in LogFile(path, root).rows(Report())]
+    stamped = [(nonblank(row.get("uuid")), as_text(row.get("timestamp"))) for row in rows]
+    stamps = frozenset((uuid, time) for uuid, time in stamped if uuid)
+    return _Lines(stamps, tuple((uuid, time) for uuid, time in stamped if time))

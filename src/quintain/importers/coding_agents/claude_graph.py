@@ -1,4 +1,4 @@
-"""The lines of a Claude Code session as the graph that they are, and the branch of it that is a run.
+"""The lines of a Claude Code session as a graph, and the branch of it that becomes a run.
 
 Lines hang on each other by `parentUuid`: edits, retries and rewinds leave branches behind. A run is the branch that ends in
 the latest turn.
@@ -10,63 +10,63 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from quintain.importers.protocol import Report
-from quintain.importers.transcripts.parts import plain, shown
-from quintain.importers.transcripts.values import first, label, record, text
+from quintain.importers.transcripts.field_values import as_dict, as_text, first_text, nonblank
+from quintain.importers.transcripts.message_parts import plain_text, visible_content
 
 _LINKS = {"user", "assistant", "system", "attachment", "progress"}
 _NO_REPLY = "No response requested."
-"""What the program writes in the model's place where a turn of its own needs no answer."""
+"""Placeholder reply that the program writes if its own message needs no answer."""
 
 
 @dataclass(eq=False)
 class Line:
-    """One line of the graph; what makes no turn keeps its place only."""
+    """One line of the graph; lines without a turn only keep the graph connected."""
 
     number: int
     uuid: str
     parent: str | None
     thread: tuple[str, str]
-    """Session, and which sidechain of it (empty: the session itself)."""
+    """Session and sidechain (empty for the session itself)."""
     row: dict[str, Any] = field(default_factory=dict)
-    """Empty: no turn."""
+    """Empty if the line is not a turn."""
     is_loose: bool = False
-    """Does it not say at all what it hangs on, not even that it is a root? Then it goes on from the line before it."""
+    """Whether the line has no parent field at all; then it continues the line before it."""
 
     @property
     def blocks(self) -> list[Any]:
-        """What it holds, piece by piece."""
-        given = record(self.row.get("message")).get("content")
+        """Content blocks of the message."""
+        given = as_dict(self.row.get("message")).get("content")
         return given if isinstance(given, list) else [given]
 
     @property
     def results(self) -> list[dict[str, Any]]:
-        """The results of calls among its pieces."""
-        return [b for b in self.blocks if isinstance(b, dict) and text(b.get("type")).endswith("tool_result")]
+        """Tool results among the blocks."""
+        return [b for b in self.blocks if isinstance(b, dict) and as_text(b.get("type")).endswith("tool_result")]
 
 
 class Graph:
-    """All lines of a file, and what leads to them."""
+    """All lines of a file and their parents."""
 
     def __init__(self) -> None:
         self.lines: dict[str, Line] = {}
         self.ends: dict[str, str] = {}
-        """Session -> how a headless run says that it ended."""
+        """Session -> result subtype of a headless run."""
         self.steering: list[Line] = []
-        """What the person typed while the model was at work, taken from the queue before the next call of the model."""
+        """Prompts typed while the model was working, delivered from the queue before its next call."""
         self._queued: dict[str, list[str]] = {}
         self._session = "unknown"
 
     def add(self, number: int, row: Any, report: Report) -> None:
-        """Take a line in, or tell the report why not."""
+        """Add a line, or report why it is not added."""
         if not isinstance(row, dict):
             report.reject(number, f"a row must be an object, not {type(row).__name__}")
             return
-        kind = label(row.get("type")) or "without type"
-        session = first(row.get("sessionId"), row.get("session_id")) or self._session
+        kind = nonblank(row.get("type")) or "without type"
+        session = first_text(row.get("sessionId"), row.get("session_id")) or self._session
         if kind in ("tool_use", "tool_result"):
             kind, row = _wrapped(kind, row)
         if kind == "result":
-            self.ends[session] = text(row.get("subtype"))
+            self.ends[session] = as_text(row.get("subtype"))
         if kind == "queue-operation":
             self._queue(number, session, row)
         if kind not in _LINKS:
@@ -74,40 +74,40 @@ class Graph:
             return
         self._session = session
         turn = _is_turn(number, kind, row, report)
-        uuid = label(row.get("uuid")) or f"#{number}"
+        uuid = nonblank(row.get("uuid")) or f"#{number}"
         if uuid in self.lines:
-            if not turn or record(self.lines[uuid].row).get("message") == row.get("message"):
+            if not turn or as_dict(self.lines[uuid].row).get("message") == row.get("message"):
                 report.skip("repeated line")
                 return
             uuid = f"{uuid}#{number}"
-        called_by = label(row.get("parent_tool_use_id"))
-        side = first(row.get("agentId"), called_by, "?") if row.get("isSidechain") is True or called_by else None
-        parent = first(row.get("parentUuid"), row.get("logicalParentUuid"))
+        called_by = nonblank(row.get("parent_tool_use_id"))
+        side = first_text(row.get("agentId"), called_by, "?") if row.get("isSidechain") is True or called_by else None
+        parent = first_text(row.get("parentUuid"), row.get("logicalParentUuid"))
         is_loose = parent is None and not {"parentUuid", "logicalParentUuid"} & row.keys()
         self.lines[uuid] = Line(number, uuid, parent, (session, side or ""), row if turn else {}, is_loose)
 
     def _queue(self, number: int, session: str, row: dict[str, Any]) -> None:
-        """Follow the queue of prompts: one that is removed went to the model at once, one that is dequeued is a turn."""
+        """Follow the prompt queue: a removed prompt went to the model at once, a dequeued one is a turn of its own."""
         waiting = self._queued.setdefault(session, [])
-        operation, said = row.get("operation"), text(row.get("content"))
+        operation, prompt = row.get("operation"), as_text(row.get("content"))
         if operation == "enqueue":
-            waiting.append(said)
+            waiting.append(prompt)
         elif operation in ("dequeue", "remove", "popped", "popAll"):
             held = waiting[:1] if operation != "popAll" else waiting[:]
             del waiting[: len(held)]
-            said = said or "".join(held[:1])
-            if operation in ("remove", "popped") and said.strip():
-                told = {"type": "queued_command", "prompt": said}
-                turn = {"type": "attachment", "attachment": told, "timestamp": row.get("timestamp")}
+            prompt = prompt or "".join(held[:1])
+            if operation in ("remove", "popped") and prompt.strip():
+                attachment = {"type": "queued_command", "prompt": prompt}
+                turn = {"type": "attachment", "attachment": attachment, "timestamp": row.get("timestamp")}
                 self.steering.append(Line(number, f"#{number}", None, (session, ""), turn))
 
     def steered(self, branch: list[Line]) -> list[Line]:
-        """A branch with what the person typed meanwhile in its place; left out where a turn says the same."""
+        """Insert prompts typed during the run into a branch, unless a turn already has the same text."""
         session, side = branch[-1].thread
         if side or not self.steering:
             return branch
-        told = {_words(line).strip() for line in self.lines.values() if line.row and line.thread[0] == session}
-        new = [line for line in self.steering if line.thread[0] == session and _words(line).strip() not in told]
+        texts = {_words(line).strip() for line in self.lines.values() if line.row and line.thread[0] == session}
+        new = [line for line in self.steering if line.thread[0] == session and _words(line).strip() not in texts]
         if not new:
             return branch
         merged = list(branch)
@@ -117,7 +117,7 @@ class Graph:
         return merged
 
     def threads(self) -> dict[tuple[str, str], list[Line]]:
-        """The turns of each session and sidechain, in the order of the file."""
+        """Return the turns of each session and sidechain in file order."""
         roots: dict[str, str] = {}
         found: dict[tuple[str, str], list[Line]] = {}
         for line in self.lines.values():
@@ -132,7 +132,7 @@ class Graph:
         return found
 
     def branch(self, turns: list[Line]) -> list[Line]:
-        """The lines from the root to the latest turn; in file order where no line names a parent that is there.
+        """Return the lines from the root to the latest turn; file order if no line names an existing parent.
 
         Where nobody answered on that branch, as after a rewind that was the end, it is the one of the latest reply.
         """
@@ -162,7 +162,7 @@ class Graph:
         return chain[::-1]
 
     def turn_above(self, line: Line) -> Line | None:
-        """The nearest turn that a line hangs on."""
+        """Return the nearest ancestor that is a turn."""
         seen: set[str] = set()
         above = self.lines.get(line.parent or "")
         while above is not None and not above.row and above.uuid not in seen:
@@ -172,41 +172,41 @@ class Graph:
 
 
 def _words(line: Line) -> str:
-    """What a line of the person says."""
-    attached = record(line.row.get("attachment")).get("prompt")
-    spoken = [b for b in line.blocks if b is not None and not text(record(b).get("type")).endswith("tool_result")]
-    return plain(shown(spoken if attached is None else attached))
+    """Return the text that the user typed in a line."""
+    attached = as_dict(line.row.get("attachment")).get("prompt")
+    spoken = [b for b in line.blocks if b is not None and not as_text(as_dict(b).get("type")).endswith("tool_result")]
+    return plain_text(visible_content(spoken if attached is None else attached))
 
 
 def _wrapped(kind: str, row: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """A call or a result that stands on a line of its own, as the line of a message that holds it."""
+    """Wrap a call or result on its own line into the message that would contain it."""
     keys = ("name", "input") if kind == "tool_use" else ("content", "is_error")
     block = {"type": kind, **{key: row[key] for key in keys if key in row}}
     if kind == "tool_result":
         block |= {"tool_use_id": row.get("tool_use_id"), "content": row.get("content", row.get("output"))}
     else:
-        block["id"] = first(row.get("id"), row.get("tool_use_id"))
+        block["id"] = first_text(row.get("id"), row.get("tool_use_id"))
     role = "assistant" if kind == "tool_use" else "user"
     return role, {**row, "type": role, "message": {"role": role, "content": [block]}}
 
 
 def _is_turn(number: int, kind: str, row: dict[str, Any], report: Report) -> bool:
-    """Does a line of the graph hold something that was said, called or answered?"""
-    if kind == "attachment" and record(row.get("attachment")).get("type") == "queued_command":
-        return bool(plain(shown(row["attachment"].get("prompt"))).strip())
+    """Whether a line of the graph has a message, a call or a result."""
+    if kind == "attachment" and as_dict(row.get("attachment")).get("type") == "queued_command":
+        return bool(plain_text(visible_content(row["attachment"].get("prompt"))).strip())
     if kind not in ("user", "assistant"):
-        what = row.get("subtype") or record(row.get("attachment")).get("type") or record(row.get("data")).get("type")
+        what = row.get("subtype") or as_dict(row.get("attachment")).get("type") or as_dict(row.get("data")).get("type")
         report.skip(f"{kind}/{what}" if isinstance(what, str) else kind)
         return False
-    message = record(row.get("message"))
+    message = as_dict(row.get("message"))
     if not isinstance(row.get("message"), dict):
-        report.reject(number, f"a line of type {kind} without a message")
+        report.reject(number, f"expected a message object in a line of type {kind}")
         return False
     if row.get("isApiErrorMessage") is True or (kind == "assistant" and message.get("model") == "<synthetic>"):
-        is_filler = plain(shown(message.get("content"))).strip() == _NO_REPLY
+        is_filler = plain_text(visible_content(message.get("content"))).strip() == _NO_REPLY
         report.skip("no response requested" if is_filler else "api error")
         return False
     if not isinstance(message.get("content"), str | list) and (kind == "assistant" or "toolUseResult" not in row):
-        report.reject(number, f"a line of type {kind} without message.content")
+        report.reject(number, f"expected message.content in a line of type {kind}")
         return False
     return True

@@ -8,33 +8,37 @@ from functools import partial
 from typing import Any
 
 from quintain.importers.coding_agents.codex_events import EXEC_EVENTS, exec_runs
-from quintain.importers.coding_agents.codex_forks import repeats
+from quintain.importers.coding_agents.codex_forks import find_repeats
 from quintain.importers.coding_agents.codex_rollouts import ITEMS, Rollout
-from quintain.importers.logfile import LogFile
+from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.transcripts.values import first, record, records, text
+from quintain.importers.transcripts.field_values import as_dict, as_text, dicts_in, first_text
 
 _LINES = {"session_meta", "turn_context", "response_item", "event_msg", "compacted", "world_state"}
 
 
 @dataclass(frozen=True)
 class Codex:
-    """Reads Codex sessions."""
+    """Reader of Codex sessions."""
 
     name: str = "codex"
     title: str = "Codex session"
 
     def detect(self, probe: Probe) -> float:
-        """Lines of type and payload, bare items, or the events of `codex exec --json`."""
+        """Match lines with type and payload, bare items, or events of `codex exec --json`."""
         if probe.document is not None and isinstance(probe.document.get("session"), dict):
-            return 0.9 if any(text(item.get("type")) in ITEMS for item in records(probe.document.get("items"))) else 0.0
+            return (
+                0.9
+                if any(as_text(item.get("type")) in ITEMS for item in dicts_in(probe.document.get("items")))
+                else 0.0
+            )
         # An array of items, or messages without a type among them, is what the Responses API takes: no rollout is.
         is_request = probe.shape == "array" or any(
-            "role" in row and "type" not in row for row in map(record, probe.rows)
+            "role" in row and "type" not in row for row in map(as_dict, probe.rows)
         )
         best = 0.0
         is_first = "type" not in probe.first and {"id", "instructions"} <= set(probe.first)  # of the first generation
-        for row in map(record, [*probe.rows, probe.document]):
+        for row in map(as_dict, [*probe.rows, probe.document]):
             kind = row.get("type")
             if not isinstance(kind, str):
                 continue
@@ -47,35 +51,35 @@ class Codex:
         return best
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """One run a session; a file that was joined from several holds one for each."""
+        """Yield one run a session; a concatenated file yields several."""
         thread: Rollout | None = None
         rows = _rows(log, report)
         for line, row in rows:
             if not isinstance(row, dict):
                 report.reject(line, f"a row must be an object, not {type(row).__name__}")
                 continue
-            kind, payload = text(row.get("type")), record(row.get("payload"))
+            kind, payload = as_text(row.get("type")), as_dict(row.get("payload"))
             if thread is None and kind in EXEC_EVENTS:
                 yield from exec_runs(line, row, rows, report)
                 return
-            other = first(payload.get("id"), payload.get("session_id")) if kind == "session_meta" else None
-            if thread is None or (other and other != thread.session and thread.has_begun):
+            other = first_text(payload.get("id"), payload.get("session_id")) if kind == "session_meta" else None
+            if thread is None or (other and other != thread.session and thread.has_model_output):
                 if thread is not None:
                     yield from thread.run()
-                thread = Rollout(line, report, partial(repeats, log))
+                thread = Rollout(line, report, partial(find_repeats, log))
             thread.take(line, kind, row, payload)
         if thread is not None:
             yield from thread.run()
         else:
-            report.reject(None, "holds no line of a session")
+            report.reject(None, "expected a session, got no line of one")
 
 
 def _rows(log: LogFile, report: Report) -> Iterator[tuple[int, Any]]:
-    """The lines; the one-file form of the first program (`session` and `items`) as if it were lines."""
+    """Yield the lines; the single-object form of the first version (`session` and `items`) is expanded to lines."""
     for line, row in log.rows(report):
         session = row.get("session") if isinstance(row, dict) and "items" in row else None
         if isinstance(session, dict):
             yield line, session
-            yield from ((line, item) for item in records(row["items"]))
+            yield from ((line, item) for item in dicts_in(row["items"]))
         else:
             yield line, row

@@ -1,4 +1,4 @@
-"""The events that `codex exec --json` prints: what the agent did, but neither its task nor where one reply ended."""
+"""Events of `codex exec --json`: the agent's actions, without its task and without the boundaries of replies."""
 
 from __future__ import annotations
 
@@ -6,27 +6,27 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from quintain.importers.protocol import Report, Run
-from quintain.importers.runs import session_run
-from quintain.importers.transcripts.parts import joined, shown, thoughts
-from quintain.importers.transcripts.transcript import Transcript, action
-from quintain.importers.transcripts.usage import total_usage
-from quintain.importers.transcripts.values import first, label, record, text
+from quintain.importers.run_builder import build_session_run
+from quintain.importers.transcripts.field_values import as_dict, as_text, first_text, nonblank
+from quintain.importers.transcripts.message_parts import join_messages, join_thoughts, visible_content
+from quintain.importers.transcripts.token_usage import total_usage
+from quintain.importers.transcripts.transcript import Transcript, make_call
 from quintain.records.trajectory import AgentInfo, Outcome
 
 EXEC_EVENTS = {"thread.started", "turn.started", "turn.completed", "turn.failed", "item.started", "item.updated"}
 EXEC_EVENTS |= {"item.completed"}
 
-_NO_TASK = "codex exec --json does not print the task: give the runs a prompt before training"
+_NO_TASK = "codex exec --json does not record the task: add a prompt to the runs before training"
 
 
 def exec_runs(line: int, row: dict[str, Any], rest: Iterable[tuple[int, Any]], report: Report) -> Iterator[Run]:
-    """The runs of such a file, one for each `thread.started`.
+    """Yield the runs of such a file, one for each `thread.started`.
 
     Args:
         line: Number of the first event.
         row: That event.
         rest: The events after it, with their numbers.
-        report: Told what became no turn.
+        report: Counts records without a turn.
     """
     thread = _Events(line)
     thread.take(line, row, report)
@@ -42,7 +42,7 @@ def exec_runs(line: int, row: dict[str, Any], rest: Iterable[tuple[int, Any]], r
 
 
 class _Events:
-    """One thread: words and thoughts wait for the call that they came with."""
+    """One thread: messages and thoughts wait for the call that belongs to them."""
 
     def __init__(self, line: int) -> None:
         self.line = line
@@ -50,63 +50,65 @@ class _Events:
         self.session: str | None = None
         self.failure: str | None = None
         self._spent: list[dict[str, Any]] = []
-        self._said: list[str] = []
-        self._thought: list[str] = []
+        self._messages: list[str] = []
+        self._thoughts: list[str] = []
         self._running: dict[str, dict[str, Any]] = {}
 
     def take(self, line: int, event: dict[str, Any], report: Report) -> None:
-        """One event."""
-        kind, item = text(event.get("type")), record(event.get("item"))
+        """Process one event."""
+        kind, item = as_text(event.get("type")), as_dict(event.get("item"))
         if kind == "thread.started":
-            self.session = label(event.get("thread_id"))
+            self.session = nonblank(event.get("thread_id"))
         elif kind == "turn.completed":
-            self._spent.append(record(event.get("usage")))
+            self._spent.append(as_dict(event.get("usage")))
             self._write([])
         elif kind in ("turn.failed", "error"):
-            self.failure = first(record(event.get("error")).get("message"), event.get("message"), kind)
+            self.failure = first_text(as_dict(event.get("error")).get("message"), event.get("message"), kind)
             report.skip(kind)
         elif kind == "item.started":
-            self._running[text(item.get("id"))] = item
+            self._running[as_text(item.get("id"))] = item
         elif kind == "item.completed" and item:
-            self._running.pop(text(item.get("id")), None)
+            self._running.pop(as_text(item.get("id")), None)
             self._item(item, report)
         elif kind == "item.completed":
-            report.reject(line, "item.completed without an item")
+            report.reject(line, "expected an item in item.completed")
         else:
             report.skip(kind or "without type")
 
     def _item(self, item: dict[str, Any], report: Report) -> None:
-        kind = first(item.get("type"), item.get("item_type"))
+        kind = first_text(item.get("type"), item.get("item_type"))
         if kind in ("agent_message", "assistant_message"):
-            if self._said:
+            if self._messages:
                 self._write([])
-            self._said.append(text(item.get("text")))
+            self._messages.append(as_text(item.get("text")))
         elif kind == "reasoning":
-            if self._said:
+            if self._messages:
                 self._write([])
-            self._thought.append(text(item.get("text")))
+            self._thoughts.append(as_text(item.get("text")))
         elif call := _call(item):
             self._write([call])
             answer = _answer(item)
             if answer is not None:
                 status = item.get("status")
                 failed = status in ("failed", "declined") or item.get("exit_code") not in (None, 0)
-                self.script.observe(answer, call_id=call["call_id"], is_error=failed)
+                self.script.add_result(answer, call_id=call["call_id"], is_error=failed)
         else:
             report.skip(f"item/{kind}")
 
     def _write(self, calls: list[dict[str, Any]]) -> None:
-        if self._said or self._thought or calls:
-            self.script.act(joined(*self._said), thought=thoughts(self._thought), actions=calls)
-        self._said, self._thought = [], []
+        if self._messages or self._thoughts or calls:
+            self.script.add_agent_turn(
+                join_messages(*self._messages), thought=join_thoughts(self._thoughts), actions=calls
+            )
+        self._messages, self._thoughts = [], []
 
     def run(self, report: Report) -> Iterator[Run]:
-        """The thread as a run."""
+        """Yield the thread as a run."""
         self._write([call for item in self._running.values() if (call := _call(item))])
         report.note(_NO_TASK)
-        report.note("where one reply of the model ended is not told: each call stands in a step of its own")
-        spent = total_usage(self._spent)
-        yield from session_run(
+        report.note("the log does not mark the end of a model reply: each call is a step of its own")
+        usage = total_usage(self._spent)
+        yield from build_session_run(
             self.script,
             report,
             self.line,
@@ -116,29 +118,29 @@ class _Events:
             session_id=self.session,
             agent=AgentInfo(name="codex"),
             outcome=Outcome(exit_status=self.failure and self.failure[:200]),
-            extra={"usage": spent} if spent else {},
+            extra={"usage": usage} if usage else {},
         )
 
 
 def _call(item: dict[str, Any]) -> dict[str, Any] | None:
-    kind, call_id = first(item.get("type"), item.get("item_type")), label(item.get("id"))
+    kind, call_id = first_text(item.get("type"), item.get("item_type")), nonblank(item.get("id"))
     if kind == "command_execution":
-        return action("shell", {"command": text(item.get("command"))}, call_id)
+        return make_call("shell", {"command": as_text(item.get("command"))}, call_id)
     if kind == "file_change":
-        return action("apply_patch", {"changes": item.get("changes")}, call_id)
+        return make_call("apply_patch", {"changes": item.get("changes")}, call_id)
     if kind == "mcp_tool_call":
-        name = ".".join(filter(None, (text(item.get("server")), text(item.get("tool")))))
-        return action(name, item.get("arguments"), call_id)
+        name = ".".join(filter(None, (as_text(item.get("server")), as_text(item.get("tool")))))
+        return make_call(name, item.get("arguments"), call_id)
     if kind == "web_search":
-        return action("web_search", {"query": text(item.get("query"))}, call_id)
+        return make_call("web_search", {"query": as_text(item.get("query"))}, call_id)
     return None
 
 
 def _answer(item: dict[str, Any]) -> Any:
-    """What a call gave back; None where the event does not tell."""
+    """Return the result of a call; None if the event has none."""
     if "aggregated_output" in item:
-        return text(item["aggregated_output"])
+        return as_text(item["aggregated_output"])
     if item.get("error") is not None:
-        return text(record(item["error"]).get("message"))
+        return as_text(as_dict(item["error"]).get("message"))
     result = item.get("result")
-    return shown(record(result).get("content", result)) if result is not None else None
+    return visible_content(as_dict(result).get("content", result)) if result is not None else None

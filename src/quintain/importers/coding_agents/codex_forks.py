@@ -1,4 +1,4 @@
-"""What a forked Codex session repeats of the one that it goes on from, found by the items of that session's own file."""
+"""Find the items that a forked Codex session repeats from the session it continues."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from quintain.importers.logfile import LogFile
+from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Report
-from quintain.importers.transcripts.values import first, record
+from quintain.importers.transcripts.field_values import as_dict, first_text
 
 _ID = re.compile(r"[0-9A-Za-z-]{8,80}")
 _DAYS = 3
-"""Folders that the program sorts its sessions in: year, month, day."""
+"""Levels of the session folders: year, month, day."""
 
 
-def repeats(log: LogFile, session: str) -> Callable[[dict[str, Any]], bool] | None:
-    """Whether one item after the other stands in the session of this id, in its order; None where that is not there.
+def find_repeats(log: LogFile, session: str) -> Callable[[dict[str, Any]], bool] | None:
+    """Return a test whether successive items repeat the session with this id; None if that session is not found.
 
     Args:
         log: Of the fork.
@@ -43,7 +43,7 @@ def _candidates(place: LogFile, session: str) -> Iterator[LogFile]:
 
 
 def session_of(log: LogFile) -> str | None:
-    """The id that a rollout begins with."""
+    """Return the session id at the beginning of a rollout."""
     try:
         stamp = log.path.stat()
     except OSError:
@@ -54,12 +54,12 @@ def session_of(log: LogFile) -> str | None:
 @lru_cache(maxsize=10_000)
 def _session(path: Path, root: Path, mtime_ns: int, size: int) -> str | None:
     for _, row in islice(LogFile(path, root).rows(Report()), 1):
-        meta = record(record(row).get("payload"))
-        return first(meta.get("id"), meta.get("session_id"))
+        meta = as_dict(as_dict(row).get("payload"))
+        return first_text(meta.get("id"), meta.get("session_id"))
     return None
 
 
 def _items(log: LogFile) -> Iterator[dict[str, Any]]:
     for _, row in log.rows(Report()):
-        if record(row).get("type") == "response_item":
-            yield record(row.get("payload"))
+        if as_dict(row).get("type") == "response_item":
+            yield as_dict(row.get("payload"))

@@ -1,7 +1,7 @@
-"""Rollouts of Codex: what the lines of a session say, turn by turn.
+"""Convert the lines of a Codex rollout to turns.
 
 Only response items are turns; events repeat them, and lend the task, exit codes and token counts. A turn of the model is
-what it wrote between two things that were said to it: reasoning, messages and calls up to the first output. A fork
+its output between two inputs: reasoning, messages and calls up to the first result. A fork
 repeats the items of the session that it goes on from: those are copied context where that session lies in the same logs.
 """
 
@@ -13,19 +13,33 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from quintain.importers.protocol import Report, Run
-from quintain.importers.runs import COMPACTED, session_run
-from quintain.importers.training_data.tool_schemas import inferred_tools, tool_schemas
-from quintain.importers.transcripts.parts import Message, joined, plain, shown, spoken, thoughts
-from quintain.importers.transcripts.responses import call_of_item
-from quintain.importers.transcripts.transcript import Transcript, action, moment
-from quintain.importers.transcripts.usage import usage_of
-from quintain.importers.transcripts.values import decoded, first, label, record, records, text
+from quintain.importers.run_builder import COMPACTED, build_session_run
+from quintain.importers.transcripts.field_values import (
+    as_dict,
+    as_text,
+    dicts_in,
+    first_text,
+    nonblank,
+    parse_json_text,
+)
+from quintain.importers.transcripts.message_parts import (
+    Message,
+    join_messages,
+    join_thoughts,
+    plain_text,
+    spoken_content,
+    visible_content,
+)
+from quintain.importers.transcripts.responses_api import item_call
+from quintain.importers.transcripts.token_usage import parse_usage
+from quintain.importers.transcripts.tool_schemas import inferred_tools, parse_tool_schemas
+from quintain.importers.transcripts.transcript import Transcript, make_call, parse_time
 from quintain.records.trajectory import AgentInfo
 
 ITEMS = {"message", "reasoning", "local_shell_call", "web_search_call"} | {
     f"{maker}_{end}" for maker in ("function", "custom_tool") for end in ("call", "call_output")
 }
-"""Kinds of response items that a bare line is known by."""
+"""Kinds of response items that identify a bare line."""
 
 _PREAMBLE = (
     "<environment_context>",
@@ -39,21 +53,19 @@ _PREAMBLE = (
     "<collaboration_mode>",
     "<subagent_notification>",
 )
-UNMARKED = (
-    "a fork repeats turns of the session that it goes on from, which is not in the same logs: they are not marked"
-)
+UNMARKED = "a fork repeats turns of a session outside these logs: they are not marked as copied context"
 Origin = Callable[[str], Callable[[dict[str, Any]], bool] | None]
-"""Of a session's id: says of one item after the other whether it repeats that session; None where that is not there."""
+"""Session id -> test whether successive items repeat that session; None if it is not found."""
 
 _EXIT = re.compile(r"^(?:Exit code: |Process exited with code )(\d+)$", re.MULTILINE)
 
 
 @dataclass
 class _Turn:
-    """What the model wrote since it was last told something."""
+    """Output of the model since its last input."""
 
-    said: list[Message] = field(default_factory=list)
-    thought: list[str] = field(default_factory=list)
+    contents: list[Message] = field(default_factory=list)
+    thoughts: list[str] = field(default_factory=list)
     calls: list[dict[str, Any]] = field(default_factory=list)
     model: str | None = None
     time: Any = None
@@ -69,39 +81,39 @@ class Rollout:
         self.meta: dict[str, Any] = {}
         self.model: str | None = None
         self.asked: str | None = None
-        """The first thing that the person wrote, as the event tells it."""
+        """First user prompt, as recorded by an event."""
         self.prompt: str | None = None
         self._asked_at: list[int] = []
-        """Steps at which the person asked for something."""
-        self._heard = 0
-        """Turns of the person since the model last wrote, which an event may tell once more."""
-        self._unheard: dict[str, Any] | None = None
-        """An event with a turn of the person that no item has told yet."""
+        """Indices of the steps with user prompts."""
+        self._prompts_from_items = 0
+        """User prompts since the last model output, which an event may repeat."""
+        self._pending_prompt: dict[str, Any] | None = None
+        """User prompt of an event that no item has repeated yet."""
         self._origin = origin
         self._repeats: Callable[[dict[str, Any]], bool] | None = None
-        """Does an item repeat the session that this one was forked from? None once one did not."""
+        """Test whether an item repeats the forked session; None after the first item that does not."""
         self._turn: _Turn | None = None
         self._failed: dict[str, bool] = {}
         self._total: Any = None
-        self._spent: dict[str, int | None] | None = None
-        """A count that no reply has taken yet."""
+        self._pending_usage: dict[str, int | None] | None = None
+        """Token count not yet assigned to a reply."""
 
     @property
     def session(self) -> str | None:
-        """Its id."""
-        return first(self.meta.get("id"), self.meta.get("session_id"))
+        """Session id."""
+        return first_text(self.meta.get("id"), self.meta.get("session_id"))
 
     @property
-    def has_begun(self) -> bool:
-        """Has the model written anything?"""
+    def has_model_output(self) -> bool:
+        """Whether the model has written anything."""
         return self._turn is not None or self.script.has_acted
 
     def take(self, line: int, kind: str, row: dict[str, Any], payload: dict[str, Any]) -> None:
-        """One line."""
+        """Process one line."""
         if kind == "session_meta" or (not kind and "id" in row):  # the first generation wrote it without a type
             self._open(payload or row)
         elif kind == "turn_context":
-            known = first(payload.get("model"), record(payload.get("turn_context")).get("model"))
+            known = first_text(payload.get("model"), as_dict(payload.get("turn_context")).get("model"))
             self.model = known or self.model
         elif kind == "response_item":
             self._item(line, payload, row.get("timestamp"))
@@ -111,8 +123,10 @@ class Rollout:
             self._close()
             self.report.skip(kind)
             self.report.note(COMPACTED)
-            if summary := text(payload.get("message")):
-                self.script.say("user", summary, timestamp=moment(row.get("timestamp")), extra={"compacted": True})
+            if summary := as_text(payload.get("message")):
+                self.script.add_message(
+                    "user", summary, timestamp=parse_time(row.get("timestamp")), extra={"compacted": True}
+                )
         elif kind in ITEMS and not payload:
             self._item(line, row, row.get("timestamp"))
         else:
@@ -123,172 +137,175 @@ class Rollout:
             self.report.skip("session_meta")  # of the session that this one was forked from or resumed
             return
         self.meta = meta
-        if forked := label(meta.get("forked_from_id")):
+        if forked := nonblank(meta.get("forked_from_id")):
             self._repeats = self._origin(forked)
             if self._repeats is None:
                 self.report.note(UNMARKED)
         given = meta.get("base_instructions")
-        if system := first(record(given).get("text"), given, meta.get("instructions")):
-            self.script.say("system", system, timestamp=moment(meta.get("timestamp")))
+        if system := first_text(as_dict(given).get("text"), given, meta.get("instructions")):
+            self.script.add_message("system", system, timestamp=parse_time(meta.get("timestamp")))
 
     def _item(self, line: int, item: dict[str, Any], time: Any) -> None:
-        kind = text(item.get("type"))
+        kind = as_text(item.get("type"))
         if self._repeats is not None and not self._repeats(item):
             self._close()
             self._repeats = None
         if kind == "message":
             self._message(item, time)
         elif kind == "agent_message":  # from another agent to this one
-            self._tell("user", shown(item.get("content")), time, {"author": item.get("author")})
+            self._write_message("user", visible_content(item.get("content")), time, {"author": item.get("author")})
         elif kind == "reasoning":
             self._reason(item, time)
         elif kind.endswith("_output"):
             self._close()
             self._answer(item)
         elif kind.endswith("_call"):
-            called = call_of_item(item)
+            called = item_call(item)
             function = called["function"]
-            self._acting(time).calls.append(action(function["name"], function["arguments"], called["id"]))
+            self._acting(time).calls.append(make_call(function["name"], function["arguments"], called["id"]))
         elif not kind:
-            self.report.reject(line, "a response item without type")
+            self.report.reject(line, "expected a response item with a type")
         else:
             self.report.skip(f"response_item/{kind}")
 
     def _message(self, item: dict[str, Any], time: Any) -> None:
         role = item.get("role")
         if role == "assistant":
-            self._acting(time).said.append(spoken(item.get("content"), self.report.skip))
+            self._acting(time).contents.append(spoken_content(item.get("content"), self.report.skip))
             return
-        said = shown(item.get("content"))
+        content = visible_content(item.get("content"))
         if role in ("system", "developer"):
-            self._tell("system", said, time, {"role": "developer"} if role == "developer" else {})
+            self._write_message("system", content, time, {"role": "developer"} if role == "developer" else {})
         else:
-            opening = plain(said).lstrip().startswith(_PREAMBLE)
+            opening = plain_text(content).lstrip().startswith(_PREAMBLE)
             if not opening:
-                self._heard, self._unheard = self._heard + (self._unheard is None), None
-            if not opening and self.prompt is None and plain(said).strip():
-                self.prompt = plain(said)
-            self._tell("user", said, time, {"context": True} if opening else {})
+                self._prompts_from_items, self._pending_prompt = (
+                    self._prompts_from_items + (self._pending_prompt is None),
+                    None,
+                )
+            if not opening and self.prompt is None and plain_text(content).strip():
+                self.prompt = plain_text(content)
+            self._write_message("user", content, time, {"context": True} if opening else {})
             self._asked_at += [] if opening else [len(self.script.steps) - 1]
 
-    def _told(self, event: dict[str, Any], time: Any) -> None:
-        """A turn of the person as an event tells it: most often an item does so too, before or after it."""
-        said = label(event.get("message"))
+    def _user_event(self, event: dict[str, Any], time: Any) -> None:
+        """Process a user prompt recorded by an event; an item usually repeats it before or after."""
+        prompt = nonblank(event.get("message"))
         if self.asked is None:
-            self.asked = said
-        if self._heard:
-            self._heard -= 1
-        elif said and not said.lstrip().startswith(_PREAMBLE):
-            self._say_unheard()
-            self._unheard = {"message": said, "timestamp": moment(time)}
+            self.asked = prompt
+        if self._prompts_from_items:
+            self._prompts_from_items -= 1
+        elif prompt and not prompt.lstrip().startswith(_PREAMBLE):
+            self._write_pending_prompt()
+            self._pending_prompt = {"message": prompt, "timestamp": parse_time(time)}
 
-    def _say_unheard(self) -> None:
-        if self._unheard is not None:
+    def _write_pending_prompt(self) -> None:
+        if self._pending_prompt is not None:
             self._asked_at.append(len(self.script.steps))
-            self.script.say("user", **self._unheard)
-            self._unheard = None
+            self.script.add_message("user", **self._pending_prompt)
+            self._pending_prompt = None
 
     def _roll_back(self, n: Any) -> None:
-        """Leave out the last turns of the person, with what the model did about them."""
+        """Remove the last user turns and the model output that followed."""
         self._close()
-        self._unheard, self._heard = None, 0
+        self._pending_prompt, self._prompts_from_items = None, 0
         if not isinstance(n, int) or isinstance(n, bool) or n < 1 or not self._asked_at:
             return
-        self.report.note("turns that were rolled back are left out, as the model no longer saw them")
+        self.report.note("turns that were rolled back are left out, because the model no longer saw them")
         self.script.cut(self._asked_at[-n:][0])
         del self._asked_at[-n:]
         if not self._asked_at:
             self.asked = self.prompt = None
 
-    def _tell(self, actor: str, said: Message, time: Any, extra: dict[str, Any]) -> None:
+    def _write_message(self, actor: str, content: Message, time: Any, extra: dict[str, Any]) -> None:
         self._close()
         kept = {name: value for name, value in extra.items() if isinstance(value, str | bool)}
         copied = True if self._repeats is not None else None
-        self.script.say(actor, said, timestamp=moment(time), extra=kept or None, copied_context=copied)
+        self.script.add_message(actor, content, timestamp=parse_time(time), extra=kept or None, copied_context=copied)
 
     def _reason(self, item: dict[str, Any], time: Any) -> None:
-        pieces = [*records(item.get("summary")), *records(item.get("content"))]
-        thought = [text(piece.get("text")) for piece in pieces]
-        self._acting(time).thought.extend(thought)
+        pieces = [*dicts_in(item.get("summary")), *dicts_in(item.get("content"))]
+        thought = [as_text(piece.get("text")) for piece in pieces]
+        self._acting(time).thoughts.extend(thought)
         if item.get("encrypted_content"):
-            self.report.note("thoughts are encrypted; where the log holds summaries of them, those are the thoughts")
+            self.report.note("thoughts are encrypted; their summaries are used where the log has them")
 
     def _acting(self, time: Any) -> _Turn:
         if self._turn is None:
-            self._say_unheard()
-            self._heard = 0
+            self._write_pending_prompt()
+            self._prompts_from_items = 0
             self._turn = _Turn(model=self.model, time=time, is_copy=self._repeats is not None)
         return self._turn
 
     def _close(self) -> None:
         turn, self._turn = self._turn, None
-        if turn is None or not (turn.said or turn.calls or any(turn.thought)):
+        if turn is None or not (turn.contents or turn.calls or any(turn.thoughts)):
             return
-        spent, self._spent = self._spent, None
-        self.script.act(
-            joined(*turn.said),
-            thought=thoughts(turn.thought),
+        usage, self._pending_usage = self._pending_usage, None
+        self.script.add_agent_turn(
+            join_messages(*turn.contents),
+            thought=join_thoughts(turn.thoughts),
             actions=turn.calls,
             model=turn.model,
-            usage=spent,
-            timestamp=moment(turn.time),
+            usage=usage,
+            timestamp=parse_time(turn.time),
             copied_context=turn.is_copy or None,
         )
 
     def _answer(self, item: dict[str, Any]) -> None:
         given = item.get("output", item.get("tools"))
-        held, failed = record(given), None
+        held, failed = as_dict(given), None
         if isinstance(held.get("content"), str | list):
             given, failed = held["content"], held.get("success") is False
-        answer, call_id = shown(given), label(item.get("call_id"))
-        self.script.observe(answer, call_id=call_id, is_error=bool(failed) or _failed(plain(answer)))
+        answer, call_id = visible_content(given), nonblank(item.get("call_id"))
+        self.script.add_result(answer, call_id=call_id, is_error=bool(failed) or _failed(plain_text(answer)))
 
     def _event(self, event: dict[str, Any], time: Any) -> None:
-        kind, call_id = text(event.get("type")), label(event.get("call_id"))
+        kind, call_id = as_text(event.get("type")), nonblank(event.get("call_id"))
         self.report.skip(f"event_msg/{kind}")
         if kind == "user_message":
-            self._told(event, time)
+            self._user_event(event, time)
         elif kind == "thread_rolled_back":
             self._roll_back(event.get("num_turns"))
         elif kind == "token_count":
-            self._spend(record(event.get("info")))
+            self._spend(as_dict(event.get("info")))
         elif call_id and kind == "exec_command_end" and isinstance(event.get("exit_code"), int):
             self._failed[call_id] = event["exit_code"] != 0
         elif call_id and kind == "patch_apply_end" and isinstance(event.get("success"), bool):
             self._failed[call_id] = not event["success"]
         elif call_id and kind == "mcp_tool_call_end":
-            result = record(event.get("result"))
-            self._failed[call_id] = "Err" in result or record(result.get("Ok")).get("isError") is True
+            result = as_dict(event.get("result"))
+            self._failed[call_id] = "Err" in result or as_dict(result.get("Ok")).get("isError") is True
 
     def _spend(self, info: dict[str, Any]) -> None:
-        """A count follows its reply or, in old versions, goes before it; equal totals are repetitions."""
-        spent, total = record(info.get("last_token_usage")), info.get("total_token_usage")
-        if not spent or (total is not None and total == self._total):
+        """Record a token count; it follows its reply or, in old versions, precedes it, and equal totals are repetitions."""
+        usage, total = as_dict(info.get("last_token_usage")), info.get("total_token_usage")
+        if not usage or (total is not None and total == self._total):
             return
         self._total = total
-        self._spent = usage_of(spent)
+        self._pending_usage = parse_usage(usage)
         if self._turn is not None:
             self._close()
 
     def run(self) -> Iterator[Run]:
-        """The session as a run."""
+        """Yield the session as a run."""
         self._close()
-        self._say_unheard()
+        self._write_pending_prompt()
         for step in self.script.steps:
             for seen in step.get("observations", ()):
                 seen["is_error"] = self._failed.get(seen["call_id"], seen["is_error"])
-        source, session = record(record(self.meta.get("source")).get("subagent")), self.session
-        spawned = record(source.get("thread_spawn"))
-        parent = first(spawned.get("parent_thread_id"), self.meta.get("parent_thread_id"))
-        forked = label(self.meta.get("forked_from_id"))
-        known = tool_schemas(self.meta.get("dynamic_tools"))
+        source, session = as_dict(as_dict(self.meta.get("source")).get("subagent")), self.session
+        spawned = as_dict(source.get("thread_spawn"))
+        parent = first_text(spawned.get("parent_thread_id"), self.meta.get("parent_thread_id"))
+        forked = nonblank(self.meta.get("forked_from_id"))
+        known = parse_tool_schemas(self.meta.get("dynamic_tools"))
         tools = known + [t for t in inferred_tools(self.script) if t["function"]["name"] not in _names(known)]
         if tools:
-            self.report.note("the log holds no schemas of the built-in tools: they are inferred from the calls")
-        git = record(self.meta.get("git"))
+            self.report.note("the log has no schemas of the built-in tools: they are inferred from the calls")
+        git = as_dict(self.meta.get("git"))
         where = {"cwd": self.meta.get("cwd"), "git_branch": git.get("branch"), "git_commit": git.get("commit_hash")}
         keys = {"key": session, "parent": parent, "continues": None if parent else forked}
-        yield from session_run(
+        yield from build_session_run(
             self.script,
             self.report,
             self.line,
@@ -297,8 +314,8 @@ class Rollout:
             prompt=self.asked or self.prompt or "",
             session_id=session,
             tools=tools,
-            agent=AgentInfo(name="codex", version=label(self.meta.get("cli_version")), model=self.script.model),
-            extra={name: value for name, value in where.items() if label(value)}
+            agent=AgentInfo(name="codex", version=nonblank(self.meta.get("cli_version")), model=self.script.model),
+            extra={name: value for name, value in where.items() if nonblank(value)}
             | ({"tools": "inferred"} if tools else {}),
         )
 
@@ -308,9 +325,9 @@ def _names(tools: list[dict[str, Any]]) -> set[str]:
 
 
 def _failed(answer: str) -> bool:
-    """Whether a command failed, as the program wrote above or around its output; no where it did not write it."""
-    told = record(decoded(answer)) if answer.startswith(('{"output"', '{"content"')) else {}
-    if told:
-        return told.get("success") is False or record(told.get("metadata")).get("exit_code", 0) not in (0, None)
+    """Whether a command failed, by the exit code around its output; False if none is stated."""
+    result = as_dict(parse_json_text(answer)) if answer.startswith(('{"output"', '{"content"')) else {}
+    if result:
+        return result.get("success") is False or as_dict(result.get("metadata")).get("exit_code", 0) not in (0, None)
     found = _EXIT.search(answer.partition("\nOutput:")[0][:400])
     return found is not None and int(found[1]) > 0

@@ -11,38 +11,44 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from quintain.importers.logfile import LogFile
+from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.runs import session_run
-from quintain.importers.training_data.rows import objects
-from quintain.importers.transcripts.parts import Message, joined, plain, shown, thoughts
-from quintain.importers.transcripts.transcript import Transcript, action, moment
-from quintain.importers.transcripts.usage import usage_of
-from quintain.importers.transcripts.values import first, items, label, record, records, text
+from quintain.importers.row_reader import object_rows
+from quintain.importers.run_builder import build_session_run
+from quintain.importers.transcripts.field_values import as_dict, as_list, as_text, dicts_in, first_text, nonblank
+from quintain.importers.transcripts.message_parts import (
+    Message,
+    join_messages,
+    join_thoughts,
+    plain_text,
+    visible_content,
+)
+from quintain.importers.transcripts.token_usage import parse_usage
+from quintain.importers.transcripts.transcript import Transcript, make_call, parse_time
 from quintain.records.trajectory import AgentInfo
 
 _SAME_BATCH = timedelta(milliseconds=100)
-"""Parallel calls are logged together when the last of them ends; a reply of the model takes longer than this."""
+"""Parallel calls are logged together when the last one ends; a model reply takes longer than this."""
 
 _NOT_A_TASK = ("This is the Gemini CLI.", "<session_context>", "/", "?")
 
 
 @dataclass(frozen=True)
 class GeminiCli:
-    """Reads Gemini CLI sessions."""
+    """Reader of Gemini CLI sessions."""
 
     name: str = "gemini_cli"
     title: str = "Gemini CLI session"
 
     def detect(self, probe: Probe) -> float:
-        """A session id with a project's hash, or messages of the API (`role` and `parts`)."""
+        """Match a session id with a project hash, or API messages (`role` and `parts`)."""
         head = probe.first
         if isinstance(head.get("sessionId"), str) and isinstance(head.get("projectHash"), str):
             return 0.95
         if isinstance(head.get("sessionId"), str) and "messageId" in head and isinstance(head.get("message"), str):
             return 0.8  # logs.json: what the person typed
         history = head.get("clientHistory", head.get("history")) if probe.document is not None else list(probe.rows)
-        turns = records(history)
+        turns = dicts_in(history)
         if turns and all(
             turn.get("role") in ("user", "model") and isinstance(turn.get("parts"), list) for turn in turns
         ):
@@ -50,15 +56,15 @@ class GeminiCli:
         return 0.0
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """The one run of a session."""
+        """Yield the run of a session."""
         session: dict[str, Any] = {}
         messages: dict[str, dict[str, Any]] = {}
         turns: list[dict[str, Any]] = []
-        for line, row in objects(log, report):
+        for line, row in object_rows(log, report):
             if "parts" in row:
                 turns.append(row)
             elif isinstance(history := row.get("clientHistory", row.get("history")), list):
-                turns.extend(records(history))
+                turns.extend(dicts_in(history))
             elif "messageId" in row and "message" in row:
                 report.skip("typed line without a reply")
             else:
@@ -71,9 +77,9 @@ class GeminiCli:
             for message in messages.values():
                 writer.write(message)
             prompt = writer.prompt
-        key, above = label(session.get("sessionId")), log.parts[-2:-1]
+        key, above = nonblank(session.get("sessionId")), log.parts[-2:-1]
         is_part = session.get("kind") == "subagent" and above and above[0] != "chats"
-        yield from session_run(
+        yield from build_session_run(
             script,
             report,
             None,
@@ -83,37 +89,37 @@ class GeminiCli:
             prompt=prompt or "",
             session_id=key,
             agent=AgentInfo(name="gemini-cli", model=script.model),
-            extra={"project_hash": session["projectHash"]} if label(session.get("projectHash")) else {},
+            extra={"project_hash": session["projectHash"]} if nonblank(session.get("projectHash")) else {},
         )
 
 
 def _change(
     line: int, row: dict[str, Any], session: dict[str, Any], messages: dict[str, dict[str, Any]], report: Report
 ) -> None:
-    """Apply a line: the head, a message (new, or the same one grown), a change of the head, or a rewind."""
+    """Apply a line: the head, a new or grown message, a change of the head, or a rewind."""
     if "$rewindTo" in row:
         ids = list(messages)
         at = ids.index(row["$rewindTo"]) if row["$rewindTo"] in ids else len(ids)
         for dropped in ids[at:]:
             del messages[dropped]
-        report.note(f"{len(ids) - at} messages that the person rewound are left out")
+        report.note(f"{len(ids) - at} rewound messages are left out")
         return
     if isinstance(row.get("type"), str) and "messages" not in row:
-        messages[label(row.get("id")) or f"#{line}"] = row
+        messages[nonblank(row.get("id")) or f"#{line}"] = row
         return
-    head = record(row.get("$set")) or row
+    head = as_dict(row.get("$set")) or row
     if not ({"sessionId", "messages"} & set(head)) and "$set" not in row:
-        report.reject(line, "neither a session nor a message")
+        report.reject(line, "expected a session or a message")
         return
     session.update({name: head[name] for name in ("sessionId", "projectHash", "kind") if name in head})
-    fresh = records(head.get("messages"))
+    fresh = dicts_in(head.get("messages"))
     if messages and fresh:
-        report.note("the context was compacted or rolled back; the turns before are kept")
+        report.note("the context was compacted or rolled back; the earlier turns are kept")
     for n, message in enumerate(fresh):
-        messages[label(message.get("id")) or f"#{line}.{n}"] = message
-    for odd in items(head.get("messages")):
+        messages[nonblank(message.get("id")) or f"#{line}.{n}"] = message
+    for odd in as_list(head.get("messages")):
         if not isinstance(odd, dict):
-            report.reject(line, f"a message that is not an object but {type(odd).__name__}")
+            report.reject(line, f"expected a message object, got {type(odd).__name__}")
 
 
 class _Messages:
@@ -123,57 +129,61 @@ class _Messages:
         self.script, self.report = script, report
         self.prompt: str | None = None
         self._answered: set[str] = set()
-        """Calls whose result stands with them."""
+        """Calls whose result is already recorded."""
 
     def write(self, message: dict[str, Any]) -> None:
-        """Add one message."""
+        """Write one message."""
         kind, given = message.get("type"), message.get("content")
         answers = _answers(given) if kind == "user" else []
-        said = shown([part for part in given if part not in answers] if isinstance(given, list) else given)
+        content = visible_content([part for part in given if part not in answers] if isinstance(given, list) else given)
         for part in answers:  # since 0.61 the program writes every result once more, as it was sent
             answer = part["functionResponse"]
-            if label(answer.get("id")) not in self._answered and (label(answer.get("id")) or self.script.waiting):
+            if nonblank(answer.get("id")) not in self._answered and (nonblank(answer.get("id")) or self.script.waiting):
                 _observe(part, self.script)
-        if kind == "user" and (said or not answers):
-            if self.prompt is None and plain(said).strip() and not plain(said).lstrip().startswith(_NOT_A_TASK):
-                self.prompt = plain(said)
-            self.script.say("user", said, timestamp=moment(message.get("timestamp")))
+        if kind == "user" and (content or not answers):
+            if (
+                self.prompt is None
+                and plain_text(content).strip()
+                and not plain_text(content).lstrip().startswith(_NOT_A_TASK)
+            ):
+                self.prompt = plain_text(content)
+            self.script.add_message("user", content, timestamp=parse_time(message.get("timestamp")))
         elif kind == "gemini":
-            self._reply(message, said)
+            self._reply(message, content)
         elif kind != "user":
             self.report.skip(kind if isinstance(kind, str) else "message without type")
 
-    def _reply(self, message: dict[str, Any], said: Message) -> None:
-        """A reply with its calls. Later replies that said nothing were logged as further calls of it."""
-        rounds = _rounds(records(message.get("toolCalls")))
+    def _reply(self, message: dict[str, Any], content: Message) -> None:
+        """Write a reply with its calls. Later replies without text were logged as further calls of the same message."""
+        rounds = _rounds(dicts_in(message.get("toolCalls")))
         if len(rounds) > 1:
-            self.report.note(
-                "several rounds of calls stood in one message of the log; they are told apart by their times"
-            )
-        mind = [_thought(thought) for thought in records(message.get("thoughts"))]
+            self.report.note("several rounds of calls share one log message; they are separated by their timestamps")
+        thought_parts = [_thought(thought) for thought in dicts_in(message.get("thoughts"))]
         for n, calls in enumerate(rounds or [[]]):
-            self.script.act(
-                said if n == 0 else "",
-                thought=thoughts(mind) if n == 0 else None,
-                actions=[action(text(call.get("name")), call.get("args"), label(call.get("id"))) for call in calls],
-                model=label(message.get("model")),
-                timestamp=moment(message.get("timestamp") if n == 0 else calls[0].get("timestamp")),
-                usage=usage_of(message.get("tokens")) if n == 0 else None,
+            self.script.add_agent_turn(
+                content if n == 0 else "",
+                thought=join_thoughts(thought_parts) if n == 0 else None,
+                actions=[
+                    make_call(as_text(call.get("name")), call.get("args"), nonblank(call.get("id"))) for call in calls
+                ],
+                model=nonblank(message.get("model")),
+                timestamp=parse_time(message.get("timestamp") if n == 0 else calls[0].get("timestamp")),
+                usage=parse_usage(message.get("tokens")) if n == 0 else None,
             )
             for call in calls:
                 answer = _result(call)
                 if answer is not None:
-                    self._answered.add(text(call.get("id")))
+                    self._answered.add(as_text(call.get("id")))
                     failed = call.get("status") in ("error", "cancelled")
-                    self.script.observe(answer, call_id=label(call.get("id")), is_error=failed)
+                    self.script.add_result(answer, call_id=nonblank(call.get("id")), is_error=failed)
 
 
 def _rounds(calls: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
-    """Calls that were logged at one time, in order."""
+    """Group calls by the time they were logged, in order."""
     rounds: list[list[dict[str, Any]]] = []
     before = None
     for call in calls:
-        at = moment(call.get("timestamp"))
+        at = parse_time(call.get("timestamp"))
         if not rounds or (at is not None and before is not None and at - before > _SAME_BATCH):
             rounds.append([])
         rounds[-1].append(call)
@@ -182,58 +192,66 @@ def _rounds(calls: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
 
 
 def _thought(thought: dict[str, Any]) -> str:
-    return "\n".join(filter(None, (text(thought.get("subject")), text(thought.get("description")))))
+    return "\n".join(filter(None, (as_text(thought.get("subject")), as_text(thought.get("description")))))
 
 
 def _result(call: dict[str, Any]) -> Message | None:
-    """What a call gave back; None where it did not end."""
+    """Return the result of a call; None if it did not end."""
     parts = call.get("result")
     if parts is None:
-        return label(call.get("resultDisplay"))
-    return joined(*(_response(part) for part in (parts if isinstance(parts, list) else [parts])))
+        return nonblank(call.get("resultDisplay"))
+    return join_messages(*(_response(part) for part in (parts if isinstance(parts, list) else [parts])))
 
 
 def _response(part: Any) -> Message:
-    """A part of a result: the answer of a function, or text or a picture beside it."""
-    answer = record(part).get("functionResponse")
+    """Convert a part of a result: a function response, or text or an image beside it."""
+    answer = as_dict(part).get("functionResponse")
     if not isinstance(answer, dict):
-        return shown([part])
+        return visible_content([part])
     given = answer.get("response")
-    said = first(record(given).get("output"), record(given).get("error"))
-    return joined(said if said is not None else shown(given), shown(answer.get("parts")))
+    content = first_text(as_dict(given).get("output"), as_dict(given).get("error"))
+    return join_messages(
+        content if content is not None else visible_content(given), visible_content(answer.get("parts"))
+    )
 
 
 def _answers(content: Any) -> list[dict[str, Any]]:
-    """The parts that answer a call."""
-    return [part for part in records(content) if isinstance(part.get("functionResponse"), dict)]
+    """Return the parts that answer a call."""
+    return [part for part in dicts_in(content) if isinstance(part.get("functionResponse"), dict)]
 
 
 def _observe(part: dict[str, Any], script: Transcript) -> None:
     answer = part["functionResponse"]
-    failed = "error" in record(answer.get("response"))
-    script.observe(_response(part), call_id=label(answer.get("id")), is_error=failed, tool=label(answer.get("name")))
+    failed = "error" in as_dict(answer.get("response"))
+    script.add_result(
+        _response(part), call_id=nonblank(answer.get("id")), is_error=failed, tool=nonblank(answer.get("name"))
+    )
 
 
 def _write_turns(turns: list[dict[str, Any]], script: Transcript, report: Report) -> str | None:
-    """Messages of the API as turns; returns the task."""
+    """Write API messages as turns and return the task prompt."""
     prompt = None
     for turn in turns:
-        parts = items(turn.get("parts"))
+        parts = as_list(turn.get("parts"))
         answers = _answers(parts)
-        calls = [call for part in parts if (call := record(record(part).get("functionCall")))]
-        mind = [text(part.get("text")) for part in records(parts) if part.get("thought") is True]
-        rest = [part for part in parts if part not in answers and not {"functionCall", "thought"} & set(record(part))]
-        said = shown(rest)
+        calls = [call for part in parts if (call := as_dict(as_dict(part).get("functionCall")))]
+        thought_parts = [as_text(part.get("text")) for part in dicts_in(parts) if part.get("thought") is True]
+        rest = [part for part in parts if part not in answers and not {"functionCall", "thought"} & set(as_dict(part))]
+        content = visible_content(rest)
         for part in answers:
             _observe(part, script)
         if turn.get("role") == "model":
-            made = [action(text(call.get("name")), call.get("args"), label(call.get("id"))) for call in calls]
-            script.act(said, thought=thoughts(mind), actions=made)
+            made = [make_call(as_text(call.get("name")), call.get("args"), nonblank(call.get("id"))) for call in calls]
+            script.add_agent_turn(content, thought=join_thoughts(thought_parts), actions=made)
         elif turn.get("role") == "user":
-            if said or not answers:
-                if prompt is None and plain(said).strip() and not plain(said).lstrip().startswith(_NOT_A_TASK):
-                    prompt = plain(said)
-                script.say("user", said)
+            if content or not answers:
+                if (
+                    prompt is None
+                    and plain_text(content).strip()
+                    and not plain_text(content).lstrip().startswith(_NOT_A_TASK)
+                ):
+                    prompt = plain_text(content)
+                script.add_message("user", content)
         else:
             report.skip("turn of unknown role")
     return prompt

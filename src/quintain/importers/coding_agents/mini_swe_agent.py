@@ -1,7 +1,7 @@
-"""mini-swe-agent trajectories (`<instance>.traj.json`, versions 1 and 2), and rows of data sets made of them.
+"""mini-swe-agent trajectories (`<instance>.traj.json`, versions 1 and 2), and dataset rows made from them.
 
 In text mode the action is a block of code in the agent's text and the answer a message of the user; both stay as they are,
-for that is the protocol that a model learns from them. In tool mode calls and results are told apart.
+because that is the protocol to be trained. In tool mode calls and results are separate.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from quintain.importers.coding_agents.swe_agent import submission_of
-from quintain.importers.harnesses.swe_bench import verdict_of
-from quintain.importers.harnesses.verdicts import first_verdict, outcome_by
-from quintain.importers.logfile import LogFile
+from quintain.importers.harnesses.swe_bench_reports import find_verdict
+from quintain.importers.log_file import LogFile
+from quintain.importers.outcome_fields import first_verdict, outcome_from
 from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.runs import session_run
-from quintain.importers.training_data.rows import objects
-from quintain.importers.transcripts.chat import ACTORS, put, turn_of
-from quintain.importers.transcripts.parts import Result, plain, shown
-from quintain.importers.transcripts.responses import as_messages
-from quintain.importers.transcripts.transcript import Transcript, moment
-from quintain.importers.transcripts.usage import usage_of
-from quintain.importers.transcripts.values import first, items, label, record, records, text
+from quintain.importers.row_reader import object_rows
+from quintain.importers.run_builder import build_session_run
+from quintain.importers.transcripts.chat_messages import ACTORS, append_turn, parse_message
+from quintain.importers.transcripts.field_values import as_dict, as_list, as_text, dicts_in, first_text, nonblank
+from quintain.importers.transcripts.message_parts import Result, plain_text, visible_content
+from quintain.importers.transcripts.responses_api import items_to_messages
+from quintain.importers.transcripts.token_usage import parse_usage
+from quintain.importers.transcripts.transcript import Transcript, parse_time
 from quintain.records.trajectory import AgentInfo, Task
 
 _BLOCK = re.compile(r"```(?:mswea_bash_command|bash)\n")
@@ -32,19 +32,19 @@ _CODE = re.compile(r"\s*<returncode>(-?\d+)</returncode>")
 
 @dataclass(frozen=True)
 class MiniSweAgent:
-    """Reads mini-swe-agent trajectories."""
+    """Reader of mini-swe-agent trajectories."""
 
     name: str = "mini_swe_agent"
     title: str = "mini-swe-agent trajectory"
 
     def detect(self, probe: Probe) -> float:
-        """A file that names the program, or rows of messages in its text protocol."""
+        """Match files that name the program, or rows of messages in its text protocol."""
         best = 0.0
         if "messages" not in probe.fields:
             return best
-        for row in map(record, [*probe.rows, probe.document]):
-            named = "mini_version" in record(row.get("info")) or _named(row)
-            messages = records(row.get("messages"))
+        for row in map(as_dict, [*probe.rows, probe.document]):
+            named = "mini_version" in as_dict(row.get("info")) or _named(row)
+            messages = dicts_in(row.get("messages"))
             if named and isinstance(row.get("messages"), list):
                 return 0.98
             if _is_text_mode(messages):
@@ -52,45 +52,49 @@ class MiniSweAgent:
         return best
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """One run a file or row."""
-        for line, row in objects(log, report):
+        """Yield one run a file or row."""
+        for line, row in object_rows(log, report):
             yield from _run(line, row, log, report)
 
 
 def _named(row: dict[str, Any]) -> bool:
-    return text(row.get("trajectory_format")).startswith("mini-swe-agent")
+    return as_text(row.get("trajectory_format")).startswith("mini-swe-agent")
 
 
 def _is_text_mode(messages: list[dict[str, Any]]) -> bool:
-    """Does the agent write blocks of code, and the user return codes?"""
-    acts = any(m.get("role") == "assistant" and _BLOCK.search(plain(shown(m.get("content")))) for m in messages)
-    return acts and any(m.get("role") == "user" and _CODE.match(plain(shown(m.get("content")))) for m in messages)
+    """Whether the agent writes code blocks and the user answers with return codes."""
+    acts = any(
+        m.get("role") == "assistant" and _BLOCK.search(plain_text(visible_content(m.get("content")))) for m in messages
+    )
+    return acts and any(
+        m.get("role") == "user" and _CODE.match(plain_text(visible_content(m.get("content")))) for m in messages
+    )
 
 
 def _run(line: int, row: dict[str, Any], log: LogFile, report: Report) -> Iterator[Run]:
-    info = record(row.get("info"))
-    settings = record(record(info.get("config")).get("model"))
-    writer = _Writer(report, first(settings.get("model_name"), row.get("model"), row.get("model_name")))
-    for message in records(row.get("messages")):
+    info = as_dict(row.get("info"))
+    settings = as_dict(as_dict(info.get("config")).get("model"))
+    writer = _Writer(report, first_text(settings.get("model_name"), row.get("model"), row.get("model_name")))
+    for message in dicts_in(row.get("messages")):
         writer.write(message)
     stem = log.path.name.removesuffix(".traj.json") if log.path.name.endswith(".traj.json") else None
     # The program names the folder of a run after its instance.
-    instance = first(row.get("instance_id"), info.get("instance_id"), stem if stem in log.parts[:-1] else None)
+    instance = first_text(row.get("instance_id"), info.get("instance_id"), stem if stem in log.parts[:-1] else None)
     own = ({"resolved": row.get("verified")}, {"resolved": row.get("resolved")}, row.get("report"))
     is_file = bool(info) or _named(row)
-    resolved = verdict_of(log, own, instance) if is_file else first_verdict(own, instance)
+    resolved = find_verdict(log, own, instance) if is_file else first_verdict(own, instance)
     cost, ended = (
-        record(info.get("model_stats")).get("instance_cost"),
-        first(info.get("exit_status"), writer.exit_status),
+        as_dict(info.get("model_stats")).get("instance_cost"),
+        first_text(info.get("exit_status"), writer.exit_status),
     )
-    yield from session_run(
+    yield from build_session_run(
         writer.script,
         report,
         line,
         format="mini_swe_agent",
-        task=Task(id=first(instance, row.get("id"))),
-        agent=AgentInfo(name="mini-swe-agent", version=label(info.get("mini_version")), model=writer.model),
-        outcome=outcome_by(resolved, first(ended, row.get("exit_status"))),
+        task=Task(id=first_text(instance, row.get("id"))),
+        agent=AgentInfo(name="mini-swe-agent", version=nonblank(info.get("mini_version")), model=writer.model),
+        outcome=outcome_from(resolved, first_text(ended, row.get("exit_status"))),
         extra=({"cost": cost} if isinstance(cost, int | float) and not isinstance(cost, bool) else {})
         | submission_of(info, report),
     )
@@ -104,34 +108,34 @@ class _Writer:
         self.exit_status: str | None = None
 
     def write(self, message: dict[str, Any]) -> None:
-        """Add one message; one that is a response of the Responses API, or an item of it, as chat has it."""
-        extra = record(message.get("extra"))
-        time = moment(message.get("timestamp")) or moment(extra.get("timestamp"))
+        """Write one message; responses and items of the Responses API are converted to chat messages first."""
+        extra = as_dict(message.get("extra"))
+        time = parse_time(message.get("timestamp")) or parse_time(extra.get("timestamp"))
         role = message.get("role")
         if message.get("object") == "response":
-            told = list(as_messages(items(message.get("output"))))
+            messages = list(items_to_messages(as_list(message.get("output"))))
         elif message.get("type") == "function_call_output":
-            told = list(as_messages([message]))
-        elif text(role) not in ACTORS:
-            self.exit_status = label(extra.get("exit_status")) or self.exit_status
+            messages = list(items_to_messages([message]))
+        elif as_text(role) not in ACTORS:
+            self.exit_status = nonblank(extra.get("exit_status")) or self.exit_status
             self.report.skip(f"role:{role}")
             return
         else:
-            told = [{key: value for key, value in message.items() if key not in ("extra", "timestamp")}]
-        for each in told:
-            if (turn := turn_of(each, "message", self.report.refuse)) is None:
+            messages = [{key: value for key, value in message.items() if key not in ("extra", "timestamp")}]
+        for each in messages:
+            if (turn := parse_message(each, "message", self.report.refuse)) is None:
                 continue
             turn.fields["timestamp"] = time
             if turn.actor == "agent":
-                response = record(extra.get("response")) or message
-                turn.fields["model"] = first(response.get("model"), self.model)
-                turn.fields["usage"] = usage_of(response.get("usage"))
+                response = as_dict(extra.get("response")) or message
+                turn.fields["model"] = first_text(response.get("model"), self.model)
+                turn.fields["usage"] = parse_usage(response.get("usage"))
             code = extra.get("returncode")
             turn.results = [result._replace(is_error=_failed(result, code)) for result in turn.results]
-            put(turn, self.script)
+            append_turn(turn, self.script)
 
 
 def _failed(result: Result, code: Any) -> bool:
-    """By the return code beside the message, else by the one that its text begins with."""
-    found = _CODE.match(plain(result.content))
+    """Whether a result failed, by the return code beside the message or at the start of its text."""
+    found = _CODE.match(plain_text(result.content))
     return bool(code) if isinstance(code, int) else result.is_error or (found is not None and int(found[1]) != 0)

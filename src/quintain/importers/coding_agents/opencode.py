@@ -11,14 +11,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from quintain.errors import InvalidInput
-from quintain.importers.logfile import LogFile
+from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.runs import COMPACTED, session_run
-from quintain.importers.training_data.rows import objects
-from quintain.importers.transcripts.parts import Message, joined, plain, shown, thoughts
-from quintain.importers.transcripts.transcript import Transcript, action, moment
-from quintain.importers.transcripts.usage import usage_of
-from quintain.importers.transcripts.values import first, items, label, record, records, text
+from quintain.importers.row_reader import object_rows
+from quintain.importers.run_builder import COMPACTED, build_session_run
+from quintain.importers.transcripts.field_values import as_dict, as_list, as_text, dicts_in, first_text, nonblank
+from quintain.importers.transcripts.message_parts import (
+    Message,
+    join_messages,
+    join_thoughts,
+    plain_text,
+    visible_content,
+)
+from quintain.importers.transcripts.token_usage import parse_usage
+from quintain.importers.transcripts.transcript import Transcript, make_call, parse_time
 from quintain.records.trajectory import AgentInfo
 
 _EVENTS = ("step_start", "text", "tool_use", "step_finish", "reasoning")
@@ -27,16 +33,16 @@ _QUIET = ("step-finish", "snapshot", "patch", "agent", "retry")
 
 @dataclass(frozen=True)
 class OpenCode:
-    """Reads OpenCode sessions."""
+    """Reader of OpenCode sessions."""
 
     name: str = "opencode"
     title: str = "OpenCode session"
 
     def detect(self, probe: Probe) -> float:
-        """A session's file, an export (`info` and `messages` with parts), or events with a part."""
+        """Match a session file, an export (`info` and `messages` with parts), or events with a part."""
         head = probe.first
         if isinstance(head.get("info"), dict) and any(
-            "parts" in m and "info" in m for m in records(head.get("messages"))
+            "parts" in m and "info" in m for m in dicts_in(head.get("messages"))
         ):
             return 0.95
         if (
@@ -47,42 +53,44 @@ class OpenCode:
             return 0.95
         if probe.document is None or not isinstance(head.get("id"), str) or not isinstance(head.get("time"), dict):
             return 0.0
-        is_part = "sessionID" in head or any(isinstance(message, dict) for message in items(head.get("messages")))
+        is_part = "sessionID" in head or any(isinstance(message, dict) for message in as_list(head.get("messages")))
         if is_part or not {"projectID", "directory", "title", "messages"} & set(head):
             return 0.0
         return 0.9 if "projectID" in head or "directory" in head or "session" in probe.path else 0.6
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """The one run of a session."""
+        """Yield the run of a session."""
         events: dict[str, _Session] = {}
-        for line, row in objects(log, report):
+        for line, row in object_rows(log, report):
             if isinstance(row.get("info"), dict):
-                held = ((record(m.get("info")), records(m.get("parts"))) for m in records(row.get("messages")))
+                held = ((as_dict(m.get("info")), dicts_in(m.get("parts"))) for m in dicts_in(row.get("messages")))
                 yield from _run(line, _Session(row["info"], list(held)), report)
-            elif isinstance(row.get("part"), dict) and label(row.get("sessionID")):
+            elif isinstance(row.get("part"), dict) and nonblank(row.get("sessionID")):
                 events.setdefault(row["sessionID"], _Session({"id": row["sessionID"]}, [])).part(row["part"])
             elif "part" in row or "sessionID" in row:
-                report.skip(first(row.get("type")) or "without type")
+                report.skip(first_text(row.get("type")) or "without type")
             else:
                 session = _Session(row, _stored(log, row, report))
                 if not session.messages:
-                    report.reject(None, "the messages of this session are not in the folder: import all of `storage`")
+                    report.reject(
+                        None, "expected the messages of this session in the folder, got none; import all of `storage`"
+                    )
                     continue
                 yield from _run(line, session, report)
         for session in events.values():
-            report.note("the events of `opencode run` do not hold the task")
+            report.note("the events of `opencode run` do not record the task")
             yield from _run(1, session, report)
 
 
 @dataclass
 class _Session:
-    """A session and its messages, each with its parts."""
+    """A session and its messages with their parts."""
 
     info: dict[str, Any]
     messages: list[tuple[dict[str, Any], list[dict[str, Any]]]] = field(default_factory=list)
 
     def part(self, part: dict[str, Any]) -> None:
-        """Add a part to its message, which is the agent's."""
+        """Add a part to its message, which is always the agent's."""
         name = part.get("messageID")
         if not self.messages or self.messages[-1][0].get("id") != name:
             self.messages.append(({"id": name, "role": "assistant"}, []))
@@ -90,24 +98,26 @@ class _Session:
 
 
 def _stored(log: LogFile, session: dict[str, Any], report: Report) -> list[tuple[dict[str, Any], list[dict[str, Any]]]]:
-    """The messages of a session and their parts, from the files beside it."""
-    name = text(session.get("id"))
+    """Read the messages of a session and their parts from the files beside it."""
+    name = as_text(session.get("id"))
     if not name or "/" in name or "\\" in name:
         return []
     # The first layout kept all under `session/` (`info/`, `message/`, `part/SESSION/`).
     old = log.parts[-2:-1] == ("info",)
     up = ".." if old else "../.."
-    found = [message for message in _documents(log, f"{up}/message/{name}", report) if label(message.get("id"))]
-    named = [item for item in items(session.get("messages")) if isinstance(item, str)]
+    found = [message for message in _documents(log, f"{up}/message/{name}", report) if nonblank(message.get("id"))]
+    named = [item for item in as_list(session.get("messages")) if isinstance(item, str)]
     found.sort(key=lambda m: (named.index(m["id"]) if m["id"] in named else len(named), _time(m, "created"), m["id"]))
     held = []
     for message in found:
-        parts = records(message.get("parts"))
+        parts = dicts_in(message.get("parts"))
         if not parts and "/" not in message["id"]:
             folder = f"{up}/part/{name}/{message['id']}" if old else f"{up}/part/{message['id']}"
             parts = _documents(log, folder, report)
-            order = [item for item in items(message.get("parts")) if isinstance(item, str)]
-            parts.sort(key=lambda p: (order.index(p["id"]) if p.get("id") in order else len(order), text(p.get("id"))))
+            order = [item for item in as_list(message.get("parts")) if isinstance(item, str)]
+            parts.sort(
+                key=lambda p: (order.index(p["id"]) if p.get("id") in order else len(order), as_text(p.get("id")))
+            )
         held.append((message, parts))
     return held
 
@@ -123,12 +133,12 @@ def _documents(log: LogFile, folder: str, report: Report) -> list[dict[str, Any]
         if isinstance(value, dict):
             found.append(value)
         else:
-            report.reject(None, f"{sibling.path.name} is no object but {type(value).__name__}")
+            report.reject(None, f"{sibling.path.name}: expected an object, got {type(value).__name__}")
     return found
 
 
 def _time(value: dict[str, Any], which: str) -> float:
-    at = record(value.get("time")).get(which)
+    at = as_dict(value.get("time")).get(which)
     return float(at) if isinstance(at, int | float) else 0.0
 
 
@@ -137,9 +147,9 @@ def _run(line: int, session: _Session, report: Report) -> Iterator[Run]:
     for message, parts in session.messages:
         writer.write(message, parts)
     info = session.info
-    key, parent = label(info.get("id")), label(info.get("parentID"))
+    key, parent = nonblank(info.get("id")), nonblank(info.get("parentID"))
     kept = {"title": info.get("title"), "cwd": info.get("directory")}
-    yield from session_run(
+    yield from build_session_run(
         writer.script,
         report,
         line,
@@ -148,8 +158,8 @@ def _run(line: int, session: _Session, report: Report) -> Iterator[Run]:
         parent=f"opencode:{parent}" if key and parent else None,
         prompt=writer.prompt or "",
         session_id=key,
-        agent=AgentInfo(name="opencode", version=label(info.get("version")), model=writer.script.model),
-        extra={name: value for name, value in kept.items() if label(value)},
+        agent=AgentInfo(name="opencode", version=nonblank(info.get("version")), model=writer.script.model),
+        extra={name: value for name, value in kept.items() if nonblank(value)},
     )
 
 
@@ -161,7 +171,7 @@ class _Writer:
         self.prompt: str | None = None
 
     def write(self, message: dict[str, Any], parts: list[dict[str, Any]]) -> None:
-        """Add one message."""
+        """Write one message."""
         role = message.get("role")
         if role == "user":
             self._ask(message, parts)
@@ -171,22 +181,24 @@ class _Writer:
             self.report.skip(f"message of role {role}" if isinstance(role, str) else "message without role")
 
     def _ask(self, message: dict[str, Any], parts: list[dict[str, Any]]) -> None:
-        if system := label(message.get("system")):
-            self.script.say("system", system)
+        if system := nonblank(message.get("system")):
+            self.script.add_message("system", system)
         asked = [part for part in parts if part.get("type") in ("text", "file") and part.get("ignored") is not True]
         for part in parts:
             if part.get("type") not in ("text", "file", *_QUIET):
                 self.report.skip(f"part/{part.get('type')}")
-        typed = plain(shown([part for part in asked if part.get("synthetic") is not True]))
+        typed = plain_text(visible_content([part for part in asked if part.get("synthetic") is not True]))
         if self.prompt is None and typed.strip():
             self.prompt = typed
-        self.script.say("user", shown(asked), timestamp=moment(record(message.get("time")).get("created")))
+        self.script.add_message(
+            "user", visible_content(asked), timestamp=parse_time(as_dict(message.get("time")).get("created"))
+        )
 
     def _reply(self, message: dict[str, Any], parts: list[dict[str, Any]]) -> None:
         if message.get("summary") is True:
             self.report.note(COMPACTED)
         if message.get("error") is not None:
-            self.report.skip(f"error/{first(record(message['error']).get('name')) or 'unknown'}")
+            self.report.skip(f"error/{first_text(as_dict(message['error']).get('name')) or 'unknown'}")
         turns: list[list[dict[str, Any]]] = [[]]
         for part in parts:
             if part.get("type") == "step-start":
@@ -198,43 +210,44 @@ class _Writer:
             self._turn(message, turn, alone=len(turns) == 1)
 
     def _turn(self, message: dict[str, Any], parts: list[dict[str, Any]], *, alone: bool) -> None:
-        said: list[Message] = []
-        mind, calls, spent = [], [], record(message.get("tokens")) if alone else {}
+        contents: list[Message] = []
+        thought_parts, calls, usage = [], [], as_dict(message.get("tokens")) if alone else {}
         for part in parts:
             kind = part.get("type")
             if kind == "tool":
                 calls.append(part)
             elif kind == "reasoning":
-                mind.append(text(part.get("text")))
+                thought_parts.append(as_text(part.get("text")))
             elif kind in ("text", "file"):
-                said.append(shown(part))
+                contents.append(visible_content(part))
             elif kind == "step-finish":
-                spent = record(part.get("tokens")) or spent
+                usage = as_dict(part.get("tokens")) or usage
             else:
                 self.report.skip(f"part/{kind}")
-        if not (said or mind or calls):
+        if not (contents or thought_parts or calls):
             return
-        model = first(message.get("modelID"), record(message.get("model")).get("modelID"))
-        self.script.act(
-            joined(*said),
-            thought=thoughts(mind),
+        model = first_text(message.get("modelID"), as_dict(message.get("model")).get("modelID"))
+        self.script.add_agent_turn(
+            join_messages(*contents),
+            thought=join_thoughts(thought_parts),
             actions=[
-                action(text(call.get("tool")), record(call.get("state")).get("input"), _id(call)) for call in calls
+                make_call(as_text(call.get("tool")), as_dict(call.get("state")).get("input"), _id(call))
+                for call in calls
             ],
             model=model,
-            timestamp=moment(record(message.get("time")).get("created")),
-            usage=usage_of(spent),
+            timestamp=parse_time(as_dict(message.get("time")).get("created")),
+            usage=parse_usage(usage),
             extra={"summary": True} if message.get("summary") is True else None,
         )
         for call in calls:
-            state = record(call.get("state"))
+            state = as_dict(call.get("state"))
             if state.get("status") in ("completed", "error"):
                 failed = state["status"] == "error"
                 answer = state.get("error") if failed else state.get("output")
-                seen = joined(shown(answer), shown(records(state.get("attachments"))))
-                self.script.observe(seen, call_id=_id(call), is_error=failed)
+                seen = join_messages(visible_content(answer), visible_content(dicts_in(state.get("attachments"))))
+                self.script.add_result(seen, call_id=_id(call), is_error=failed)
 
 
 def _id(call: dict[str, Any]) -> str | None:
-    """The id of a call; that of its part where the log has no other."""
-    return first(call.get("callID"), call.get("id"))
+    """Return the id of a call, or of its part if the log has no call id."""
+    return first_text(call.get("callID"), call.get("id"))

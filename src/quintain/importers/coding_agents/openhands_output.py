@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from quintain.importers.coding_agents import openhands_v0, openhands_v1
-from quintain.importers.harnesses.verdicts import first_verdict, outcome_by, reports_beside
-from quintain.importers.logfile import LogFile
+from quintain.importers.log_file import LogFile
+from quintain.importers.outcome_fields import first_verdict, outcome_from, reports_beside
 from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.runs import session_run
-from quintain.importers.training_data.rows import objects
-from quintain.importers.transcripts.parts import plain, shown
-from quintain.importers.transcripts.values import first, items, label, record, records, text
+from quintain.importers.row_reader import object_rows
+from quintain.importers.run_builder import build_session_run
+from quintain.importers.transcripts.field_values import as_dict, as_list, as_text, dicts_in, first_text, nonblank
+from quintain.importers.transcripts.message_parts import plain_text, visible_content
 from quintain.records.trajectory import AgentInfo, Outcome, OutcomeStatus, Task
 
 _REPORTS = ("report.json", "output.report.json", "output.swebench_eval.report.json", "results.json")
@@ -26,17 +26,17 @@ _REPORTS = ("report.json", "output.report.json", "output.swebench_eval.report.js
 
 @dataclass(frozen=True)
 class OpenHandsOutput:
-    """Reads the output of OpenHands' evaluations."""
+    """Reader of OpenHands evaluation output."""
 
     name: str = "openhands_output"
     title: str = "OpenHands evaluation output"
 
     def detect(self, probe: Probe) -> float:
-        """A row of an instance or issue with a history of events."""
+        """Match rows with an instance or issue and a history of events."""
         best = 0.0
         if probe.fields.isdisjoint(("instance_id", "issue", "task_id")):
             return best
-        for row in map(record, [*probe.rows, probe.document]):
+        for row in map(as_dict, [*probe.rows, probe.document]):
             events = _events(row)
             named = "instance_id" in row or "issue" in row or "task_id" in row
             if named and any(openhands_v0.is_event(event) or openhands_v1.is_event(event) for event in events):
@@ -46,56 +46,56 @@ class OpenHandsOutput:
         return best
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """One run a row."""
+        """Yield one run a row."""
         reports = reports_beside(log, _REPORTS)
-        for line, row in objects(log, report):
+        for line, row in object_rows(log, report):
             yield from _run(line, row, reports, report)
 
 
 def _events(row: dict[str, Any]) -> list[dict[str, Any]]:
-    """The events of a row, those in pairs one after the other."""
+    """Return the events of a row, with pairs flattened."""
     found: list[dict[str, Any]] = []
-    for item in items(row.get("history")):
-        found.extend(records(item) if isinstance(item, list) else records([item]))
+    for item in as_list(row.get("history")):
+        found.extend(dicts_in(item) if isinstance(item, list) else dicts_in([item]))
     return found
 
 
 def _run(line: int, row: dict[str, Any], reports: list[Any], report: Report) -> Iterator[Run]:
     events = _events(row)
     if not events:
-        why = first(row.get("error")) or "its history is empty"
-        report.reject(line, f"holds no events: {why[:80]}")
+        why = first_text(row.get("error")) or "its history is empty"
+        report.reject(line, f"expected events, got none: {why[:80]}")
         return
     is_new = any(map(openhands_v1.is_event, events))
     stream = openhands_v1.V1Stream(report) if is_new else openhands_v0.V0Stream(report)
-    settings = record(row.get("metadata"))
-    model = first(record(settings.get("llm_config")).get("model"), record(settings.get("llm")).get("model"))
+    settings = as_dict(row.get("metadata"))
+    model = first_text(as_dict(settings.get("llm_config")).get("model"), as_dict(settings.get("llm")).get("model"))
     if isinstance(stream, openhands_v1.V1Stream):
         stream.model = model
     stream.write_all(events)
     agent = stream.agent
-    issue = record(row.get("issue"))
-    place = "/".join(filter(None, (text(issue.get("owner")), text(issue.get("repo")))))
+    issue = as_dict(row.get("issue"))
+    place = "/".join(filter(None, (as_text(issue.get("owner")), as_text(issue.get("repo")))))
     number = f"#{issue['number']}" if isinstance(issue.get("number"), int) else ""
-    instance = first(row.get("instance_id"), row.get("task_id"), place + number)
+    instance = first_text(row.get("instance_id"), row.get("task_id"), place + number)
     attempt = row.get("attempt")
     kept = {
-        "cost": record(row.get("metrics")).get("accumulated_cost"),
+        "cost": as_dict(row.get("metrics")).get("accumulated_cost"),
         "claimed_success": row.get("success") if issue else None,
-        "base_commit": first(row.get("base_commit"), record(row.get("instance")).get("base_commit")),
+        "base_commit": first_text(row.get("base_commit"), as_dict(row.get("instance")).get("base_commit")),
     }
-    yield from session_run(
+    yield from build_session_run(
         stream.script,
         report,
         line,
         format="openhands_output",
-        prompt=label(plain(shown(row.get("instruction")))),
+        prompt=nonblank(plain_text(visible_content(row.get("instruction")))),
         task=Task(id=instance),
         tools=stream.tools,
         agent=AgentInfo(
-            name=first(settings.get("agent_class"), settings.get("agent"), agent.name) or "openhands",
+            name=first_text(settings.get("agent_class"), settings.get("agent"), agent.name) or "openhands",
             version=agent.version,
-            model=first(agent.model, model),
+            model=first_text(agent.model, model),
         ),
         outcome=_outcome(row, instance, reports),
         episode_key=f"attempt-{attempt}" if isinstance(attempt, int) else None,
@@ -104,11 +104,11 @@ def _run(line: int, row: dict[str, Any], reports: list[Any], report: Report) -> 
 
 
 def _outcome(row: dict[str, Any], instance: str | None, reports: list[Any]) -> Outcome:
-    """The verdict of the tests; the resolver's own guess (`success`) is none."""
-    tested = record(row.get("test_result"))
+    """Return the verdict of the tests; the resolver's own guess (`success`) is not a verdict."""
+    tested = as_dict(row.get("test_result"))
     own = (row.get("report"), tested.get("report"), tested, {"resolved": row.get("resolved")})
     resolved = first_verdict([*own, *reports], instance)
-    error = first(row.get("error"))
-    known = outcome_by(resolved, error)
+    error = first_text(row.get("error"))
+    known = outcome_from(resolved, error)
     is_failed = error and known.status is OutcomeStatus.UNKNOWN
     return known.model_copy(update={"status": OutcomeStatus.ERROR}) if is_failed else known

@@ -1,4 +1,4 @@
-"""OpenHands events since version 1 (the software agent SDK): objects told apart by `kind`.
+"""OpenHands events since version 1 (software agent SDK), distinguished by `kind`.
 
 They stand a line each, or a file each: `events/event-00000-ID.json` of a local conversation, or what the cloud gives to
 download, a zip archive or folder of `event_000000_ID.json` and `meta.json`. Actions that share an `llm_response_id` are one
@@ -14,17 +14,24 @@ from typing import Any
 
 from quintain.errors import InvalidInput
 from quintain.importers.archives import archive
-from quintain.importers.cleaning import Parser
+from quintain.importers.byte_streams import open_regular
 from quintain.importers.coding_agents.openhands_v0 import events_beside
-from quintain.importers.logfile import LogFile
+from quintain.importers.json_parser import Parser
+from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.runs import session_run
-from quintain.importers.streams import open_regular
-from quintain.importers.training_data.rows import objects
-from quintain.importers.training_data.tool_schemas import tool_schemas
-from quintain.importers.transcripts.parts import Message, call_of, joined, plain, shown, thoughts
-from quintain.importers.transcripts.transcript import Transcript, action, function_tool, moment
-from quintain.importers.transcripts.values import first, label, record, records, text
+from quintain.importers.row_reader import object_rows
+from quintain.importers.run_builder import build_session_run
+from quintain.importers.transcripts.field_values import as_dict, as_text, dicts_in, first_text, nonblank
+from quintain.importers.transcripts.message_parts import (
+    Message,
+    join_messages,
+    join_thoughts,
+    parse_call,
+    plain_text,
+    visible_content,
+)
+from quintain.importers.transcripts.tool_schemas import parse_tool_schemas
+from quintain.importers.transcripts.transcript import Transcript, function_tool, make_call, parse_time
 from quintain.records.trajectory import AgentInfo
 
 _FIRST_FILE = re.compile(r"event[-_]0+([-_].*)?\.json")
@@ -35,13 +42,13 @@ _KINDS = {"CondensationRequest", "Condensation", "CondensationSummaryEvent", "Us
 
 @dataclass(frozen=True)
 class OpenHandsV1:
-    """Reads OpenHands events of versions since 1."""
+    """Reader of OpenHands events since version 1."""
 
     name: str = "openhands_v1"
     title: str = "OpenHands events (1.0 and later)"
 
     def detect(self, probe: Probe) -> float:
-        """Objects whose kind is that of an event."""
+        """Match objects whose kind is an event kind."""
         if probe.shape == "zip":
             return 0.9 if any(_FILE.fullmatch(_file(name)) for name in probe.rows if isinstance(name, str)) else 0.0
         rows = [row for row in probe.rows or [probe.document] if isinstance(row, dict)]
@@ -52,23 +59,23 @@ class OpenHandsV1:
         return 0.95 if all(map(is_event, rows)) else 0.8
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """The one run of a file, or of a folder of events; one a folder of an archive."""
+        """Yield the run of a file or a folder of events; one run a folder of an archive."""
         with open_regular(log.path, log.root) as file:
             packed = file.read(4) == b"PK\x03\x04"
         if packed:
             yield from _archived(log, report)
             return
-        events = [row for _, row in objects(log, report)]
+        events = [row for _, row in object_rows(log, report)]
         session = None
         if _FIRST_FILE.fullmatch(log.path.name):
             events = events_beside(log, events, _FILE, report)
             session = next((part for part in reversed(log.parts[:-1]) if part != "events"), None)
         state = _state(log)
-        yield from _run(events, state, first(state.get("id"), session), report)
+        yield from _run(events, state, first_text(state.get("id"), session), report)
 
 
 def _archived(log: LogFile, report: Report) -> Iterator[Run]:
-    """The conversations of an archive, each the files of one folder in it."""
+    """Yield the conversations of an archive, one a folder."""
     parser = Parser(log.reading.repairs)
     with archive(log.path, log.root) as opened:
         folders: dict[str, list[str]] = {}
@@ -81,7 +88,7 @@ def _archived(log: LogFile, report: Report) -> Iterator[Run]:
             above = folder.removesuffix("events/")
             for name in [*members, *({f"{folder}meta.json", f"{above}base_state.json"} & names)]:
                 try:
-                    held = record(parser.parse(opened.read(name)))
+                    held = as_dict(parser.parse(opened.read(name)))
                 except InvalidInput as error:
                     report.reject(None, f"{name[:80]}: {error.message}")
                     continue
@@ -89,19 +96,19 @@ def _archived(log: LogFile, report: Report) -> Iterator[Run]:
                     events.append(held)
                 else:
                     about = held
-            yield from _run(events, about, first(about.get("id"), _file(above.strip("/"))), report)
+            yield from _run(events, about, first_text(about.get("id"), _file(above.strip("/"))), report)
 
 
 def _file(name: str) -> str:
-    """The last part of the name of a member."""
+    """Return the last part of a member's name."""
     return name.rpartition("/")[2]
 
 
 def _run(events: list[dict[str, Any]], about: dict[str, Any], session: str | None, report: Report) -> Iterator[Run]:
     stream = V1Stream(report)
-    stream.model = first(record(record(about.get("agent")).get("llm")).get("model"), about.get("llm_model"))
+    stream.model = first_text(as_dict(as_dict(about.get("agent")).get("llm")).get("model"), about.get("llm_model"))
     stream.write_all(events)
-    yield from session_run(
+    yield from build_session_run(
         stream.script,
         report,
         None,
@@ -114,40 +121,40 @@ def _run(events: list[dict[str, Any]], about: dict[str, Any], session: str | Non
 
 
 def is_event(row: Any) -> bool:
-    """Is this an event of this generation?"""
-    kind = record(row).get("kind")
+    """Whether a row is an event of this generation."""
+    kind = as_dict(row).get("kind")
     return isinstance(kind, str) and (kind.endswith("Event") or kind in _KINDS) and "source" in row
 
 
 def _state(log: LogFile) -> dict[str, Any]:
-    """The state of the conversation, which is written beside its events; in a download its title, model and id."""
+    """Read the conversation state beside the events; in a download, its title, model and id."""
     name = "../base_state.json" if log.parts[-2:-1] == ("events",) else "meta.json"
     beside = log.sibling(name) if name != "meta.json" or _FIRST_FILE.fullmatch(log.path.name) else None
     try:
-        return record(beside.document()) if beside is not None else {}
+        return as_dict(beside.document()) if beside is not None else {}
     except InvalidInput:
-        return {}  # the events tell the run without it
+        return {}  # the events are enough to read the run
 
 
 class V1Stream:
-    """Writes events as turns, in their order."""
+    """Writes events as turns in order."""
 
     def __init__(self, report: Report) -> None:
         self.script, self.report = Transcript(), report
         self.tools: list[dict[str, Any]] = []
         self.model: str | None = None
         self._reply: str | None = None
-        """The response that the last turn came from."""
+        """Response id of the last turn."""
         self._calls: dict[str, str] = {}
-        """Id of an action's event -> id of its call."""
+        """Event id of an action -> id of its call."""
 
     @property
     def agent(self) -> AgentInfo:
-        """Who acted."""
+        """Agent of the run."""
         return AgentInfo(name="openhands", model=self.model)
 
     def write_all(self, events: Iterable[dict[str, Any]]) -> None:
-        """Add events."""
+        """Write events."""
         for event in events:
             kind = event.get("kind")
             if kind == "ActionEvent":
@@ -166,89 +173,96 @@ class V1Stream:
                     self.model = _model(event) or self.model
 
     def _action(self, event: dict[str, Any]) -> None:
-        call, made = record(event.get("tool_call")), record(event.get("action"))
-        function = record(call.get("function")) or call
-        call_id = first(event.get("tool_call_id"), call.get("id"))
+        call, made = as_dict(event.get("tool_call")), as_dict(event.get("action"))
+        function = as_dict(call.get("function")) or call
+        call_id = first_text(event.get("tool_call_id"), call.get("id"))
         arguments = function.get("arguments", {name: value for name, value in made.items() if name != "kind"})
-        calling = action(first(event.get("tool_name"), function.get("name")) or "", arguments, call_id)
-        if (name := label(event.get("id"))) and call_id:
+        calling = make_call(first_text(event.get("tool_name"), function.get("name")) or "", arguments, call_id)
+        if (name := nonblank(event.get("id"))) and call_id:
             self._calls[name] = call_id
-        said, mind = _words(shown(event.get("thought")), event)
-        reply = label(event.get("llm_response_id"))
+        content, thought = _content_and_thought(visible_content(event.get("thought")), event)
+        reply = nonblank(event.get("llm_response_id"))
         last = self.script.steps[-1] if self.script.steps else {}
         if reply and reply == self._reply and last.get("actor") == "agent":
-            self.script.call(calling)
-            last["message"], last["thought"] = joined(last["message"], said), thoughts([last["thought"], mind])
+            self.script.add_call(calling)
+            last["message"], last["thought"] = (
+                join_messages(last["message"], content),
+                join_thoughts([last["thought"], thought]),
+            )
             return
         self._reply = reply
-        self._act(event, said, mind, [calling])
+        self._act(event, content, thought, [calling])
 
-    def _act(self, event: dict[str, Any], said: Message, mind: str | None, calls: list[dict[str, Any]]) -> None:
-        time = moment(event.get("timestamp"))
-        self.script.act(said, thought=mind, actions=calls, model=self.model, timestamp=time)
+    def _act(self, event: dict[str, Any], content: Message, thought: str | None, calls: list[dict[str, Any]]) -> None:
+        time = parse_time(event.get("timestamp"))
+        self.script.add_agent_turn(content, thought=thought, actions=calls, model=self.model, timestamp=time)
 
     def _observation(self, event: dict[str, Any], kind: str) -> None:
-        call_id = label(event.get("tool_call_id")) or self._calls.get(text(event.get("action_id")))
-        seen = record(event.get("observation"))
+        call_id = nonblank(event.get("tool_call_id")) or self._calls.get(as_text(event.get("action_id")))
+        seen = as_dict(event.get("observation"))
         if kind == "AgentErrorEvent":
-            answer, failed = shown(event.get("error")), True
+            answer, failed = visible_content(event.get("error")), True
         elif kind == "UserRejectObservation":
-            answer, failed = shown(event.get("rejection_reason")), True
+            answer, failed = visible_content(event.get("rejection_reason")), True
         else:
-            answer = shown(seen.get("content", seen.get("output", seen.get("message"))))
-            code = record(seen.get("metadata")).get("exit_code", seen.get("exit_code"))
+            answer = visible_content(seen.get("content", seen.get("output", seen.get("message"))))
+            code = as_dict(seen.get("metadata")).get("exit_code", seen.get("exit_code"))
             flag = seen.get("is_error")
             failed = flag if isinstance(flag, bool) else bool(seen.get("error")) or (type(code) is int and code > 0)
-            answer = answer or shown(seen.get("error") if isinstance(seen.get("error"), str) else None)
-        self.script.observe(answer, call_id=call_id, is_error=failed)
+            answer = answer or visible_content(seen.get("error") if isinstance(seen.get("error"), str) else None)
+        self.script.add_result(answer, call_id=call_id, is_error=failed)
 
     def _message(self, event: dict[str, Any]) -> None:
-        message = record(event.get("llm_message"))
-        said = joined(shown(message.get("content")), shown(event.get("extended_content")))
+        message = as_dict(event.get("llm_message"))
+        content = join_messages(visible_content(message.get("content")), visible_content(event.get("extended_content")))
         if event.get("source") == "agent" or message.get("role") == "assistant":
-            said, mind = _words(said, message)
-            self._reply = label(event.get("llm_response_id"))
-            given = records(message.get("tool_calls"))
-            calls = [call for each in given if (call := call_of(each, "tool_calls", self.report.refuse))]
-            self._act(event, said, mind, calls)
+            content, thought = _content_and_thought(content, message)
+            self._reply = nonblank(event.get("llm_response_id"))
+            given = dicts_in(message.get("tool_calls"))
+            calls = [call for each in given if (call := parse_call(each, "tool_calls", self.report.refuse))]
+            self._act(event, content, thought, calls)
         else:
             actor = "system" if message.get("role") == "system" else "user"
-            self.script.say(actor, said, timestamp=moment(event.get("timestamp")))
+            self.script.add_message(actor, content, timestamp=parse_time(event.get("timestamp")))
 
     def _system(self, event: dict[str, Any]) -> None:
-        said = joined(shown(event.get("system_prompt")), shown(event.get("dynamic_context")))
-        given = records(event.get("tools"))
+        content = join_messages(
+            visible_content(event.get("system_prompt")), visible_content(event.get("dynamic_context"))
+        )
+        given = dicts_in(event.get("tools"))
         known = [tool for tool in given if "function" in tool or "parameters" in tool]
         named = [
-            function_tool(tool["name"], label(tool.get("description"))) for tool in given if label(tool.get("name"))
+            function_tool(tool["name"], nonblank(tool.get("description")))
+            for tool in given
+            if nonblank(tool.get("name"))
         ]
-        self.tools = (tool_schemas(known) if known else named) or self.tools
-        self.script.say("system", said, timestamp=moment(event.get("timestamp")))
+        self.tools = (parse_tool_schemas(known) if known else named) or self.tools
+        self.script.add_message("system", content, timestamp=parse_time(event.get("timestamp")))
 
     def _condensed(self, event: dict[str, Any], kind: str) -> None:
         self.report.skip(kind)
         self.report.note("the context was condensed: the model no longer saw some turns before the summary")
-        if summary := text(event.get("summary")):
-            self.script.say("user", summary, extra={"compacted": True})
+        if summary := as_text(event.get("summary")):
+            self.script.add_message("user", summary, extra={"compacted": True})
 
 
-def _words(said: Message, event: dict[str, Any]) -> tuple[Message, str | None]:
-    """What was said and what was thought; `<think>` in the text is a thought, and is often told in both places."""
-    mind = [text(event.get("reasoning_content"))]
-    if not mind[0].strip():
-        mind = [text(block.get("thinking")) for block in records(event.get("thinking_blocks"))]
-    if "<think>" in plain(said):
-        spoken = plain(said)
+def _content_and_thought(content: Message, event: dict[str, Any]) -> tuple[Message, str | None]:
+    """Return content and thought; `<think>` text is a thought and is often recorded in both places."""
+    thought_parts = [as_text(event.get("reasoning_content"))]
+    if not thought_parts[0].strip():
+        thought_parts = [as_text(block.get("thinking")) for block in dicts_in(event.get("thinking_blocks"))]
+    if "<think>" in plain_text(content):
+        spoken = plain_text(content)
         end = spoken.rfind("</think>") + len("</think>")  # behind it the search would go through the text for nothing
-        if not any(piece.strip() for piece in mind):
-            mind = _THINK.findall(spoken, 0, end)
-        said = f"{_THINK.sub('', spoken[:end])}{spoken[end:]}".strip()
-    return said, thoughts(piece.strip() for piece in mind)
+        if not any(piece.strip() for piece in thought_parts):
+            thought_parts = _THINK.findall(spoken, 0, end)
+        content = f"{_THINK.sub('', spoken[:end])}{spoken[end:]}".strip()
+    return content, join_thoughts(piece.strip() for piece in thought_parts)
 
 
 def _model(event: dict[str, Any]) -> str | None:
-    """The agent's model, where a change of the state names it."""
-    value = record(event.get("value"))
-    spent = record(value.get("usage_to_metrics"))
-    named = (record(spent.get(name)).get("model_name") for name in ("agent", "default"))
-    return first(record(record(value.get("agent")).get("llm")).get("model"), *named)
+    """Return the agent's model if a state update names it."""
+    value = as_dict(event.get("value"))
+    metrics = as_dict(value.get("usage_to_metrics"))
+    named = (as_dict(metrics.get(name)).get("model_name") for name in ("agent", "default"))
+    return first_text(as_dict(as_dict(value.get("agent")).get("llm")).get("model"), *named)

@@ -1,4 +1,4 @@
-"""SWE-agent trajectories as rows of a data set: turns of `role` system, user or ai with their `text` (nebius and its kin)."""
+"""SWE-agent trajectories as dataset rows: turns of `role` system, user or ai with their `text` (e.g. nebius)."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from quintain.importers.harnesses.verdicts import outcome_by
-from quintain.importers.logfile import LogFile
+from quintain.importers.log_file import LogFile
+from quintain.importers.outcome_fields import outcome_from
 from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.runs import session_run
-from quintain.importers.training_data.rows import objects
-from quintain.importers.transcripts.parts import shown
+from quintain.importers.row_reader import object_rows
+from quintain.importers.run_builder import build_session_run
+from quintain.importers.transcripts.field_values import as_dict, as_text, dicts_in, first_text, nonblank
+from quintain.importers.transcripts.message_parts import visible_content
 from quintain.importers.transcripts.transcript import Transcript
-from quintain.importers.transcripts.values import first, label, record, records, text
 from quintain.records.trajectory import AgentInfo, Task
 
 _ACTORS = {"system": "system", "user": "user", "ai": "agent", "assistant": "agent"}
@@ -21,51 +21,51 @@ _ACTORS = {"system": "system", "user": "user", "ai": "agent", "assistant": "agen
 
 @dataclass(frozen=True)
 class SweAgentFlat:
-    """Reads flattened SWE-agent trajectories."""
+    """Reader of flattened SWE-agent trajectories."""
 
     name: str = "swe_agent_flat"
     title: str = "SWE-agent rows"
 
     def detect(self, probe: Probe) -> float:
-        """Rows whose trajectory is of turns with a text."""
+        """Match rows whose trajectory consists of turns with a text."""
         best = 0.0
         if "trajectory" not in probe.fields:
             return best
-        for row in map(record, [*probe.rows, probe.document]):
-            turns = records(row.get("trajectory"))
-            if any(text(turn.get("role")) in _ACTORS and "text" in turn for turn in turns):
+        for row in map(as_dict, [*probe.rows, probe.document]):
+            turns = dicts_in(row.get("trajectory"))
+            if any(as_text(turn.get("role")) in _ACTORS and "text" in turn for turn in turns):
                 is_known = any(turn.get("role") == "ai" or {"mask", "system_prompt"} & set(turn) for turn in turns)
                 best = max(best, 0.95 if is_known else 0.7)
         return best
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """One run a row."""
-        for line, row in objects(log, report):
+        """Yield one run a row."""
+        for line, row in object_rows(log, report):
             yield from _run(line, row, report)
 
 
 def _run(line: int, row: dict[str, Any], report: Report) -> Iterator[Run]:
     script = Transcript()
-    for turn in records(row.get("trajectory")):
+    for turn in dicts_in(row.get("trajectory")):
         role = turn.get("role")
         actor = _ACTORS.get(role) if isinstance(role, str) else None
         # The system's text stands in a column of its own.
-        given = first(turn.get("system_prompt"), turn.get("text")) if actor == "system" else turn.get("text")
-        said = shown(given)
+        given = first_text(turn.get("system_prompt"), turn.get("text")) if actor == "system" else turn.get("text")
+        content = visible_content(given)
         if actor == "agent":
-            script.act(said, train=False if turn.get("mask") is False else None)
+            script.add_agent_turn(content, train=False if turn.get("mask") is False else None)
         elif actor is not None:
-            script.say(actor, said)
+            script.add_message(actor, content)
         else:
             report.skip(f"turn of role {role}" if isinstance(role, str) else "turn without role")
     verdicts = (row.get(name) for name in ("target", "resolved", "verified"))
     resolved = next((one for one in verdicts if isinstance(one, bool)), None)
-    yield from session_run(
+    yield from build_session_run(
         script,
         report,
         line,
         format="swe_agent_flat",
-        task=Task(id=label(row.get("instance_id"))),
-        agent=AgentInfo(name="swe-agent", model=first(row.get("model_name"), row.get("model"))),
-        outcome=outcome_by(resolved, label(row.get("exit_status"))),
+        task=Task(id=nonblank(row.get("instance_id"))),
+        agent=AgentInfo(name="swe-agent", model=first_text(row.get("model_name"), row.get("model"))),
+        outcome=outcome_from(resolved, nonblank(row.get("exit_status"))),
     )

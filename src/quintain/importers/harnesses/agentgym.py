@@ -1,4 +1,4 @@
-"""AgentGym's AgentTraj-L and ETO's rows: text of a task's environment, turn by turn, with marks of what is in the loss.
+"""AgentGym's AgentTraj-L and ETO's rows: text turns of an environment, with loss marks.
 
 The first human turn holds the environment's instructions, the agent's `OK` follows, then comes the task. What the
 environment answers is a human turn that begins with `Observation:`; it stays a turn, since that text is the protocol.
@@ -12,51 +12,53 @@ from dataclasses import dataclass
 from typing import Any
 
 from quintain.errors import InvalidInput
-from quintain.importers.logfile import LogFile
+from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.training_data.chats import COLUMNS
-from quintain.importers.training_data.rows import chat_run, likeness, name_of, runs
-from quintain.importers.training_data.sharegpt import as_messages, turns_in
+from quintain.importers.row_reader import build_chat_run, first_name, matching_share, read_rows
+from quintain.importers.training_data.chat_records import COLUMNS
+from quintain.importers.training_data.sharegpt import turns_in, turns_to_messages
 from quintain.records.trajectory import Task
 
 _UNDERSTOOD = re.compile(r"\s*ok(ay)?\b", re.IGNORECASE)
 _SHORT = 80
-"""Characters of a turn that only says that the instructions are understood, as ETO's `OK. I'll follow your instructions`."""
+"""Length limit of a first answer that only acknowledges the instructions, such as ETO's `OK. I'll follow your instructions`."""
 _LOOKED_AT = 6
-"""Turns in which the environment must have answered."""
+"""Number of first turns among which the environment must have answered."""
 
 
 @dataclass(frozen=True)
 class AgentGym:
-    """Reads rows of AgentGym and ETO."""
+    """Reader of AgentGym and ETO rows."""
 
     name: str = "agentgym"
     title: str = "AgentGym and ETO trajectories"
 
     def detect(self, probe: Probe) -> float:
-        """Turns with loss marks under an `item_id`, or a conversation that opens with instructions and `OK`."""
-        return max(0.95 * likeness(probe, _has_marks, *COLUMNS), 0.88 * likeness(probe, _opens_with_ok, *COLUMNS))
+        """Match turns with loss marks under an `item_id`, or a conversation that opens with instructions and `OK`."""
+        return max(
+            0.95 * matching_share(probe, _has_marks, *COLUMNS), 0.88 * matching_share(probe, _opens_with_ok, *COLUMNS)
+        )
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """One run a row."""
-        return runs(log, report, self._row)
+        """Yield one run a row."""
+        return read_rows(log, report, self._row)
 
     def _row(self, row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
         turns = turns_in(row)
         if turns is None:
-            raise InvalidInput("holds no conversation of `from` and `value`")
+            raise InvalidInput("expected a conversation of `from` and `value`")
         yield from environment_run(turns, row, line, report, format=self.name)
 
 
 def environment_run(turns: list[Any], row: dict[str, Any], line: int, report: Report, *, format: str) -> Iterator[Run]:
-    """The run of a row whose first turns explain an environment: the task is what the user says after the agent's `OK`."""
-    messages = list(as_messages(turns, report))
+    """Build the run of a row that first explains an environment; the task is the user turn after the agent's `OK`."""
+    messages = list(turns_to_messages(turns, report))
     begun = opens_with_ok(messages)
     if begun:
         messages[1].setdefault("loss", False)
     prompt = str(messages[2]["content"]) if begun and len(messages) > 2 and messages[2]["role"] == "user" else ""
-    task_id = name_of(row, ("item_id", "id", "task_id"))
-    yield from chat_run(
+    task_id = first_name(row, ("item_id", "id", "task_id"))
+    yield from build_chat_run(
         messages,
         {key: row.get(key) for key in ("reward", "model", "success", "system")},
         line,
@@ -67,19 +69,21 @@ def environment_run(turns: list[Any], row: dict[str, Any], line: int, report: Re
 
 
 def opens_with_ok(messages: list[dict[str, Any]]) -> bool:
-    """Does the agent first only say that it has understood?"""
+    """Whether the agent's first turn only acknowledges the instructions."""
     if len(messages) < 2 or [message["role"] for message in messages[:2]] != ["user", "assistant"]:
         return False
-    said = messages[1]["content"]
-    if messages[1].get("loss") is False or (isinstance(said, str) and said.strip(" .!\n").lower() in {"ok", "okay"}):
+    answer = messages[1]["content"]
+    if messages[1].get("loss") is False or (
+        isinstance(answer, str) and answer.strip(" .!\n").lower() in {"ok", "okay"}
+    ):
         return True
     later = [message["content"] for message in messages[2:_LOOKED_AT] if message["role"] == "user"]
     observed = any(isinstance(seen, str) and seen.startswith("Observation:") for seen in later)
-    return observed and isinstance(said, str) and len(said) <= _SHORT and _UNDERSTOOD.match(said) is not None
+    return observed and isinstance(answer, str) and len(answer) <= _SHORT and _UNDERSTOOD.match(answer) is not None
 
 
 def _environment(task_id: str | None) -> str | None:
-    """`webshop` of `webshop_3`."""
+    """Return `webshop` for `webshop_3`."""
     name, _, number = (task_id or "").rpartition("_")
     return name if number.isdigit() and name else None
 
@@ -91,4 +95,6 @@ def _has_marks(row: dict[str, Any]) -> bool:
 
 def _opens_with_ok(row: dict[str, Any]) -> bool:
     turns = turns_in(row)
-    return turns is not None and ("item_id" in row or opens_with_ok(list(as_messages(turns[:_LOOKED_AT], Report()))))
+    return turns is not None and (
+        "item_id" in row or opens_with_ok(list(turns_to_messages(turns[:_LOOKED_AT], Report())))
+    )

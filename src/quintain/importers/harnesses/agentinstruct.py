@@ -9,40 +9,40 @@ from typing import Any
 
 from quintain.errors import InvalidInput
 from quintain.importers.harnesses.agentgym import environment_run
-from quintain.importers.logfile import LogFile
+from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.training_data.chats import COLUMNS, is_chat
-from quintain.importers.training_data.rows import likeness, runs
+from quintain.importers.row_reader import matching_share, read_rows
+from quintain.importers.training_data.chat_records import COLUMNS, is_chat
 from quintain.importers.training_data.sharegpt import turns_in
-from quintain.importers.transcripts.values import listed, records, text
+from quintain.importers.transcripts.field_values import as_text, dicts_in, transpose_columns
 
 _ID = re.compile(r"(os|db|kg|alfworld|webshop|mind2web)_\d+")
 
 
 @dataclass(frozen=True)
 class AgentInstruct:
-    """Reads rows of AgentInstruct."""
+    """Reader of AgentInstruct rows."""
 
     name: str = "agentinstruct"
     title: str = "AgentInstruct trajectories"
 
     def detect(self, probe: Probe) -> float:
-        """Turns with loss marks under an `id`, or a chat under an id of one of its environments, such as `os_42`."""
-        return max(0.95 * likeness(probe, _has_marks, *COLUMNS), 0.9 * likeness(probe, _is_named, *COLUMNS))
+        """Match turns with loss marks under an `id`, or a chat under the id of one of its environments, such as `os_42`."""
+        return max(0.95 * matching_share(probe, _has_marks, *COLUMNS), 0.9 * matching_share(probe, _is_named, *COLUMNS))
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """One run a row."""
-        return runs(log, report, self._row)
+        """Yield one run a row."""
+        return read_rows(log, report, self._row)
 
     def _row(self, row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
         turns = turns_in(row)
         if turns is None:
-            chat = listed(row.get("conversations"))
+            chat = transpose_columns(row.get("conversations"))
             if not is_chat(chat):
-                raise InvalidInput("holds no conversation of `from` and `value` or `role` and `content`")
+                raise InvalidInput("expected a conversation of `from` and `value` or of `role` and `content`")
             turns = [
-                {**message, "from": text(message.get("role")), "value": message.get("content")}
-                for message in records(chat)
+                {**message, "from": as_text(message.get("role")), "value": message.get("content")}
+                for message in dicts_in(chat)
             ]
         yield from environment_run(turns, row, line, report, format=self.name)
 
@@ -54,7 +54,7 @@ def _has_marks(row: dict[str, Any]) -> bool:
 
 
 def _is_named(row: dict[str, Any]) -> bool:
-    named = _ID.fullmatch(text(row.get("id"))) is not None and "item_id" not in row
+    named = _ID.fullmatch(as_text(row.get("id"))) is not None and "item_id" not in row
     # Without marks or roles, and with a reward, it is a row of ETO.
-    told = turns_in(row) is not None and "reward" not in row
-    return named and (told or is_chat(listed(row.get("conversations"))))
+    has_turns = turns_in(row) is not None and "reward" not in row
+    return named and (has_turns or is_chat(transpose_columns(row.get("conversations"))))

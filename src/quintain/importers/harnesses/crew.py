@@ -1,4 +1,4 @@
-"""Session logs of knowlyr-crew: lines of events, one run a file. `completed` says that it ended, not how well."""
+"""Session logs of knowlyr-crew: lines of events, one run a file. Status `completed` only means that the run ended."""
 
 from __future__ import annotations
 
@@ -6,68 +6,68 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from quintain.importers.logfile import LogFile
+from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.runs import run_of
-from quintain.importers.transcripts.transcript import Transcript, moment
-from quintain.importers.transcripts.usage import usage_of
-from quintain.importers.transcripts.values import first, label, record, text
+from quintain.importers.run_builder import build_run
+from quintain.importers.transcripts.field_values import as_dict, as_text, first_text, nonblank
+from quintain.importers.transcripts.token_usage import parse_usage
+from quintain.importers.transcripts.transcript import Transcript, parse_time
 from quintain.records.trajectory import AgentInfo, Outcome, OutcomeStatus, Task
 
 
 @dataclass(frozen=True)
 class Crew:
-    """Reads crew sessions of one employee or of a pipeline of them."""
+    """Reader of sessions of one crew employee or a pipeline."""
 
     name: str = "crew"
     title: str = "knowlyr-crew session"
 
     def detect(self, probe: Probe) -> float:
-        """Lines whose first is a start with a session type."""
+        """Match a first line that is a start event with a session type."""
         started = probe.first.get("event") == "start" and isinstance(probe.first.get("session_type"), str)
         return 0.97 if started and probe.shape in {"lines", "object"} else 0.0
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """The run of the file; the session's id is the file's name, as crew has it."""
+        """Yield the run of the file; crew uses the file name as the session id."""
         transcript = Transcript()
         start: dict[str, Any] = {}
         status, begins = None, None
         for line, value in log.rows(report):
-            event = record(value)
-            kind = text(event.get("event"))
+            event = as_dict(value)
+            kind = as_text(event.get("event"))
             if kind == "start":
                 start, begins = event, begins or line
             elif kind == "end":
-                status = label(event.get("status"))
-            elif kind != "message" or not _tell(transcript, event):
+                status = nonblank(event.get("status"))
+            elif kind != "message" or not _add_message(transcript, event):
                 report.skip(f"event:{kind}" if kind != "message" else f"role:{event.get('role')}")
-        meta = record(start.get("metadata"))
-        args = record(meta.get("args")) or record(meta.get("initial_args"))
-        subject, pipeline = text(start.get("subject")), start.get("session_type") == "pipeline"
+        meta = as_dict(start.get("metadata"))
+        args = as_dict(meta.get("args")) or as_dict(meta.get("initial_args"))
+        subject, pipeline = as_text(start.get("subject")), start.get("session_type") == "pipeline"
         failed = status in {"failed", "error"}
-        yield from run_of(
+        yield from build_run(
             transcript,
             report,
             begins,
             format=self.name,
             session_id=log.path.stem,
             task=Task(
-                prompt=first(args.get("target"), args.get("goal")) or "", metadata={"args": args} if args else {}
+                prompt=first_text(args.get("target"), args.get("goal")) or "", metadata={"args": args} if args else {}
             ),
             agent=AgentInfo(name="/".join(filter(None, ["crew", "pipeline" if pipeline else "", subject]))),
             outcome=Outcome(status=OutcomeStatus.ERROR if failed else OutcomeStatus.UNKNOWN, exit_status=status),
         )
 
 
-def _tell(transcript: Transcript, event: dict[str, Any]) -> bool:
-    """Add a message; False: its role is not known."""
-    role, content, meta = event.get("role"), text(event.get("content")), record(event.get("metadata"))
-    when = moment(event.get("timestamp"))
+def _add_message(transcript: Transcript, event: dict[str, Any]) -> bool:
+    """Add a message; return False if its role is unknown."""
+    role, content, meta = event.get("role"), as_text(event.get("content")), as_dict(event.get("metadata"))
+    when = parse_time(event.get("timestamp"))
     if role == "assistant":
-        transcript.act(content, model=label(meta.get("model")), usage=usage_of(meta), timestamp=when)
+        transcript.add_agent_turn(content, model=nonblank(meta.get("model")), usage=parse_usage(meta), timestamp=when)
     elif role in ("prompt", "step"):
-        employee = label(meta.get("employee"))
-        transcript.say("user", content, timestamp=when, extra={"employee": employee} if employee else None)
+        employee = nonblank(meta.get("employee"))
+        transcript.add_message("user", content, timestamp=when, extra={"employee": employee} if employee else None)
     else:
         return False
     return True

@@ -1,4 +1,4 @@
-"""Logs of inspect: `.eval` archives (whole and chunked samples, zstd or deflate) and their JSON form.
+"""Inspect logs: `.eval` archives (whole and chunked samples, zstd or deflate) and their JSON form.
 
 The first score of a sample is its verdict where it can be one: `C` and `I`, or exactly 1 and 0, are success and failure;
 partial scores, no answer (`N`) and grades are not. An edited score counts as edited; of an invalidated sample no verdict
@@ -14,21 +14,21 @@ from typing import Any, NamedTuple
 
 from quintain.errors import InvalidInput
 from quintain.importers.archives import Archive, archive
-from quintain.importers.cleaning import Parser
+from quintain.importers.byte_streams import open_regular
 from quintain.importers.harnesses.inspect_samples import run_of_sample
-from quintain.importers.logfile import LogFile
+from quintain.importers.json_parser import Parser
+from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.streams import open_regular
-from quintain.importers.transcripts.values import items, record
+from quintain.importers.transcripts.field_values import as_dict, as_list
 
 _HEADERS = ("header.json", "_journal/start.json")
 _WHOLE = re.compile(r"samples/(?:[^/]+|.+_epoch_\d+)\.json", re.DOTALL)
 _CHUNKED = re.compile(r"samples/.+/sample\.json", re.DOTALL)
-"""Members that are a sample; its id is part of the name as it is, with any slash in it."""
+"""Matches members that are samples; the sample id is part of the name and may contain slashes."""
 
 
 class _Member(NamedTuple):
-    """Where a sample lies in an archive."""
+    """Location of a sample in an archive."""
 
     name: str
     chunked: bool
@@ -36,13 +36,13 @@ class _Member(NamedTuple):
 
 @dataclass(frozen=True)
 class InspectAI:
-    """An archive or document with `eval` and samples."""
+    """Reader of archives or documents with `eval` and samples."""
 
     name: str = "inspect_ai"
     title: str = "inspect evaluation log"
 
     def detect(self, probe: Probe) -> float:
-        """Sure of an archive with its header, and of a document with `eval` and a status."""
+        """Match an archive with its header, or a document with `eval` and a status."""
         if probe.shape == "zip":
             names = {name for name in probe.rows if isinstance(name, str)}
             started = names & set(_HEADERS)
@@ -53,27 +53,27 @@ class InspectAI:
         return 0.98 if "status" in row and "version" in row else 0.8
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """One run a sample and epoch."""
+        """Yield one run a sample and epoch."""
         with open_regular(log.path, log.root) as file:
             packed = file.read(4) == b"PK\x03\x04"
         if packed:
             yield from _archived(log, report)
             return
-        document = record(log.document())
+        document = as_dict(log.document())
         if not isinstance(document.get("eval"), dict):
-            raise InvalidInput("is no inspect log: it has no `eval`")
-        samples = items(document.get("samples"))
+            raise InvalidInput("expected an inspect log with `eval`")
+        samples = as_list(document.get("samples"))
         if not samples:
-            report.note("the log holds no samples: only its header was kept")
+            report.note("the log has no samples, only its header")
         for n, sample in enumerate(samples, 1):
-            yield from _checked(sample, record(document["eval"]), n, report)
+            yield from _checked(sample, as_dict(document["eval"]), n, report)
 
 
 def _checked(sample: Any, about: dict[str, Any], n: int, report: Report) -> Iterator[Run]:
     if isinstance(sample, dict):
         yield from run_of_sample(sample, about, n, report)
     else:
-        report.reject(n, f"is no sample but {type(sample).__name__}")
+        report.reject(n, f"expected a sample object, got {type(sample).__name__}")
 
 
 def _archived(log: LogFile, report: Report) -> Iterator[Run]:
@@ -83,18 +83,18 @@ def _archived(log: LogFile, report: Report) -> Iterator[Run]:
         about: dict[str, Any] = {}
         for header in (name for name in _HEADERS if name in names):
             try:
-                about = record(record(parser.parse(opened.read(header))).get("eval"))
+                about = as_dict(as_dict(parser.parse(opened.read(header))).get("eval"))
                 break
             except InvalidInput as error:
                 report.note(f"{header} cannot be read: {error.message}"[:200])
         members = _members(names)
         if not members and any(name.startswith("samples/") for name in names):
-            report.reject(None, "none of the members in `samples/` is a sample by its name")
+            report.reject(None, "expected samples in `samples/`, got no member with the name of one")
         elif not members:
-            report.note("the log holds no samples: only its header was kept")
+            report.note("the log has no samples, only its header")
         for n, member in enumerate(members, 1):
             try:
-                sample = record(parser.parse(opened.read(member.name)))
+                sample = as_dict(parser.parse(opened.read(member.name)))
                 if member.chunked:
                     sample = _joined(sample, member.name.rsplit("/", 1)[0], opened, names, parser)
             except InvalidInput as error:
@@ -111,7 +111,7 @@ def _members(names: dict[str, None]) -> list[_Member]:
 def _joined(
     sample: dict[str, Any], folder: str, opened: Archive, names: dict[str, None], parser: Parser
 ) -> dict[str, Any]:
-    """A sample whose messages, events and attachments lie in sequences of files, each named by its first index."""
+    """Join a sample whose messages, events and attachments are split into files named by their first index."""
     chunks: dict[str, list[tuple[int, str]]] = {"messages": [], "events": [], "attachments": []}
     for name in names:
         sequence, _, stem = name.removeprefix(folder + "/").removesuffix(".json").partition("/")
@@ -124,7 +124,7 @@ def _joined(
         ):
             chunks[sequence].append((int(stem), name))
     parts = {
-        sequence: [item for _, name in sorted(found) for item in items(parser.parse(opened.read(name)))]
+        sequence: [item for _, name in sorted(found) for item in as_list(parser.parse(opened.read(name)))]
         for sequence, found in chunks.items()
     }
     return {

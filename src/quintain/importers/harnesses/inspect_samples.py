@@ -1,4 +1,4 @@
-"""A sample of an inspect log, with what it points to put in its place, as a run."""
+"""Convert a sample of an inspect log to a run, with its references resolved."""
 
 from __future__ import annotations
 
@@ -8,90 +8,99 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from quintain.importers.protocol import Report, Run
-from quintain.importers.runs import run_of
-from quintain.importers.training_data.dialects import turn_of
-from quintain.importers.training_data.tool_schemas import tool_schemas
-from quintain.importers.transcripts.chat import Turn
-from quintain.importers.transcripts.transcript import moment
-from quintain.importers.transcripts.usage import usage_of
-from quintain.importers.transcripts.values import first, items, label, name, record, records, small, worth
+from quintain.importers.run_builder import build_run
+from quintain.importers.transcripts.chat_messages import Turn
+from quintain.importers.transcripts.field_values import (
+    as_dict,
+    as_list,
+    as_name,
+    as_score,
+    dicts_in,
+    first_text,
+    nonblank,
+    short_fields,
+)
+from quintain.importers.transcripts.token_usage import parse_usage
+from quintain.importers.transcripts.tool_schemas import parse_tool_schemas
+from quintain.importers.transcripts.transcript import parse_time
+from quintain.importers.transcripts.vendor_messages import parse_vendor_message
 from quintain.records.trajectory import AgentInfo, Outcome, OutcomeStatus, Task
 
 _GRADES = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0}
 _WORDS = {"yes": 1.0, "true": 1.0, "no": 0.0, "false": 0.0}
 _REFERENCES = ("attachment://", "tc://")
-MISSING = "some attachments that the log points to are not in it"
+MISSING = "some attachments are missing from the log"
 
 
 @dataclass
 class _Events:
-    """The model calls of a sample, to be found by the message that they made."""
+    """Model calls of a sample, found by the message that they produced."""
 
     by_id: dict[str, dict[str, Any]] = field(default_factory=dict)
     by_key: dict[Any, deque[dict[str, Any]]] = field(default_factory=lambda: defaultdict(deque))
     tools: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Schemas that the agent's calls offered, by name."""
+    """Tool name -> schema offered to the model."""
 
     def of(self, message: dict[str, Any], turn: Turn) -> dict[str, Any]:
-        """The event that made a message; empty where none is known."""
-        found = self.by_id.get(name(message.get("id")) or "")
+        """Return the event that produced a message, or {}."""
+        found = self.by_id.get(as_name(message.get("id")) or "")
         waiting = self.by_key[turn.key]
         if found is None and waiting:
             found = waiting.popleft()
         elif found is not None and found in waiting:
             waiting.remove(found)
-        for tool in tool_schemas(record(found).get("tools")):
+        for tool in parse_tool_schemas(as_dict(found).get("tools")):
             self.tools.setdefault(tool["function"]["name"], tool)
         return found or {}
 
 
 def run_of_sample(sample: dict[str, Any], about: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
-    """The run of one sample and epoch.
+    """Yield the run of one sample and epoch.
 
     Args:
         sample: As the log holds it.
         about: The log's `eval`.
         line: Which sample of the log it is, from 1.
-        report: Told what could not be read.
+        report: Gets notes on unreadable content.
     """
-    old = record(sample.get("transcript"))  # until 2024: events and attachments stood in here
-    attachments = record(sample.get("attachments")) | record(old.get("content"))
-    events = records(sample.get("events")) or records(old.get("events"))
+    old = as_dict(sample.get("transcript"))  # until 2024: events and attachments stood in here
+    attachments = as_dict(sample.get("attachments")) | as_dict(old.get("content"))
+    events = dicts_in(sample.get("events")) or dicts_in(old.get("events"))
     pool = _pool(sample)
     models = [event for event in events if event.get("event") == "model"]
-    messages = records(resolved(_messages(sample, models, pool), attachments, report))
+    messages = dicts_in(resolved(_messages(sample, models, pool), attachments, report))
     known = _events(resolved([_thin(event) for event in models], attachments, report))
     turns = _turns(messages, known, sample, report)
-    task_name, sample_id, epoch = label(about.get("task")), name(sample.get("id")), name(sample.get("epoch"))
-    origin = first(about.get("eval_id"), about.get("run_id"), about.get("task_id"), task_name)
-    told = {key: sample.get(key) for key in ("total_time", "working_time", "uuid")}
+    task_name, sample_id, epoch = nonblank(about.get("task")), as_name(sample.get("id")), as_name(sample.get("epoch"))
+    origin = first_text(about.get("eval_id"), about.get("run_id"), about.get("task_id"), task_name)
+    timings = {key: sample.get(key) for key in ("total_time", "working_time", "uuid")}
     invalid = bool(sample.get("invalidation"))
     if invalid:
-        report.note("some samples were invalidated after the run: no verdict is taken from them")
+        report.note("some samples were invalidated after the run; their verdicts are ignored")
     asked = sample.get("input")
-    hidden = {"target": sample.get("target"), "choices": sample.get("choices"), **record(sample.get("metadata"))}
-    yield from run_of(
+    hidden = {"target": sample.get("target"), "choices": sample.get("choices"), **as_dict(sample.get("metadata"))}
+    yield from build_run(
         turns,
         report,
         line,
         format="inspect_ai",
         episode_key="/".join(part for part in (origin, sample_id, epoch) if part),
         group_id="/".join(part for part in (origin, sample_id) if part) or None,
-        agent=AgentInfo(name=label(about.get("solver")) or "unknown", model=label(about.get("model"))),
+        agent=AgentInfo(name=nonblank(about.get("solver")) or "unknown", model=nonblank(about.get("model"))),
         task=Task(
             id=sample_id,
             prompt=str(resolved(asked, attachments, report)) if isinstance(asked, str) else "",
             environment=task_name,
-            metadata=small(resolved(hidden, attachments, report)),
+            metadata=short_fields(resolved(hidden, attachments, report)),
         ),
         tools=list(known.tools.values()),
         outcome=_outcome(sample, invalid=invalid),
-        extra=small({"epoch": sample.get("epoch"), **told, "invalidated": invalid or None}),
+        extra=short_fields({"epoch": sample.get("epoch"), **timings, "invalidated": invalid or None}),
     )
 
 
 def resolved(value: Any, attachments: dict[str, Any], report: Report) -> Any:
-    """The value with the contents of attachments in the place of references to them."""
+    """Replace references to attachments by their contents."""
     if isinstance(value, str) and value.startswith(_REFERENCES):
         key = value.partition("://")[2]
         if not isinstance(attachments.get(key), str):
@@ -105,40 +114,40 @@ def resolved(value: Any, attachments: dict[str, Any], report: Report) -> Any:
 
 
 def _pool(sample: dict[str, Any]) -> list[Any]:
-    return items(record(sample.get("events_data")).get("messages")) or items(sample.get("message_pool"))
+    return as_list(as_dict(sample.get("events_data")).get("messages")) or as_list(sample.get("message_pool"))
 
 
 def _expanded(refs: Any, pool: list[Any]) -> list[Any]:
-    """Messages of a pool by half-open ranges of indices."""
+    """Return messages of a pool by half-open index ranges."""
     found: list[Any] = []
-    for pair in items(refs):
+    for pair in as_list(refs):
         if isinstance(pair, list) and len(pair) == 2 and all(type(n) is int and n >= 0 for n in pair):
             found += pool[pair[0] : pair[1]][: 10**6 - len(found)]
     return found
 
 
 def _messages(sample: dict[str, Any], models: list[dict[str, Any]], pool: list[Any]) -> list[Any]:
-    """The conversation; where a sample broke before it was kept, what its last model call saw and said."""
-    kept = items(sample.get("messages")) or _expanded(sample.get("message_refs"), pool)
+    """Return the conversation; if it was not saved, the input and output of the last model call."""
+    kept = as_list(sample.get("messages")) or _expanded(sample.get("message_refs"), pool)
     if kept or not models:
         return kept
     last = models[-1]
-    made = [_made(event) for event in models[-1:]]
-    return [*(items(last.get("input")) or _expanded(last.get("input_refs"), pool)), *(m for m in made if m)]
+    made = [_output_message(event) for event in models[-1:]]
+    return [*(as_list(last.get("input")) or _expanded(last.get("input_refs"), pool)), *(m for m in made if m)]
 
 
-def _made(event: dict[str, Any]) -> dict[str, Any]:
-    choices = records(record(event.get("output")).get("choices"))
-    return record(choices[0].get("message")) if choices else {}
+def _output_message(event: dict[str, Any]) -> dict[str, Any]:
+    choices = dicts_in(as_dict(event.get("output")).get("choices"))
+    return as_dict(choices[0].get("message")) if choices else {}
 
 
 def _thin(event: dict[str, Any]) -> dict[str, Any]:
-    """Of a model event, what tells of its answer: its input repeats the conversation."""
-    output = record(event.get("output"))
+    """Return the fields of a model event about its output; its input repeats the conversation."""
+    output = as_dict(event.get("output"))
     return {
         **{key: event.get(key) for key in ("model", "timestamp", "tools")},
-        "made": _made(event),
-        "usage": record(output.get("usage")),
+        "made": _output_message(event),
+        "usage": as_dict(output.get("usage")),
         "output_model": output.get("model"),
     }
 
@@ -146,10 +155,10 @@ def _thin(event: dict[str, Any]) -> dict[str, Any]:
 def _events(thin: list[dict[str, Any]]) -> _Events:
     known = _Events()
     for event in thin:
-        turn = turn_of({"role": "assistant", **event["made"]}, Report()) if event["made"] else None
+        turn = parse_vendor_message({"role": "assistant", **event["made"]}, Report()) if event["made"] else None
         if turn is None:
             continue
-        if (message_id := name(event["made"].get("id"))) is not None:
+        if (message_id := as_name(event["made"].get("id"))) is not None:
             known.by_id[message_id] = event
         known.by_key[turn.key].append(event)
     return known
@@ -158,16 +167,16 @@ def _events(thin: list[dict[str, Any]]) -> _Events:
 def _turns(messages: list[dict[str, Any]], known: _Events, sample: dict[str, Any], report: Report) -> list[Turn]:
     turns = []
     for message in messages:
-        turn = turn_of(message, report)
+        turn = parse_vendor_message(message, report)
         if turn is None:
             continue
         if turn.actor == "agent":
             event = known.of(message, turn)
-            extra = {**turn.fields.get("extra", {}), **small({"parse_errors": _parse_errors(message)})}
+            extra = {**turn.fields.get("extra", {}), **short_fields({"parse_errors": _parse_errors(message)})}
             turn.fields |= {
-                "model": first(event.get("model"), message.get("model"), event.get("output_model")),
-                "usage": usage_of(record(event.get("usage"))),
-                "timestamp": moment(event.get("timestamp")),
+                "model": first_text(event.get("model"), message.get("model"), event.get("output_model")),
+                "usage": parse_usage(as_dict(event.get("usage"))),
+                "timestamp": parse_time(event.get("timestamp")),
                 "extra": extra,
             }
             if message.get("source") == "input":
@@ -175,19 +184,19 @@ def _turns(messages: list[dict[str, Any]], known: _Events, sample: dict[str, Any
         turns.append(turn)
     acted = [turn for turn in turns if turn.actor == "agent"]
     if len(acted) == 1 and acted[0].fields.get("usage") is None:
-        output = record(sample.get("output"))
-        acted[0].fields["usage"] = usage_of(record(output.get("usage")))
+        output = as_dict(sample.get("output"))
+        acted[0].fields["usage"] = parse_usage(as_dict(output.get("usage")))
     return turns
 
 
 def _parse_errors(message: dict[str, Any]) -> list[str]:
-    return [error for call in records(message.get("tool_calls")) if (error := label(call.get("parse_error")))]
+    return [error for call in dicts_in(message.get("tool_calls")) if (error := nonblank(call.get("parse_error")))]
 
 
 def _outcome(sample: dict[str, Any], *, invalid: bool) -> Outcome:
-    graded = record(sample.get("scores")) or ({"score": sample["score"]} if sample.get("score") else {})
+    graded = as_dict(sample.get("scores")) or ({"score": sample["score"]} if sample.get("score") else {})
     scores: dict[str, float] = {}
-    values = {key: record(score).get("value") if isinstance(score, dict) else score for key, score in graded.items()}
+    values = {key: as_dict(score).get("value") if isinstance(score, dict) else score for key, score in graded.items()}
     for key, value in values.items():
         members = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else None
         for part, inner in members if members is not None else [(None, value)]:
@@ -198,21 +207,24 @@ def _outcome(sample: dict[str, Any], *, invalid: bool) -> Outcome:
     if (leading in {"C", "I"} if isinstance(leading, str) else _worth(leading) in {0.0, 1.0}) and not invalid:
         status = OutcomeStatus.SUCCESS if _worth(leading) else OutcomeStatus.FAILURE
     error, limit = sample.get("error"), sample.get("limit")
-    told = None
+    exit_status = None
     if limit:
-        status, told = OutcomeStatus.TRUNCATED, f"limit: {first(record(limit).get('type'), limit) or 'unknown'}"
+        status, exit_status = (
+            OutcomeStatus.TRUNCATED,
+            f"limit: {first_text(as_dict(limit).get('type'), limit) or 'unknown'}",
+        )
     if error:
-        status, told = OutcomeStatus.ERROR, first(record(error).get("message"), error) or "error"
-    return Outcome(status=status, reward=_worth(leading), scores=scores, exit_status=told and told[:200])
+        status, exit_status = OutcomeStatus.ERROR, first_text(as_dict(error).get("message"), error) or "error"
+    return Outcome(status=status, reward=_worth(leading), scores=scores, exit_status=exit_status and exit_status[:200])
 
 
 def _worth(value: Any) -> float | None:
-    """A grade, a number or a number in words, as inspect itself turns values to floats."""
+    """Convert a grade, number or number word to a float, as inspect does."""
     if not isinstance(value, str):
-        return worth(value)
+        return as_score(value)
     if value in _GRADES:
         return _GRADES[value]
     try:
-        return worth(float(value))
+        return as_score(float(value))
     except ValueError:
         return _WORDS.get(value.lower())

@@ -1,4 +1,4 @@
-"""knowlyr's files: records of its recorder, of its environments and of its hub, and the training rows that it exports.
+"""knowlyr's files: records of its recorder, environments and hub, and its exported training rows.
 
 Its `success` is not always a verdict: the adapters for SWE-agent and crew set it when a run was submitted or completed, and
 the environments when it was not truncated. Those runs stay unknown.
@@ -12,36 +12,45 @@ from typing import Any
 
 from quintain.errors import InvalidInput
 from quintain.importers.harnesses.knowlyr_records import add_step, outcome_of, task_of
-from quintain.importers.harnesses.step_text import written_steps
-from quintain.importers.logfile import LogFile
+from quintain.importers.harnesses.knowlyr_text import parse_steps
+from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.runs import NO_RUN, run_of
-from quintain.importers.training_data.answers import fingerprint
-from quintain.importers.training_data.rows import likeness, name_of, runs
-from quintain.importers.transcripts.transcript import Transcript, action
-from quintain.importers.transcripts.values import decoded, first, items, label, number, record, records, text
+from quintain.importers.row_reader import first_name, matching_share, read_rows
+from quintain.importers.run_builder import NO_RUN, build_run
+from quintain.importers.training_data.prompt_answers import fingerprint
+from quintain.importers.transcripts.field_values import (
+    as_dict,
+    as_list,
+    as_number,
+    as_text,
+    dicts_in,
+    first_text,
+    nonblank,
+    parse_json_text,
+)
+from quintain.importers.transcripts.transcript import Transcript, make_call
 from quintain.records.trajectory import AgentInfo, Outcome
 
 
 @dataclass(frozen=True)
 class Knowlyr:
-    """Reads knowlyr's trajectories and its rows for training."""
+    """Reader of knowlyr's trajectories and training rows."""
 
     name: str = "knowlyr"
     title: str = "knowlyr trajectories and rows"
 
     def detect(self, probe: Probe) -> float:
-        """Rows with knowlyr's steps, or with the columns of its exports."""
+        """Match rows with knowlyr's steps or the columns of its exports."""
         exported = ("instruction", "chosen", "chosen_trajectory_id", "trajectories")
         return max(
-            0.96 * likeness(probe, _is_run, "steps"),
-            0.95 * likeness(probe, _is_export, *exported),
-            0.6 * likeness(probe, _is_task, "description"),
+            0.96 * matching_share(probe, _is_run, "steps"),
+            0.95 * matching_share(probe, _is_export, *exported),
+            0.6 * matching_share(probe, _is_task, "description"),
         )
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """One run a record; two a pair, all of a group."""
-        return runs(log, report, self._row)
+        """Yield one run a record, two a pair, and all runs of a group."""
+        return read_rows(log, report, self._row)
 
     def _row(self, row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
         if isinstance(row.get("steps"), list):
@@ -50,37 +59,37 @@ class Knowlyr:
             return self._pair(row, line, report)
         if isinstance(row.get("trajectories"), list):
             return self._group(row, line, report)
-        if label(row.get("response")):
-            meta = record(row.get("metadata"))
-            prompt = first(row.get("instruction"), row.get("prompt")) or ""
-            task = task_of(row, {**record(decoded(row.get("input"))), "task_description": prompt})
+        if nonblank(row.get("response")):
+            meta = as_dict(row.get("metadata"))
+            prompt = first_text(row.get("instruction"), row.get("prompt")) or ""
+            task = task_of(row, {**as_dict(parse_json_text(row.get("input"))), "task_description": prompt})
             agent = AgentInfo(
-                name=label(meta.get("agent_framework")) or "unknown", model=label(meta.get("agent_model"))
+                name=nonblank(meta.get("agent_framework")) or "unknown", model=nonblank(meta.get("agent_model"))
             )
-            fields = {"task": task, "agent": agent, "outcome": Outcome(reward=number(row.get("reward")))}
+            fields = {"task": task, "agent": agent, "outcome": Outcome(reward=as_number(row.get("reward")))}
             return self._written(row["response"], meta.get("total_steps"), line, report, fields)
         if "chosen_trajectory_id" in row:
-            raise InvalidInput("names two trajectories by their ids only; import the file that holds them")
+            raise InvalidInput("expected two trajectories, got only their ids; import the file that contains them")
         raise InvalidInput(NO_RUN)
 
     def _run(self, row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
-        """A record of the recorder, an environment or the hub."""
+        """Yield the run of a record of the recorder, an environment or the hub."""
         transcript = Transcript()
-        meta, nested = record(row.get("metadata")), record(row.get("task"))
+        meta, nested = as_dict(row.get("metadata")), as_dict(row.get("task"))
         task = task_of(row, {**meta, **nested})
         if task.prompt:
-            transcript.say("user", task.prompt)
-        rewards = items(row.get("step_rewards"))
-        for place, step in enumerate(items(row["steps"])):
+            transcript.add_message("user", task.prompt)
+        rewards = as_list(row.get("step_rewards"))
+        for place, step in enumerate(as_list(row["steps"])):
             if not isinstance(step, dict):
                 report.skip("step that is no object")
                 continue
-            add_step(transcript, step, number(rewards[place]) if place < len(rewards) else None)
+            add_step(transcript, step, as_number(rewards[place]) if place < len(rewards) else None)
         agent = AgentInfo(
-            name=first(row.get("agent"), row.get("agent_framework")) or "unknown",
-            model=first(row.get("model"), row.get("agent_model")),
+            name=first_text(row.get("agent"), row.get("agent_framework")) or "unknown",
+            model=first_text(row.get("model"), row.get("agent_model")),
         )
-        yield from run_of(
+        yield from build_run(
             transcript,
             report,
             line,
@@ -91,23 +100,23 @@ class Knowlyr:
         )
 
     def _pair(self, row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
-        """Both sides of a preference, as records of the hub or as text."""
+        """Yield both sides of a preference, given as hub records or as text."""
         pair = fingerprint(row["chosen"], row["rejected"])
-        meta = record(row.get("metadata"))
-        margin = number(row.get("reward_margin"))
+        meta = as_dict(row.get("metadata"))
+        margin = as_number(row.get("reward_margin"))
         for side in ("chosen", "rejected"):
             held = row[side]
             fields: dict[str, Any] = {
-                "group_id": name_of(row, ("task_id",)) or f"pair-{pair}",
+                "group_id": first_name(row, ("task_id",)) or f"pair-{pair}",
                 "tags": (f"preference:{side}",),
                 "extra": {"preference": {"pair": f"pair-{pair}", "side": side}},
             }
-            reward = number(meta.get(f"{side}_reward"))
+            reward = as_number(meta.get(f"{side}_reward"))
             scores = {} if margin is None else {"margin": margin}
             if isinstance(held, dict):
                 inner = {"task_id": row.get("task_id"), "metadata": meta, **held}
                 if not isinstance(held.get("steps"), list):
-                    raise InvalidInput(f"{side} holds no steps")
+                    raise InvalidInput(f"{side}: expected a list `steps`")
                 for run in self._run(inner, line, report):
                     outcome = run.trajectory.outcome.model_copy(update={"scores": scores})
                     extra = {**run.trajectory.extra, **fields["extra"]}
@@ -116,15 +125,15 @@ class Knowlyr:
             else:
                 fields |= {
                     "task": task_of(row, {"task_description": row.get("prompt")}),
-                    "agent": AgentInfo(model=label(meta.get(f"{side}_model"))),
+                    "agent": AgentInfo(model=nonblank(meta.get(f"{side}_model"))),
                     "outcome": Outcome(reward=reward, scores=scores),
                 }
                 yield from self._written(held, None, line, report, fields)
 
     def _group(self, row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
-        """The answers of one GRPO group, each an attempt of its own."""
+        """Yield the answers of a GRPO group as separate attempts."""
         task = task_of(row, {"task_description": row.get("prompt")})
-        members = records(row["trajectories"])
+        members = dicts_in(row["trajectories"])
         if not members:
             raise InvalidInput(NO_RUN)
         for place, member in enumerate(members):
@@ -132,10 +141,10 @@ class Knowlyr:
                 "task": task,
                 "group_id": task.id or f"group-{fingerprint(row.get('prompt'))}",
                 "episode_key": str(place),
-                "outcome": Outcome(reward=number(member.get("reward"))),
+                "outcome": Outcome(reward=as_number(member.get("reward"))),
             }
-            rewards = items(member.get("step_rewards"))
-            yield from self._written(text(member.get("response")), None, line, report, fields, rewards)
+            rewards = as_list(member.get("step_rewards"))
+            yield from self._written(as_text(member.get("response")), None, line, report, fields, rewards)
 
     def _written(
         self,
@@ -146,25 +155,25 @@ class Knowlyr:
         fields: dict[str, Any],
         rewards: list[Any] | None = None,
     ) -> Iterator[Run]:
-        """A run of flat text; text of another form is one turn."""
+        """Yield the run of flat text; text in another form becomes one turn."""
         transcript = Transcript()
         if fields["task"].prompt:
-            transcript.say("user", fields["task"].prompt)
-        steps = written_steps(response, total if isinstance(total, int) and not isinstance(total, bool) else None)
+            transcript.add_message("user", fields["task"].prompt)
+        steps = parse_steps(response, total if isinstance(total, int) and not isinstance(total, bool) else None)
         rewards = rewards or []
         for place, step in enumerate(steps):
-            calls = [] if step.tool is None else [action(step.tool, step.arguments)]
-            reward = number(rewards[place]) if place < len(rewards) else None
-            transcript.act(step.message, thought=step.thought, actions=calls, reward=reward)
+            calls = [] if step.tool is None else [make_call(step.tool, step.arguments)]
+            reward = as_number(rewards[place]) if place < len(rewards) else None
+            transcript.add_agent_turn(step.message, thought=step.thought, actions=calls, reward=reward)
             if step.observation is not None:
-                transcript.orphans -= not transcript.observe(step.observation)
+                transcript.orphans -= not transcript.add_result(step.observation)
         if not steps and response.strip():
-            transcript.act(response)
-        yield from run_of(transcript, report, line, format=self.name, **fields)
+            transcript.add_agent_turn(response)
+        yield from build_run(transcript, report, line, format=self.name, **fields)
 
 
 def _is_run(row: dict[str, Any]) -> bool:
-    steps = records(row.get("steps"))[:2]
+    steps = dicts_in(row.get("steps"))[:2]
     named = any({"tool_call", "tool_result"} <= step.keys() or {"tool", "params"} <= step.keys() for step in steps)
     named = named or any({"thought", "action", "observation"} <= step.keys() for step in steps)
     hub = bool({"content_hash", "agent_framework"} & row.keys())
@@ -178,7 +187,7 @@ def _is_run(row: dict[str, Any]) -> bool:
 def _is_export(row: dict[str, Any]) -> bool:
     sft = {"instruction", "response", "task_id", "reward"} <= row.keys()
     dpo = {"chosen", "rejected", "task_id", "reward_margin"} <= row.keys() or "chosen_trajectory_id" in row
-    answers = records(row.get("trajectories"))
+    answers = dicts_in(row.get("trajectories"))
     return sft or dpo or (bool(answers) and "response" in answers[0] and "prompt" in row)
 
 

@@ -1,4 +1,4 @@
-"""Simulations of tau2-bench: one file with `info`, `tasks` and `simulations`, or one file a simulation beside `results.json`.
+"""tau2-bench simulations: one file with `info`, `tasks` and `simulations`, or a file a simulation beside `results.json`.
 
 Agent and user both have tools. What the user did with theirs is part of the user's next turn (`extra.user_tools`): the
 agent never saw it. A reward of 1 is success and any other failure, as tau2's own `is_successful` has it; a run that was
@@ -13,70 +13,70 @@ from functools import lru_cache
 from typing import Any
 
 from quintain.errors import InvalidInput
-from quintain.importers.logfile import LogFile
+from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.runs import run_of
-from quintain.importers.training_data.dialects import turn_of
-from quintain.importers.training_data.tool_schemas import tool_schemas
-from quintain.importers.transcripts.chat import Turn
-from quintain.importers.transcripts.parts import plain
-from quintain.importers.transcripts.transcript import moment
-from quintain.importers.transcripts.usage import usage_of
-from quintain.importers.transcripts.values import (
-    first,
-    items,
-    label,
-    name,
-    numbers,
-    record,
-    records,
-    small,
-    text,
-    worth,
+from quintain.importers.run_builder import build_run
+from quintain.importers.transcripts.chat_messages import Turn
+from quintain.importers.transcripts.field_values import (
+    as_dict,
+    as_list,
+    as_name,
+    as_score,
+    as_text,
+    dicts_in,
+    first_text,
+    nonblank,
+    score_fields,
+    short_fields,
 )
+from quintain.importers.transcripts.message_parts import plain_text
+from quintain.importers.transcripts.token_usage import parse_usage
+from quintain.importers.transcripts.tool_schemas import parse_tool_schemas
+from quintain.importers.transcripts.transcript import parse_time
+from quintain.importers.transcripts.vendor_messages import parse_vendor_message
 from quintain.records.trajectory import AgentInfo, Outcome, OutcomeStatus, Task
 
 _LIMITS = {"max_steps", "timeout", "context_window_exceeded"}
 _BROKEN = {"agent_error", "user_error", "infrastructure_error", "unexpected_error"}
 _GREETING = "Hi! How can I help you today?"
-"""The first turn of every agent; the benchmark writes it, not the model."""
-_POLICY = "the log holds the policy that the agent was given, but not the words around it in the system prompt"
+"""First turn of every agent, written by the benchmark rather than the model."""
+_POLICY = "the log has the agent's policy, but not the rest of its system prompt"
 
 
 @dataclass(frozen=True)
 class Tau2:
-    """A results file, or a simulation of its own."""
+    """Reader of a results file or a single simulation."""
 
     name: str = "tau2"
     title: str = "tau2-bench simulations"
 
     def detect(self, probe: Probe) -> float:
-        """Sure of simulations beside tasks, and of a simulation with its messages and how it ended."""
+        """Match simulations beside tasks, or a simulation with messages and a termination reason."""
         row = probe.first
-        simulations, info = row.get("simulations"), record(row.get("info"))
+        simulations, info = row.get("simulations"), as_dict(row.get("info"))
         if isinstance(simulations, list) and (row.keys() & {"tasks", "info"}):
-            known = any(_is_simulation(record(each)) for each in simulations[:5]) or "environment_info" in info
+            known = any(_is_simulation(as_dict(each)) for each in simulations[:5]) or "environment_info" in info
             return 0.98 if known else 0.0
         if isinstance(row.get("simulation_index"), list) and isinstance(row.get("tasks"), list):
             return 0.95
         return 0.95 if _is_simulation(row) and "termination_reason" in row else 0.0
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """One run a simulation."""
-        document = record(log.document())
+        """Yield one run a simulation."""
+        document = as_dict(log.document())
         if "simulations" not in document and "termination_reason" in document:
             yield from _run(document, *_shared(log), None, report)
             return
         simulations = document.get("simulations")
         if not isinstance(simulations, list):
-            report.note("this file tells of the runs; they lie one by one in the folder simulations/ beside it")
+            report.note("this file describes the runs; each run is a file in the folder simulations/ beside it")
             return
         tasks = _tasks(document)
         for n, simulation in enumerate(simulations, 1):
             if isinstance(simulation, dict):
-                yield from _run(simulation, record(document.get("info")), tasks, n, report)
+                yield from _run(simulation, as_dict(document.get("info")), tasks, n, report)
             else:
-                report.reject(n, "is no simulation but " + type(simulation).__name__)
+                report.reject(n, f"expected a simulation object, got {type(simulation).__name__}")
 
 
 def _is_simulation(row: dict[str, Any]) -> bool:
@@ -84,7 +84,7 @@ def _is_simulation(row: dict[str, Any]) -> bool:
 
 
 def _shared(log: LogFile) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """What the results file beside the folder of simulations tells of all of them."""
+    """Read the results file beside the folder of simulations, which describes all of them."""
     beside = log.sibling("../results.json") or log.sibling("results.json")
     if beside is None:
         return {}, {}
@@ -95,37 +95,37 @@ def _shared(log: LogFile) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
 @lru_cache(maxsize=1)
 def _parsed(beside: LogFile, mtime_ns: int, size: int) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     try:
-        document = record(beside.document())
+        document = as_dict(beside.document())
     except InvalidInput:
         return {}, {}
-    return record(document.get("info")), _tasks(document)
+    return as_dict(document.get("info")), _tasks(document)
 
 
 def _tasks(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    return {key: task for task in records(document.get("tasks")) if (key := name(task.get("id"))) is not None}
+    return {key: task for task in dicts_in(document.get("tasks")) if (key := as_name(task.get("id"))) is not None}
 
 
 def _run(
     simulation: dict[str, Any], info: dict[str, Any], tasks: dict[str, dict[str, Any]], line: int | None, report: Report
 ) -> Iterator[Run]:
     if not isinstance(simulation.get("messages"), list):
-        report.reject(line, "is a simulation without text messages (voice simulations are not read)")
+        report.reject(line, "expected text messages (voice simulations are not supported)")
         return
-    agent, environment = record(info.get("agent_info")), record(info.get("environment_info"))
-    task_id, domain = name(simulation.get("task_id")), label(environment.get("domain_name"))
-    trial = name(simulation.get("trial"))
-    yield from run_of(
+    agent, environment = as_dict(info.get("agent_info")), as_dict(info.get("environment_info"))
+    task_id, domain = as_name(simulation.get("task_id")), nonblank(environment.get("domain_name"))
+    trial = as_name(simulation.get("trial"))
+    yield from build_run(
         _turns(simulation, environment, report),
         report,
         line,
         format="tau2",
-        episode_key=name(simulation.get("id")) or f"{task_id}.{trial}",
+        episode_key=as_name(simulation.get("id")) or f"{task_id}.{trial}",
         group_id=f"{domain}/{task_id}" if domain and task_id else task_id,
-        agent=AgentInfo(name=label(agent.get("implementation")) or "unknown", model=label(agent.get("llm"))),
+        agent=AgentInfo(name=nonblank(agent.get("implementation")) or "unknown", model=nonblank(agent.get("llm"))),
         task=Task(id=task_id, environment=domain, metadata=_hidden(tasks.get(task_id or "", {}))),
         tools=_tools(environment.get("tool_defs")),
         outcome=_outcome(simulation),
-        extra=small({key: simulation.get(key) for key in ("trial", "seed", "agent_cost", "user_cost", "mode")}),
+        extra=short_fields({key: simulation.get(key) for key in ("trial", "seed", "agent_cost", "user_cost", "mode")}),
     )
 
 
@@ -133,9 +133,9 @@ def _turns(simulation: dict[str, Any], environment: dict[str, Any], report: Repo
     turns: list[Turn] = []
     used: list[dict[str, Any]] = []
     messages = [
-        m for message in records(simulation["messages"]) for m in records(message.get("tool_messages")) or [message]
+        m for message in dicts_in(simulation["messages"]) for m in dicts_in(message.get("tool_messages")) or [message]
     ]
-    policy = first(simulation.get("policy"), environment.get("policy"))
+    policy = first_text(simulation.get("policy"), environment.get("policy"))
     if policy and not any(message.get("role") == "system" for message in messages):
         report.note(_POLICY)
         turns.append(Turn("system", policy, fields={"extra": {"from": "policy"}}))
@@ -145,12 +145,12 @@ def _turns(simulation: dict[str, Any], environment: dict[str, Any], report: Repo
             call = next((call for call in used if call["id"] == message.get("id") and "result" not in call), None)
             if call is None:
                 used.append(call := {"id": message.get("id")})
-            call["result"] = text(message.get("content"))
+            call["result"] = as_text(message.get("content"))
             continue
-        turn = turn_of(message, report)
+        turn = parse_vendor_message(message, report)
         if turn is None:
             continue
-        turn.fields["timestamp"] = moment(message.get("timestamp"))
+        turn.fields["timestamp"] = parse_time(message.get("timestamp"))
         if role == "user":
             used += [
                 {"id": call["call_id"], "name": call["tool"], "arguments": call["args"]} for call in _calls(message)
@@ -169,36 +169,36 @@ def _turns(simulation: dict[str, Any], environment: dict[str, Any], report: Repo
 
 
 def _calls(message: dict[str, Any]) -> list[dict[str, Any]]:
-    turn = turn_of({"role": "assistant", "tool_calls": message.get("tool_calls")}, Report())
+    turn = parse_vendor_message({"role": "assistant", "tool_calls": message.get("tool_calls")}, Report())
     return turn.calls if turn else []
 
 
 def _add_cost(turn: Turn, message: dict[str, Any], *, is_first: bool) -> None:
-    raw = record(message.get("raw_data"))
-    turn.fields |= {"usage": usage_of(record(message.get("usage"))), "model": label(raw.get("model"))}
-    if (cost := worth(message.get("cost"))) is not None:
+    raw = as_dict(message.get("raw_data"))
+    turn.fields |= {"usage": parse_usage(as_dict(message.get("usage"))), "model": nonblank(raw.get("model"))}
+    if (cost := as_score(message.get("cost"))) is not None:
         turn.fields["extra"] = {"cost": cost}
-    if is_first and not message.get("usage") and plain(turn.content) == _GREETING and not turn.calls:
+    if is_first and not message.get("usage") and plain_text(turn.content) == _GREETING and not turn.calls:
         turn.fields["train"] = False
 
 
 def _tools(definitions: Any) -> list[dict[str, Any]]:
     if isinstance(definitions, dict):
-        return tool_schemas([{"name": key, **record(value)} for key, value in definitions.items()])
-    return tool_schemas(definitions)
+        return parse_tool_schemas([{"name": key, **as_dict(value)} for key, value in definitions.items()])
+    return parse_tool_schemas(definitions)
 
 
 def _hidden(task: dict[str, Any]) -> dict[str, Any]:
-    """What the agent must not see: the scenario that the simulated user plays."""
-    purpose = record(task.get("description")).get("purpose")
-    wanted = items(record(task.get("evaluation_criteria")).get("actions"))
-    names = [known for action in records(wanted) if (known := label(action.get("name")))]
-    return small({"user_scenario": task.get("user_scenario"), "purpose": purpose, "wanted_actions": names})
+    """Return what the agent must not see: the simulated user's scenario."""
+    purpose = as_dict(task.get("description")).get("purpose")
+    wanted = as_list(as_dict(task.get("evaluation_criteria")).get("actions"))
+    names = [known for action in dicts_in(wanted) if (known := nonblank(action.get("name")))]
+    return short_fields({"user_scenario": task.get("user_scenario"), "purpose": purpose, "wanted_actions": names})
 
 
 def _outcome(simulation: dict[str, Any]) -> Outcome:
-    checked = record(simulation.get("reward_info"))
-    reward, ended = worth(checked.get("reward")), label(simulation.get("termination_reason"))
+    checked = as_dict(simulation.get("reward_info"))
+    reward, ended = as_score(checked.get("reward")), nonblank(simulation.get("termination_reason"))
     status = OutcomeStatus.UNKNOWN
     if ended in _BROKEN:
         status = OutcomeStatus.ERROR
@@ -206,5 +206,5 @@ def _outcome(simulation: dict[str, Any]) -> Outcome:
         status = OutcomeStatus.TRUNCATED
     elif reward is not None:
         status = OutcomeStatus.SUCCESS if abs(reward - 1) <= 1e-6 else OutcomeStatus.FAILURE
-    scores = numbers(record(checked.get("reward_breakdown")))
+    scores = score_fields(as_dict(checked.get("reward_breakdown")))
     return Outcome(status=status, reward=reward, scores=scores, exit_status=ended and ended[:200])

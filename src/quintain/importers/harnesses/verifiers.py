@@ -1,7 +1,7 @@
-"""Rollouts of `verifiers` environments before its version 1: `results.jsonl`, and prime-rl's rows of the same shape.
+"""Rollouts of `verifiers` environments before version 1: `results.jsonl`, and prime-rl's rows of the same shape.
 
 The reward is the environment's weighted sum, so it is no verdict. A run is a success or a failure only where a metric
-that is named as one (`verdicts.NAMES`, e.g. `correct_answer`) is exactly 1 or 0.
+named in `outcome_fields.NAMES` (e.g. `correct_answer`) is exactly 1 or 0.
 """
 
 from __future__ import annotations
@@ -12,31 +12,31 @@ from dataclasses import dataclass
 from typing import Any
 
 from quintain.errors import InvalidInput
-from quintain.importers.harnesses.verdicts import named_status
-from quintain.importers.logfile import LogFile
+from quintain.importers.log_file import LogFile
+from quintain.importers.outcome_fields import named_status
 from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.runs import run_of
-from quintain.importers.traces.conversations import exchanged
-from quintain.importers.training_data.dialects import turns_of
-from quintain.importers.training_data.tool_schemas import tool_schemas
-from quintain.importers.transcripts.chat import Turn
-from quintain.importers.transcripts.usage import usage_of
-from quintain.importers.transcripts.values import (
-    decoded,
-    first,
-    items,
-    label,
-    name,
-    numbers,
-    record,
-    records,
-    small,
-    worth,
+from quintain.importers.run_builder import build_run
+from quintain.importers.traces.conversations import whole_exchange
+from quintain.importers.transcripts.chat_messages import Turn
+from quintain.importers.transcripts.field_values import (
+    as_dict,
+    as_list,
+    as_name,
+    as_score,
+    dicts_in,
+    first_text,
+    nonblank,
+    parse_json_text,
+    score_fields,
+    short_fields,
 )
+from quintain.importers.transcripts.token_usage import parse_usage
+from quintain.importers.transcripts.tool_schemas import parse_tool_schemas
+from quintain.importers.transcripts.vendor_messages import parse_vendor_messages
 from quintain.records.trajectory import AgentInfo, Outcome, OutcomeStatus, Task
 
 _COUNTS = ("turns", "num_turns", "prompt_tokens", "completion_tokens", "total_tokens")
-"""Columns that only count; so do those that end in one of `_COUNTED`."""
+"""Columns that only count; so do columns with a suffix in `_COUNTED`."""
 _COUNTED = ("_tokens", "_count", "_calls", "_ms", "_seconds", "_turns")
 _KNOWN = (
     *("example_id", "prompt", "completion", "reward", "metrics", "answer", "info", "error", "tool_defs", "trajectory"),
@@ -58,13 +58,13 @@ _KNOWN = (
 
 @dataclass(frozen=True)
 class Verifiers:
-    """Rows with `prompt`, `completion` and a reward."""
+    """Reader of rows with `prompt`, `completion` and a reward."""
 
     name: str = "verifiers"
     title: str = "verifiers results (v0, prime-rl)"
 
     def detect(self, probe: Probe) -> float:
-        """Sure of a prompt and a completion beside `example_id` and a reward; less so the fewer of these there are."""
+        """Match a prompt and a completion beside `example_id` and a reward; fewer fields lower the confidence."""
         row = next((row for row in probe.rows if isinstance(row, dict)), probe.first)
         if probe.shape not in {"lines", "array", "object"} or not {"prompt", "completion", "reward"} <= row.keys():
             return 0.0
@@ -75,15 +75,15 @@ class Verifiers:
         )
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """One run a row; `metadata.json` beside the file tells environment and model."""
+        """Yield one run a row; `metadata.json` beside the file names environment and model."""
         about = _companion(log, report)
         seen: Counter[str] = Counter()
         for line, row in log.rows(report):
             if not isinstance(row, dict) or not {"prompt", "completion"} & row.keys():
-                report.reject(line, "is no row with `prompt` and `completion`")
+                report.reject(line, "expected a row with `prompt` and `completion`")
                 continue
-            example = name(row.get("example_id", row.get("id")))
-            rollout = name(row.get("rollout_id")) or name(row.get("trajectory_id"))
+            example = as_name(row.get("example_id", row.get("id")))
+            rollout = as_name(row.get("rollout_id")) or as_name(row.get("trajectory_id"))
             attempt = rollout or f"{example if example is not None else 'row'}.{seen[example or '']}"
             seen[example or ""] += 1
             yield from _run(row, about, line, attempt, report)
@@ -92,77 +92,83 @@ class Verifiers:
 def _companion(log: LogFile, report: Report) -> dict[str, Any]:
     beside = log.sibling("metadata.json")
     try:
-        return record(beside.document()) if beside else {}
+        return as_dict(beside.document()) if beside else {}
     except InvalidInput as error:
         report.note(f"metadata.json beside the file cannot be read: {error.message}"[:200])
         return {}
 
 
 def _run(row: dict[str, Any], about: dict[str, Any], line: int, attempt: str, report: Report) -> Iterator[Run]:
-    prompt, completion = decoded(row.get("prompt")), decoded(row.get("completion"))
-    samples = records(row.get("trajectory"))
+    prompt, completion = parse_json_text(row.get("prompt")), parse_json_text(row.get("completion"))
+    samples = dicts_in(row.get("trajectory"))
     if not completion and samples:
         prompt, completion = samples[-1].get("prompt"), samples[-1].get("completion")
-    turns = [Turn("user", prompt)] if isinstance(prompt, str) and prompt else turns_of(prompt, report)
+    turns = [Turn("user", prompt)] if isinstance(prompt, str) and prompt else parse_vendor_messages(prompt, report)
     for turn in turns:
         if turn.actor == "agent":
             turn.fields["copied_context"] = True  # part of the task's prompt, not of the rollout
-    made = [Turn("agent", completion)] if isinstance(completion, str) and completion else turns_of(completion, report)
-    made = exchanged(turns, made).outputs  # some environments repeat the prompt in it
+    made = (
+        [Turn("agent", completion)]
+        if isinstance(completion, str) and completion
+        else parse_vendor_messages(completion, report)
+    )
+    made = whole_exchange(turns, made).outputs  # some environments repeat the prompt in it
     _add_samples([turn for turn in made if turn.actor == "agent"], samples)
-    environment = first(about.get("env_id"), row.get("env_id"), row.get("task"))
-    example = name(row.get("example_id", row.get("id")))
-    info = decoded(row.get("info"))
+    environment = first_text(about.get("env_id"), row.get("env_id"), row.get("task"))
+    example = as_name(row.get("example_id", row.get("id")))
+    info = parse_json_text(row.get("info"))
     hidden = {"answer": row.get("answer"), **({"info": info} if isinstance(info, dict) else {})}
-    offered = record(info).get("oai_tools", row.get("oai_tools"))
+    offered = as_dict(info).get("oai_tools", row.get("oai_tools"))
     outcome = _outcome(row)
-    token_usage = record(row.get("token_usage"))
+    token_usage = as_dict(row.get("token_usage"))
     extra = {key: value for key, value in row.items() if isinstance(value, str | int | float | bool)}
-    yield from run_of(
+    yield from build_run(
         [*turns, *made],
         report,
         line,
         format="verifiers",
         episode_key=attempt,
         group_id=f"{environment}/{example}" if environment and example else example,
-        agent=AgentInfo(model=first(row.get("model"), about.get("model"))),
-        task=Task(id=example, environment=environment, metadata=small(hidden)),
-        tools=tool_schemas(row.get("tool_defs")) or tool_schemas(offered),
+        agent=AgentInfo(model=first_text(row.get("model"), about.get("model"))),
+        task=Task(id=example, environment=environment, metadata=short_fields(hidden)),
+        tools=parse_tool_schemas(row.get("tool_defs")) or parse_tool_schemas(offered),
         outcome=outcome,
-        extra=small(
-            {"token_usage": token_usage, **extra}, without=(*_KNOWN, *outcome.scores, *record(row.get("metrics")))
+        extra=short_fields(
+            {"token_usage": token_usage, **extra}, without=(*_KNOWN, *outcome.scores, *as_dict(row.get("metrics")))
         ),
     )
 
 
 def _add_samples(turns: list[Turn], samples: list[dict[str, Any]]) -> None:
-    """What `trajectory` tells of each turn; only where it tells of all, for nothing else says which is which."""
+    """Add the data of `trajectory` to the turns; only if their numbers agree, since nothing else matches them."""
     if len(turns) != len(samples):
         return
     for turn, sample in zip(turns, samples, strict=True):
-        response, tokens = record(sample.get("response")), record(sample.get("tokens"))
-        counts = {key: len(items(tokens.get(key))) for key in ("prompt_ids", "completion_ids") if tokens.get(key)}
-        extra = small({"tokens": counts, "advantage": worth(sample.get("advantage"))})
+        response, tokens = as_dict(sample.get("response")), as_dict(sample.get("tokens"))
+        counts = {key: len(as_list(tokens.get(key))) for key in ("prompt_ids", "completion_ids") if tokens.get(key)}
+        extra = short_fields({"tokens": counts, "advantage": as_score(sample.get("advantage"))})
         turn.fields |= {
-            "model": label(response.get("model")),
-            "usage": usage_of(record(response.get("usage"))),
-            "reward": worth(sample.get("reward")),
+            "model": nonblank(response.get("model")),
+            "usage": parse_usage(as_dict(response.get("usage"))),
+            "reward": as_score(sample.get("reward")),
             "extra": {**turn.fields.get("extra", {}), **extra},
         }
 
 
 def _outcome(row: dict[str, Any]) -> Outcome:
     if isinstance(row.get("metrics"), dict):
-        scores = numbers(row["metrics"])
+        scores = score_fields(row["metrics"])
     else:  # older rows have a column for each reward function
         columns = {key: value for key, value in row.items() if key not in _KNOWN and not isinstance(value, bool)}
         columns = {key: value for key, value in columns.items() if key not in _COUNTS and not key.endswith(_COUNTED)}
-        scores = numbers(columns)
+        scores = score_fields(columns)
     error = row.get("error")
     status = named_status(scores)
     if error:
         status = OutcomeStatus.ERROR
     elif row.get("is_truncated") is True:
         status = OutcomeStatus.TRUNCATED
-    told = first(row.get("stop_condition"), record(error).get("error"), error)
-    return Outcome(status=status, reward=worth(row.get("reward")), scores=scores, exit_status=told and told[:200])
+    exit_status = first_text(row.get("stop_condition"), as_dict(error).get("error"), error)
+    return Outcome(
+        status=status, reward=as_score(row.get("reward")), scores=scores, exit_status=exit_status and exit_status[:200]
+    )

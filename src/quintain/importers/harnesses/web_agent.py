@@ -1,6 +1,6 @@
-"""Runs of agents in a browser: WebArena-like rows of pages and actions, and Mind2Web's demonstrations.
+"""Browser agent runs: WebArena-like rows of pages and actions, and Mind2Web demonstrations.
 
-A page that a call led to is what that call gave back; the page before the first action is told by the user. Actions
+The page after a call is the call's result; the page before the first action is a user turn. Actions
 that are text stay text, and the pages after them are turns of the user. Addresses and screenshots stand in `extra` of the
 turn that saw them.
 """
@@ -11,12 +11,22 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from quintain.importers.harnesses.verdicts import status_of
-from quintain.importers.logfile import LogFile
+from quintain.importers.log_file import LogFile
+from quintain.importers.outcome_fields import status_of
 from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.runs import run_of
-from quintain.importers.transcripts.transcript import Transcript, action
-from quintain.importers.transcripts.values import first, label, name, numbers, record, records, small, text, worth
+from quintain.importers.run_builder import build_run
+from quintain.importers.transcripts.field_values import (
+    as_dict,
+    as_name,
+    as_score,
+    as_text,
+    dicts_in,
+    first_text,
+    nonblank,
+    score_fields,
+    short_fields,
+)
+from quintain.importers.transcripts.transcript import Transcript, make_call
 from quintain.records.trajectory import AgentInfo, Outcome, Task
 
 _ASKED = ("intent", "confirmed_task", "goal", "objective", "task", "instruction", "question")
@@ -28,53 +38,53 @@ _THOUGHTS = ("cot", "thought", "reasoning", "rationale")
 
 @dataclass(frozen=True)
 class WebAgent:
-    """Rows with a task in words, pages and actions."""
+    """Reader of rows with a task, pages and actions."""
 
     name: str = "web_agent"
     title: str = "web agent traces (WebArena, Mind2Web)"
 
     def detect(self, probe: Probe) -> float:
-        """Sure of an intent with pages and actions, and of Mind2Web's marks; no other list of steps is taken."""
+        """Match an intent with pages and actions, or Mind2Web's columns; other lists of steps do not match."""
         row = next((row for row in probe.rows if isinstance(row, dict)), probe.first)
         if row.keys() >= {"confirmed_task", "actions"}:
             return 0.97
-        told = set().union(*(step.keys() for step in _steps(row)[:4])) if _steps(row) else set()
+        step_keys = set().union(*(step.keys() for step in _steps(row)[:4])) if _steps(row) else set()
         if (
-            first(*(row.get(key) for key in _ASKED)) is None
-            or not (told & _WEB)
-            or not (told & {"action", "action_repr"})
+            first_text(*(row.get(key) for key in _ASKED)) is None
+            or not (step_keys & _WEB)
+            or not (step_keys & {"action", "action_repr"})
         ):
             return 0.0
-        return 0.95 if "intent" in row or told & {"axtree", "accessibility_tree"} else 0.75
+        return 0.95 if "intent" in row or step_keys & {"axtree", "accessibility_tree"} else 0.75
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """One run a row."""
+        """Yield one run a row."""
         for line, row in log.rows(report):
-            asked = first(*(record(row).get(key) for key in _ASKED))
+            asked = first_text(*(as_dict(row).get(key) for key in _ASKED))
             if not isinstance(row, dict) or asked is None or not _steps(row):
-                report.reject(line, "is no row with a task in words and a list of pages and actions")
+                report.reject(line, "expected a row with a task text and a list of pages and actions")
                 continue
             script = Transcript()
-            script.say("user", asked)
-            model = label(row.get("model")) or label(row.get("source"))
+            script.add_message("user", asked)
+            model = nonblank(row.get("model")) or nonblank(row.get("source"))
             reprs = row.get("action_reprs")
             for n, step in enumerate(_steps(row)):
                 shown = reprs[n] if isinstance(reprs, list) and n < len(reprs) else None
-                _add(script, step, label(shown), report)
+                _add(script, step, nonblank(shown), report)
             if "confirmed_task" in row:
                 report.note("Mind2Web's actions were demonstrated by people, not by a model")
-            yield from run_of(
+            yield from build_run(
                 script,
                 report,
                 line,
                 format="web_agent",
-                group_id=name(row.get("task_id")),
+                group_id=as_name(row.get("task_id")),
                 agent=AgentInfo(model=None if "confirmed_task" in row else model),
                 task=Task(
-                    id=name(row.get("task_id")) or name(row.get("annotation_id")),
+                    id=as_name(row.get("task_id")) or as_name(row.get("annotation_id")),
                     prompt=asked,
-                    environment=first(row.get("website"), row.get("env"), row.get("environment")),
-                    metadata=small(
+                    environment=first_text(row.get("website"), row.get("env"), row.get("environment")),
+                    metadata=short_fields(
                         {key: row.get(key) for key in ("domain", "subdomain", "sites", "eval", "start_url")}
                     ),
                 ),
@@ -83,49 +93,52 @@ class WebAgent:
 
 
 def _steps(row: dict[str, Any]) -> list[dict[str, Any]]:
-    return next((steps for key in _RUNS if (steps := records(row.get(key)))), [])
+    return next((steps for key in _RUNS if (steps := dicts_in(row.get(key)))), [])
 
 
 def _add(script: Transcript, step: dict[str, Any], shown: str | None, report: Report) -> None:
-    """A page, an action, or both: then the page is what the action was decided on."""
-    page = first(*(step.get(key) for key in _PAGES))
-    about = record(step.get("metadata"))
-    place = small(
-        {"url": first(step.get("url")), "screenshot": first(step.get("screenshot_path"), step.get("screenshot"))}
+    """Add a page, an action, or both; then the action was chosen on that page."""
+    page = first_text(*(step.get(key) for key in _PAGES))
+    about = as_dict(step.get("metadata"))
+    place = short_fields(
+        {
+            "url": first_text(step.get("url")),
+            "screenshot": first_text(step.get("screenshot_path"), step.get("screenshot")),
+        }
     )
     acts = "action" in step or "operation" in step or "action_repr" in step
     if page is not None and script.has_acted and script.steps[-1].get("actions"):
-        script.observe(page)
+        script.add_result(page)
         script.steps[-1]["extra"] = {**script.steps[-1].get("extra", {}), **({"led_to": place} if place else {})}
     elif page is not None:
-        script.say("user", page, extra=place)
+        script.add_message("user", page, extra=place)
     if not acts:
         if page is None:
             report.skip("step without a page or an action")
         return
-    operation, given = record(step.get("operation")), step.get("action", step.get("action_repr"))
+    operation, given = as_dict(step.get("operation")), step.get("action", step.get("action_repr"))
     message, calls = shown or "", []
     if operation:
-        element = next((e.get("backend_node_id") for e in records(step.get("pos_candidates"))), None)
+        element = next((e.get("backend_node_id") for e in dicts_in(step.get("pos_candidates"))), None)
         wanted = {"value": operation.get("value"), "element": element}
-        calls = [action(text(operation.get("op")).lower(), {k: v for k, v in wanted.items() if v})]
+        calls = [make_call(as_text(operation.get("op")).lower(), {k: v for k, v in wanted.items() if v})]
     elif isinstance(given, dict):
-        message = text(given.get("raw_prediction")) or message
+        message = as_text(given.get("raw_prediction")) or message
         tool = (
-            first(given.get("action_name"), given.get("name"), given.get("type"))
-            or name(given.get("action_type"))
+            first_text(given.get("action_name"), given.get("name"), given.get("type"))
+            or as_name(given.get("action_type"))
             or ""
         )
         hidden = {"action_name", "action_type", "raw_prediction", "page_number"}
-        calls = [action(tool, {k: v for k, v in given.items() if k not in hidden and v not in (None, "", [], {})})]
+        calls = [make_call(tool, {k: v for k, v in given.items() if k not in hidden and v not in (None, "", [], {})})]
     else:
-        message = message or text(given)
-    thought = first(*(source.get(key) for source in (about, step) for key in _THOUGHTS))
-    script.act(message, thought=thought, actions=calls, reward=worth(step.get("reward")))
+        message = message or as_text(given)
+    thought = first_text(*(source.get(key) for source in (about, step) for key in _THOUGHTS))
+    script.add_agent_turn(message, thought=thought, actions=calls, reward=as_score(step.get("reward")))
 
 
 def _outcome(row: dict[str, Any]) -> Outcome:
-    """Only what the row itself says: that a data set is called successful is no verdict on a run."""
-    told = numbers({key: row.get(key) for key in ("success", "is_success", "reward", "score")})
-    verdict = next(iter(told.values()), None)
-    return Outcome(status=status_of(verdict), reward=told.get("reward", told.get("score")), scores=told)
+    """Return the outcome stated by the row; the name of a dataset is not a verdict."""
+    scores = score_fields({key: row.get(key) for key in ("success", "is_success", "reward", "score")})
+    verdict = next(iter(scores.values()), None)
+    return Outcome(status=status_of(verdict), reward=scores.get("reward", scores.get("score")), scores=scores)

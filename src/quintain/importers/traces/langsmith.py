@@ -1,4 +1,4 @@
-"""Runs of LangSmith: exports (lists, lines, `{"runs": []}`, nested `child_runs`) and batches of the ingestion API.
+"""LangSmith runs: exports (lists, lines, `{"runs": []}`, nested `child_runs`) and batches of the ingestion API.
 
 Model runs hold the messages, tool runs the results; a trace without model runs is what its outermost run was given and
 gave. So is one whose model runs were only given text, where the outermost run has the messages. Feedback becomes scores, and
@@ -12,48 +12,48 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from quintain.importers.harnesses.verdicts import exit_status, single_reward
-from quintain.importers.logfile import LogFile
+from quintain.importers.log_file import LogFile
+from quintain.importers.outcome_fields import exit_status, single_reward
 from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.traces.conversations import ModelCall, ToolCall, exchanged
-from quintain.importers.traces.grouping import Group, Trace, Unit, grouped, runs_of
-from quintain.importers.traces.payloads import counted, input_turns, model_of, output_turns
-from quintain.importers.training_data.dialects import turn_of
-from quintain.importers.training_data.tool_schemas import offered_tools
-from quintain.importers.transcripts.chat import Turn
-from quintain.importers.transcripts.parts import Result
-from quintain.importers.transcripts.transcript import action, moment
-from quintain.importers.transcripts.usage import usage_of
-from quintain.importers.transcripts.values import (
-    decoded,
-    first,
-    items,
-    name,
-    record,
-    records,
-    small,
-    text,
-    worth,
-    written,
+from quintain.importers.traces.call_payloads import input_turns, model_of, output_turns, payload_usage
+from quintain.importers.traces.conversations import ModelCall, ToolCall, whole_exchange
+from quintain.importers.traces.trace_records import Trace, TraceGroup, TraceRecord, build_trace_runs, group_records
+from quintain.importers.transcripts.chat_messages import Turn
+from quintain.importers.transcripts.field_values import (
+    as_dict,
+    as_list,
+    as_name,
+    as_score,
+    as_text,
+    dicts_in,
+    first_text,
+    parse_json_text,
+    short_fields,
+    to_text,
 )
+from quintain.importers.transcripts.message_parts import Result
+from quintain.importers.transcripts.token_usage import parse_usage
+from quintain.importers.transcripts.tool_schemas import offered_tools
+from quintain.importers.transcripts.transcript import make_call, parse_time
+from quintain.importers.transcripts.vendor_messages import parse_vendor_message
 from quintain.records.trajectory import Outcome, OutcomeStatus
 
 _RENDERED = re.compile(r"(?:System: (?P<system>.*?)\n)?Human: ", re.DOTALL)
 _BATCHES = ("post", "patch", "runs")
-_WHOLE = "some traces hold no run of a model: their runs are what the outermost run was given and gave"
+_WHOLE = "some traces have no model runs: their runs are the input and output of the outermost run"
 
 
 @dataclass(frozen=True)
 class LangSmith:
-    """Records with `run_type`."""
+    """Reader of records with `run_type`."""
 
     name: str = "langsmith"
     title: str = "LangSmith runs"
 
     def detect(self, probe: Probe) -> float:
-        """Sure of runs with a type and a trace, alone or in a batch."""
+        """Match runs with a type and a trace, alone or in a batch."""
         for row in [probe.first, *probe.rows[:5]]:
-            for run in [record(row), *(run for key in _BATCHES for run in records(record(row).get(key)))]:
+            for run in [as_dict(row), *(run for key in _BATCHES for run in dicts_in(as_dict(row).get(key)))]:
                 if isinstance(run.get("run_type"), str) and run.keys() & {
                     "trace_id",
                     "dotted_order",
@@ -64,26 +64,28 @@ class LangSmith:
         return 0.0
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """The conversations of each trace."""
-        for group in grouped(log, report, _units):
-            yield from runs_of(_trace(group, report), report)
+        """Yield the conversations of each trace."""
+        for group in group_records(log, report, _units):
+            yield from build_trace_runs(_trace(group, report), report)
 
 
-def _units(row: Any, report: Report) -> Iterator[Unit]:
-    stack = [run for key in _BATCHES for run in records(record(row).get(key))] or [record(row)]
+def _units(row: Any, report: Report) -> Iterator[TraceRecord]:
+    stack = [run for key in _BATCHES for run in dicts_in(as_dict(row).get(key))] or [as_dict(row)]
     while stack:
         run = stack.pop(0)
-        run_id = name(run.get("id")) or name(run.get("run_id"))
+        run_id = as_name(run.get("id")) or as_name(run.get("run_id"))
         if run_id is None:
-            report.skip("record that is no run")
+            report.skip("record other than a run")
             continue
-        trace = name(run.get("trace_id")) or text(run.get("dotted_order")).split(".")[0].partition("Z")[2] or run_id
-        children = records(run.get("child_runs"))
-        yield Unit(trace, {key: value for key, value in run.items() if key != "child_runs"})
+        trace = (
+            as_name(run.get("trace_id")) or as_text(run.get("dotted_order")).split(".")[0].partition("Z")[2] or run_id
+        )
+        children = dicts_in(run.get("child_runs"))
+        yield TraceRecord(trace, {key: value for key, value in run.items() if key != "child_runs"})
         stack += [{"trace_id": trace, "parent_run_id": run_id, **child} for child in children]
 
 
-def _trace(group: Group, report: Report) -> Trace:
+def _trace(group: TraceGroup, report: Report) -> Trace:
     runs = _merged(group.values)
     trace = Trace(group.id, "langsmith", line=group.line)
     models = {run_id for run_id, run in runs.items() if run.get("run_type") == "llm"}
@@ -93,47 +95,47 @@ def _trace(group: Group, report: Report) -> Trace:
             call = _call(run, report)
             trace.calls += [call] if call.inputs or call.outputs else []
         elif kind == "llm":
-            report.skip("model call within a model call: the same, told twice")
+            report.skip("model call within a model call (a duplicate record)")
         elif kind == "tool":
             trace.tool_calls.append(_tool_call(run))
         else:
             report.skip(f"run: {kind}" if isinstance(kind, str) else "run without a type")
     flat = [run for run in runs.values() if run.get("run_type") == "llm" and _is_text(run)]
-    roots = [run for run in runs.values() if name(run.get("parent_run_id")) not in runs]
+    roots = [run for run in runs.values() if as_name(run.get("parent_run_id")) not in runs]
     root = roots[0] if roots else {}
     if not trace.calls and root.get("run_type") != "tool":
-        whole = exchanged(
+        whole = whole_exchange(
             input_turns(root.get("inputs"), report), output_turns(root.get("outputs"), report, whole=True)
         )
-        whole.start = moment(root.get("start_time"))
+        whole.start = parse_time(root.get("start_time"))
         if whole.inputs or whole.outputs:
             report.note(_WHOLE)
             trace.calls = [whole]
-    elif trace.calls and len(flat) == len(models) and (told := _of_root(root, flat[0], trace.calls, report)):
-        trace.calls = [told]
-    about = record(record(root.get("extra")).get("metadata"))
-    trace.agent = first(root.get("name")) if root.get("run_type") != "llm" else None
-    thread = first(*(about.get(key) for key in ("session_id", "thread_id", "conversation_id")))
-    trace.extra = small({"project": root.get("session_name"), "thread": thread})
-    trace.tags = tuple(tag for tag in items(root.get("tags")) if isinstance(tag, str) and 0 < len(tag) <= 100)[:20]
+    elif trace.calls and len(flat) == len(models) and (root_call := _of_root(root, flat[0], trace.calls, report)):
+        trace.calls = [root_call]
+    about = as_dict(as_dict(root.get("extra")).get("metadata"))
+    trace.agent = first_text(root.get("name")) if root.get("run_type") != "llm" else None
+    thread = first_text(*(about.get(key) for key in ("session_id", "thread_id", "conversation_id")))
+    trace.extra = short_fields({"project": root.get("session_name"), "thread": thread})
+    trace.tags = tuple(tag for tag in as_list(root.get("tags")) if isinstance(tag, str) and 0 < len(tag) <= 100)[:20]
     trace.outcome = _outcome(root, list(runs.values()))
     return trace
 
 
 def _is_text(run: dict[str, Any]) -> bool:
-    """Was a model run given its messages as one text (`System: ...`, `Human: ...`), as LangChain renders them for a tracer?"""
-    prompts = items(record(run.get("inputs")).get("prompts"))
+    """Whether a model run got its messages as one text (`System: ...`, `Human: ...`), as LangChain renders them for tracers."""
+    prompts = as_list(as_dict(run.get("inputs")).get("prompts"))
     return bool(prompts) and isinstance(prompts[0], str) and _RENDERED.match(prompts[0]) is not None
 
 
 def _of_root(
     root: dict[str, Any], first_run: dict[str, Any], calls: list[ModelCall], report: Report
 ) -> ModelCall | None:
-    """The conversation as the outermost run has it, with what the model runs know of each turn; None where it has none."""
-    asked, told = root.get("inputs"), root.get("outputs")
-    if not isinstance(record(decoded(told)).get("messages"), list):
+    """Return the conversation of the outermost run with the model runs' data on each turn; None if it has no messages."""
+    asked, outputs = root.get("inputs"), root.get("outputs")
+    if not isinstance(as_dict(parse_json_text(outputs)).get("messages"), list):
         return None
-    whole = exchanged(input_turns(asked, report), output_turns(told, report, whole=True))
+    whole = whole_exchange(input_turns(asked, report), output_turns(outputs, report, whole=True))
     made = {turn.key: call for call in calls for turn in call.outputs}
     acted = [turn for turn in whole.outputs if turn.actor == "agent"]
     if not acted or {turn.key for turn in acted} != set(made):
@@ -145,96 +147,100 @@ def _of_root(
             **turn.fields,
             **{k: v for k, v in call.fields.items() if v is not None},
         }
-    found = _RENDERED.match(record(first_run.get("inputs"))["prompts"][0])
+    found = _RENDERED.match(as_dict(first_run.get("inputs"))["prompts"][0])
     if found and found["system"] and not any(turn.actor == "system" for turn in whole.inputs):
         whole.inputs = [Turn("system", found["system"]), *whole.inputs]
-    whole.start, whole.tools = moment(root.get("start_time")), calls[0].tools
+    whole.start, whole.tools = parse_time(root.get("start_time")), calls[0].tools
     return whole
 
 
 def _merged(values: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Each run once: a patch adds what its post did not know yet."""
+    """Return each run once: a patch adds fields missing from its post."""
     runs: dict[str, dict[str, Any]] = {}
     for value in values:
-        known = runs.setdefault(name(value.get("id")) or name(value.get("run_id")) or "", {})
+        known = runs.setdefault(as_name(value.get("id")) or as_name(value.get("run_id")) or "", {})
         known |= {key: new for key, new in value.items() if new not in (None, "", [], {}) or key not in known}
     order = sorted(
-        runs.items(), key=lambda pair: (text(pair[1].get("dotted_order")), written(pair[1].get("start_time")))
+        runs.items(), key=lambda pair: (as_text(pair[1].get("dotted_order")), to_text(pair[1].get("start_time")))
     )
     return dict(order)
 
 
 def _lies_in(run: dict[str, Any], runs: dict[str, dict[str, Any]], models: set[str]) -> bool:
     seen: set[str] = set()
-    at = name(run.get("parent_run_id"))
+    at = as_name(run.get("parent_run_id"))
     while at is not None and at in runs and at not in seen:
         if at in models:
             return True
         seen.add(at)
-        at = name(runs[at].get("parent_run_id"))
+        at = as_name(runs[at].get("parent_run_id"))
     return False
 
 
 def _call(run: dict[str, Any], report: Report) -> ModelCall:
     inputs, outputs = run.get("inputs"), run.get("outputs")
-    extra = record(run.get("extra"))
-    about, params = record(extra.get("metadata")), record(extra.get("invocation_params"))
+    extra = as_dict(run.get("extra"))
+    about, params = as_dict(extra.get("metadata")), as_dict(extra.get("invocation_params"))
     made = output_turns(outputs, report)
-    names = (model_of(outputs), _answered_by(outputs), model_of(record(outputs).get("llm_output")))
+    names = (model_of(outputs), _answered_by(outputs), model_of(as_dict(outputs).get("llm_output")))
     asked = (about.get("ls_model_name"), model_of(params), model_of(inputs))
-    given = counted(outputs) or usage_of({key: run.get(key) for key in ("prompt_tokens", "completion_tokens")})
+    given = payload_usage(outputs) or parse_usage({key: run.get(key) for key in ("prompt_tokens", "completion_tokens")})
     return ModelCall(
         input_turns(inputs, report),
         made,
-        moment(run.get("start_time")),
-        {"model": first(*names, *asked), "usage": given},
+        parse_time(run.get("start_time")),
+        {"model": first_text(*names, *asked), "usage": given},
         offered_tools(inputs, params, extra),
-        first(run.get("error")),
+        first_text(run.get("error")),
     )
 
 
 def _answered_by(outputs: Any) -> str | None:
-    """The model that a LangChain message says it is from."""
-    generations = items(record(outputs).get("generations"))
+    """Return the model named by a LangChain message."""
+    generations = as_list(as_dict(outputs).get("generations"))
     inner = generations[0] if generations else None
-    message = record(record(inner[0] if isinstance(inner, list) and inner else inner).get("message"))
-    told = record((record(message.get("kwargs")) or message).get("response_metadata"))
-    return first(told.get("model_name"), told.get("model"))
+    message = as_dict(as_dict(inner[0] if isinstance(inner, list) and inner else inner).get("message"))
+    metadata = as_dict((as_dict(message.get("kwargs")) or message).get("response_metadata"))
+    return first_text(metadata.get("model_name"), metadata.get("model"))
 
 
 def _tool_call(run: dict[str, Any]) -> ToolCall:
-    inputs, outputs, error = decoded(run.get("inputs")), decoded(run.get("outputs")), first(run.get("error"))
-    given = decoded(record(inputs).get("input")) if set(record(inputs)) == {"input"} else inputs
-    answer = record(outputs).get("output", outputs) if isinstance(outputs, dict) else outputs
+    inputs, outputs, error = (
+        parse_json_text(run.get("inputs")),
+        parse_json_text(run.get("outputs")),
+        first_text(run.get("error")),
+    )
+    given = parse_json_text(as_dict(inputs).get("input")) if set(as_dict(inputs)) == {"input"} else inputs
+    answer = as_dict(outputs).get("output", outputs) if isinstance(outputs, dict) else outputs
     message = (
-        turn_of(answer, Report(), "tool")
+        parse_vendor_message(answer, Report(), "tool")
         if isinstance(answer, dict) and (answer.keys() & {"kwargs", "tool_call_id"})
         else None
     )
-    call_id = name(record(record(run.get("extra")).get("metadata")).get("tool_call_id"))
-    result = message.results[0] if message and message.results else Result(written(answer))
+    call_id = as_name(as_dict(as_dict(run.get("extra")).get("metadata")).get("tool_call_id"))
+    result = message.results[0] if message and message.results else Result(to_text(answer))
     shown = result.content or error or ""
     call_id = result.call_id or call_id
     return ToolCall(
-        text(run.get("name")),
-        action(text(run.get("name")), _arguments(given), call_id),
+        as_text(run.get("name")),
+        make_call(as_text(run.get("name")), _arguments(given), call_id),
         Result(shown, call_id, result.is_error or error is not None),
-        moment(run.get("start_time")),
+        parse_time(run.get("start_time")),
     )
 
 
 def _arguments(given: Any) -> Any:
-    """LangChain gives a tool its whole call as `{name, args, id, type}` in some versions."""
+    """Return a tool's arguments; some LangChain versions pass the whole call `{name, args, id, type}`."""
     return given["args"] if isinstance(given, dict) and given.keys() >= {"name", "args", "id"} else given
 
 
 def _outcome(root: dict[str, Any], runs: list[dict[str, Any]]) -> Outcome:
     scores: dict[str, float] = {}
     for run in [*runs, root]:
-        for key, stats in record(run.get("feedback_stats")).items():
-            given = worth(record(stats).get("avg")) if isinstance(stats, dict) else worth(stats)
+        for key, stats in as_dict(run.get("feedback_stats")).items():
+            given = as_score(as_dict(stats).get("avg")) if isinstance(stats, dict) else as_score(stats)
             scores |= {key: given} if given is not None else {}
-    error = first(root.get("error"))
+    error = first_text(root.get("error"))
     return Outcome(
         status=OutcomeStatus.ERROR if error else OutcomeStatus.UNKNOWN,
         reward=single_reward(scores),

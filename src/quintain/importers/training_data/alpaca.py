@@ -7,53 +7,56 @@ from dataclasses import dataclass
 from typing import Any
 
 from quintain.errors import InvalidInput
-from quintain.importers.logfile import LogFile
+from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.runs import NO_RUN
-from quintain.importers.training_data.rows import chat_run, is_sentence, likeness, runs
-from quintain.importers.transcripts.values import decoded, items, label
+from quintain.importers.row_reader import build_chat_run, is_sentence, matching_share, read_rows
+from quintain.importers.run_builder import NO_RUN
+from quintain.importers.transcripts.field_values import as_list, nonblank, parse_json_text
 
 _MAX_COLUMNS = 25
-"""Columns of a row; an object with more is something else, such as the texts of a program's buttons."""
+"""Column limit of a row; an object with more is something else, such as the strings of a user interface."""
 
 
 @dataclass(frozen=True)
 class Alpaca:
-    """Reads instruction rows."""
+    """Reader of instruction rows."""
 
     name: str = "alpaca"
     title: str = "Alpaca instructions"
 
     def detect(self, probe: Probe) -> float:
-        """Rows with `instruction` and `output` or `response`, and neither steps nor preferences."""
+        """Match rows with `instruction` and `output` or `response`, without steps or preferences."""
         if probe.document is not None and not is_sentence(probe.document.get("instruction")):
             return 0.0  # one object of labels, such as a program's texts by their names
-        return max(0.9 * likeness(probe, _is_alpaca, "instruction"), 0.8 * likeness(probe, _is_dolly, "instruction"))
+        return max(
+            0.9 * matching_share(probe, _is_alpaca, "instruction"),
+            0.8 * matching_share(probe, _is_dolly, "instruction"),
+        )
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """One run a row."""
-        return runs(log, report, self._row)
+        """Yield one run a row."""
+        return read_rows(log, report, self._row)
 
     def _row(self, row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
-        answer = label(row.get("output")) or label(row.get("response"))
+        answer = nonblank(row.get("output")) or nonblank(row.get("response"))
         if answer is None:
             raise InvalidInput(NO_RUN)
         left = {k: v for k, v in row.items() if k not in {"instruction", "input", "context", "output", "response"}}
-        messages = [*instructed(row), {"role": "assistant", "content": answer}]
-        yield from chat_run(messages, left, line, report, format=self.name)
+        messages = [*instruction_messages(row), {"role": "assistant", "content": answer}]
+        yield from build_chat_run(messages, left, line, report, format=self.name)
 
 
-def instructed(row: dict[str, Any]) -> list[dict[str, Any]]:
-    """The messages before the answer: the history, then instruction and input, a line each.
+def instruction_messages(row: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the messages before the answer: the history, then instruction and input on separate lines.
 
     Raises:
         InvalidInput: nothing is asked.
     """
-    asked = [part for key in ("instruction", "input", "context") if (part := label(row.get(key)))]
+    asked = [part for key in ("instruction", "input", "context") if (part := nonblank(row.get(key)))]
     if not asked:
-        raise InvalidInput("holds no instruction and no input; there is nothing that was asked")
+        raise InvalidInput("expected an instruction or an input")
     messages = []
-    for exchange in items(decoded(row.get("history"))):
+    for exchange in as_list(parse_json_text(row.get("history"))):
         if isinstance(exchange, list) and len(exchange) == 2:
             messages += [{"role": "user", "content": exchange[0]}, {"role": "assistant", "content": exchange[1]}]
     return [*messages, {"role": "user", "content": "\n".join(asked)}]

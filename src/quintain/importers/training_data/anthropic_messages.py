@@ -6,30 +6,30 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from quintain.importers.logfile import LogFile
+from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.training_data.chats import FIELDS, has_blocks, is_message, messages_of, read_chats
-from quintain.importers.training_data.rows import likeness
+from quintain.importers.row_reader import matching_share
+from quintain.importers.training_data.chat_records import FIELDS, has_blocks, is_message, messages_of, read_chats
 
 
 @dataclass(frozen=True)
 class AnthropicMessages:
-    """Reads messages of Anthropic's style: results in user messages, thinking in blocks, `system` beside the messages."""
+    """Reader of Anthropic messages: results in user messages, thinking blocks, `system` beside the messages."""
 
     name: str = "anthropic_messages"
     title: str = "Anthropic messages"
 
     def detect(self, probe: Probe) -> float:
-        """Blocks that only this style has, or a request body with `system` and `max_tokens` beside the messages."""
+        """Match blocks unique to this style, or a request body with `system` and `max_tokens`."""
         if probe.shape in {"array", "lines"} and probe.rows:
             if all(is_message(row) for row in probe.rows):
                 return 0.9 if has_blocks(probe.rows) else 0.3
             if all(isinstance(row, list) and row and is_message(row[0]) for row in probe.rows):
                 return 0.9 if any(has_blocks(row) for row in probe.rows) else 0.3
-        return 0.9 * likeness(probe, _is_anthropic, *FIELDS)
+        return 0.9 * matching_share(probe, _is_anthropic, *FIELDS)
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """One run a chat."""
+        """Yield one run a chat."""
         return read_chats(log, report, self.name)
 
 

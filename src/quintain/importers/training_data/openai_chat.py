@@ -1,4 +1,4 @@
-"""OpenAI chat messages in all the ways that people keep them: bare lists, rows with `messages`, requests and responses.
+"""OpenAI chat messages in all common layouts: bare lists, rows with `messages`, requests and responses.
 
 Tool calls that an agent wrote as text (`<function=..>`, `<tool_call>{..}</tool_call>`) stay text, and the observations that
 came back as user messages stay user turns: that protocol is what the model would be trained on. Only calls between tags that
@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from quintain.importers.logfile import LogFile
+from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.training_data.chats import (
+from quintain.importers.row_reader import matching_share
+from quintain.importers.training_data.chat_records import (
     FIELDS,
     has_blocks,
     is_chat,
@@ -22,20 +23,19 @@ from quintain.importers.training_data.chats import (
     messages_of,
     read_chats,
 )
-from quintain.importers.training_data.rows import likeness
-from quintain.importers.transcripts.responses import is_item, is_items
-from quintain.importers.transcripts.values import listed
+from quintain.importers.transcripts.field_values import transpose_columns
+from quintain.importers.transcripts.responses_api import is_item, is_items
 
 
 @dataclass(frozen=True)
 class OpenAIChat:
-    """Reads chat messages of OpenAI's style."""
+    """Reader of OpenAI chat messages."""
 
     name: str = "openai_chat"
     title: str = "OpenAI chat messages"
 
     def detect(self, probe: Probe) -> float:
-        """Rows with messages of role and content; less sure where another format's marks stand beside them."""
+        """Match rows with messages of role and content; lower confidence beside marks of other formats."""
         if probe.shape in {"array", "lines"} and probe.rows:
             if any(map(is_item, probe.rows)) and all(is_item(row) or is_message(row) for row in probe.rows):
                 return 0.8
@@ -43,15 +43,15 @@ class OpenAIChat:
                 return 0.5 if has_blocks(probe.rows) or not all(map(is_plain, probe.rows)) else 0.85
             if all(is_chat(row) for row in probe.rows):
                 return 0.5 if any(has_blocks(row) for row in probe.rows) else 0.8
-        return max(0.85 * likeness(probe, _is_plain, *FIELDS), 0.7 * likeness(probe, _has_chat, *FIELDS))
+        return max(0.85 * matching_share(probe, _is_plain, *FIELDS), 0.7 * matching_share(probe, _has_chat, *FIELDS))
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """One run a chat."""
+        """Yield one run a chat."""
         return read_chats(log, report, self.name)
 
 
 def _is_plain(row: dict[str, Any]) -> bool:
-    messages = listed(row.get("messages"))
+    messages = transpose_columns(row.get("messages"))
     marks = {"chosen", "rejected", "label", "kto_tag", "trajectory_format", "info", "system"}
     if is_chat(messages):
         return not has_blocks(messages) and not marks & row.keys()

@@ -1,4 +1,4 @@
-"""Preferences: pairs of a better and a worse answer, and answers with a thumb up or down.
+"""Preference data: pairs of a better and a worse answer, and answers labelled good or bad.
 
 Both runs of a pair stand in one group, the group of their prompt, and are tagged by their side; what an answer was worth is
 only known where the row gives a score. Read are TRL's explicit and implicit prompts, LLaMA-Factory's v0 (`conversations`,
@@ -12,12 +12,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from quintain.errors import InvalidInput
-from quintain.importers.logfile import LogFile
+from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.training_data.alpaca import instructed
-from quintain.importers.training_data.answers import answered, fingerprint, said_by, without_prompt
-from quintain.importers.training_data.rows import chat_run, likeness, name_of, runs
-from quintain.importers.transcripts.values import label, number, record
+from quintain.importers.row_reader import build_chat_run, first_name, matching_share, read_rows
+from quintain.importers.training_data.alpaca import instruction_messages
+from quintain.importers.training_data.prompt_answers import (
+    fingerprint,
+    parse_messages,
+    split_shared_prompt,
+    with_completion,
+)
+from quintain.importers.transcripts.field_values import as_dict, as_number, nonblank
 from quintain.records.trajectory import AgentInfo, Outcome
 
 _PAIRS = (
@@ -33,36 +38,36 @@ _LABELS = ("label", "kto_tag")
 
 @dataclass(frozen=True)
 class Preference:
-    """Reads pairs and labelled answers."""
+    """Reader of pairs and labelled answers."""
 
     name: str = "preference"
     title: str = "Preference pairs and labels"
 
     def detect(self, probe: Probe) -> float:
-        """Rows with two sides, or with an answer and a truth value that labels it."""
+        """Match rows with two sides, or with an answer and a boolean label."""
         chosen = (side for side, _ in _PAIRS)
-        return max(0.9 * likeness(probe, _is_pair, *chosen), 0.9 * likeness(probe, _is_labelled, *_LABELS))
+        return max(0.9 * matching_share(probe, _is_pair, *chosen), 0.9 * matching_share(probe, _is_labelled, *_LABELS))
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """Two runs a pair, one a labelled answer."""
-        return runs(log, report, self._row)
+        """Yield two runs a pair and one run a labelled answer."""
+        return read_rows(log, report, self._row)
 
     def _row(self, row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
         sides = _sides(row)
         if sides is None:
             yield from self._labelled(row, line, report)
             return
-        chosen, rejected = (said_by("assistant", row[side], report) for side in sides)
+        chosen, rejected = (parse_messages("assistant", row[side], report) for side in sides)
         prompt = _prompt(row, report)
         if not prompt:
-            prompt, chosen, rejected = without_prompt(chosen, rejected)
+            prompt, chosen, rejected = split_shared_prompt(chosen, rejected)
         if not chosen or not rejected:
-            raise InvalidInput(f"{sides[0] if not chosen else sides[1]} holds no answer; a pair needs two")
+            raise InvalidInput(f"{sides[0] if not chosen else sides[1]} expected an answer, got none; a pair needs two")
         pair = fingerprint(prompt, chosen, rejected)
         for place, answer in enumerate((chosen, rejected)):
             side = ("chosen", "rejected")[place]
-            made = chat_run(
-                answered(prompt, answer),
+            made = build_chat_run(
+                with_completion(prompt, answer),
                 _columns(row),
                 line,
                 report,
@@ -78,15 +83,15 @@ class Preference:
     def _labelled(self, row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
         label = next((row[key] for key in _LABELS if isinstance(row.get(key), bool)), None)
         if label is None:
-            raise InvalidInput("holds neither two sides (chosen, rejected) nor a label (true or false)")
+            raise InvalidInput("expected two sides (chosen, rejected) or a label (true or false)")
         prompt = _prompt(row, report)
-        answer = said_by("assistant", row.get("completion", row.get("response", row.get("output"))), report)
+        answer = parse_messages("assistant", row.get("completion", row.get("response", row.get("output"))), report)
         if not answer and prompt and prompt[-1].get("role") == "assistant":
             prompt, answer = prompt[:-1], prompt[-1:]
         if not answer:
-            raise InvalidInput("holds no answer that the label could be about")
-        yield from chat_run(
-            answered(prompt, answer),
+            raise InvalidInput("expected an answer beside the label")
+        yield from build_chat_run(
+            with_completion(prompt, answer),
             _columns(row),
             line,
             report,
@@ -103,10 +108,10 @@ def _sides(row: dict[str, Any]) -> tuple[str, str] | None:
 
 
 def _prompt(row: dict[str, Any], report: Report) -> list[Any]:
-    """What both answers follow; empty where it is only implied by what they begin with."""
+    """Return the prompt of both answers; empty if the sides only share it as a common beginning."""
     if _sides(row) == _PAIRS[1]:
         return []  # LLaMA-Factory v1 repeats the prompt in both sides
-    given = record(row.get("input"))
+    given = as_dict(row.get("input"))
     for value in (
         row.get("prompt"),
         given.get("messages"),
@@ -114,38 +119,42 @@ def _prompt(row: dict[str, Any], report: Report) -> list[Any]:
         row.get("messages"),
         row.get("question"),
     ):
-        if value and (prompt := said_by("user", value, report)):
-            # UltraFeedback repeats the prompt in its sides: there the chats themselves tell where it ends.
-            whole = _sides(row) == _PAIRS[0] and any(len(said_by("assistant", row[s], Report())) > 1 for s in _PAIRS[0])
+        if value and (prompt := parse_messages("user", value, report)):
+            # UltraFeedback repeats the prompt in its sides: there the two chats show where the prompt ends.
+            whole = _sides(row) == _PAIRS[0] and any(
+                len(parse_messages("assistant", row[s], Report())) > 1 for s in _PAIRS[0]
+            )
             return [] if whole and _repeated(row, prompt) else prompt
-    return instructed(row) if label(row.get("instruction")) else []
+    return instruction_messages(row) if nonblank(row.get("instruction")) else []
 
 
 def _repeated(row: dict[str, Any], prompt: list[Any]) -> bool:
-    """Do both sides begin with the prompt?"""
-    sides = [said_by("assistant", row[side], Report()) for side in _PAIRS[0]]
+    """Whether both sides begin with the prompt."""
+    sides = [parse_messages("assistant", row[side], Report()) for side in _PAIRS[0]]
     contents = [[m.get("content") for m in side] for side in sides]
     return all(content and prompt[-1].get("content") in content for content in contents)
 
 
 def _columns(row: dict[str, Any]) -> dict[str, Any]:
-    tools = row.get("tools", record(row.get("input")).get("tools"))
+    tools = row.get("tools", as_dict(row.get("input")).get("tools"))
     named = {key: value for key in ("task_id", "system", "model") if (value := row.get(key)) is not None}
-    return {**named, "tools": tools, "task_id": name_of(row, ("task_id", "prompt_id", "id"))}
+    return {**named, "tools": tools, "task_id": first_name(row, ("task_id", "prompt_id", "id"))}
 
 
 def _model(row: dict[str, Any]) -> str | None:
-    return label(row.get("model"))
+    return nonblank(row.get("model"))
 
 
 def _of_side(row: dict[str, Any], columns: tuple[tuple[str, str], ...], place: int) -> str | None:
-    metadata = record(row.get("metadata"))
-    return next((v for pair in columns if (v := label(row.get(pair[place])) or label(metadata.get(pair[place])))), None)
+    metadata = as_dict(row.get("metadata"))
+    return next(
+        (v for pair in columns if (v := nonblank(row.get(pair[place])) or nonblank(metadata.get(pair[place])))), None
+    )
 
 
 def _scores(row: dict[str, Any], place: int) -> dict[str, float]:
-    scores = [score for pair in _SCORES if (score := number(row.get(pair[place]))) is not None]
-    margins = [margin for key in _MARGINS if (margin := number(row.get(key))) is not None]
+    scores = [score for pair in _SCORES if (score := as_number(row.get(pair[place]))) is not None]
+    margins = [margin for key in _MARGINS if (margin := as_number(row.get(key))) is not None]
     named = (("score", scores), ("margin", margins))
     return {name: values[0] for name, values in named if values}
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from quintain.errors import InvalidInput
-from quintain.importers.logfile import LogFile
+from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.runs import NO_RUN
-from quintain.importers.training_data.answers import answered, said_by
-from quintain.importers.training_data.rows import chat_run, likeness, runs
+from quintain.importers.row_reader import build_chat_run, matching_share, read_rows
+from quintain.importers.run_builder import NO_RUN
+from quintain.importers.training_data.prompt_answers import parse_messages, with_completion
 
 _ANSWERS = ("completion", "response")
 _ELSEWHERE = frozenset({"chosen", "label", "kto_tag", "labels", "messages", "data_source", "example_id", "task_id"})
@@ -19,32 +19,32 @@ _ELSEWHERE = frozenset({"chosen", "label", "kto_tag", "labels", "messages", "dat
 
 @dataclass(frozen=True)
 class PromptCompletion:
-    """Reads rows of `prompt` and `completion`."""
+    """Reader of rows with `prompt` and `completion`."""
 
     name: str = "prompt_completion"
     title: str = "Prompt and completion"
 
     def detect(self, probe: Probe) -> float:
-        """Rows with both; rows that only have a prompt are known too, to be refused with the reason."""
+        """Match rows with both; rows with only a prompt match too, to be rejected with a reason."""
         return max(
-            0.88 * likeness(probe, lambda row: _has(row, "completion"), "prompt"),
-            0.75 * likeness(probe, lambda row: _has(row, "response"), "prompt"),
-            0.4 * likeness(probe, lambda row: "prompt" in row and "completion" in row, "prompt"),
-            0.35 * likeness(probe, lambda row: isinstance(row.get("prompt"), str | list), "prompt"),
+            0.88 * matching_share(probe, lambda row: _has(row, "completion"), "prompt"),
+            0.75 * matching_share(probe, lambda row: _has(row, "response"), "prompt"),
+            0.4 * matching_share(probe, lambda row: "prompt" in row and "completion" in row, "prompt"),
+            0.35 * matching_share(probe, lambda row: isinstance(row.get("prompt"), str | list), "prompt"),
         )
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """One run a row."""
-        return runs(log, report, self._row)
+        """Yield one run a row."""
+        return read_rows(log, report, self._row)
 
     def _row(self, row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
-        prompt = said_by("user", row.get("prompt"), report)
-        answers = [said_by("assistant", row.get(key), report) for key in _ANSWERS]
+        prompt = parse_messages("user", row.get("prompt"), report)
+        answers = [parse_messages("assistant", row.get(key), report) for key in _ANSWERS]
         answer = next((answer for answer in answers if answer), None)
         if answer is None:
             raise InvalidInput(NO_RUN)
         columns = {key: value for key, value in row.items() if key not in {"prompt", *_ANSWERS}}
-        yield from chat_run(answered(prompt, answer), columns, line, report, format=self.name)
+        yield from build_chat_run(with_completion(prompt, answer), columns, line, report, format=self.name)
 
 
 def _has(row: dict[str, Any], answer: str) -> bool:

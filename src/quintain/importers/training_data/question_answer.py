@@ -1,4 +1,4 @@
-"""Question and answer rows: GSM8K (the answer after `####`), MATH (`problem`, `solution`) and their like."""
+"""Question and answer rows: GSM8K (final answer after `####`), MATH (`problem`, `solution`) and similar."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from quintain.errors import InvalidInput
-from quintain.importers.logfile import LogFile
+from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.runs import NO_RUN
-from quintain.importers.training_data.rows import chat_run, is_sentence, likeness, runs, task_of
-from quintain.importers.transcripts.values import first, label
+from quintain.importers.row_reader import build_chat_run, is_sentence, matching_share, read_rows, task_of
+from quintain.importers.run_builder import NO_RUN
+from quintain.importers.transcripts.field_values import first_text, nonblank
 from quintain.records.trajectory import Task
 
 _ASKED, _ANSWERED = ("question", "problem"), ("solution", "answer")
@@ -20,26 +20,26 @@ _ELSEWHERE = frozenset({"messages", "conversations", "prompt", "completion", "ch
 
 @dataclass(frozen=True)
 class QuestionAnswer:
-    """Reads rows of questions and worked answers."""
+    """Reader of questions with worked answers."""
 
     name: str = "question_answer"
     title: str = "Questions and answers (GSM8K)"
 
     def detect(self, probe: Probe) -> float:
-        """Rows with a question and its answer as text; `####` before the final answer settles it."""
+        """Match rows with a question and an answer as text; `####` before the final answer raises the confidence."""
         if probe.document is not None and not any(is_sentence(probe.document.get(key)) for key in _ASKED):
             return 0.0  # one object of labels, such as a program's texts by their names
-        return max(0.93 * likeness(probe, _is_gsm8k, *_ASKED), 0.8 * likeness(probe, _is_pair, *_ASKED))
+        return max(0.93 * matching_share(probe, _is_gsm8k, *_ASKED), 0.8 * matching_share(probe, _is_pair, *_ASKED))
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """One run a row."""
-        return runs(log, report, self._row)
+        """Yield one run a row."""
+        return read_rows(log, report, self._row)
 
     def _row(self, row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
-        question = first(*(row.get(key) for key in _ASKED))
-        answer = next((text for key in _ANSWERED if (text := label(row.get(key)))), None)
+        question = first_text(*(row.get(key) for key in _ASKED))
+        answer = next((text for key in _ANSWERED if (text := nonblank(row.get(key)))), None)
         if question is None:
-            raise InvalidInput("holds no question")
+            raise InvalidInput("expected a question")
         if answer is None:
             raise InvalidInput(NO_RUN)
         _, marked, last = answer.rpartition("####")
@@ -55,7 +55,7 @@ class QuestionAnswer:
             metadata=metadata,
         )
         messages = [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
-        yield from chat_run(messages, columns, line, report, format=self.name, task=task)
+        yield from build_chat_run(messages, columns, line, report, format=self.name, task=task)
 
 
 def _is_pair(row: dict[str, Any]) -> bool:

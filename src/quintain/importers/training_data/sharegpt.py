@@ -8,40 +8,41 @@ from dataclasses import dataclass
 from typing import Any
 
 from quintain.errors import InvalidInput
-from quintain.importers.logfile import LogFile
+from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.training_data.chats import COLUMNS
-from quintain.importers.training_data.rows import chat_run, likeness, runs
-from quintain.importers.transcripts.chat import MASKS, ROLES
-from quintain.importers.transcripts.tool_tags import RESULTS_BORDER
-from quintain.importers.transcripts.values import decoded, listed
+from quintain.importers.row_reader import build_chat_run, matching_share, read_rows
+from quintain.importers.training_data.chat_records import COLUMNS
+from quintain.importers.transcripts.chat_messages import MASKS, ROLES
+from quintain.importers.transcripts.field_values import parse_json_text, transpose_columns
+from quintain.importers.transcripts.tool_tags import RESULT_SEPARATOR
 
-_SPOKEN = re.compile(
-    r"(?P<said>.*?)<tool_call>(?P<calls>.*)</tool_call>\s*|(?P<thought>\s*<think>.*?</think>\s*)(?P<rest>.*)", re.DOTALL
+_BEFORE_CALL = re.compile(
+    r"(?P<content>.*?)<tool_call>(?P<calls>.*)</tool_call>\s*|(?P<thought>\s*<think>.*?</think>\s*)(?P<rest>.*)",
+    re.DOTALL,
 )
-"""What LLaMA-Factory lets stand before a call: text before its tags, or a thought."""
+"""Content that LLaMA-Factory allows before a call: text before its tags, or a thought."""
 
 
 @dataclass(frozen=True)
 class ShareGpt:
-    """Reads rows of the ShareGPT kind."""
+    """Reader of ShareGPT rows."""
 
     name: str = "sharegpt"
     title: str = "ShareGPT conversations"
 
     def detect(self, probe: Probe) -> float:
-        """Rows of turns with `from` and `value`; loss marks or preferences belong to other readers."""
-        return 0.85 * likeness(probe, _is_sharegpt, *COLUMNS)
+        """Match rows of turns with `from` and `value`, without preferences."""
+        return 0.85 * matching_share(probe, _is_sharegpt, *COLUMNS)
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """One run a row."""
-        return runs(log, report, self._row)
+        """Yield one run a row."""
+        return read_rows(log, report, self._row)
 
     def _row(self, row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
         turns = turns_in(row)
         if turns is None:
-            raise InvalidInput("holds no conversation of `from` and `value`")
-        yield from chat_run(list(as_messages(turns, report)), row, line, report, format=self.name)
+            raise InvalidInput("expected a conversation of `from` and `value`")
+        yield from build_chat_run(list(turns_to_messages(turns, report)), row, line, report, format=self.name)
 
 
 def _is_sharegpt(row: dict[str, Any]) -> bool:
@@ -49,21 +50,21 @@ def _is_sharegpt(row: dict[str, Any]) -> bool:
 
 
 def is_turn(value: Any) -> bool:
-    """Is this one turn of `from` and `value`?"""
+    """Whether a value is a turn with `from` and `value`."""
     return isinstance(value, Mapping) and isinstance(value.get("from"), str) and "value" in value
 
 
 def turns_in(row: Mapping[str, Any]) -> list[Any] | None:
-    """The turns of a row, or None where it holds none of this kind."""
+    """Return the turns of a row; None if it has none of this kind."""
     for key in ("conversations", "conversation", "messages"):
-        turns = listed(row.get(key))
+        turns = transpose_columns(row.get(key))
         if isinstance(turns, list) and turns and all(is_turn(turn) for turn in turns[:3]):
             return turns
     return None
 
 
-def as_messages(turns: list[Any], report: Report) -> Iterator[dict[str, Any]]:
-    """Chat messages; a `function_call` is a turn of calls, with the text before it where both are one turn of the agent."""
+def turns_to_messages(turns: list[Any], report: Report) -> Iterator[dict[str, Any]]:
+    """Yield chat messages; a `function_call` turn becomes tool calls with the text before them."""
     asked = 0
     for turn in turns:
         if not is_turn(turn):
@@ -74,27 +75,27 @@ def as_messages(turns: list[Any], report: Report) -> Iterator[dict[str, Any]]:
             report.skip(f"from:{turn['from']}")
             continue
         message = {key: turn[key] for key in MASKS if turn.get(key) is not None}
-        said, calls = _spoken(turn["value"]) if turn["from"] == "function_call" else (turn["value"], [])
-        results = said.split(RESULTS_BORDER) if role == "tool" and isinstance(said, str) else []
+        content, calls = _split_call_turn(turn["value"]) if turn["from"] == "function_call" else (turn["value"], [])
+        results = content.split(RESULT_SEPARATOR) if role == "tool" and isinstance(content, str) else []
         if len(results) == asked > 1:
             yield from ({**message, "role": role, "content": result} for result in results)
         else:
-            yield {**message, "role": role, "content": said, **({"tool_calls": calls} if calls else {})}
+            yield {**message, "role": role, "content": content, **({"tool_calls": calls} if calls else {})}
         asked = len(calls)
 
 
-def _spoken(value: Any) -> tuple[Any, list[dict[str, Any]]]:
-    """What a turn of calls says beside them, and the calls; all of it is said where it holds none."""
+def _split_call_turn(value: Any) -> tuple[Any, list[dict[str, Any]]]:
+    """Split a call turn into its text and its calls; a turn without calls is text."""
     if calls := _calls(value):
         return None, calls
-    found = _SPOKEN.fullmatch(value) if isinstance(value, str) else None
+    found = _BEFORE_CALL.fullmatch(value) if isinstance(value, str) else None
     calls = _calls(found["calls"] or found["rest"]) if found else []
-    return (found["said"] or found["thought"], calls) if found and calls else (value, [])
+    return (found["content"] or found["thought"], calls) if found and calls else (value, [])
 
 
 def _calls(value: Any) -> list[dict[str, Any]]:
-    """The calls that a turn holds as JSON, one or a list; none where it is no JSON, and then it stays text."""
-    value = decoded(value)
+    """Return the JSON calls of a turn, one or a list; empty if it is not JSON, and then it stays text."""
+    value = parse_json_text(value)
     calls = value if isinstance(value, list) else [value]
     if not calls or not all(isinstance(call, Mapping) and isinstance(call.get("name"), str) for call in calls):
         return []

@@ -1,4 +1,4 @@
-"""TRL's stepwise supervision (PRM): a prompt, the steps of an answer, and whether each of them is right."""
+"""TRL's stepwise supervision (PRM): a prompt, the steps of an answer, and a label for each step."""
 
 from __future__ import annotations
 
@@ -7,42 +7,42 @@ from dataclasses import dataclass
 from typing import Any
 
 from quintain.errors import InvalidInput
-from quintain.importers.logfile import LogFile
+from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.runs import run_of
-from quintain.importers.training_data.answers import said_by
-from quintain.importers.training_data.rows import likeness, runs, task_of
-from quintain.importers.transcripts.chat import read_turns
+from quintain.importers.row_reader import matching_share, read_rows, task_of
+from quintain.importers.run_builder import build_run
+from quintain.importers.training_data.prompt_answers import parse_messages
+from quintain.importers.transcripts.chat_messages import read_turns
+from quintain.importers.transcripts.field_values import as_score
 from quintain.importers.transcripts.transcript import Transcript
-from quintain.importers.transcripts.values import worth
 
 
 @dataclass(frozen=True)
 class Stepwise:
-    """Reads rows of steps with labels; a label becomes the reward of its step."""
+    """Reader of labelled steps; a label becomes the reward of its step."""
 
     name: str = "stepwise"
     title: str = "Stepwise supervision (PRM)"
 
     def detect(self, probe: Probe) -> float:
-        """Rows with a prompt, a list of completions and a list of labels."""
-        return 0.96 * likeness(probe, _is_stepwise, "completions")
+        """Match rows with a prompt, a list of completions and a list of labels."""
+        return 0.96 * matching_share(probe, _is_stepwise, "completions")
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """One run a row, one step a completion."""
-        return runs(log, report, self._row)
+        """Yield one run a row with one step a completion."""
+        return read_rows(log, report, self._row)
 
     def _row(self, row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
         completions, labels = row.get("completions"), row.get("labels")
         if not isinstance(completions, list) or not isinstance(labels, list) or len(completions) != len(labels):
-            raise InvalidInput("needs `completions` and `labels`, two lists of one length")
+            raise InvalidInput("expected `completions` and `labels`, two lists of equal length")
         transcript = Transcript()
-        read_turns(said_by("user", row.get("prompt"), report), transcript, report.refuse)
+        read_turns(parse_messages("user", row.get("prompt"), report), transcript, report.refuse)
         for completion, label in zip(completions, labels, strict=True):
             if not isinstance(completion, str):
-                raise InvalidInput(f"a completion is {type(completion).__name__}; each step must be text")
-            transcript.act(completion, reward=worth(label))
-        yield from run_of(transcript, report, line, format=self.name, task=task_of(row))
+                raise InvalidInput(f"expected text in each completion, got {type(completion).__name__}")
+            transcript.add_agent_turn(completion, reward=as_score(label))
+        yield from build_run(transcript, report, line, format=self.name, task=task_of(row))
 
 
 def _is_stepwise(row: dict[str, Any]) -> bool:

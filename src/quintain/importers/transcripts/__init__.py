@@ -1,1 +1,1 @@
-"""Reading of transcripts: messages, content parts and usage of any vendor, gathered into the steps of a trajectory."""
+"""Read messages, content parts and usage of any vendor and assemble the steps of a trajectory."""

@@ -1,4 +1,4 @@
-"""One step of ATIF and one of ours, each as the other, as far as both have words for it; what is left is laid over later.
+"""Map one step from ATIF to ours and back, as far as both define the fields; the rest is added as an overlay.
 
 Both sides are JSON: ours as `Step` is dumped without defaults, ATIF's without null keys.
 """
@@ -10,36 +10,36 @@ from mimetypes import guess_type
 from typing import Any
 
 from quintain.errors import InvalidInput
-from quintain.importers.transcripts.transcript import action, moment
+from quintain.importers.transcripts.transcript import make_call, parse_time
 
-Fault = Callable[[str], None]
-"""Told what is malformed: the strict way raises, the lenient way goes on with a guess."""
+OnFault = Callable[[str], None]
+"""Called with a description of malformed input: raises (strict) or returns to continue with a guess (lenient)."""
 
 RESERVED = ("atif", "quintain")
-"""Keys of `extra` that hold what only one side says; they are never mapped as they stand."""
+"""Keys of `extra` with fields that only one side defines; never mapped directly."""
 
 _ACTORS = {"system": "system", "user": "user", "agent": "agent", "assistant": "agent", "human": "user"}
-_SPOKEN = ("tool_calls", "reasoning_content", "model_name", "metrics")
-"""Fields that only a step of the agent has."""
+_AGENT_FIELDS = ("tool_calls", "reasoning_content", "model_name", "metrics")
+"""Fields that only agent steps have."""
 _FREE = frozenset({"arguments", "extra", "tool_definitions"})
-"""Keys whose values are anybody's: a null in them is a value."""
+"""Keys with arbitrary values, in which null is meaningful."""
 
 
 def without_nulls(value: Any) -> Any:
-    """The value without keys that are null, except where nulls mean something."""
+    """Remove keys whose value is null, except where null is meaningful."""
     if isinstance(value, Mapping):
         return {k: v if k in _FREE else without_nulls(v) for k, v in value.items() if v is not None}
     return [without_nulls(item) for item in value] if isinstance(value, list) else value
 
 
 def step_to_atif(step: Mapping[str, Any], index: int) -> dict[str, Any]:
-    """Our step in ATIF's words."""
+    """Map our step to ATIF."""
     written: dict[str, Any] = {"step_id": index + 1}
     if step.get("timestamp"):
         written["timestamp"] = step["timestamp"]
     written |= {"source": step["actor"], "message": _message_to_atif(step.get("message", ""))}
     if step["actor"] == "agent":
-        written |= _spoken_to_atif(step, index)
+        written |= _agent_fields_to_atif(step, index)
     if step.get("observations"):
         called = {call.get("tool_call_id") for call in written.get("tool_calls", ())}
         written["observation"] = {"results": [_result_to_atif(seen, called) for seen in step["observations"]]}
@@ -50,17 +50,17 @@ def step_to_atif(step: Mapping[str, Any], index: int) -> dict[str, Any]:
     return written
 
 
-def step_from_atif(step: Mapping[str, Any], index: int, fault: Fault) -> dict[str, Any]:
-    """ATIF's step (without null keys) in our words."""
+def step_from_atif(step: Mapping[str, Any], index: int, fault: OnFault) -> dict[str, Any]:
+    """Map an ATIF step without null keys to ours."""
     where = f"steps[{index}]"
     actor = _actor(step, where, fault)
     found: dict[str, Any] = {"actor": actor}
     if (message := _message_from_atif(step.get("message", ""), f"{where}.message", fault)) != "":
         found["message"] = message
-    if (when := moment(step.get("timestamp"))) is not None:
+    if (when := parse_time(step.get("timestamp"))) is not None:
         found["timestamp"] = when.isoformat().replace("+00:00", "Z")
     if actor == "agent":
-        found |= _spoken_from_atif(step, where, fault)
+        found |= _agent_fields_from_atif(step, where, fault)
     if observations := _observations(step.get("observation"), where, fault):
         found["observations"] = observations
     if step.get("is_copied_context") is True:
@@ -71,7 +71,7 @@ def step_from_atif(step: Mapping[str, Any], index: int, fault: Fault) -> dict[st
     return found
 
 
-def _spoken_to_atif(step: Mapping[str, Any], index: int) -> dict[str, Any]:
+def _agent_fields_to_atif(step: Mapping[str, Any], index: int) -> dict[str, Any]:
     written: dict[str, Any] = {}
     if step.get("model"):
         written["model_name"] = step["model"]
@@ -99,7 +99,7 @@ def _spoken_to_atif(step: Mapping[str, Any], index: int) -> dict[str, Any]:
     return written
 
 
-def _spoken_from_atif(step: Mapping[str, Any], where: str, fault: Fault) -> dict[str, Any]:
+def _agent_fields_from_atif(step: Mapping[str, Any], where: str, fault: OnFault) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for ours, theirs in (("model", "model_name"), ("thought", "reasoning_content")):
         value = step.get(theirs)
@@ -120,16 +120,16 @@ def _spoken_from_atif(step: Mapping[str, Any], where: str, fault: Fault) -> dict
     return found | _metrics(metrics)
 
 
-def _actor(step: Mapping[str, Any], where: str, fault: Fault) -> str:
+def _actor(step: Mapping[str, Any], where: str, fault: OnFault) -> str:
     source = step.get("source")
     if source not in ("system", "user", "agent"):
         fault(f"{where}.source is {source!r:.40}; valid: system, user, agent")
     if isinstance(source, str) and source in _ACTORS:
         return _ACTORS[source]
-    return "agent" if any(key in step for key in _SPOKEN) else "user"
+    return "agent" if any(key in step for key in _AGENT_FIELDS) else "user"
 
 
-def _call(call: Any, where: str, fault: Fault) -> dict[str, Any] | None:
+def _call(call: Any, where: str, fault: OnFault) -> dict[str, Any] | None:
     name = call.get("function_name") if isinstance(call, Mapping) else None
     if not isinstance(call, Mapping) or not isinstance(name, str) or not name:
         fault(f"{where} must be an object with `function_name`")
@@ -137,12 +137,12 @@ def _call(call: Any, where: str, fault: Fault) -> dict[str, Any] | None:
     given = call.get("arguments")
     if not isinstance(given, Mapping):
         fault(f"{where}.arguments is {type(given).__name__}; it must be an object")
-    made = action(name, given, call.get("tool_call_id"))
+    made = make_call(name, given, call.get("tool_call_id"))
     return {key: value for key, value in made.items() if value is not None}
 
 
-def _observations(observation: Any, where: str, fault: Fault) -> list[dict[str, Any]]:
-    """Results that say something or answer a call; one that only points to a subagent's run is no text to learn from."""
+def _observations(observation: Any, where: str, fault: OnFault) -> list[dict[str, Any]]:
+    """Return results with content or a call id; a result that only references a subagent's run is left out."""
     results = observation.get("results", []) if isinstance(observation, Mapping) else []
     if (observation is not None and not isinstance(observation, Mapping)) or not isinstance(results, list):
         fault(f"{where}.observation must be an object with a list of `results`")
@@ -177,7 +177,7 @@ def _result_to_atif(seen: Mapping[str, Any], called: set[Any]) -> dict[str, Any]
 
 
 def _metrics(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """Usage, and the sampled ids where it is known whose they are."""
+    """Return usage, and the sampled token ids if their tokenizer is known."""
     found: dict[str, Any] = {}
     usage = {"input_tokens": metrics.get("prompt_tokens"), "output_tokens": metrics.get("completion_tokens")}
     if known := {k: n for k, n in usage.items() if isinstance(n, int) and not isinstance(n, bool) and 0 <= n < 2**53}:
@@ -206,12 +206,12 @@ def _message_to_atif(message: Any) -> Any:
 
 
 def _media_type(part: Mapping[str, Any]) -> str:
-    """One of those that ATIF knows, which it asks for: as stated, by the name, or the commonest."""
+    """Return the required ATIF media type: as stated, else by file name, else PNG."""
     known = ("image/png", "image/jpeg", "image/gif", "image/webp")
     return next((kind for kind in (part.get("media_type"), guess_type(part["uri"])[0]) if kind in known), known[0])
 
 
-def _message_from_atif(message: Any, where: str, fault: Fault) -> Any:
+def _message_from_atif(message: Any, where: str, fault: OnFault) -> Any:
     if isinstance(message, str):
         return message
     if not isinstance(message, list):
@@ -235,8 +235,8 @@ def _known(values: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in values.items() if value is not None}
 
 
-def raising(sentence: str) -> None:
-    """The strict way.
+def raise_fault(sentence: str) -> None:
+    """Report malformed input as an error (strict).
 
     Raises:
         InvalidInput: always.
@@ -244,5 +244,5 @@ def raising(sentence: str) -> None:
     raise InvalidInput(sentence)
 
 
-def passing(_: str) -> None:
-    """The lenient way: whatever could not be read is kept beside the step, as it was written."""
+def ignore_fault(_: str) -> None:
+    """Ignore malformed input (lenient): the overlay keeps it unchanged."""

@@ -1,4 +1,4 @@
-"""Turns as a log tells them, gathered to the steps of a trajectory: the one place where results find their calls.
+"""Collect turns into the steps of a trajectory, and match results with their calls.
 
 Reading a log is tolerant: a result without a call stays with the turn before it, and is counted.
 """
@@ -16,24 +16,24 @@ from quintain.records.text import MAX_DEPTH, require_clean
 from quintain.records.trajectory import AgentInfo, Outcome, Source, Task, Trajectory, read_trajectory
 
 Parts = str | Sequence[Mapping[str, Any]]
-"""Text, or parts as `TextPart` and `ImagePart` have them in JSON."""
+"""Text, or parts shaped as `TextPart` and `ImagePart` in JSON."""
 
 
 @dataclass
 class Transcript:
-    """The steps so far, as JSON objects, and which calls still wait for their result."""
+    """Steps so far as JSON objects, and the calls that still wait for a result."""
 
     steps: list[dict[str, Any]] = field(default_factory=list)
     orphans: int = 0
-    """Results for which no call was found."""
+    """Results without a matching call."""
     _open: dict[str | tuple[int, int], int] = field(default_factory=dict)
-    """Call id -> index of the step that called; calls without an id wait under (step, place among its calls)."""
+    """Call id -> step index; calls without an id use the key (step index, index of the call)."""
     _places: dict[int, list[int]] = field(default_factory=dict)
-    """Index of a step -> places of those of its calls without an id that are answered, in the order of the answers."""
+    """Step index -> indices of its answered calls without an id, in the order of the answers."""
 
     @classmethod
     def resumed(cls, steps: Sequence[dict[str, Any]]) -> Transcript:
-        """A transcript that goes on after these steps; their calls without a result wait for one."""
+        """Create a transcript that continues these steps; their unanswered calls wait for results."""
         made = cls(list(steps))
         for index, step in enumerate(made.steps):
             answered = [seen.get("call_id") for seen in step.get("observations", ())]
@@ -44,20 +44,20 @@ class Transcript:
         return made
 
     def cut(self, length: int) -> None:
-        """Take back all steps but the first `length`; their calls wait no more."""
+        """Drop all steps but the first `length`, and their open calls."""
         del self.steps[length:]
         self._open = {key: index for key, index in self._open.items() if index < length}
 
     @property
     def waiting(self) -> tuple[str | None, ...]:
-        """Ids of the calls that wait for a result; None for one without an id."""
+        """Ids of the calls that wait for a result; None for a call without an id."""
         return tuple(key if isinstance(key, str) else None for key in self._open)
 
-    def say(self, actor: str, message: Parts, **fields: Any) -> None:
-        """A turn of the `system` or the `user`; `fields` are further fields of `Step` (timestamp, extra, ...)."""
+    def add_message(self, actor: str, message: Parts, **fields: Any) -> None:
+        """Add a `system` or `user` turn; `fields` are further fields of `Step` (timestamp, extra, ...)."""
         self.steps.append({"actor": actor, "message": message, **_known(fields)})
 
-    def act(
+    def add_agent_turn(
         self,
         message: Parts = "",
         *,
@@ -65,7 +65,7 @@ class Transcript:
         actions: Sequence[Mapping[str, Any]] = (),
         **fields: Any,
     ) -> None:
-        """A turn of the agent; `actions` as `action` makes them, `fields` further fields of `Step` (model, usage, ...)."""
+        """Add an agent turn; `actions` come from `make_call`, `fields` are further fields of `Step` (model, usage, ...)."""
         index = len(self.steps)
         for n, call in enumerate(actions):
             self._open[call["call_id"] or (index, n)] = index
@@ -80,20 +80,20 @@ class Transcript:
             }
         )
 
-    def call(self, made: Mapping[str, Any]) -> None:
-        """One more call of the agent's last turn, where a log tells the calls of a turn one by one."""
-        index = self._last_act()
+    def add_call(self, made: Mapping[str, Any]) -> None:
+        """Add a call to the last agent turn, for logs that list the calls of a turn one by one."""
+        index = self._last_agent_step()
         if index is None:
-            self.act(actions=[made])
+            self.add_agent_turn(actions=[made])
             return
         calls = self.steps[index]["actions"]
         self._open[made["call_id"] or (index, len(calls))] = index
         calls.append(made)
 
-    def observe(
+    def add_result(
         self, content: Parts, *, call_id: str | None = None, is_error: bool = False, tool: str | None = None
     ) -> bool:
-        """A result; False: no call waits for it, and it was put to the agent's last turn (or, before any, to the user).
+        """Add a result; return False if no call waits for it. It then goes to the last agent turn or, before any, to the user.
 
         Without an id it belongs to the first call without one that waits, those of the agent's last turn and of the
         same `tool` before others, else to a call of the agent's last turn that has one; with one that no call has, to such
@@ -104,9 +104,9 @@ class Transcript:
             call_id = None
         if key is None and call_id is None:
             key = call_id = self._named(tool)
-        index = self._open.pop(key) if key is not None else self._last_act()
+        index = self._open.pop(key) if key is not None else self._last_agent_step()
         if index is None:
-            self.say("user", content)
+            self.add_message("user", content)
         else:
             seen = {"content": content, "call_id": call_id, "is_error": is_error}
             self.steps[index]["observations"].insert(self._place(index, key), seen)
@@ -114,7 +114,7 @@ class Transcript:
         return key is not None
 
     def _place(self, index: int, key: str | tuple[int, int] | None) -> int:
-        """Where a result goes: results without an id stand in the order of their calls, for nothing else tells them apart."""
+        """Return the index for a result; results without an id follow the order of their calls."""
         seen = self.steps[index]["observations"]
         if not isinstance(key, tuple):
             return len(seen)
@@ -126,31 +126,31 @@ class Transcript:
 
     def _nameless(self, tool: str | None, *, is_named: bool) -> tuple[int, int] | None:
         keys = [key for key in self._open if isinstance(key, tuple)]
-        last = self._last_act()
+        last = self._last_agent_step()
         recent = [key for key in keys if key[0] == last] or keys
         same = [key for key in recent if tool and self.steps[key[0]]["actions"][key[1]]["tool"] == tool]
         return next(iter(same or ([] if is_named else recent)), None)
 
     def _named(self, tool: str | None) -> str | None:
-        """The first call with an id of the agent's last turn that waits, one of the same tool before others."""
-        last = self._last_act()
+        """Return the id of the first waiting call of the last agent turn, preferring calls of the same tool."""
+        last = self._last_agent_step()
         calls = self.steps[last]["actions"] if last is not None else []
         waiting = [call for call in calls if self._open.get(call["call_id"]) == last and call["call_id"]]
         same = [call for call in waiting if call["tool"] == tool]
         return next((str(call["call_id"]) for call in same or waiting), None)
 
-    def _last_act(self) -> int | None:
+    def _last_agent_step(self) -> int | None:
         return next((i for i in reversed(range(len(self.steps))) if self.steps[i]["actor"] == "agent"), None)
 
     @property
     def model(self) -> str | None:
-        """The model of the first turn that names one."""
+        """Model of the first turn that names one."""
         return next((step["model"] for step in self.steps if step.get("model")), None)
 
     @property
     def has_acted(self) -> bool:
-        """Is there a turn of the agent?"""
-        return self._last_act() is not None
+        """Whether there is an agent turn."""
+        return self._last_agent_step() is not None
 
     def trajectory(
         self,
@@ -161,10 +161,9 @@ class Transcript:
         tools: Sequence[Mapping[str, Any]] = (),
         outcome: Outcome | None = None,
         session_id: str | None = None,
-        is_clean: bool = False,
         **fields: Any,
     ) -> Trajectory:
-        """The run; the prompt of a task that has none is the first text of the user.
+        """Build the run; a task without a prompt takes the first user text as its prompt.
 
         Args:
             format: Name of the reader.
@@ -173,7 +172,6 @@ class Transcript:
             tools: Schemas, OpenAI function style (`function_tool`).
             outcome: As the log states it; unknown if left out.
             session_id: Of the log.
-            is_clean: Does all of it come from values that were checked, as those of a `LogFile` are?
             **fields: Further fields of `Trajectory` (tags, group_id, episode_key, extra, ...).
 
         Raises:
@@ -194,17 +192,16 @@ class Transcript:
         return read_trajectory(
             {
                 "session_id": session_id,
-                **(about if is_clean else {name: record.model_dump() for name, record in about.items()}),
+                **about,
                 "tools": [dict(tool) for tool in tools],
                 "steps": self.steps,
                 **_known(fields),
-            },
-            is_clean=is_clean,
+            }
         )
 
 
-def action(tool: str, arguments: Any, call_id: str | None = None) -> dict[str, Any]:
-    """A call of the agent, from arguments as logs hold them.
+def make_call(tool: str, arguments: Any, call_id: str | None = None) -> dict[str, Any]:
+    """Build an agent's call from arguments as logs store them.
 
     Args:
         tool: Its name; an empty one becomes `unknown`.
@@ -224,7 +221,7 @@ def action(tool: str, arguments: Any, call_id: str | None = None) -> dict[str, A
 
 
 def parsed_arguments(raw: str) -> dict[str, Any] | None:
-    """The arguments that a model wrote, or None where they are no JSON object that a record can hold; no text is none."""
+    """Parse the arguments that a model wrote; None if they are not a valid JSON object, {} if they are empty."""
     if not raw.strip():
         return {}
     try:
@@ -237,14 +234,14 @@ def parsed_arguments(raw: str) -> dict[str, Any] | None:
 
 
 def function_tool(name: str, description: str | None = None, parameters: Any = None) -> dict[str, Any]:
-    """A tool's schema in OpenAI's function style; unknown parameters are an object of anything."""
+    """Return a tool schema in OpenAI's function style; unknown parameters become an object of anything."""
     known = parameters if isinstance(parameters, Mapping) else {"type": "object", "properties": {}}
     function = {"name": name, **({"description": description} if description else {}), "parameters": dict(known)}
     return {"type": "function", "function": function}
 
 
-def moment(value: Any) -> datetime | None:
-    """A time as logs write it (ISO 8601, or seconds, milli-, micro- or nanoseconds since 1970), in UTC; None for none."""
+def parse_time(value: Any) -> datetime | None:
+    """Parse ISO 8601 or seconds, milli-, micro- or nanoseconds since 1970 to UTC; None for other values."""
     try:
         if isinstance(value, str) and value.isascii() and value.isdigit() and 9 < len(value) < 25:
             value = int(value)

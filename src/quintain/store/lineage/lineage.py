@@ -1,4 +1,4 @@
-"""Lineage both ways, over what is stored; and forgetting, which takes runs out and says what they had touched."""
+"""Lineage queries in both directions, and forgetting of runs with a report of affected records."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from datetime import datetime
 from sqlalchemy import Connection, Engine, delete, func, select
 
 from quintain.errors import NotFound
-from quintain.records.lineage import Forgotten, Learned, LineageEdge, LineageNode, Touched
+from quintain.records.lineage import AffectedRecords, Forgotten, LineageEdge, LineageNode, TrainingSources
 from quintain.records.lineage import Lineage as View
 from quintain.store.agents import find_agent
-from quintain.store.engine import reading, writing
+from quintain.store.engine import read_transaction, write_transaction
 from quintain.store.jobs import find_job
-from quintain.store.lineage.ancestry import (
-    learners,
-    learns_from_forgotten,
-    of_teaching,
-    reach,
+from quintain.store.lineage.forgetting import block_session, datasets_with_forgotten, forgotten_ids, remove_content
+from quintain.store.lineage.graph import (
+    agents_trained_on,
+    count_forgotten_sources,
+    reachable,
     sources,
     targets,
-    taught,
+    training_runs_filter,
+    training_sources,
 )
-from quintain.store.lineage.forgotten import close_session, datasets_with_forgotten, forgotten_of, remove
-from quintain.store.lineage.links import REPLAY, Ref, replay_buffers
+from quintain.store.lineage.links import REPLAY_BUFFER, Ref, replay_buffers
 from quintain.store.lineage.nodes import describe, newest_checkpoint, node_id
 from quintain.store.tables import agents, comparisons, datasets, evaluations, jobs, links, trajectories
 
 MAX_NODES = 200
-"""Nodes that a view lists; what lies beyond is counted."""
+"""Nodes listed in a view. Further nodes are only counted."""
 
 MAX_FAN = 25
-"""Things of one kind that a view lists for one thing: the newest."""
+"""Neighbors of one kind listed per node: the newest."""
 
 _IDENTIFIED = {
     "trajectory": trajectories,
@@ -47,21 +47,21 @@ _IDENTIFIED = {
 
 @dataclass(frozen=True)
 class Lineage:
-    """What was made from what."""
+    """Lineage queries over the links between stored records."""
 
     engine: Engine
 
     def resolve(self, name: str) -> list[Ref]:
-        """The things that an id or a name means: one, or all runs of a session.
+        """Return the records for an id or name: one record, or all runs of a session.
 
         Args:
-            name: The id of a trajectory, dataset, job, agent, evaluation or comparison; JOB/STEP of a checkpoint; the
-                name of an agent or dataset (the newest); or a session id.
+            name: Id of a trajectory, dataset, job, agent, evaluation or comparison; JOB/STEP of a checkpoint; name of an
+                agent or dataset (the newest); or a session id.
 
         Raises:
-            NotFound: nothing has it.
+            NotFound: Nothing stored has this id, name or session.
         """
-        with reading(self.engine) as connection:
+        with read_transaction(self.engine) as connection:
             for kind, table in _IDENTIFIED.items():
                 if connection.scalar(select(table.c.id).where(table.c.id == name)) is not None:
                     return [Ref(kind, name)]
@@ -77,76 +77,75 @@ class Lineage:
         if runs:
             return [Ref("trajectory", run_id) for run_id in runs]
         raise NotFound(
-            f"nothing stored has the id, name or session {name[:80]!r}; give an id from search_trajectories, list_jobs or "
-            "list_library, or the session id of imported runs"
+            f"expected the id, name or session of a stored record, got {name[:80]!r}; call search_trajectories, list_jobs or "
+            "list_library for ids, or pass the session id of imported runs"
         )
 
     def nodes(self, refs: Sequence[Ref]) -> list[LineageNode]:
-        """What these things are."""
-        with reading(self.engine) as connection:
+        """Return the node of each record."""
+        with read_transaction(self.engine) as connection:
             found = describe(connection, refs)
         return [found[ref] for ref in refs]
 
     def ancestors(self, refs: Sequence[Ref], depth: int) -> View:
-        """What made these things, up to `depth` steps back."""
-        with reading(self.engine) as connection:
+        """Return what these records were made from, up to `depth` steps back."""
+        with read_transaction(self.engine) as connection:
             return _view(connection, refs, depth, lambda ref: sources(connection, ref), backwards=True)
 
     def descendants(self, refs: Sequence[Ref], depth: int) -> View:
-        """What these things made, up to `depth` steps on."""
-        with reading(self.engine) as connection:
-            return _view(connection, refs, depth, lambda ref: _made(connection, ref), backwards=False)
+        """Return what was made from these records, up to `depth` steps on."""
+        with read_transaction(self.engine) as connection:
+            return _view(connection, refs, depth, lambda ref: _targets_and_checkpoint(connection, ref), backwards=False)
 
-    def learned(self, agent_id: str) -> Learned:
-        """Every run that an agent learned from: its datasets, its own rollouts, and those of its base agents."""
-        with reading(self.engine) as connection:
-            held, online = taught(connection, [agent_id])
-            count = select(func.count()).select_from(trajectories).where(of_teaching(held, online))
-            return Learned(count=connection.scalar(count) or 0, datasets=tuple(held), online_jobs=tuple(online))
+    def training_sources(self, agent_id: str) -> TrainingSources:
+        """Return all runs that an agent learned from: datasets and rollouts, including those of its base agents."""
+        with read_transaction(self.engine) as connection:
+            held, online = training_sources(connection, [agent_id])
+            count = select(func.count()).select_from(trajectories).where(training_runs_filter(held, online))
+            return TrainingSources(count=connection.scalar(count) or 0, datasets=tuple(held), online_jobs=tuple(online))
 
-    def shaped(self, trajectory_ids: Sequence[str]) -> list[str]:
-        """Every agent that learned from any of these runs, directly or through its base agents."""
-        with reading(self.engine) as connection:
-            return learners(connection, trajectory_ids)
+    def agents_trained_on(self, trajectory_ids: Sequence[str]) -> list[str]:
+        """Return every agent that learned from any of these runs, directly or through its base agents."""
+        with read_transaction(self.engine) as connection:
+            return agents_trained_on(connection, trajectory_ids)
 
     def forgotten(self, ids: Sequence[str]) -> set[str]:
-        """Which of these trajectories were forgotten."""
-        with reading(self.engine) as connection:
-            return forgotten_of(connection, ids)
+        """Return those of these trajectories that were forgotten."""
+        with read_transaction(self.engine) as connection:
+            return forgotten_ids(connection, ids)
 
-    def blocked(self, dataset_ids: Sequence[str]) -> dict[str, int]:
-        """Which of these datasets hold forgotten runs, and how many."""
-        with reading(self.engine) as connection:
+    def datasets_with_forgotten(self, dataset_ids: Sequence[str]) -> dict[str, int]:
+        """Return dataset -> number of its forgotten runs, for the affected datasets."""
+        with read_transaction(self.engine) as connection:
             return datasets_with_forgotten(connection, dataset_ids)
 
-    def taint(self, agent_id: str) -> int:
-        """How many forgotten runs an agent has learned from."""
-        with reading(self.engine) as connection:
-            return learns_from_forgotten(connection, agent_id)
+    def count_forgotten_sources(self, agent_id: str) -> int:
+        """Return the number of forgotten runs that an agent learned from."""
+        with read_transaction(self.engine) as connection:
+            return count_forgotten_sources(connection, agent_id)
 
     def forget(self, trajectory_ids: Sequence[str], now: datetime, *, session_id: str | None = None) -> Forgotten:
-        """Take the content of runs out of the store for good, so that nothing can be made of them again.
+        """Delete the content of runs for good, so that it cannot be used again.
 
-        Their ids and hashes stay: the same log imported again brings nothing back, and neither does a session that has
-        grown since. What was made of them stays as it is; datasets that hold them are `blocked`, agents that learned from
-        them have a `taint`.
+        Ids and hashes are kept: neither a repeated import of the same log nor a longer version of its session restores the
+        runs. Records made from them are unchanged; `datasets_with_forgotten` and `count_forgotten_sources` report them.
 
         Args:
-            trajectory_ids: The runs.
-            now: When it happens.
-            session_id: The session that they are all the runs of; then no other run of it comes in either.
+            trajectory_ids: Ids of the runs.
+            now: Time of the removal.
+            session_id: Session whose runs these all are. Future runs of it are rejected too.
 
         Raises:
-            NotFound: an id that is not stored; nothing is forgotten.
+            NotFound: An id is not stored; nothing is forgotten.
         """
-        with writing(self.engine) as connection:
-            touched, buffers = _touched(connection, trajectory_ids)
-            removed = remove(connection, trajectory_ids, now)
+        with write_transaction(self.engine) as connection:
+            touched, buffers = _affected_by(connection, trajectory_ids)
+            removed = remove_content(connection, trajectory_ids, now)
             if session_id is not None:
-                close_session(connection, session_id, trajectory_ids[0], now)
-            # Buffers are emptied by the caller; what fills them from here on has nothing to do with what they held.
+                block_session(connection, session_id, trajectory_ids[0], now)
+            # The caller empties the buffers; their later content does not descend from these runs.
             connection.execute(
-                delete(links).where(links.c.source_kind == REPLAY, links.c.source_id.in_(sorted(buffers)))
+                delete(links).where(links.c.source_kind == REPLAY_BUFFER, links.c.source_id.in_(sorted(buffers)))
             )
         return Forgotten(
             trajectory_ids=removed.now,
@@ -158,30 +157,30 @@ class Lineage:
             touched=touched,
         )
 
-    def touched(self, trajectory_ids: Sequence[str]) -> Touched:
-        """Everything that these runs had a part in."""
-        with reading(self.engine) as connection:
-            return _touched(connection, trajectory_ids)[0]
+    def affected_by(self, trajectory_ids: Sequence[str]) -> AffectedRecords:
+        """Return everything that was made from these runs."""
+        with read_transaction(self.engine) as connection:
+            return _affected_by(connection, trajectory_ids)[0]
 
 
-def _made(connection: Connection, ref: Ref) -> list[Ref]:
+def _targets_and_checkpoint(connection: Connection, ref: Ref) -> list[Ref]:
     found = targets(connection, ref)
     checkpoint = newest_checkpoint(connection, ref.id) if ref.kind == "job" else None
     return [*found, checkpoint] if checkpoint else found
 
 
-def _touched(connection: Connection, trajectory_ids: Sequence[str]) -> tuple[Touched, set[str]]:
-    """All that the runs had a part in, and the replay buffers that took in a part of them."""
+def _affected_by(connection: Connection, trajectory_ids: Sequence[str]) -> tuple[AffectedRecords, set[str]]:
+    """Return everything made from the runs, and the replay buffers that contain parts of them."""
     runs = [Ref("trajectory", run_id) for run_id in trajectory_ids]
     found: dict[str, list[str]] = {}
-    for ref in reach(runs, lambda ref: targets(connection, ref)):
+    for ref in reachable(runs, lambda ref: targets(connection, ref)):
         found.setdefault(ref.kind, []).append(ref.id)
     jobs_found = [job for job_id in found.get("job", ()) if (job := find_job(connection, job_id)) is not None]
     names = ("dataset", "job", "agent", "evaluation", "comparison")
-    touched = Touched(**{f"{name}s": tuple(found.get(name, ())) for name in names})
+    touched = AffectedRecords(**{f"{name}s": tuple(found.get(name, ())) for name in names})
     others = [run_id for run_id in found.get("trajectory", ()) if run_id not in set(trajectory_ids)]
-    gone = forgotten_of(connection, others)
-    agents = tuple(learners(connection, trajectory_ids))
+    gone = forgotten_ids(connection, others)
+    agents = tuple(agents_trained_on(connection, trajectory_ids))
     kept = tuple(run_id for run_id in others if run_id not in gone)
     touched = touched.model_copy(update={"agents": agents, "trajectories": kept})
     return touched, {buffer for job in jobs_found for buffer in replay_buffers(job)}
@@ -224,7 +223,7 @@ def _view(
 
 
 def _listed(found: list[Ref], nodes: dict[Ref, LineageNode], hidden: Counter[str], room: int) -> list[Ref]:
-    """The things that a view has room for, the newest of each kind; the others are only counted."""
+    """Return the newest nodes of each kind that fit in the view, and count the others in `hidden`."""
 
     def age(ref: Ref) -> float:
         made = nodes[ref].created_at

@@ -1,6 +1,6 @@
-"""What was made from what: one row a link, written with the record that was made.
+"""Links from sources to targets, stored with the target.
 
-The many have tables of their own: the runs of a dataset, the runs of a job, the scores of a run.
+Large relations have their own tables: runs of a dataset, runs of a job, scores of a run.
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ from quintain.records.trajectory import Trajectory
 from quintain.store.engine import insert_missing
 from quintain.store.tables import jobs, links
 
-REPLAY = "replay"
-"""Kind of a source that is no record: a replay buffer, by name."""
+REPLAY_BUFFER = "replay"
+"""Source kind of a replay buffer, which is identified by name and is not a record."""
 
 
 class Ref(NamedTuple):
-    """A stored thing, by kind and id."""
+    """Reference to a stored record."""
 
     kind: str
     id: str
 
 
 class Link(NamedTuple):
-    """One thing that was made from another."""
+    """Link from a source to what was made from it."""
 
     source: Ref
     target: Ref
 
 
 def add_links(connection: Connection, found: Iterable[Link]) -> None:
-    """Store links; those that are known already stay."""
+    """Store links, skipping known ones."""
     rows = [
         {"source_kind": link.source.kind, "source_id": link.source.id, **_target(link.target)}
         for link in dict.fromkeys(found)
@@ -62,7 +62,7 @@ def _target(target: Ref) -> dict[str, str]:
     return {"target_kind": target.kind, "target_id": target.id}
 
 
-_WITH_AGENT = (
+_AGENT_SPECS = (
     TrainSpec,
     RolloutSpec,
     EvaluateSpec,
@@ -75,57 +75,57 @@ _WITH_AGENT = (
 )
 
 
-def of_job(connection: Connection, job: Job) -> Iterator[Link]:
-    """What a job starts from: an agent, datasets, an earlier job, and what earlier jobs left in its replay buffers."""
+def job_links(connection: Connection, job: Job) -> Iterator[Link]:
+    """Yield the inputs of a job: agent, datasets, the job it resumes, and earlier jobs through replay buffers."""
     me, spec = Ref("job", job.id), job.spec
     if job.resumed_from is not None:
         yield Link(Ref("job", job.resumed_from), me)
-    if isinstance(spec, _WITH_AGENT) and spec.agent.id:
+    if isinstance(spec, _AGENT_SPECS) and spec.agent.id:
         yield Link(Ref("agent", spec.agent.id), me)
     if isinstance(spec, PreviewSpec | EvaluateDatasetSpec):
         yield Link(Ref("dataset", spec.dataset_id), me)
-    for part in trainings(job):
+    for part in train_parts(job):
         if part.dataset_id is not None:
             yield Link(Ref("dataset", part.dataset_id), me)
-        if (name := _replayed(part)) is not None:
-            buffer = Ref(REPLAY, name)
-            if (before := _newest_of(connection, buffer)) is not None and before != job.id:
+        if (name := _replay_buffer(part)) is not None:
+            buffer = Ref(REPLAY_BUFFER, name)
+            if (before := _newest_job_using(connection, buffer)) is not None and before != job.id:
                 yield Link(Ref("job", before), me)
             yield Link(buffer, me)
 
 
-def trainings(job: Job) -> list[TrainSpec | TrainStage]:
-    """The trainings of a job: itself, or stages of its recipe."""
+def train_parts(job: Job) -> list[TrainSpec | TrainStage]:
+    """Return the training specs of a job: its own, or those of its recipe's stages."""
     if isinstance(job.spec, RecipeSpec):
         return [stage for stage in job.spec.stages if isinstance(stage, TrainStage)]
     return [job.spec] if isinstance(job.spec, TrainSpec) else []
 
 
 def replay_buffers(job: Job) -> set[str]:
-    """Names of the replay buffers that a job reads and fills."""
-    return {name for part in trainings(job) if (name := _replayed(part)) is not None}
+    """Return the names of the replay buffers that a job reads and fills."""
+    return {name for part in train_parts(job) if (name := _replay_buffer(part)) is not None}
 
 
-def _replayed(part: TrainSpec | TrainStage) -> str | None:
-    """The replay buffer of a training, where its method has one and it is in use."""
+def _replay_buffer(part: TrainSpec | TrainStage) -> str | None:
+    """Return the replay buffer that a training uses, or None."""
     replay = part.config.replay if isinstance(part.config, SFTConfig) else None
     return replay.buffer if replay is not None else None
 
 
-def learns_online(job: Job) -> bool:
-    """Does this job train on runs that it makes itself?"""
-    return any(part.environment is not None for part in trainings(job))
+def trains_online(job: Job) -> bool:
+    """Whether the job trains on its own rollouts."""
+    return any(part.environment is not None for part in train_parts(job))
 
 
-def plays_to_learn(job: Job) -> bool:
-    """Does this job make runs that agents of it learn from: while it trains, or before, as datasets?"""
-    return isinstance(job.spec, EvolveSpec) or learns_online(job)
+def makes_training_runs(job: Job) -> bool:
+    """Whether the job produces rollouts that its agents learn from, during training or through datasets."""
+    return isinstance(job.spec, EvolveSpec) or trains_online(job)
 
 
-def of_agent(connection: Connection, agent: Agent) -> Iterator[Link]:
-    """The job that made an agent; without one the agent whose model it is.
+def agent_links(connection: Connection, agent: Agent) -> Iterator[Link]:
+    """Yield the job that produced an agent, or its parent agent if there is no job.
 
-    An evolution makes many agents on many datasets: each is linked with its own, and with the one that it was trained from.
+    An evolution produces many agents on many datasets, so each is linked to its own dataset and parent.
     """
     me = Ref("agent", agent.id or "")
     job_id = agent.job_id.split("/")[0] if agent.job_id else None
@@ -142,24 +142,24 @@ def _kind(connection: Connection, job_id: str) -> str | None:
     return connection.scalar(select(jobs.c.kind).where(jobs.c.id == job_id))
 
 
-def of_evaluation(evaluation: Evaluation) -> Iterator[Link]:
-    """The agent that was measured, and the job that did it."""
+def evaluation_links(evaluation: Evaluation) -> Iterator[Link]:
+    """Yield the evaluated agent and the job."""
     me = Ref("evaluation", evaluation.id)
     yield Link(Ref("agent", evaluation.agent_id), me)
     if evaluation.job_id is not None:
         yield Link(Ref("job", evaluation.job_id), me)
 
 
-def of_comparison(comparison: Comparison) -> Iterator[Link]:
-    """The evaluations that were compared."""
+def comparison_links(comparison: Comparison) -> Iterator[Link]:
+    """Yield the compared evaluations."""
     me = Ref("comparison", comparison.id)
     for pair in comparison.comparisons:
         yield Link(Ref("evaluation", pair.evaluation_a), me)
         yield Link(Ref("evaluation", pair.evaluation_b), me)
 
 
-def of_run(run: Trajectory) -> Iterator[Link]:
-    """The run that this one goes on from, and the runs that it started as its subagents."""
+def run_links(run: Trajectory) -> Iterator[Link]:
+    """Yield the run that this run continues, and its subagent runs."""
     me = Ref("trajectory", run.id or "")
     if run.continues:
         yield Link(Ref("trajectory", run.continues), me)
@@ -167,8 +167,8 @@ def of_run(run: Trajectory) -> Iterator[Link]:
         yield Link(me, Ref("trajectory", subagent))
 
 
-def _newest_of(connection: Connection, buffer: Ref) -> str | None:
-    """The newest job that used a replay buffer."""
+def _newest_job_using(connection: Connection, buffer: Ref) -> str | None:
+    """Return the newest job that used a replay buffer."""
     found = (
         select(jobs.c.id)
         .join(links, (links.c.target_kind == "job") & (links.c.target_id == jobs.c.id))

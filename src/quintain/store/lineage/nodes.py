@@ -1,4 +1,4 @@
-"""Stored things as nodes of a lineage: what each is called, when it was made, and what hangs on it of forgotten runs."""
+"""Nodes of a lineage view: label, creation time, and a mark for effects of forgotten runs."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from quintain.records.lineage import LineageNode, NodeKind
 from quintain.records.record import clip, counted
 from quintain.store.documents import chunks
 from quintain.store.jobs import job_of_row
-from quintain.store.lineage.ancestry import MEMBERS, ROLLOUTS, RUNS, learns_from_forgotten, size_of
-from quintain.store.lineage.forgotten import datasets_with_forgotten
+from quintain.store.lineage.forgetting import datasets_with_forgotten
+from quintain.store.lineage.graph import MEMBERS, ROLLOUTS, RUNS, count_forgotten_sources, run_set_size
 from quintain.store.lineage.links import Ref
 from quintain.store.tables import agents, comparisons, datasets, evaluations, job_events, jobs, scores, trajectories
 
@@ -23,12 +23,12 @@ SETS = frozenset({MEMBERS, ROLLOUTS, RUNS})
 
 
 def node_id(ref: Ref) -> str:
-    """The id that a node shows; a set of runs has that of its owner in it."""
+    """Return the id of a node. The id of a run set contains its owner's id."""
     return f"{ref.id}/{ref.kind}" if ref.kind in SETS else ref.id
 
 
 def describe(connection: Connection, refs: Collection[Ref]) -> dict[Ref, LineageNode]:
-    """The node of each thing; one that is not stored (any more) has only its id."""
+    """Return the node of each record. A record that is not stored has only its id."""
     found: dict[Ref, LineageNode] = {}
     for kind, (table, read) in _TABLES.items():
         for chunk in chunks([ref.id for ref in refs if ref.kind == kind]):
@@ -90,8 +90,8 @@ def _comparison(row: Row[Any]) -> LineageNode:
 
 def _job(row: Row[Any]) -> LineageNode:
     job = job_of_row(row)
-    what = job.spec.method if isinstance(job.spec, TrainSpec) else job.kind
-    return _node("job", row, f"{what} ({job.status})")
+    name = job.spec.method if isinstance(job.spec, TrainSpec) else job.kind
+    return _node("job", row, f"{name} ({job.status})")
 
 
 def _node(kind: NodeKind, row: Row[Any], label: str) -> LineageNode:
@@ -109,12 +109,12 @@ _TABLES: dict[str, tuple[Table, Callable[[Row[Any]], LineageNode]]] = {
 
 
 def _set(connection: Connection, ref: Ref) -> LineageNode:
-    n = size_of(connection, ref)
+    n = run_set_size(connection, ref)
     filter: dict[str, Any]
     if ref.kind == MEMBERS:
         label, filter = f"{n} runs of the dataset", {"dataset_id": ref.id}
     elif ref.kind == ROLLOUTS:
-        label, filter = f"{n} runs played to learn from", {"job_id": ref.id, "tags": ["rollout"]}
+        label, filter = f"{n} training rollouts", {"job_id": ref.id, "tags": ["rollout"]}
     else:
         label, filter = f"{n} runs of the job", {"job_id": ref.id}
     return LineageNode(kind="trajectories", id=node_id(ref), label=label, count=n, filter=filter)
@@ -134,7 +134,7 @@ def _score(connection: Connection, ref: Ref) -> LineageNode:
 
 
 def newest_checkpoint(connection: Connection, job_id: str) -> Ref | None:
-    """The newest checkpoint that a job reported, as JOB/STEP."""
+    """Return the newest checkpoint that a job reported, as JOB/STEP."""
     e = job_events.c
     events = select(e.body).where(e.job_id == job_id, e.type == "checkpoint").order_by(e.attempt.desc(), e.seq.desc())
     body = connection.scalar(events.limit(1))
@@ -145,16 +145,16 @@ def _checkpoint(connection: Connection, ref: Ref) -> LineageNode:
     job_id, step = ref.id.rsplit("/", 1)
     e = job_events.c
     moments = connection.execute(select(e.time, e.body).where(e.job_id == job_id, e.type == "checkpoint")).all()
-    made: list[datetime] = [row.time for row in moments if str(json.loads(row.body)["step"]) == step]
-    return LineageNode(kind="checkpoint", id=ref.id, label=f"step {step}", created_at=made[-1] if made else None)
+    times: list[datetime] = [row.time for row in moments if str(json.loads(row.body)["step"]) == step]
+    return LineageNode(kind="checkpoint", id=ref.id, label=f"step {step}", created_at=times[-1] if times else None)
 
 
 def _marked(connection: Connection, found: dict[Ref, LineageNode]) -> dict[Ref, LineageNode]:
-    """The nodes with what hangs on them of forgotten runs."""
+    """Mark datasets with forgotten runs, and agents that learned from forgotten runs."""
     blocked = datasets_with_forgotten(connection, [ref.id for ref in found if ref.kind == "dataset"])
     for ref, node in found.items():
         if ref.kind == "dataset" and ref.id in blocked:
             found[ref] = node.model_copy(update={"mark": "blocked"})
-        elif ref.kind == "agent" and learns_from_forgotten(connection, ref.id):
+        elif ref.kind == "agent" and count_forgotten_sources(connection, ref.id):
             found[ref] = node.model_copy(update={"mark": "tainted"})
     return found

@@ -1,7 +1,7 @@
-"""Statements of the hot paths: compiled once, then handed to the driver as text with plain values.
+"""Statements of hot paths, compiled once and passed to the driver as text with plain values.
 
-SQLAlchemy spends some 0.3 ms on each execution of a statement with a hundred parameters, which is more than SQLite
-needs for the work itself. Values go in, and rows come out, as the driver has them: a row is a tuple, a moment is text.
+SQLAlchemy needs about 0.3 ms per execution of a statement with a hundred parameters, more than SQLite itself.
+Parameters and rows are those of the driver: a row is a tuple, a timestamp is text.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ _SIZES = (1, 10, 50, 100, CHUNK)
 
 
 class Prepared(NamedTuple):
-    """A statement as the driver takes it."""
+    """A compiled statement."""
 
     text: str
     order: tuple[str, ...] | None
-    """The names of its values in their order; None where the driver takes them by name."""
+    """Parameter names in order, or None if the driver takes parameters by name."""
     constants: Mapping[str, Any]
-    """Values that the statement brings itself."""
+    """Values that are part of the statement."""
 
     def rows(self, connection: Connection, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
-        """Run it, and fetch all rows."""
+        """Execute the statement and fetch all rows."""
         cursor = connection.connection.cursor()
         try:
             cursor.execute(self.text, self._arguments(values))
@@ -39,7 +39,7 @@ class Prepared(NamedTuple):
             cursor.close()
 
     def run(self, connection: Connection, values: Iterable[Mapping[str, Any]]) -> int:
-        """Run it once for each set of values, with one `executemany`; returns how many rows it has changed."""
+        """Execute the statement once per set of values with one `executemany`. Return the number of changed rows."""
         cursor = connection.connection.cursor()
         try:
             cursor.executemany(self.text, list(map(self._taker(), values)))
@@ -52,19 +52,19 @@ class Prepared(NamedTuple):
         return known if self.order is None else tuple([known[name] for name in self.order])
 
     def _taker(self) -> Callable[[Mapping[str, Any]], Any]:
-        """As `_arguments`, for many sets of values: several times as fast where there are no constants."""
+        """Return a faster equivalent of `_arguments` for many sets of values."""
         if self.constants or self.order is None or len(self.order) < 2:
             return self._arguments
         return itemgetter(*self.order)
 
 
 def prepare(statement: Executable, dialect: Dialect, columns: Sequence[str] | None = None) -> Prepared:
-    """Compile a statement whose values are named parameters, or constants that every driver takes as they are.
+    """Compile a statement whose values are named parameters or constants of plain types.
 
     Args:
-        statement: Any statement.
-        dialect: Of the connections that will run it.
-        columns: Of an insert: the columns that get values.
+        statement: The statement.
+        dialect: Dialect of the connections that will execute it.
+        columns: For an insert, the columns that receive values.
     """
     compiled = statement.compile(dialect=dialect, column_keys=None if columns is None else list(columns))  # type: ignore[attr-defined]
     assert isinstance(compiled, SQLCompiler)
@@ -74,26 +74,26 @@ def prepare(statement: Executable, dialect: Dialect, columns: Sequence[str] | No
     return Prepared(str(compiled), None if order is None else tuple(order), constants)
 
 
-def insert_all(
+def insert_strict(
     connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]], shared: Mapping[str, Any]
 ) -> int:
-    """As `insert_new`, but a row that breaks a unique rule is the driver's `IntegrityError`."""
+    """Insert rows like `insert_or_skip`, but raise the driver's `IntegrityError` on a unique violation."""
     return _run(_strict_insert, connection, table, rows, shared)
 
 
-def insert_new(
+def insert_or_skip(
     connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]], shared: Mapping[str, Any]
 ) -> int:
-    """Insert many rows of the same columns with one `executemany`, all but those that break a unique rule.
+    """Insert rows with equal columns by one `executemany`, skipping those that violate a unique constraint.
 
     Args:
-        connection: A writing transaction.
-        table: Where to.
-        rows: Column -> value, for each row.
-        shared: Column -> value that all rows have.
+        connection: A write transaction.
+        table: Target table.
+        rows: Column -> value of each row.
+        shared: Column -> value shared by all rows.
 
     Returns:
-        How many went in.
+        Number of inserted rows.
     """
     return _run(_lenient_insert, connection, table, rows, shared)
 
@@ -117,8 +117,8 @@ def _strict_insert(table: Table, names: tuple[str, ...], dialect: Dialect) -> Pr
 
 @lru_cache(maxsize=16)
 def _lenient_insert(table: Table, names: tuple[str, ...], dialect: Dialect) -> Prepared:
-    made: Any = sqlite.insert(table) if dialect.name == "sqlite" else postgresql.insert(table)
-    return prepare(made.on_conflict_do_nothing(), dialect, names)
+    statement: Any = sqlite.insert(table) if dialect.name == "sqlite" else postgresql.insert(table)
+    return prepare(statement.on_conflict_do_nothing(), dialect, names)
 
 
 def _bound(column: Column[Any], value: Any, dialect: Dialect) -> Any:
@@ -126,19 +126,19 @@ def _bound(column: Column[Any], value: Any, dialect: Dialect) -> Any:
     return value if process is None else process(value)
 
 
-def rows_with(
+def select_in(
     connection: Connection, query: Select[Any], column: ColumnElement[Any], values: Sequence[Any]
 ) -> list[tuple[Any, ...]]:
-    """The rows of a query, a module's constant, whose column is one of at most `CHUNK` values."""
+    """Return the rows of a constant query whose column is one of at most `CHUNK` values."""
     if not values:
         return []
     size = next(size for size in _SIZES if size >= len(values))
     padded = [*values, *[values[-1]] * (size - len(values))]
     named = {f"value_{i}": value for i, value in enumerate(padded)}
-    return _one_of(query, column, size, connection.dialect).rows(connection, named)
+    return _select_in_statement(query, column, size, connection.dialect).rows(connection, named)
 
 
 @lru_cache(maxsize=64)
-def _one_of(query: Select[Any], column: ColumnElement[Any], size: int, dialect: Dialect) -> Prepared:
+def _select_in_statement(query: Select[Any], column: ColumnElement[Any], size: int, dialect: Dialect) -> Prepared:
     named = [bindparam(f"value_{i}", type_=column.type) for i in range(size)]
     return prepare(query.where(column.in_(named)), dialect)

@@ -1,4 +1,4 @@
-"""Trajectories: every run of an agent that was recorded, imported or rolled out."""
+"""Stored trajectories: recorded, imported and generated runs of agents."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from quintain.errors import Conflict, NotFound
 from quintain.records.filters import Page, TrajectoryFilter, TrajectorySummary
 from quintain.records.imports import RunLink
 from quintain.records.trajectory import Trajectory
-from quintain.store.documents import chunks, missing
-from quintain.store.engine import reading, writing
-from quintain.store.paging import PAGE_VALUES, page_bound, page_of
+from quintain.store.documents import chunks, not_found_error
+from quintain.store.engine import read_transaction, write_transaction
+from quintain.store.paging import PAGE_PARAMETERS, next_cursor, page_parameters
 from quintain.store.tables import trajectories as table
-from quintain.store.trajectories.additions import Added, Addition, add_run_links, overwrite
-from quintain.store.trajectories.filtering import matching, values_of
-from quintain.store.trajectories.runs import EncodedRun, encode_run
-from quintain.store.trajectories.statements import Prepared, prepare, rows_with
+from quintain.store.trajectories.filters import filter_clause, filter_parameters
+from quintain.store.trajectories.inserts import InsertResult, TrajectoryInserter, add_run_links, overwrite
+from quintain.store.trajectories.rows import EncodedRun, encode_run
+from quintain.store.trajectories.statements import Prepared, prepare, select_in
 
 _BATCH = 50
-"""Documents held in memory at once while streaming."""
+"""Documents in memory at once while streaming."""
 
 _c = table.c
 _SHOWN = select(
@@ -36,60 +36,62 @@ _SHOWN = select(
 )
 
 _DOCUMENTS = select(_c.document).where(_c.forgotten_at.is_(None)).order_by(_c.seq)
-"""A run can be forgotten while its reader is under way."""
+"""Excludes runs that are forgotten while they are streamed."""
 
 
 @dataclass(frozen=True)
 class Trajectories:
-    """The stored trajectories; a forgotten one is in no list, stream or count."""
+    """Table of trajectories. Forgotten runs are excluded from lists, streams and counts."""
 
     engine: Engine
 
-    def add_many(self, trajectories: Iterable[Trajectory], now: datetime) -> list[Added]:
-        """Store trajectories, all or none, in one transaction; the same run again adds nothing.
+    def add_many(self, trajectories: Iterable[Trajectory], now: datetime) -> list[InsertResult]:
+        """Store trajectories in one transaction, all or none. Known runs are skipped.
 
-        A session that has grown replaces the row that holds its beginning, under the same id; a session that is shorter
-        than the stored one is known already. A run that was forgotten, or goes on from one, stays away: it gets the id of
-        what was forgotten.
+        A session that has grown replaces the row with its beginning under the same id. A shorter version of a stored session
+        is known. A forgotten run, or a run that continues one, is not stored and gets the id of the forgotten run.
 
         Raises:
-            Conflict: a trajectory has the id of another run.
-            InvalidInput: NaN, Infinity or a lone surrogate in a free field.
+            Conflict: Another run has the same id.
+            InvalidInput: A free field contains NaN, Infinity or a lone surrogate.
         """
-        # Encoding is the slow part, so it comes before the write lock.
+        # Encoding is the slow part, so it precedes the write lock.
         return self.add_encoded(list(map(encode_run, trajectories)), now)
 
-    def add_encoded(self, rows: Sequence[EncodedRun], now: datetime) -> list[Added]:
-        """As `add_many`, of runs that `encode_run` made rows of."""
+    def add_encoded(self, rows: Sequence[EncodedRun], now: datetime) -> list[InsertResult]:
+        """Store rows from `encode_run` like `add_many`."""
         if rows and not any(row.columns["session_id"] for row in rows):
-            # Savepoints and inserts that pass over what is known cost SQLite a third more; most batches are all new.
-            with suppress(self.engine.dialect.loaded_dbapi.IntegrityError), writing(self.engine) as connection:
-                return Addition(connection, now).add_new(rows)
-        with writing(self.engine) as connection:
-            return Addition(connection, now).add(rows)
+            # Savepoints and inserts that skip known rows cost SQLite a third more, and most batches are all new.
+            with (
+                suppress(self.engine.dialect.loaded_dbapi.IntegrityError),
+                write_transaction(self.engine) as connection,
+            ):
+                return TrajectoryInserter(connection, now).add_new(rows)
+        with write_transaction(self.engine) as connection:
+            return TrajectoryInserter(connection, now).add(rows)
 
     def get(self, trajectory_id: str) -> Trajectory:
-        """The trajectory with this id.
+        """Return the trajectory with this id.
 
         Raises:
-            NotFound: names the three newest ids, or says that the run was forgotten.
+            NotFound: The id is not stored (the message lists the three newest ids), or the run was forgotten.
         """
-        with reading(self.engine) as connection:
+        with read_transaction(self.engine) as connection:
             return _fetch(connection, trajectory_id)
 
     def grow(self, trajectory_id: str, change: Callable[[Trajectory], Trajectory], now: datetime) -> Trajectory:
-        """Change a live recording under its id; read and written in one transaction, so no other change is lost.
+        """Change a live recording. Read and write share a transaction, so that concurrent changes are not lost.
 
         Args:
-            trajectory_id: The recording.
-            change: From what is stored to what shall be; the id stays. What it raises undoes everything.
-            now: When it happens.
+            trajectory_id: Id of the recording.
+            change: Maps the stored run to the new one. The id is kept. An exception rolls everything back.
+            now: Time of the change.
 
         Raises:
-            NotFound: nothing is stored under the id.
-            Conflict: another row already holds exactly the new run.
+            NotFound: The id is not stored.
+            Conflict: Another row has the same content as the new run.
         """
-        with writing(self.engine) as connection:
+        with write_transaction(self.engine) as connection:
             stored = _fetch(connection, trajectory_id)
             grown = change(stored).model_copy(update={"id": trajectory_id})
             row = encode_run(grown)
@@ -97,21 +99,23 @@ class Trajectories:
                 select(_c.id).where(_c.identity == row.columns["identity"], _c.id != trajectory_id)
             )
             if twin is not None:
-                raise Conflict(f"{twin} already holds exactly this run; use it in place of {trajectory_id}")
+                raise Conflict(
+                    f"expected a run that is not stored, but {twin} is the same run; use it instead of {trajectory_id}"
+                )
             overwrite(connection, row, now)
         return grown
 
     def link(self, links: Sequence[RunLink]) -> int:
-        """Tell runs of their subagents and of what they continue; links that they have already stay.
+        """Add links to subagents and continued runs. Existing links are kept.
 
         Args:
-            links: By identity hash, as they are known when logs are read.
+            links: Links by identity hash, as known when logs are read.
 
         Returns:
-            How many of the named runs are not stored (or were forgotten); these links are left out.
+            Number of named runs that are not stored or were forgotten. Their links are skipped.
         """
         named = {name for link in links for name in (link.identity, *link.subagents, link.continues) if name}
-        with writing(self.engine) as connection:
+        with write_transaction(self.engine) as connection:
             ids: dict[str, str] = {}
             for chunk in chunks(sorted(named)):
                 found = select(_c.identity, _c.id).where(_c.identity.in_(chunk), _c.forgotten_at.is_(None))
@@ -125,71 +129,71 @@ class Trajectories:
     def search(
         self, filter: TrajectoryFilter, *, limit: int = 50, cursor: str | None = None
     ) -> Page[TrajectorySummary]:
-        """One page of the trajectories that match, newest first.
+        """Return one page of the matching trajectories, newest first.
 
         Raises:
-            InvalidInput: a limit outside 1..200 or a cursor of another list.
+            InvalidInput: The limit is outside 1..200, or the cursor belongs to another list.
         """
-        bound = page_bound(table.name, limit, cursor)
-        values = {**values_of(filter), **bound}
+        bound = page_parameters(table.name, limit, cursor)
+        values = {**filter_parameters(filter), **bound}
         statement = _page_statement(tuple(values), self.engine.dialect)
-        with reading(self.engine) as connection:
+        with read_transaction(self.engine) as connection:
             rows = statement.rows(connection, values)
-        return page_of(rows, table.name, _summaries, limit=limit)
+        return Page(items=_summaries(rows[:limit]), next_cursor=next_cursor(rows, table.name, limit))
 
     def iterate(self, filter: TrajectoryFilter | None = None, ids: Sequence[str] | None = None) -> Iterator[Trajectory]:
-        """Stream what matches, oldest first; rows that arrive meanwhile are not part of it.
+        """Stream the matching trajectories, oldest first, without rows added in the meantime.
 
-        No lock is held between two batches, however slow the reader.
+        No lock is held between batches, so the reader may be slow.
 
         Args:
-            filter: Conditions; None: every trajectory.
-            ids: Only these; None: no such bound. Forgotten ones are left out.
+            filter: Conditions. None selects every trajectory.
+            ids: Restrict to these ids. None does not restrict. Forgotten runs are left out.
 
         Raises:
-            NotFound: ids that do not exist, at once and by name.
+            NotFound: Some ids do not exist; raised at once.
         """
-        values = values_of(filter or TrajectoryFilter())
-        conditions, key = matching(tuple(values))
-        with reading(self.engine) as connection:
+        values = filter_parameters(filter or TrajectoryFilter())
+        conditions, key = filter_clause(tuple(values))
+        with read_transaction(self.engine) as connection:
             if ids is None:
                 seqs = list(connection.scalars(select(key).where(*conditions).order_by(key), values))
             else:
-                seqs = _seqs_of(connection, ids, conditions, values)
+                seqs = _matching_seqs(connection, ids, conditions, values)
         return self._stream(seqs)
 
     def _stream(self, seqs: Sequence[int]) -> Iterator[Trajectory]:
         for start in range(0, len(seqs), _BATCH):
-            with reading(self.engine) as connection:
-                found = rows_with(connection, _DOCUMENTS, _c.seq, seqs[start : start + _BATCH])
+            with read_transaction(self.engine) as connection:
+                found = select_in(connection, _DOCUMENTS, _c.seq, seqs[start : start + _BATCH])
             for (document,) in found:
                 yield Trajectory.model_validate_json(document)
 
     def forgotten(self, ids: Sequence[str]) -> tuple[str, ...]:
-        """Those of these ids whose content was removed."""
+        """Return those of these ids whose content was removed."""
         found: set[str] = set()
-        with reading(self.engine) as connection:
+        with read_transaction(self.engine) as connection:
             for chunk in chunks(list(ids)):
                 query = select(_c.id).where(_c.id.in_(chunk), _c.forgotten_at.is_not(None))
                 found.update(connection.scalars(query))
         return tuple(dict.fromkeys(run for run in ids if run in found))
 
     def count(self, filter: TrajectoryFilter) -> int:
-        """How many trajectories match."""
-        values = values_of(filter)
-        counted = select(func.count()).select_from(table).where(*matching(tuple(values)).conditions)
-        with reading(self.engine) as connection:
+        """Return the number of matching trajectories."""
+        values = filter_parameters(filter)
+        counted = select(func.count()).select_from(table).where(*filter_clause(tuple(values)).conditions)
+        with read_transaction(self.engine) as connection:
             return connection.scalar(counted, values) or 0
 
 
 def _fetch(connection: Connection, trajectory_id: str) -> Trajectory:
     row = connection.execute(select(_c.document, _c.forgotten_at).where(_c.id == trajectory_id)).first()
     if row is None:
-        raise missing(connection, table, [trajectory_id], "trajectory")
+        raise not_found_error(connection, table, [trajectory_id], "trajectory")
     if row.forgotten_at is not None:
         raise NotFound(
-            f"trajectory {trajectory_id!r} was forgotten on {row.forgotten_at:%Y-%m-%d} and its content removed; "
-            "get_lineage shows what it had touched",
+            f"expected a stored trajectory, got {trajectory_id!r}, forgotten on {row.forgotten_at:%Y-%m-%d}; its content was "
+            "removed, call get_lineage for the affected records",
             code="forgotten",
         )
     return Trajectory.model_validate_json(row.document)
@@ -204,13 +208,13 @@ def _set_links(connection: Connection, run_id: str, subagents: Sequence[str], co
         }
     )
     if linked != run:
-        # Links are part of the document alone: the run is the same, so its row stays as it is.
+        # Links are part of the document only, so all other columns are unchanged.
         document = encode_run(linked).columns["document"]
         connection.execute(table.update().where(_c.id == run_id).values(document=document))
         add_run_links(connection, [linked])
 
 
-def _seqs_of(
+def _matching_seqs(
     connection: Connection, ids: Sequence[str], conditions: Sequence[ColumnElement[bool]], values: Mapping[str, Any]
 ) -> list[int]:
     wanted = list(dict.fromkeys(ids))
@@ -220,13 +224,13 @@ def _seqs_of(
         known.update(connection.scalars(select(_c.id).where(_c.id.in_(chunk))))
         seqs += connection.scalars(select(_c.seq).where(_c.id.in_(chunk), *conditions), values)
     if len(known) < len(wanted):
-        raise missing(connection, table, [i for i in wanted if i not in known], "trajectory")
+        raise not_found_error(connection, table, [i for i in wanted if i not in known], "trajectory")
     return sorted(seqs)
 
 
 @lru_cache(maxsize=256)
 def _page_statement(names: tuple[str, ...], dialect: Dialect) -> Prepared:
-    conditions, key = matching(tuple(name for name in names if name not in PAGE_VALUES))
+    conditions, key = filter_clause(tuple(name for name in names if name not in PAGE_PARAMETERS))
     statement = _SHOWN.where(*conditions)
     if "before" in names:
         statement = statement.where(key < bindparam("before"))
@@ -237,7 +241,7 @@ _SUMMARIES = TypeAdapter(tuple[TrajectorySummary, ...])
 
 
 def _summaries(rows: Sequence[tuple[Any, ...]]) -> tuple[TrajectorySummary, ...]:
-    # All in one call of the validator: a page is made in a fraction of a millisecond.
+    # A single validator call keeps a page below a millisecond.
     return _SUMMARIES.validate_python(
         [
             {

@@ -1,4 +1,4 @@
-"""Dataset folders that the store knows of: frozen from chosen runs, from rows that are made already, or from text."""
+"""Freeze runs, given rows or text into dataset folders and register them in the store."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from quintain.datasets.export import ExportOptions, Written, write_dataset
+from quintain.datasets.dataset_writer import ExportOptions, WrittenDataset, write_dataset
 from quintain.datasets.manifest import sha256_of
 from quintain.datasets.rows import read_rows, trajectories_of
-from quintain.datasets.selection import Tally, agent_digest, is_held_out
-from quintain.datasets.splits import Line, task_key
-from quintain.datasets.text import Source, check_text, write_text
+from quintain.datasets.selection import ExportCounts, agent_digest, is_held_out
+from quintain.datasets.splits import KeyedRow, task_key
+from quintain.datasets.text_dataset import Source, check_text, write_text
 from quintain.errors import InvalidInput, NotFound
 from quintain.records.dataset import Dataset, DatasetKind, GroupRow, PairRow
 from quintain.records.record import Name, explain
 from quintain.records.text import require_clean
 from quintain.scoring.preferences.mining import Group, Pair
-from quintain.tools.data.dataset_lines import group_lines, pair_lines
+from quintain.tools.data.multi_run_rows import group_lines, pair_lines
 from quintain.tools.services import Services
 
 _NAME: TypeAdapter[str] = TypeAdapter(Name)
 
 
 def new_options(services: Services, name: str, kind: DatasetKind) -> ExportOptions:
-    """Options of a new dataset, all rows in train.
+    """Return the options of a new dataset with all rows in train.
 
     Raises:
         InvalidInput: a name that cannot be one.
@@ -49,8 +49,10 @@ def new_options(services: Services, name: str, kind: DatasetKind) -> ExportOptio
     )
 
 
-def freeze(services: Services, lines: Iterable[Line], options: ExportOptions, tally: Tally) -> Written:
-    """Write lines into a folder of their own and let the store know of it, both or neither.
+def freeze(
+    services: Services, lines: Iterable[KeyedRow], options: ExportOptions, tally: ExportCounts
+) -> WrittenDataset:
+    """Write rows into a new folder and register it in the store, both or neither.
 
     Raises:
         InvalidInput: no row is left to train on; lists the drops and the remedy.
@@ -60,19 +62,19 @@ def freeze(services: Services, lines: Iterable[Line], options: ExportOptions, ta
 
 
 def freeze_text(
-    services: Services, sources: Iterable[Source], options: ExportOptions, tally: Tally | None = None
-) -> Written:
-    """Freeze plain text into a dataset of kind `text`; see `quintain.datasets.text.write_text`."""
+    services: Services, sources: Iterable[Source], options: ExportOptions, tally: ExportCounts | None = None
+) -> WrittenDataset:
+    """Freeze plain text into a dataset of kind `text`; see `quintain.datasets.text_dataset.write_text`."""
     folder, redact = _folder(services, options), services.settings.redact
     return _stored(services, write_text(sources, folder, options, tally, redact=redact))
 
 
 def text_dataset(services: Services, files: Sequence[Path], *, make: bool = True) -> str | None:
-    """The dataset of these texts, by id: the one that there is, else a new one; the same texts are the same dataset.
+    """Return the id of the dataset of these texts, reusing an existing one.
 
     Args:
         services: Where datasets are found and made.
-        files: As `quintain.datasets.text.write_text` takes them.
+        files: As `quintain.datasets.text_dataset.write_text` takes them.
         make: Make the new one; otherwise only check that it can be made (None).
 
     Raises:
@@ -88,7 +90,7 @@ def text_dataset(services: Services, files: Sequence[Path], *, make: bool = True
 
 
 def first_rows(services: Services, dataset: Dataset, n: int, *, make: bool = True) -> str | None:
-    """The dataset of the first `n` rows to train on, by id: itself, the one that there is, else a new one.
+    """Return the id of a dataset of the first `n` training rows, reusing an existing one.
 
     Args:
         services: Where datasets are found and made.
@@ -109,7 +111,7 @@ def first_rows(services: Services, dataset: Dataset, n: int, *, make: bool = Tru
     if not make:
         return None
     options = replace(new_options(services, name, dataset.kind), making={"first_rows_of": dataset.id})
-    return freeze(services, (Line("", row) for row in islice(rows, n)), options, Tally()).dataset.id
+    return freeze(services, (KeyedRow("", row) for row in islice(rows, n)), options, ExportCounts()).dataset.id
 
 
 def _digest(*parts: str) -> str:
@@ -117,7 +119,7 @@ def _digest(*parts: str) -> str:
 
 
 def _found(services: Services, name: str) -> str | None:
-    """The id of the dataset that was made under this name, unless its folder is gone."""
+    """Return the id of the dataset with this name unless its folder is gone."""
     try:
         dataset = services.store.datasets.get(name)
     except NotFound:
@@ -127,7 +129,7 @@ def _found(services: Services, name: str) -> str | None:
 
 def freeze_ready_made(
     services: Services, options: ExportOptions, rows: Sequence[Mapping[str, Any]], record: Callable[[Any], str]
-) -> Written:
+) -> WrittenDataset:
     """Freeze pairs `{"chosen": run, "rejected": run}` or groups `{"runs": [run, ...], "rewards": [number, ...]}`.
 
     Args:
@@ -148,7 +150,7 @@ def freeze_ready_made(
         raise InvalidInput(
             f"kind is {options.kind!r}; pairs make kind 'dpo' or 'reward', groups make kind 'grpo', single runs make any kind"
         )
-    return freeze(services, _checked(lines), options, Tally())
+    return freeze(services, _checked(lines), options, ExportCounts())
 
 
 def _pair(row: Mapping[str, Any], where: str, record: Callable[[Any], str]) -> Pair:
@@ -173,7 +175,7 @@ def _require_fields(row: Any, where: str, *fields: str) -> None:
         raise InvalidInput(f"{where} has {seen}; every row must have exactly `{fields[0]}` and `{fields[1]}`")
 
 
-def _checked(lines: Iterable[Line]) -> Iterator[Line]:
+def _checked(lines: Iterable[KeyedRow]) -> Iterator[KeyedRow]:
     for number, line in enumerate(lines):
         runs = trajectories_of(line.row)
         if any(map(is_held_out, runs)):
@@ -191,7 +193,7 @@ def _folder(services: Services, options: ExportOptions) -> Path:
     return services.settings.datasets_dir / options.dataset_id
 
 
-def _stored(services: Services, written: Written) -> Written:
+def _stored(services: Services, written: WrittenDataset) -> WrittenDataset:
     try:
         services.store.datasets.add(written.dataset, written.members, services.clock())
     except BaseException:

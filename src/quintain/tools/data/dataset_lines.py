@@ -1,4 +1,4 @@
-"""The lines of each kind of dataset, made of stored runs; never more than a batch of runs in memory."""
+"""Build the rows of each dataset kind from stored runs, with at most a batch of runs in memory."""
 
 from __future__ import annotations
 
@@ -8,23 +8,22 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Generic, NamedTuple, TypeVar
 
-from quintain.datasets.benchmark import benchmark_row, ranked, reference_of
-from quintain.datasets.curation import Pick, best
-from quintain.datasets.export import ExportOptions
-from quintain.datasets.leaks import near_prompts_together
-from quintain.datasets.near_duplicates import distinct
+from quintain.datasets.benchmark import benchmark_row, rank_references, reference_of
+from quintain.datasets.dataset_writer import ExportOptions
+from quintain.datasets.near_duplicates import drop_near_duplicates
 from quintain.datasets.rows import cut_after
-from quintain.datasets.sampling import Member, distribution, draw
+from quintain.datasets.sampling import RunValue, SampleMember, distribution, draw_sample, top_share
 from quintain.datasets.selection import (
     Digests,
-    Tally,
-    Valued,
+    ExportCounts,
+    ValuedRun,
     agent_digest,
     comparison_key,
+    filter_runs,
     is_trainable,
-    selected,
 )
-from quintain.datasets.splits import Line, task_key
+from quintain.datasets.split_leaks import near_prompts_together
+from quintain.datasets.splits import KeyedRow, task_key
 from quintain.datasets.step_labels import (
     StepLabels,
     outcome_labels,
@@ -33,10 +32,8 @@ from quintain.datasets.step_labels import (
     score_labels,
 )
 from quintain.datasets.task_classes import task_class
-from quintain.errors import Conflict
 from quintain.records.dataset import (
     DatasetRow,
-    GroupRow,
     LabelledRow,
     PairRow,
     Reference,
@@ -47,19 +44,17 @@ from quintain.records.dataset import (
 from quintain.records.trajectory import Trajectory
 from quintain.scoring.preferences.consensus import consensus
 from quintain.scoring.preferences.forks import parting, path_of
-from quintain.scoring.preferences.mining import Candidate, Group, Pair, form_groups, mine_pairs
+from quintain.scoring.preferences.mining import Candidate, Pair, form_groups, mine_pairs
 from quintain.scoring.recorded import source_of
+from quintain.tools.data.multi_run_rows import BATCH_RUNS, group_lines, pair_lines, with_runs
 from quintain.tools.labels.worth import group_reward, reward, stored, valued, verdict
 from quintain.tools.services import Services
-
-_BATCH = 50
-"""Runs held in memory at once, unless a single row needs more."""
 
 T = TypeVar("T")
 
 
 class _Item(NamedTuple, Generic[T]):
-    """What one row is to be made of, the runs in it, and the class of its task where rows are sampled."""
+    """Source of one row: its value, its runs, and its task class if rows are sampled."""
 
     row: T
     runs: tuple[str, ...]
@@ -68,82 +63,73 @@ class _Item(NamedTuple, Generic[T]):
 
 @dataclass(frozen=True)
 class Given:
-    """What ready-made rows say of their runs; it goes before what would be made of outcomes and scores."""
+    """Statements of prepared rows about their runs; they take precedence over outcomes and scores."""
 
     pairs: Sequence[Pair] = ()
     values: Mapping[str, float] = field(default_factory=dict)
-    """Id of a run -> what it is worth; 1 and 0 where a row says good or bad, chosen or rejected."""
+    """Run id -> value; 1 and 0 if a row labels it good or bad, chosen or rejected."""
 
 
 @dataclass
 class _Making:
-    """One export on its way: what the lines are made with, and the classes of the tasks that it has met."""
+    """State of one export: its inputs, and the classes of tasks seen so far."""
 
     services: Services
     options: ExportOptions
-    tally: Tally
+    tally: ExportCounts
     given: Given
     classes: dict[str, TaskClass | None] = field(default_factory=dict)
-    """Key of a task -> class of its oldest run; only where rows are sampled."""
+    """Task key -> class of its oldest run, if rows are sampled."""
     labels: dict[str, StepLabels] = field(default_factory=dict)
-    """Id of a run on its way to a row -> labels of its steps, for kind `prm`."""
+    """Run id -> step labels, for kind `prm`, until the row is built."""
 
 
 def lines_of(
-    services: Services, runs: Iterable[Trajectory], options: ExportOptions, tally: Tally, given: Given | None = None
-) -> Iterator[Line]:
-    """Stream the lines of a dataset of stored runs.
+    services: Services,
+    runs: Iterable[Trajectory],
+    options: ExportOptions,
+    tally: ExportCounts,
+    given: Given | None = None,
+) -> Iterator[KeyedRow]:
+    """Stream the rows of a dataset of stored runs.
 
     Args:
         services: Where scores are looked up, and runs again for rows that hold several.
         runs: The runs to choose from, oldest first; read once.
         options: The kind, the criteria and what else decides the rows.
         tally: Counts what is left out while the lines are read.
-        given: What ready-made rows say of these runs.
+        given: Statements of prepared rows about these runs.
     """
     making = _Making(services, options, tally, given or Given())
     similar = options.criteria.curation.near_duplicates
-    stay = selected(_valued(making, runs), options.criteria, tally)
+    stay = filter_runs(_valued(making, runs), options.criteria, tally)
     if options.kind == "prm":
         stay = _labelled(making, stay)
     if similar is not None:
-        stay = distinct(stay, similar, tally, by_value=options.kind != "sft")
+        stay = drop_near_duplicates(stay, similar, tally, by_value=options.kind != "sft")
     lines = {"dpo": _pairs, "reward": _pairs, "grpo": _groups, "benchmark": _tasks}.get(options.kind, _single)(
         making, stay
     )
     return near_prompts_together(lines, similar) if similar and any(options.shares.values()) else lines
 
 
-def pair_lines(services: Services, pairs: Iterable[Pair]) -> Iterator[Line]:
-    """Stream the rows of preference pairs; each side is the whole run."""
-    for pair, (chosen, rejected) in with_runs(services, ((pair, (pair.chosen, pair.rejected)) for pair in pairs)):
-        yield Line(task_key(chosen), PairRow(chosen=chosen, rejected=rejected, margin=pair.margin))
-
-
-def group_lines(services: Services, groups: Iterable[Group]) -> Iterator[Line]:
-    """Stream the rows of groups with their rewards."""
-    for group, runs in with_runs(services, ((group, group.trajectory_ids) for group in groups)):
-        key = task_key(runs[0])
-        yield Line(key, GroupRow(key=key, trajectories=runs, rewards=group.rewards))
-
-
-def _single(making: _Making, runs: Iterator[Valued]) -> Iterator[Line]:
-    """Lines of kinds that hold one run each."""
+def _single(making: _Making, runs: Iterator[ValuedRun]) -> Iterator[KeyedRow]:
+    """Yield rows of kinds with one run each."""
     row = _row_maker(making)
     curation = making.options.criteria.curation
     if curation.top_share is None and not curation.samples:
-        yield from (Line(task_key(run.trajectory), row(run)) for run in runs)
+        yield from (KeyedRow(task_key(run.trajectory), row(run)) for run in runs)
         return
     # Which runs stay depends on all of them: they are looked through first without being held, then fetched again.
-    picks = [Pick(_id(run), value, _class(making, run)) for run, value in runs]
+    picks = [RunValue(_id(run), value, _class(making, run)) for run, value in runs]
     if curation.top_share is not None:
-        picks = best(picks, curation.top_share, making.options.seed, making.tally)
+        picks = top_share(picks, curation.top_share, making.options.seed, making.tally)
     drawn = _drawn(making, [_Item(pick, (pick.trajectory_id,), pick.task_class) for pick in picks])
     for pick, (run,) in with_runs(making.services, ((item.row, item.runs) for item in drawn)):
-        yield Line(task_key(run), row(Valued(run, pick.value)))
+        yield KeyedRow(task_key(run), row(ValuedRun(run, pick.value)))
 
 
-def _pairs(making: _Making, runs: Iterator[Valued]) -> Iterator[Line]:
+def _pairs(making: _Making, runs: Iterator[ValuedRun]) -> Iterator[KeyedRow]:
     if making.given.pairs:
         yield from _given_pairs(making, runs)
         return
@@ -158,28 +144,28 @@ def _pairs(making: _Making, runs: Iterator[Valued]) -> Iterator[Line]:
     yield from pair_lines(making.services, (item.row for item in _drawn(making, items)))
 
 
-def _recorded_pairs(making: _Making, runs: Iterator[Valued]) -> Iterator[Line]:
-    """Lines of the preferences that are stored between these runs, as most raters have it."""
+def _recorded_pairs(making: _Making, runs: Iterator[ValuedRun]) -> Iterator[KeyedRow]:
+    """Yield rows of the stored preferences between these runs, by majority of the raters."""
     tasks: dict[str, str] = {}
     for run, _ in runs:
         tasks[_id(run)] = key = comparison_key(run)
         if key not in making.classes:
             making.classes[key] = _class(making, run)
-    said = making.services.store.preferences.of(tasks, sources=making.options.making["sources"])
-    found = consensus(said, tasks)
+    preferences = making.services.store.preferences.among(tasks, sources=making.options.making["sources"])
+    found = consensus(preferences, tasks)
     items = [_Item(pair, (pair.chosen, pair.rejected), making.classes.get(pair.task)) for pair in found.pairs]
     paired = {side for item in items for side in item.runs}
-    # Only why a run is in no pair is told, so only those are asked about.
+    # Only runs in no pair need a reason, so only those are looked up.
     reasons = {run: "no_preference" for run in tasks if run not in paired}
-    elsewhere = making.services.store.preferences.naming(reasons, sources=making.options.making["sources"])
+    elsewhere = making.services.store.preferences.involving(reasons, sources=making.options.making["sources"])
     reasons |= {run: "other_side_not_chosen" for one in elsewhere for run in (one.a, one.b) if run in reasons}
     for reason, without in (("tie", found.ties), ("raters_disagree", found.undecided)):
         reasons |= {side: reason for two in without for side in two if side in reasons}
     making.tally.dropped.update(reasons.values())
     making.tally.preferences = {
-        "recorded": len(said),
-        "sources": dict(Counter(one.source for one in said)),
-        "raters": dict(Counter(one.rater or one.source for one in said)),
+        "recorded": len(preferences),
+        "sources": dict(Counter(one.source for one in preferences)),
+        "raters": dict(Counter(one.rater or one.source for one in preferences)),
         "ties": len(found.ties),
         "undecided": len(found.undecided),
         "raters_disagree": found.disagreements,
@@ -192,8 +178,8 @@ def _recorded_pairs(making: _Making, runs: Iterator[Valued]) -> Iterator[Line]:
     yield from _rows_once(making, _drawn(making, items))
 
 
-def _rows_once(making: _Making, items: Iterable[_Item[Pair]]) -> Iterator[Line]:
-    """Each pair of contents once; runs that are in no row in the end are counted."""
+def _rows_once(making: _Making, items: Iterable[_Item[Pair]]) -> Iterator[KeyedRow]:
+    """Yield each pair of contents once, and count runs that end up in no row."""
     contents, used, refused = set[Hashable](), set[str](), dict[str, str]()
     digests = Digests()
     for pair, (chosen, rejected) in with_runs(making.services, ((item.row, item.runs) for item in items)):
@@ -205,12 +191,12 @@ def _rows_once(making: _Making, items: Iterable[_Item[Pair]]) -> Iterator[Line]:
         row, content = made
         contents.add(content)
         used.update((pair.chosen, pair.rejected))
-        yield Line(task_key(chosen), row)
+        yield KeyedRow(task_key(chosen), row)
     making.tally.dropped.update(reason for run, reason in refused.items() if run not in used)
 
 
 def _row_of(pair: Pair, chosen: Trajectory, rejected: Trajectory, digests: Digests) -> tuple[PairRow, Hashable] | str:
-    """The row of a recorded pair and what tells its content, or why there is none."""
+    """Return the row of a recorded pair and its content key, or the reason why there is none."""
     if comparison_key(chosen) != comparison_key(rejected):
         return "not_comparable"
     before: list[bytes] = []
@@ -228,8 +214,8 @@ def _row_of(pair: Pair, chosen: Trajectory, rejected: Trajectory, digests: Diges
     return row, (pair.task, pair.step, better, worse, *before)
 
 
-def _given_pairs(making: _Making, runs: Iterator[Valued]) -> Iterator[Line]:
-    """Lines of pairs as they are given, where both sides stay and differ."""
+def _given_pairs(making: _Making, runs: Iterator[ValuedRun]) -> Iterator[KeyedRow]:
+    """Yield the given pairs whose sides both remain and differ."""
     known = {candidate.trajectory_id: candidate for candidate in _candidates(making, runs)}
     reasons: dict[str, str] = {}
     items: list[_Item[Pair]] = []
@@ -245,7 +231,7 @@ def _given_pairs(making: _Making, runs: Iterator[Valued]) -> Iterator[Line]:
     yield from pair_lines(making.services, (item.row for item in _drawn(making, items)))
 
 
-def _groups(making: _Making, runs: Iterator[Valued]) -> Iterator[Line]:
+def _groups(making: _Making, runs: Iterator[ValuedRun]) -> Iterator[KeyedRow]:
     formed = form_groups(_candidates(making, runs))
     making.tally.dropped.update(formed.runs_left_out)
     making.tally.tasks_dropped.update(formed.tasks_left_out)
@@ -253,8 +239,8 @@ def _groups(making: _Making, runs: Iterator[Valued]) -> Iterator[Line]:
     yield from group_lines(making.services, (item.row for item in _drawn(making, items)))
 
 
-def _tasks(making: _Making, runs: Iterator[Valued]) -> Iterator[Line]:
-    """Lines of a benchmark: one for each task."""
+def _tasks(making: _Making, runs: Iterator[ValuedRun]) -> Iterator[KeyedRow]:
+    """Yield one benchmark row a task."""
     references: dict[str, list[Reference]] = {}
     for run, _ in runs:
         key = task_key(run)
@@ -262,15 +248,15 @@ def _tasks(making: _Making, runs: Iterator[Valued]) -> Iterator[Line]:
         if key not in making.classes:
             making.classes[key] = _class(making, run)
     items = [
-        _Item(ranked(known), tuple(reference.trajectory_id for reference in known), making.classes[key])
+        _Item(rank_references(known), tuple(reference.trajectory_id for reference in known), making.classes[key])
         for key, known in references.items()
     ]
     drawn = ((item.row, (item.row[0].trajectory_id,)) for item in _drawn(making, items))
     for known, (run,) in with_runs(making.services, drawn):
-        yield Line(task_key(run), benchmark_row(run, known))
+        yield KeyedRow(task_key(run), benchmark_row(run, known))
 
 
-def _row_maker(making: _Making) -> Callable[[Valued], Row]:
+def _row_maker(making: _Making) -> Callable[[ValuedRun], Row]:
     options = making.options
     if options.kind == "kto":
         bound = options.making["desirable_from"]
@@ -282,8 +268,8 @@ def _row_maker(making: _Making) -> Callable[[Valued], Row]:
     return lambda run: DatasetRow(trajectory=run.trajectory, reward=run.value)
 
 
-def _labelled(making: _Making, runs: Iterable[Valued]) -> Iterator[Valued]:
-    """The runs whose steps have labels to learn from; the others are counted."""
+def _labelled(making: _Making, runs: Iterable[ValuedRun]) -> Iterator[ValuedRun]:
+    """Yield the runs with usable step labels, and count the others."""
     for run, known in _with_labels(making, runs):
         if reason := reason_against(known.labels):
             making.tally.dropped[reason] += 1
@@ -292,7 +278,7 @@ def _labelled(making: _Making, runs: Iterable[Valued]) -> Iterator[Valued]:
             yield run
 
 
-def _with_labels(making: _Making, runs: Iterable[Valued]) -> Iterator[tuple[Valued, StepLabels]]:
+def _with_labels(making: _Making, runs: Iterable[ValuedRun]) -> Iterator[tuple[ValuedRun, StepLabels]]:
     criteria = making.options.criteria
     source, scorer = criteria.curation.step_labels, criteria.scorer
     if source == "recorded":
@@ -303,22 +289,22 @@ def _with_labels(making: _Making, runs: Iterable[Valued]) -> Iterator[tuple[Valu
             yield run, StepLabels(() if value is None else outcome_labels(run.trajectory, value))
     else:
         stream = iter(runs)
-        while batch := list(islice(stream, _BATCH)):
+        while batch := list(islice(stream, BATCH_RUNS)):
             scores = stored(making.services, scorer or "", [_id(run.trajectory) for run in batch])
             rubric = source_of(scorer or "").rubric
             for run in batch:
-                said = scores.get(_id(run.trajectory), [])
-                yield run, score_labels(run.trajectory, [one for one in said if rubric in {None, one.rubric}])
+                stored_scores = scores.get(_id(run.trajectory), [])
+                yield run, score_labels(run.trajectory, [one for one in stored_scores if rubric in {None, one.rubric}])
 
 
 def _drawn(making: _Making, items: Sequence[_Item[T]]) -> list[_Item[T]]:
-    """The rows that are sampled, all of them where none is asked for; runs that are in none of them any more are counted."""
+    """Return the sampled rows, or all; count runs that are in none of them."""
     curation = making.options.criteria.curation
     if not curation.samples:
         return list(items)
-    members = [Member("/".join(item.runs), item.task_class or "") for item in items]
+    members = [SampleMember("/".join(item.runs), item.task_class or "") for item in items]
     weights = None if curation.task_weights is None else {str(name): n for name, n in curation.task_weights.items()}
-    indices = draw(members, weights, curation.max_rows, making.options.seed)
+    indices = draw_sample(members, weights, curation.max_rows, making.options.seed)
     if weights is not None:
         found = distribution(members, indices, weights)
         making.tally.distribution.update(found)
@@ -340,7 +326,7 @@ def _class(making: _Making, run: Trajectory) -> TaskClass | None:
 
 
 def _candidates(
-    making: _Making, runs: Iterable[Valued], key_of: Callable[[Trajectory], str] = task_key
+    making: _Making, runs: Iterable[ValuedRun], key_of: Callable[[Trajectory], str] = task_key
 ) -> Iterator[Candidate]:
     for run, value in runs:
         if value is not None:
@@ -354,7 +340,7 @@ def _id(run: Trajectory) -> str:
     return run.identified().id or ""
 
 
-def _valued(making: _Making, runs: Iterable[Trajectory]) -> Iterator[Valued]:
+def _valued(making: _Making, runs: Iterable[Trajectory]) -> Iterator[ValuedRun]:
     given, worth = making.given.values, _worth(making.options)
     return valued(
         making.services, runs, making.options.criteria.scorer, lambda run: given.get(run.id or "", worth(run))
@@ -362,38 +348,10 @@ def _valued(making: _Making, runs: Iterable[Trajectory]) -> Iterator[Valued]:
 
 
 def _worth(options: ExportOptions) -> Callable[[Trajectory], float | None]:
-    """What a run is worth without a scorer."""
+    """Return the function that values a run without a scorer."""
     if options.kind == "grpo":
         return group_reward
     by_reward = options.kind in {"sft", "benchmark"} or (
         options.kind == "prm" and options.criteria.curation.step_labels == "recorded"
     )
     return reward if by_reward else verdict
-
-
-def with_runs(
-    services: Services, wanted: Iterable[tuple[T, tuple[str, ...]]]
-) -> Iterator[tuple[T, tuple[Trajectory, ...]]]:
-    """Each item with its runs, fetched from the store in batches.
-
-    Raises:
-        Conflict: a run was forgotten meanwhile.
-    """
-    batch, held = list[tuple[T, tuple[str, ...]]](), set[str]()  # a run of several items is fetched once
-    for item, ids in wanted:
-        batch.append((item, ids))
-        held.update(ids)
-        if len(held) >= _BATCH:
-            yield from _filled(services, batch)
-            batch, held = [], set()
-    if batch:
-        yield from _filled(services, batch)
-
-
-def _filled(services: Services, batch: list[tuple[T, tuple[str, ...]]]) -> Iterator[tuple[T, tuple[Trajectory, ...]]]:
-    ids = list(dict.fromkeys(run for _, members in batch for run in members))
-    found = {run.id: run for run in services.store.trajectories.iterate(ids=ids)}
-    for item, members in batch:
-        if gone := [run for run in members if run not in found]:
-            raise Conflict(f"{gone[0]} was forgotten meanwhile; call this again")
-        yield item, tuple(found[run] for run in members)

@@ -12,10 +12,10 @@ from pydantic import Field
 
 from quintain.errors import NotFound, Unavailable
 from quintain.hints import Hint, call
-from quintain.importers.intake import DryRun, same_file
 from quintain.importers.pipeline import ImportOptions, import_logs, measure
 from quintain.importers.registry import importer
-from quintain.records.imports import Arrival, FileStamp, ImportReport, RunLink
+from quintain.importers.run_sink import DryRun, same_file
+from quintain.records.imports import FileStamp, ImportReport, IngestStatus, RunLink
 from quintain.records.job import ImportSpec
 from quintain.records.record import counted
 from quintain.records.tags import require_tags
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from quintain.tools.results import JobStarted
 
 IN_CALL_BYTES = 48 * 2**20
-"""Logs of more bytes become a job: a call should be over in 20 s, and a slow disk or core halves the speed."""
+"""Larger imports become a job: a call should end within 20 s, also on a disk or core of half the speed."""
 
 _SHOWN = 50
-"""Files and rejections that an answer lists; the rest is counted."""
+"""Files and rejections in an answer; the rest is counted."""
 
 
 def import_trajectories(
@@ -68,8 +68,8 @@ def import_trajectories(
             f"{path!r} does not exist; give a file or folder of logs under {str(services.settings.inbox_dir)!r}"
         )
     options = ImportOptions(format=format, redact=services.settings.redact, tags=labels)
-    # Runs of unchanged files get new tags too, and only reading tells which these are.
-    unchanged = {} if again or labels else services.store.imports.below(place)
+    # Runs of unchanged files get new tags too, so those files must be read.
+    unchanged = {} if again or labels else services.store.imports.stamps_below(place)
     if measure(place).bytes > IN_CALL_BYTES:
         spec = ImportSpec(
             path=str(place),
@@ -82,17 +82,17 @@ def import_trajectories(
         return _as_job(start(services, spec, None))
     if dry_run:
         return result_of(import_logs(place, options, DryRun(unchanged)), dry_run=True)
-    return result_of(_stored(place, options, _IntoStore(services, unchanged)), dry_run=False)
+    return result_of(_stored(place, options, _StoreSink(services, unchanged)), dry_run=False)
 
 
-def _stored(place: Path, options: ImportOptions, intake: _IntoStore) -> ImportReport:
-    """Import, and where the store gives up on the way, say what is there."""
+def _stored(place: Path, options: ImportOptions, sink: _StoreSink) -> ImportReport:
+    """Import; if the store becomes unavailable on the way, report what was stored."""
     try:
-        return import_logs(place, options, intake)
+        return import_logs(place, options, sink)
     except Unavailable as error:
-        if not intake.arrivals:
+        if not sink.arrivals:
             raise
-        new, updated = counted(intake.arrivals["new"], "run"), intake.arrivals["grown"] + intake.arrivals["completed"]
+        new, updated = counted(sink.arrivals["new"], "run"), sink.arrivals["grown"] + sink.arrivals["completed"]
         raise Unavailable(
             f"the import ended early: {new} came in and {updated} were updated, which stay; then {error.message}. Import the "
             "same path again for the rest, each run comes in once",
@@ -101,34 +101,34 @@ def _stored(place: Path, options: ImportOptions, intake: _IntoStore) -> ImportRe
 
 
 @dataclass(frozen=True)
-class _IntoStore:
-    """Stores runs as they come, and remembers which files are through."""
+class _StoreSink:
+    """Stores runs as they arrive, and records which files are done."""
 
     services: Services
     unchanged: Mapping[str, FileStamp]
-    arrivals: Counter[Arrival] = field(default_factory=Counter)
-    """What became of the runs so far."""
+    arrivals: Counter[IngestStatus] = field(default_factory=Counter)
+    """Status -> number of runs so far."""
 
-    def known(self, stamp: FileStamp) -> bool:
+    def is_unchanged(self, stamp: FileStamp) -> bool:
         return same_file(stamp, self.unchanged)
 
-    def add(self, runs: Sequence[Trajectory]) -> list[Arrival]:
+    def add(self, runs: Sequence[Trajectory]) -> list[IngestStatus]:
         added = self.services.store.trajectories.add_many(runs, self.services.clock())
-        arrivals = [one.arrival for one in added]
+        arrivals = [one.status for one in added]
         self.arrivals.update(arrivals)
         return arrivals
 
     def link(self, links: Sequence[RunLink]) -> None:
         self.services.store.trajectories.link(links)
 
-    def done(self, stamps: Sequence[FileStamp]) -> None:
+    def finish_files(self, stamps: Sequence[FileStamp]) -> None:
         self.services.store.imports.add(stamps, self.services.clock())
 
     def should_stop(self) -> bool:
         return False
 
-    def progress(self, bytes_done: int, bytes_total: int) -> None:
-        """The call is short; nobody watches."""
+    def report_progress(self, bytes_done: int, bytes_total: int) -> None:
+        """Do nothing: the call is short and not watched."""
 
 
 def _as_job(started: JobStarted) -> ImportResult:
@@ -145,7 +145,7 @@ def _as_job(started: JobStarted) -> ImportResult:
 
 
 def result_of(report: ImportReport, *, dry_run: bool) -> ImportResult:
-    """What the tool tells of an import that is through."""
+    """Return the tool's answer for a finished import."""
     return ImportResult(
         format=report.format,
         confidence=report.confidence,
@@ -191,5 +191,5 @@ def _next_step(report: ImportReport, *, dry_run: bool) -> Hint:
             " shows what a forgotten run had touched.",
         )
     return Hint(
-        "No run came in; `rejected` has the reason for each file. Name the reader as `format` if the logs are of a known one."
+        "No run was imported; see `rejected` for the reason of each file. Set `format` if the logs have a known format."
     )

@@ -18,7 +18,7 @@ from quintain.records.agent import Agent
 from quintain.records.evolve import round_dataset_id
 from quintain.records.handover import ExportAgentSpec
 from quintain.records.job import UNFINISHED, EvolveSpec, Job, JobSpec, JobStatus, PreviewSpec
-from quintain.records.lineage import Forgotten, LineageNode, Touched
+from quintain.records.lineage import AffectedRecords, Forgotten, LineageNode
 from quintain.records.record import counted
 from quintain.tools.data.run_files import forget_runs
 from quintain.tools.results import ForgetReport, LearnedFrom, LineageResult, TouchedThing
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from quintain.store.lineage.links import Ref
 
 _SHOWN = 100
-"""Touched things and copies that an answer lists; the rest is counted."""
+"""Affected objects and copies in an answer; the rest is counted."""
 
 _DEPTH = 6
 
@@ -64,7 +64,7 @@ def get_lineage(
     before, after = store.ancestors(refs, depth), store.descendants(refs, depth)
     runs = [ref.id for ref in refs if ref.kind == "trajectory"]
     agents = [ref.id for ref in refs if ref.kind == "agent"]
-    learned = store.learned(agents[0]) if agents else None
+    learned = store.training_sources(agents[0]) if agents else None
     return LineageResult(
         things=tuple(store.nodes(refs)),
         ancestors=before.nodes,
@@ -73,7 +73,7 @@ def get_lineage(
         counts={"ancestors": before.counts, "descendants": after.counts},
         truncated=before.truncated or after.truncated,
         learned_from=learned and LearnedFrom(count=learned.count, filters=learned.filters),
-        shaped=tuple(store.shaped(runs)) if runs else None,
+        shaped=tuple(store.agents_trained_on(runs)) if runs else None,
         forgotten=report,
         resource_uri=f"lineage://{quote(id, safe=':@')}",
         next_step=_next_step(id, report, truncated=before.truncated or after.truncated),
@@ -134,7 +134,7 @@ def _things(services: Services, done: Forgotten) -> Iterable[TouchedThing]:
             ".",
         )
         yield TouchedThing(kind="trajectory", id=run_id, state="kept", remedy=remedy)
-    blocked = services.store.lineage.blocked(touched.datasets)
+    blocked = services.store.lineage.datasets_with_forgotten(touched.datasets)
     for dataset_id in touched.datasets:
         dataset = services.store.datasets.get(dataset_id)
         remedy = Hint(
@@ -164,7 +164,7 @@ def _things(services: Services, done: Forgotten) -> Iterable[TouchedThing]:
 
 
 def _still_learning(services: Services, done: Forgotten) -> list[str]:
-    """Unfinished jobs that learn from the runs, or hand over who did.
+    """Return unfinished jobs that learn from the runs, or export an agent that did.
 
     From a dataset with them, or from what they or the jobs that they continue played.
     """
@@ -181,7 +181,7 @@ def _still_learning(services: Services, done: Forgotten) -> list[str]:
 
 
 def _stopped(services: Services, job_id: str) -> TouchedThing:
-    """A job that learns from a forgotten run, asked to stop."""
+    """Cancel a job that learns from a forgotten run, and report its state."""
     with suppress(OSError):  # its folder is gone or cannot be written: the request is stored, and is passed on later
         services.jobs.cancel(job_id)
     job = services.store.jobs.get(job_id)
@@ -196,7 +196,8 @@ def _stopped(services: Services, job_id: str) -> TouchedThing:
     remedy = Hint(
         "It has read or played them, and was asked to stop; ",
         follow,
-        " shows when it has. What it made so far stays; start anew without them: export again, or begin another evolution.",
+        " shows when it has stopped. Its results so far stay; start anew without them: export again, or begin another "
+        "evolution.",
     )
     return TouchedThing(kind="job", id=job_id, state="stopping", remedy=remedy)
 
@@ -213,7 +214,7 @@ def _job(services: Services, job_id: str) -> TouchedThing:
 
 
 def _emptied(services: Services, done: Forgotten) -> Iterable[str]:
-    """Remove what is only kept to be quicker: replay buffers, which trainings would learn from, previews, judges' answers."""
+    """Delete caches with the runs: replay buffers, which training would read, previews, and judges' answers."""
     for name in done.replay_buffers:
         folder = services.settings.cache_dir / "replay" / name
         if folder.is_dir():
@@ -228,7 +229,7 @@ def _emptied(services: Services, done: Forgotten) -> Iterable[str]:
 
 
 def _copies(services: Services, done: Forgotten) -> Iterable[str]:
-    """Files and folders that still hold the content of the runs; nothing of them is used again."""
+    """Yield files and folders that still contain the runs; none of them is used again."""
     settings = services.settings
     datasets = (Path(services.store.datasets.get(dataset_id).path) for dataset_id in done.touched.datasets)
     exports = (path for one in done.touched.datasets for path in sorted(settings.exports_dir.glob(f"{one}-*")))
@@ -241,27 +242,27 @@ def _copies(services: Services, done: Forgotten) -> Iterable[str]:
 
 
 def _local(source: str) -> Path | None:
-    """The file that a source names by path or `file:` URI; None: it is on another machine, or is no file."""
+    """Return the file of a path or `file:` URI; None for another machine or not a file."""
     if "://" not in source:
         return Path(source) if Path(source).is_absolute() else None
     parts = urlsplit(source)
     return Path(url2pathname(parts.path)) if (parts.scheme, parts.netloc) == ("file", "") else None
 
 
-def _learning(services: Services, touched: Touched) -> Iterable[str]:
-    """The jobs that copied a dataset into their folder."""
+def _learning(services: Services, touched: AffectedRecords) -> Iterable[str]:
+    """Return the jobs that copied a dataset into their folder."""
     held = set(touched.datasets)
     return (job_id for job_id in touched.jobs if held & set(_datasets_of(services.store.jobs.get(job_id).spec)))
 
 
 def _datasets_of(spec: JobSpec) -> list[str]:
-    """The datasets that a job works on."""
+    """Return the datasets of a job."""
     parts: tuple[Any, ...] = (spec, *getattr(spec, "stages", ()))
     return [dataset_id for part in parts if (dataset_id := getattr(part, "dataset_id", None)) is not None]
 
 
 def require_remembered(services: Services, spec_or_dataset: JobSpec | str) -> None:
-    """Refuse to train on a dataset that holds forgotten runs.
+    """Raise if training would use a dataset with forgotten runs.
 
     Args:
         services: Where it is looked up.
@@ -271,7 +272,7 @@ def require_remembered(services: Services, spec_or_dataset: JobSpec | str) -> No
         Conflict: names the dataset and the way out.
     """
     wanted = [spec_or_dataset] if isinstance(spec_or_dataset, str) else _datasets_of(spec_or_dataset)
-    for dataset_id, n in services.store.lineage.blocked(wanted).items():
+    for dataset_id, n in services.store.lineage.datasets_with_forgotten(wanted).items():
         dataset = services.store.datasets.get(dataset_id)
         raise Conflict(
             Hint(
@@ -287,7 +288,7 @@ def require_untainted(services: Services, agent: Agent) -> None:
     """Refuse to hand over an agent that learned from runs that were forgotten since.
 
     Raises:
-        Conflict: says of how many, and the way out.
+        Conflict: Names their number and the remedy.
     """
     if note := taint_note(services, agent.id):
         raise Conflict(
@@ -299,7 +300,7 @@ def require_untainted(services: Services, agent: Agent) -> None:
 
 def taint_note(services: Services, agent_id: str | None) -> str:
     """A plain sentence where an agent has learned from forgotten runs, else nothing."""
-    n = services.store.lineage.taint(agent_id) if agent_id else 0
+    n = services.store.lineage.count_forgotten_sources(agent_id) if agent_id else 0
     if not n:
         return ""
     runs = "a run that was" if n == 1 else f"{n} runs that were"
@@ -310,7 +311,7 @@ def taint_note(services: Services, agent_id: str | None) -> str:
 
 
 def node_text(node: LineageNode) -> str:
-    """A node in a line of text."""
+    """Return a node as one line of text."""
     mark = f" [{node.mark}]" if node.mark else ""
     made = f", {node.created_at:%Y-%m-%d}" if node.created_at else ""
     return f"{node.kind} {node.id}: {node.label}{made}{mark}"

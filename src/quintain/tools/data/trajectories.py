@@ -1,4 +1,4 @@
-"""Trajectories: record one, search them, look at one."""
+"""Tools to record, search and read trajectories."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ from pydantic import BeforeValidator, Field, ValidationError
 
 from quintain.errors import Conflict, InvalidInput
 from quintain.hints import Hint, call
-from quintain.importers.splitting import require_one_part
-from quintain.importers.transcripts.atif import is_atif, read_atif
-from quintain.importers.transcripts.chat import extended, from_messages
+from quintain.importers.run_splitting import require_one_part
+from quintain.importers.transcripts.atif_documents import is_atif, read_atif
+from quintain.importers.transcripts.chat_messages import extend_run, from_messages
 from quintain.records.filters import EVERY_RUN, TrajectoryFilter
-from quintain.records.imports import Arrival
+from quintain.records.imports import IngestStatus
 from quintain.records.record import Record, explain, require_number
 from quintain.records.tags import LIVE, is_open, require_tags
-from quintain.records.text import require_clean
 from quintain.records.trajectory import (
     STATED_BY,
     Actor,
@@ -83,7 +82,6 @@ def record_trajectory(
     still going on: `live="open"` with its first messages, `"append"` with new ones, `"close"` with the outcome.
     """
     parts = {"task": task, "tools": tools, "agent": agent, "outcome": outcome, "tags": tags, "messages": messages}
-    require_clean(parts, "arguments")
     require_tags(tags or ())
     if live in {"append", "close"}:
         return _grow(services, live, trajectory_id, {**parts, "trajectory": trajectory})
@@ -101,9 +99,9 @@ def record_trajectory(
         run = run.model_copy(update={"id": f"traj-{uuid.uuid4().hex[:16]}", "tags": (*run.tags, LIVE)})
         run = run.model_copy(update={"episode_key": run.id})
     (added,) = services.store.trajectories.add_many([run], services.clock())
-    known = added.arrival in {"known", "completed", "grown"}
+    known = added.status in {"known", "completed", "grown"}
     run = services.store.trajectories.get(added.id) if known else run
-    return _recorded(run, added.id, added.arrival, live=live == "open")
+    return _recorded(run, added.id, added.status, live=live == "open")
 
 
 def search_trajectories(
@@ -171,7 +169,7 @@ def get_trajectory(
 
 
 class _Cut:
-    """Shortens every text of a JSON-like value and remembers whether it had to."""
+    """Shortens every text of a JSON value and records whether it had to."""
 
     def __init__(self, max_chars: int) -> None:
         self.max_chars = max_chars
@@ -229,7 +227,7 @@ def _grow(services: Services, live: str, trajectory_id: str | None, parts: dict[
         if not is_open(run):
             raise Conflict(f"{run.id} is not an open recording; stored runs never change: record a new one instead")
         if parts["messages"]:
-            run = extended(run, parts["messages"])
+            run = extend_run(run, parts["messages"])
             require_one_part(run)
         tags = dict.fromkeys([*run.tags, *(parts["tags"] or ())])
         if live == "close":
@@ -242,7 +240,7 @@ def _grow(services: Services, live: str, trajectory_id: str | None, parts: dict[
 
 
 def _state_outcome(services: Services, trajectory_id: str, parts: dict[str, Any]) -> Recorded:
-    """Take a call that gives a stored run the outcome that nobody knew when it was stored."""
+    """Handle a call that states the outcome of a stored run."""
     others = [name for name, value in parts.items() if value is not None and name not in {"outcome", "tags"}]
     if others or parts["outcome"] is None:
         raise InvalidInput(
@@ -259,7 +257,7 @@ def _state_outcome(services: Services, trajectory_id: str, parts: dict[str, Any]
 
 
 class StatedBefore(NamedTuple):
-    """The outcome that another one took the place of."""
+    """The outcome that was replaced."""
 
     status: OutcomeStatus
     by: str | None
@@ -268,14 +266,14 @@ class StatedBefore(NamedTuple):
 def state_outcome(
     services: Services, trajectory_id: str, outcome: Outcome, *, tags: Sequence[str] = (), rater: str | None = None
 ) -> tuple[Trajectory, StatedBefore]:
-    """Give a stored run an outcome that its environment or recorder did not say; the run remembers who says so.
+    """State the outcome of a stored run that its environment or recorder did not; the run records who stated it.
 
     Args:
         services: Where the run is stored.
         trajectory_id: The run.
         outcome: How it ended.
         tags: To be added.
-        rater: Who says so, as `Score.rater`; None: the recorder.
+        rater: Author of the statement, as in `Score.rater`; None for the recorder.
 
     Returns:
         The run, and what was known before.
@@ -289,8 +287,8 @@ def state_outcome(
             "`outcome` is unknown, which it is without a word; give success, failure, error or truncated"
         )
     # Apart from the run, whose words and so its identity stay as they are.
-    said = Trajectory(steps=(Step(actor=Actor.AGENT),), outcome=outcome, tags=tuple(tags))
-    said = redact(said) if services.settings.redact else said
+    statement = Trajectory(steps=(Step(actor=Actor.AGENT),), outcome=outcome, tags=tuple(tags))
+    statement = redact(statement) if services.settings.redact else statement
     before = StatedBefore(OutcomeStatus.UNKNOWN, None)
 
     def change(run: Trajectory) -> Trajectory:
@@ -300,12 +298,12 @@ def state_outcome(
         if not run.takes_outcome_of(rater):
             raise Conflict(outcome_known(run), code="outcome_known")
         before = StatedBefore(run.outcome.status, run.outcome_stated_by)
-        counts = Counter(run.redactions) + Counter(said.redactions)
+        counts = Counter(run.redactions) + Counter(statement.redactions)
         extra = {name: value for name, value in run.extra.items() if name != STATED_BY}
         return run.model_copy(
             update={
-                "outcome": said.outcome,
-                "tags": tuple(dict.fromkeys([*run.tags, *said.tags])),
+                "outcome": statement.outcome,
+                "tags": tuple(dict.fromkeys([*run.tags, *statement.tags])),
                 "redactions": dict(counts),
                 "extra": extra if rater is None else {**extra, STATED_BY: rater},
             }
@@ -315,17 +313,17 @@ def state_outcome(
 
 
 def outcome_known(run: Trajectory) -> Hint:
-    """Return why a run takes no other outcome, and what can be done."""
+    """Return the reason why a run does not accept another outcome."""
     by = run.outcome_stated_by or "its environment or recorder"
     return Hint(
-        f"{run.id} has the outcome {run.outcome.status.value!r} already, as {by} said, and a known outcome never changes "
+        f"{run.id} already has the outcome {run.outcome.status.value!r}, stated by {by}, and a known outcome never changes "
         "(only a person's or a recorder's word takes the place of an assistant's); leave it, or score the run with ",
         call("score_trajectories", scorer="rules", trajectory_ids=[run.id]),
     )
 
 
 def read_outcome(value: str | dict[str, Any] | None) -> Outcome:
-    """An outcome as it is given from outside: its status, or all of it.
+    """Parse an outcome given as its status or as an object.
 
     Raises:
         InvalidInput: names the field that is wrong.
@@ -340,7 +338,7 @@ def _read(kind: type[Model], value: dict[str, Any] | None, name: str) -> Model:
         raise InvalidInput(explain(error, name)) from None
 
 
-_NOTES: dict[Arrival, str] = {
+_NOTES: dict[IngestStatus, str] = {
     "new": "",
     "grown": "The stored run is complete now. ",
     "completed": "This run was stored before; the outcome (if it was unknown) and the tags given here were added to it. ",
@@ -348,7 +346,7 @@ _NOTES: dict[Arrival, str] = {
 }
 
 
-def _next_step(trajectory_id: str, arrival: Arrival, *, live: bool) -> Hint:
+def _next_step(trajectory_id: str, arrival: IngestStatus, *, live: bool) -> Hint:
     if live:
         append = call("record_trajectory", live="append", trajectory_id=trajectory_id, messages=...)
         close = call("record_trajectory", live="close", trajectory_id=trajectory_id)
@@ -364,7 +362,7 @@ def _next_step(trajectory_id: str, arrival: Arrival, *, live: bool) -> Hint:
     return Hint(_NOTES[arrival], "Record more runs, or score it with ", score, ".")
 
 
-def _recorded(run: Trajectory, trajectory_id: str, arrival: Arrival, *, live: bool = False) -> Recorded:
+def _recorded(run: Trajectory, trajectory_id: str, arrival: IngestStatus, *, live: bool = False) -> Recorded:
     is_gone = arrival == "forgotten"
     return Recorded(
         trajectory_id=trajectory_id,

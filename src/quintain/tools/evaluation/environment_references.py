@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Field
 
 from quintain.environments.registry import (
     PATH_OPTIONS,
+    SANDBOX_ID,
     Reference,
     parse_reference,
     parts_of,
@@ -17,7 +18,6 @@ from quintain.environments.registry import (
     write_mixture,
     write_reference,
 )
-from quintain.environments.sandbox.projects import ENVIRONMENT_ID as SANDBOXED
 from quintain.errors import InvalidInput, Refused
 from quintain.records.record import clip, shown
 from quintain.sandbox.sandbox import IMAGE
@@ -98,7 +98,7 @@ def _usable(services: Services, reference: str) -> str:
 def _walls(services: Services, name: str, options: Mapping[str, str]) -> dict[str, str]:
     """What the operator says of sandboxes, as options of the environment that plays in one."""
     settings = services.settings
-    if name != SANDBOXED:
+    if name != SANDBOX_ID:
         return {}
     if settings.sandbox == "off":
         raise Refused(

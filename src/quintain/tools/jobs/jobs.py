@@ -184,7 +184,7 @@ def _require_remembered_rounds(services: Services, job: Job) -> None:
     made_by: Job | None = job
     while made_by is not None:  # a resumed job goes on with the datasets of the one before
         rounds = [round_dataset_id(made_by.id, number + 1) for number in range(job.spec.config.iterations)]
-        for dataset_id in services.store.lineage.blocked(rounds):
+        for dataset_id in services.store.lineage.datasets_with_forgotten(rounds):
             raise Conflict(
                 f"{job.id} selected a run that was forgotten since (dataset {dataset_id}), so it does not go on; start another "
                 "evolution from the agent that it began with",

@@ -127,7 +127,7 @@ def calibration_table(services: Services, calibration_id: str) -> str:
 def _joined(services: Services, scorer: str, labels: str, filter: TrajectoryFilter | None) -> Iterator[_Run]:
     """Every chosen run with a score and a label of its present content."""
     store = services.store
-    both = store.scores.runs_of((source_of(scorer).scorer, source_of(labels).scorer))
+    both = store.scores.trajectories_scored_by((source_of(scorer).scorer, source_of(labels).scorer))
     chosen = store.trajectories.iterate(ids=both) if filter is None else select(services, filter, None)
     wanted = set(both)
     waiting = []
@@ -179,7 +179,9 @@ def _require_enough(services: Services, runs: Sequence[_Run], scorer: str, label
     """
     if len(runs) >= MIN_LABELS:
         return
-    n_scored, n_labelled = (len(services.store.scores.runs_of((source_of(name).scorer,))) for name in (scorer, labels))
+    n_scored, n_labelled = (
+        len(services.store.scores.trajectories_scored_by((source_of(name).scorer,))) for name in (scorer, labels)
+    )
     remedy = Hint(
         "score more of the labelled runs: ",
         call("score_trajectories", scorer=clip(scorer), filter=...),

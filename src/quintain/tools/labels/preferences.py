@@ -9,7 +9,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, ValidationError, WithJsonSchema, model_validator
 
-from quintain.datasets.selection import Criteria, Tally, Valued, agent_digest, comparison_key, remedy, selected
+from quintain.datasets.selection import (
+    Criteria,
+    ExportCounts,
+    ValuedRun,
+    agent_digest,
+    comparison_key,
+    drop_remedy,
+    filter_runs,
+)
 from quintain.errors import InvalidInput
 from quintain.hints import Hint, call
 from quintain.records.dataset import Number
@@ -22,7 +30,7 @@ from quintain.redaction.redact import redact_text
 from quintain.scoring.preferences.consensus import circles, disagreements
 from quintain.scoring.preferences.forks import Fork, mine_forks, parting, path_of
 from quintain.scoring.preferences.mining import Candidate, gap, mine_pairs
-from quintain.tools.data.dataset_lines import with_runs
+from quintain.tools.data.multi_run_rows import with_runs
 from quintain.tools.labels.worth import named, valued, verdict
 from quintain.tools.results import PreferencesResult, Skipped
 from quintain.tools.selection import select
@@ -132,7 +140,7 @@ def record_preferences(
         told = _mined(services, runs, {name: value for name, value in mining.items() if value is not None})
         told.warnings += worth.warnings
     if gone := services.store.lineage.forgotten(list(dict.fromkeys(trajectory_ids or ()))):
-        told.skip("forgotten", remedy("forgotten"), len(gone))
+        told.skip("forgotten", drop_remedy("forgotten"), len(gone))
     return _stored(services, source, told)
 
 
@@ -237,8 +245,8 @@ def _mined(services: Services, runs: Iterable[Trajectory], mining: Mapping[str, 
     scorer, mode = mining.get("scorer", "outcome"), mining.get("mode", "outside_in")
     by = None if scorer == "outcome" else scorer
     # The fate of a branch is the mean of all its runs, so those that repeat each other count there.
-    criteria, tally, told = Criteria(needs_value=True, scorer=by, keep_repeats=mode == "forks"), Tally(), _Told()
-    stay = selected(valued(services, runs, by, verdict), criteria, tally)
+    criteria, tally, told = Criteria(needs_value=True, scorer=by, keep_repeats=mode == "forks"), ExportCounts(), _Told()
+    stay = filter_runs(valued(services, runs, by, verdict), criteria, tally)
     bounds = {
         "margin": mining.get("margin", 0.0),
         "max_pairs_per_task": mining.get("max_pairs_per_task", _LIMIT),
@@ -265,13 +273,13 @@ def _mined(services: Services, runs: Iterable[Trajectory], mining: Mapping[str, 
             Preference(a=tie.a, b=tie.b, better="tie", source="mined", scorer=scorer, margin=0.0) for tie in mined.ties
         ]
     for reason, n in (tally.dropped + left_out).items():
-        told.skip(reason, remedy(reason, criteria, "dpo"), n)
-    earlier = [p for p in services.store.preferences.of(values, sources=["mined"]) if p.scorer == scorer]
+        told.skip(reason, drop_remedy(reason, criteria, "dpo"), n)
+    earlier = [p for p in services.store.preferences.among(values, sources=["mined"]) if p.scorer == scorer]
     told.outdated += [p for p in earlier if _is_outdated(p, values, forks=mode == "forks")]
     return told
 
 
-def _remembered(runs: Iterable[Valued], values: dict[str, float]) -> Iterator[tuple[Trajectory, float]]:
+def _remembered(runs: Iterable[ValuedRun], values: dict[str, float]) -> Iterator[tuple[Trajectory, float]]:
     """The runs of known value, which is noted on the way."""
     for run, value in runs:
         if value is not None:
@@ -310,14 +318,14 @@ def _agent(run: Trajectory) -> str:
 def _stored(services: Services, source: Source, told: _Told) -> PreferencesResult:
     store = services.store.preferences
     newest = list({_about(one): one for one in told.preferences}.values())
-    before = store.before(newest)
+    before = store.previous(newest)
     changed = [
         (new, old) for new, old in zip(newest, before, strict=True) if old is not None and old.chosen != new.chosen
     ]
     stored = store.add_many(newest, services.clock())
     withdrawn = store.withdraw({one.id for one in told.outdated if one.id} - {one.id for one in stored if one.id})
     # Values of one scorer are an order; only the words of several raters, or of one over time, can go in circles.
-    around = [] if source == "mined" else store.around({run for new in stored for run in (new.a, new.b)})
+    around = [] if source == "mined" else store.connected_to({run for new in stored for run in (new.a, new.b)})
     found = circles(around)
     findings = {
         "replaced": len(changed),

@@ -18,7 +18,7 @@ from quintain.records.filters import TrajectoryFilter
 from quintain.records.judging import JudgingMode
 from quintain.records.profiles import DomainProfile
 from quintain.records.record import clip, require_number, shown
-from quintain.records.score import MOVED, Score
+from quintain.records.score import Score
 from quintain.records.seams import Scorer
 from quintain.records.trajectory import Trajectory
 from quintain.sandbox.sandbox import open_sandbox
@@ -188,7 +188,7 @@ class _Rule:
 
 def _score(services: Services, runs: Iterable[Trajectory], rule: _Rule, asked: _Asked, *, audit: bool) -> ScoreResult:
     """One streaming pass, a chunk in memory; a call from outside ends after `MAX_S`, with what it has done stored."""
-    from quintain.scoring.integrity import Auditor
+    from quintain.scoring.integrity.auditor import Auditor
 
     tally, auditor, stopped_at = Tally(rule.scorer.name), Auditor() if audit else None, None
     for gone in asked.forgotten:
@@ -244,9 +244,6 @@ def _next(tally: Tally, rule: _Rule, asked: _Asked, stopped_at: str | None, verd
         play = call("score_trajectories", scorer=MONTECARLO, judge="starter", **asked.arguments())
         agents = call("list_library", kind="agents")
         return Hint("No steps have values yet: ", play, " plays on from them in a job; ", agents, " has other agents.")
-    if rule.is_reading and tally.reasons and all(MOVED in reason for reason in tally.reasons):
-        other = call("score_trajectories", scorer="judge", judge=..., **asked.arguments())
-        return Hint("Text in these runs moved their judge: ", other, " asks another one, or leave them out.")
     if rule.is_reading and set(tally.reasons) != {FORGOTTEN}:
         who = "person" if source_of(rule.scorer.name).scorer == "people" else None
         return Hint(

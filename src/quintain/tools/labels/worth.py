@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from quintain.datasets.selection import Valued
+from quintain.datasets.selection import ValuedRun
 from quintain.errors import NotFound
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.record import clip, nearest, shown
@@ -91,7 +91,7 @@ def stored(services: Services, scorer: str, ids: Sequence[str]) -> dict[str, lis
     """Run -> what is stored of a scorer, newest first; of one that computes its scores, the newest alone."""
     name = source_of(scorer).scorer
     if is_recorded(scorer):
-        return services.store.scores.by([name], ids)
+        return services.store.scores.by_scorers([name], ids)
     return {run: [score] for run, score in services.store.scores.latest(name, ids).items()}
 
 
@@ -109,7 +109,7 @@ def valued(
     runs: Iterable[Trajectory],
     scorer: str | None,
     worth: Callable[[Trajectory], float | None],
-) -> Iterator[Valued]:
+) -> Iterator[ValuedRun]:
     """Stream runs with what they are worth.
 
     Args:
@@ -122,14 +122,14 @@ def valued(
     stream = iter(runs)
     if scorer is None:
         # One at a time: runs that wait in a list make Python's collector of cycles walk over them again and again.
-        yield from (Valued(run, worth(run)) for run in stream)
+        yield from (ValuedRun(run, worth(run)) for run in stream)
         return
     found: dict[str, list[Score]] = {}
     reader = calibrated(services, RecordedScorer(scorer, found))
     while batch := list(islice(stream, _BATCH)):
         found.clear()
         found.update(stored(services, scorer, [run.id for run in batch if run.id]))
-        yield from (Valued(run, reader.score(run).value) for run in batch)
+        yield from (ValuedRun(run, reader.score(run).value) for run in batch)
 
 
 def verdict(run: Trajectory) -> float | None:

@@ -16,7 +16,7 @@ from quintain.tools.jobs.jobs import start
 from quintain.tools.results import JobStarted
 from quintain.tools.services import Services
 from quintain.tools.training.agents import agreement_note, require_free_name
-from quintain.tools.training.methods import EVOLVE, read_evolution
+from quintain.tools.training.methods import EVOLVE, check_evolution
 from quintain.tools.training.requests import (
     Request,
     new_output_dir,
@@ -31,7 +31,7 @@ def start_evolution(
     services: Services,
     request: Request,
     environment: str | Mapping[str, float] | None,
-    hyperparameters: Mapping[str, Any] | None,
+    settings: Mapping[str, Any],
 ) -> JobStarted:
     """Start an evolution; its result is the best agent of all rounds, compared with the start.
 
@@ -39,14 +39,14 @@ def start_evolution(
         services: Where the job is started.
         request: Who evolves, and under which name.
         environment: Where the agent is measured, and where it explores unless there is a curriculum.
-        hyperparameters: Of `EvolveConfig`.
+        settings: Canonical settings of `EvolveConfig`.
 
     Raises:
         InvalidInput: no environment, a wrong setting, or an agent that cannot act.
         NotFound: there is no such agent or environment.
         Refused: as `resolve_agent`, or a file of an environment outside the allowed roots.
     """
-    spec = _spec(services, request, environment, hyperparameters)
+    spec = _spec(services, request, environment, settings)
     key = request.request_key or spec_key(spec)
     started = start(services, spec.model_copy(update={"output_dir": new_output_dir(services, spec.name)}), key)
     if spec.reward_agent is None:
@@ -58,7 +58,7 @@ def require_evolvable(
     services: Services,
     request: Request,
     environment: str | Mapping[str, float] | None,
-    hyperparameters: Mapping[str, Any] | None,
+    settings: Mapping[str, Any],
 ) -> None:
     """Check a request without starting anything.
 
@@ -67,17 +67,17 @@ def require_evolvable(
         NotFound: as `start_evolution`.
         Refused: as `start_evolution`.
     """
-    _spec(services, request, environment, hyperparameters)
+    _spec(services, request, environment, settings)
 
 
 def _spec(
     services: Services,
     request: Request,
     environment: str | Mapping[str, float] | None,
-    hyperparameters: Mapping[str, Any] | None,
+    settings: Mapping[str, Any],
 ) -> EvolveSpec:
     require_free_name(request.name or "")
-    config, training = read_evolution(hyperparameters)
+    config, training = check_evolution(settings)
     if isinstance(training, SFTConfig) and training.replay is not None:
         raise InvalidInput(
             "in `training`: replay mixes in what other jobs were trained on; what earlier rounds selected comes back with "

@@ -47,7 +47,7 @@ _DAMAGE = (
 """What reading a damaged file raises; a zip archive holds a checksum of each array."""
 
 
-class Stored(NamedTuple):
+class StoredExamples(NamedTuple):
     """The examples of a file."""
 
     fingerprint: str
@@ -176,7 +176,7 @@ def write_examples(path: Path, examples: Sequence[Example], fingerprint: str) ->
     write_whole(path, content.getvalue())
 
 
-def read_examples(path: Path) -> Stored:
+def read_examples(path: Path) -> StoredExamples:
     """The examples that `write_examples` wrote.
 
     Raises:
@@ -191,7 +191,7 @@ def read_examples(path: Path) -> Stored:
         index = json.loads(arrays["index"].tobytes())
         if index["format"] > _FORMAT:
             raise Unavailable(f"{path} was written by a newer version of Quintain; update, or name another buffer")
-        return Stored(str(index["fingerprint"]), list(_examples(index["examples"], arrays)))
+        return StoredExamples(str(index["fingerprint"]), list(_examples(index["examples"], arrays)))
     except _DAMAGE as error:
         # numpy's own words would advise to load the file unsafely.
         raise InvalidInput(

@@ -13,17 +13,17 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
-from quintain.datasets.export import ExportOptions, write_dataset
+from quintain.datasets.dataset_writer import ExportOptions, write_dataset
 from quintain.datasets.rows import read_rows, trajectories_of
 from quintain.datasets.selection import (
     Criteria,
-    Tally,
-    Valued,
+    ExportCounts,
+    ValuedRun,
     agent_digest,
     comparison_key,
-    selected,
+    filter_runs,
 )
-from quintain.datasets.splits import Line, task_key
+from quintain.datasets.splits import KeyedRow, task_key
 from quintain.jobs.directory import STAGE_RESULT, read_lines, write_whole
 from quintain.records.dataset import Dataset, DatasetKind, DatasetRow, GroupRow, MadeDataset, PairRow
 from quintain.records.evaluation import EpisodeResult
@@ -95,7 +95,7 @@ def freeze_round(
     if path.exists():
         return Frozen.model_validate_json(path.read_bytes())
     folder.mkdir(parents=True, exist_ok=True)
-    config, tally = spec.config, Tally()
+    config, tally = spec.config, ExportCounts()
     rows = _CHOICES[config.train](config, list(_outlined(played)), stable_seed(spec.seed, "select", number), tally)
     made = None
     chosen = rows.selected
@@ -123,16 +123,16 @@ class _Outline(NamedTuple):
 
 class _Rows(NamedTuple):
     selected: int
-    lines: Iterator[Line]
+    lines: Iterator[KeyedRow]
 
 
 def _outlined(played: Iterable[Played]) -> Iterator[_Outline]:
     """Outlines of the episodes; those that nothing can be learnt from say why, by the rules of every export."""
     seen = Counter[tuple[str, str]]()
     for episode in played:
-        run, tally = episode.run, Tally()
+        run, tally = episode.run, ExportCounts()
         reward = reward_of(run)
-        usable = list(selected([Valued(run, reward)], Criteria(needs_value=True), tally))
+        usable = list(filter_runs([ValuedRun(run, reward)], Criteria(needs_value=True), tally))
         reason = None if usable else next(iter(tally.dropped))
         content = agent_digest(run)
         seen[task_key(run), content] += 1
@@ -141,24 +141,24 @@ def _outlined(played: Iterable[Played]) -> Iterator[_Outline]:
         yield _Outline(episode.key, task_key(run), comparison_key(run), reward, content, reason, episode.place)
 
 
-def _good_runs(config: EvolveConfig, runs: Sequence[_Outline], seed: int, tally: Tally) -> _Rows:
+def _good_runs(config: EvolveConfig, runs: Sequence[_Outline], seed: int, tally: ExportCounts) -> _Rows:
     """The chosen runs, each a row; of equal runs of a task one."""
     tally.dropped.update(run.stays for run in runs if run.stays is not None)
     kept = _choose(config, [run for run in runs if run.stays is None], seed, tally)
     chosen = [run for run in runs if run.key in kept]
 
-    def lines() -> Iterator[Line]:
+    def lines() -> Iterator[KeyedRow]:
         for run in chosen:
             trajectory = _read(run)
-            yield Line(run.task, DatasetRow(trajectory=trajectory, reward=run.reward))
+            yield KeyedRow(run.task, DatasetRow(trajectory=trajectory, reward=run.reward))
 
     return _Rows(len(chosen), lines())
 
 
-def _pairs(config: EvolveConfig, runs: Sequence[_Outline], seed: int, tally: Tally) -> _Rows:
+def _pairs(config: EvolveConfig, runs: Sequence[_Outline], seed: int, tally: ExportCounts) -> _Rows:
     """The best and the worst run of each task, where the best was chosen."""
     usable = _repeats_too(runs, tally)
-    kept = _choose(config, usable, seed, Tally())
+    kept = _choose(config, usable, seed, ExportCounts())
     mined = mine_pairs(
         (Candidate(run.compared, run.key, run.reward or 0.0, run.content) for run in usable),
         mode="best_worst",
@@ -169,26 +169,26 @@ def _pairs(config: EvolveConfig, runs: Sequence[_Outline], seed: int, tally: Tal
     tally.dropped.update(mined.runs_left_out)
     tally.dropped["chosen_not_selected"] += 2 * (len(mined.pairs) - len(pairs))
 
-    def lines() -> Iterator[Line]:
+    def lines() -> Iterator[KeyedRow]:
         for pair in pairs:
             chosen, rejected = by_key[pair.chosen], by_key[pair.rejected]
-            yield Line(chosen.task, PairRow(chosen=_read(chosen), rejected=_read(rejected), margin=pair.margin))
+            yield KeyedRow(chosen.task, PairRow(chosen=_read(chosen), rejected=_read(rejected), margin=pair.margin))
 
     return _Rows(2 * len(pairs), lines())
 
 
-def _groups(config: EvolveConfig, runs: Sequence[_Outline], seed: int, tally: Tally) -> _Rows:
+def _groups(config: EvolveConfig, runs: Sequence[_Outline], seed: int, tally: ExportCounts) -> _Rows:
     """All runs of each task whose runs differ in reward, with the log-probs that they were sampled with."""
     usable = _repeats_too(runs, tally)
     formed = form_groups(Candidate(run.compared, run.key, run.reward or 0.0, run.content) for run in usable)
     by_key = {run.key: run for run in usable}
     tally.dropped.update(formed.runs_left_out)
 
-    def lines() -> Iterator[Line]:
+    def lines() -> Iterator[KeyedRow]:
         for group in formed.groups:
             members = [by_key[key] for key in group.trajectory_ids]
             row = GroupRow(key=members[0].task, trajectories=tuple(map(_read, members)), rewards=group.rewards)
-            yield Line(members[0].task, row)
+            yield KeyedRow(members[0].task, row)
 
     return _Rows(sum(len(group.rewards) for group in formed.groups), lines())
 
@@ -196,14 +196,14 @@ def _groups(config: EvolveConfig, runs: Sequence[_Outline], seed: int, tally: Ta
 _CHOICES = {"sft": _good_runs, "bc": _good_runs, "dpo": _pairs, "grpo": _groups}
 
 
-def _repeats_too(runs: Sequence[_Outline], tally: Tally) -> list[_Outline]:
+def _repeats_too(runs: Sequence[_Outline], tally: ExportCounts) -> list[_Outline]:
     """The runs that can be learnt from, equal ones too: in a comparison each counts as often as it was sampled."""
     usable = [run for run in runs if run.stays in {None, "duplicate"}]
     tally.dropped.update(run.stays for run in runs if run.stays not in {None, "duplicate"})
     return usable
 
 
-def _choose(config: EvolveConfig, runs: Sequence[_Outline], seed: int, tally: Tally) -> set[str]:
+def _choose(config: EvolveConfig, runs: Sequence[_Outline], seed: int, tally: ExportCounts) -> set[str]:
     scored = [ScoredRun(run.key, run.task, run.reward) for run in runs]
     chosen = select_runs(scored, config.select, ratio=config.ratio, threshold=config.threshold, seed=seed)
     tally.dropped.update(chosen.left_out)
@@ -217,13 +217,13 @@ def _read(run: _Outline) -> Trajectory:
         return _played(file.readline(), run.place).run
 
 
-def _rows_before(dataset: Dataset) -> Iterator[Line]:
+def _rows_before(dataset: Dataset) -> Iterator[KeyedRow]:
     """The rows of an earlier round, which hold those of the rounds before it."""
     for row in read_rows(Path(dataset.path), "train", dataset.files["train.jsonl"], kind=dataset.kind):
-        yield Line(task_key(trajectories_of(row)[0]), row)
+        yield KeyedRow(task_key(trajectories_of(row)[0]), row)
 
 
-def _freeze(spec: EvolveSpec, number: int, lines: Iterable[Line], tally: Tally, job_id: str) -> MadeDataset:
+def _freeze(spec: EvolveSpec, number: int, lines: Iterable[KeyedRow], tally: ExportCounts, job_id: str) -> MadeDataset:
     config = spec.config
     options = ExportOptions(
         dataset_id=round_dataset_id(job_id, number),

@@ -6,7 +6,7 @@ import sqlalchemy as sa
 from alembic import op
 
 from quintain.records.trajectory import Trajectory
-from quintain.store.trajectories.runs import opening
+from quintain.store.trajectories.rows import opening_hash
 
 revision = "0003"
 down_revision = "0002"
@@ -26,7 +26,9 @@ def upgrade() -> None:
     update = sa.text("UPDATE trajectories SET opening = :opening WHERE seq = :seq")
     while rows := connection.execute(query, {"last": last}).all():
         last = rows[-1].seq
-        openings = [{"seq": row.seq, "opening": opening(Trajectory.model_validate_json(row.document))} for row in rows]
+        openings = [
+            {"seq": row.seq, "opening": opening_hash(Trajectory.model_validate_json(row.document))} for row in rows
+        ]
         connection.execute(update, openings)
     # The old hashes of forgotten runs no longer keep their grown sessions away, so the sessions as a whole are closed.
     op.execute(

@@ -37,7 +37,7 @@ def agreement(services: Services, batches: Iterable[JudgingBatch], rater: str | 
     batches = list(batches)
     ids = list(dict.fromkeys(run for batch in batches for item in batch.items for run in item.trajectory_ids))
     values = _values(services, ids)
-    words = _words(services.store.preferences.of(ids))
+    words = _words(services.store.preferences.among(ids))
     pairs = [
         found
         for a, b in combinations(sorted(values), 2)
@@ -60,7 +60,7 @@ def agreement(services: Services, batches: Iterable[JudgingBatch], rater: str | 
 
 def _values(services: Services, ids: Sequence[str]) -> _Values:
     values: _Values = defaultdict(dict)
-    for run, scores in services.store.scores.by(("judge", "people"), ids).items():
+    for run, scores in services.store.scores.by_scorers(("judge", "people"), ids).items():
         for score in scores:  # newest first
             criteria = frozenset(part.name for part in score.components)
             if score.value is not None and score.rater is not None:
@@ -109,7 +109,7 @@ def _orders(batches: Iterable[JudgingBatch], rater: str | None) -> list[OrderRep
             continue
         again = {item.repeats: item.item_id for item in batch.items if item.repeats is not None}
         for item in batch.items:
-            if item.repeats is None and (item.twin is None or item.bare):
+            if item.repeats is None:
                 cast = (batch.votes.get(item.item_id), batch.votes.get(again.get(item.item_id, "")))
                 votes[batch.rater].append(tuple(found[-1] for found in cast if found))
     reports = []

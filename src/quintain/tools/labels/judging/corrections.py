@@ -229,7 +229,7 @@ def store_correction(services: Services, better: Trajectory, word: Preference) -
 
 def corrections_of(services: Services, run_id: str, rater: str | None = None) -> list[Preference]:
     """The words by which corrections of a run stand; with `rater`, those of them."""
-    found = services.store.preferences.naming([run_id], sources=("person", "assistant"))
+    found = services.store.preferences.involving([run_id], sources=("person", "assistant"))
     named = [one for one in found if _is_of_correction(one, one.chosen) and rater in {None, one.rater}]
     runs = services.store.trajectories.iterate(ids=[one.chosen or "" for one in named])
     made = {run.id for run in runs if run.source.format == CORRECTION and run.continues == run_id}
@@ -249,7 +249,7 @@ def withdraw(services: Services, words: Iterable[Preference]) -> None:
     gone = list(words)
     services.store.preferences.withdraw({one.id for one in gone if one.id})
     for run_id in {one.chosen for one in gone if one.chosen}:
-        others = services.store.preferences.naming([run_id])
+        others = services.store.preferences.involving([run_id])
         if not any(_is_of_correction(one, run_id) for one in others):
             _mark(services, run_id, is_replaced=True)
 

@@ -18,7 +18,7 @@ from quintain.scoring.judges.questions import instructions
 from quintain.scoring.judges.rubrics import rubric as find_rubric
 from quintain.tools.labels.judging.agreement import agreement
 from quintain.tools.labels.judging.answers import run_changed, take
-from quintain.tools.labels.judging.batches import Choice, Shown, Wanted, choose, fill, show_item
+from quintain.tools.labels.judging.batches import Choice, Shown, Wanted, choose, fill, mark_of_batch, show_item
 from quintain.tools.labels.judging.forms import what_to_answer
 from quintain.tools.labels.judging.results import Agreement, JudgingBatchResult, JudgingItem, SubmitResult
 from quintain.tools.labels.judging.rounds import first_question, next_question, read_place
@@ -140,6 +140,7 @@ def _wanted(
     if name and (fault := fault_of(name)):
         raise InvalidInput(f"rater {fault.replace('a tag', 'a name')}")
     return Wanted(
+        id=f"batch-{uuid.uuid4().hex[:10]}",
         judge=judge,
         rater=judge if name in {"", judge} else f"{judge}:{name}",
         mode=mode,
@@ -156,7 +157,7 @@ def _new_batch(services: Services, wanted: Wanted, *, forms: bool = False) -> tu
     choice = choose(services, wanted)
     shown = fill(services, wanted, choice.items)
     batch = JudgingBatch(
-        id=f"batch-{uuid.uuid4().hex[:10]}",
+        id=wanted.id,
         judge=wanted.judge,
         rater=wanted.rater,
         mode=wanted.mode,
@@ -213,7 +214,9 @@ def _given_out(services: Services, batch: JudgingBatch, shown: Sequence[Shown]) 
     return JudgingBatchResult(
         batch_id=batch.id,
         rater=batch.rater,
-        instructions=instructions(batch.mode, batch.rubric),
+        instructions=instructions(
+            batch.mode, batch.rubric, None if batch.judge == "person" else mark_of_batch(batch.id)
+        ),
         rubric=batch.rubric,
         items=tuple(
             JudgingItem(item_id=one.item.item_id, text=one.text, answer=what_to_answer(batch, one)) for one in shown
@@ -235,8 +238,6 @@ def _how_to_submit(batch: JudgingBatch, answer: str) -> Hint:
             submit,
             f', {shape}.{more} Add "outcome" where they know how the run ended.',
         )
-    if any(item.twin for item in batch.items):
-        more += " Items that look alike count together: answer each by what it shows."
     return Hint("Judge each item by itself, then ", submit, f", {shape}.{more}")
 
 
@@ -252,7 +253,7 @@ def _ended(services: Services, batch: JudgingBatch, done: Submitted, action: str
         if item.item_id not in batch.answered and (seen := show_item(services, batch, item))
     ]
     if action == "failed" and left:
-        batch = services.store.judging.opened(batch.id)
+        batch = services.store.judging.allow_without_form(batch.id)
         result = _given_out(services, batch, left)
         note = Hint("The client could not show a form. ", result.next_step)
         return result.model_copy(update={"submitted": came_of_it(services, batch, done), "next_step": note})

@@ -316,7 +316,7 @@ def _newest(services: Services, kind: str, environment: str | None) -> Dataset |
     """The newest dataset of a kind that may be trained on, from this environment where one is named."""
     items = services.store.datasets.page(limit=200).items
     fitting = [one for one in items if one.kind == kind and (not environment or environment in one.environments)]
-    blocked = services.store.lineage.blocked([one.id for one in fitting]) if fitting else {}
+    blocked = services.store.lineage.datasets_with_forgotten([one.id for one in fitting]) if fitting else {}
     return next((one for one in fitting if not blocked.get(one.id) and one.splits.get("train")), None)
 
 

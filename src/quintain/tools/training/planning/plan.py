@@ -16,7 +16,7 @@ from quintain.tools.evaluation.environment_references import Environments, usabl
 from quintain.tools.services import Services
 from quintain.tools.training.agents import resolve_agent
 from quintain.tools.training.evolve import require_evolvable
-from quintain.tools.training.methods import EVOLVE, describe_method, require_method
+from quintain.tools.training.methods import EVOLVE, canonical_settings, describe_method, require_method
 from quintain.tools.training.planning.choice import Choice, Wish, choose, environment_in, wish_of
 from quintain.tools.training.planning.data import look_at_data
 from quintain.tools.training.planning.device import look_at_device
@@ -63,7 +63,8 @@ def plan_training(
         left_out = Hint("The environment is left out: a training learns from a dataset or by acting, not from both.")
         choice = choice._replace(notes=(*choice.notes, left_out))
     blockers += choice.blockers
-    return _planned(services, choice, agent, model, hyperparameters or {}, blockers)
+    given = canonical_settings(choice.method or "", hyperparameters)
+    return _planned(services, choice, agent, model, given, blockers)
 
 
 def _planned(

@@ -1,0 +1,247 @@
+"""Write a dataset as an immutable folder of rows with a manifest; the folder appears whole or not at all."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, BinaryIO, NamedTuple
+
+from quintain.datasets.manifest import write_manifest
+from quintain.datasets.provenance import UNKNOWN, Terms, check_terms, written_by
+from quintain.datasets.rows import members_of, trajectories_of
+from quintain.datasets.selection import Criteria, ExportCounts, drop_remedy
+from quintain.datasets.split_leaks import LeakCheck, one_side
+from quintain.datasets.splits import KeyedRow, check_shares, split_of
+from quintain.errors import Conflict, InvalidInput, QuintainError, Unavailable, disk_remedy
+from quintain.importers.garbage_collection import gc_relaxed
+from quintain.records.dataset import BenchmarkRow, Dataset, DatasetKind, LabelledRow, Row, SplitName
+from quintain.records.trajectory import Trajectory
+
+_BUFFER_BYTES = 2**20
+
+
+@dataclass(frozen=True)
+class ExportOptions:
+    """Name, kind and split of a dataset, and the settings recorded in its manifest."""
+
+    dataset_id: str
+    name: str
+    kind: DatasetKind = "sft"
+    seed: int = 0
+    """Seed of the split."""
+    shares: Mapping[SplitName, float] = field(default_factory=dict)
+    """Share of the tasks of each split except train, which gets the rest; empty for train only."""
+    criteria: Criteria = field(default_factory=Criteria)
+    """Criteria that selected the runs."""
+    making: Mapping[str, Any] = field(default_factory=dict)
+    """Further settings that determined the rows, as JSON values."""
+    about: Mapping[str, Any] = field(default_factory=dict)
+    """Further entries of the manifest, as JSON values by name."""
+    model_terms: Terms = "warn"
+    """Policy for outputs of models whose terms restrict training; see `quintain.datasets.provenance`."""
+    created_at: datetime | None = None
+    """Creation time."""
+
+
+class WrittenDataset(NamedTuple):
+    """A dataset on disk."""
+
+    dataset: Dataset
+    members: list[str]
+    """Ids of its distinct trajectories."""
+    counts: dict[str, int]
+    """Number of distinct `trajectories`; for kind `kto` also `desirable` and `undesirable` rows."""
+    warnings: tuple[str, ...] = ()
+    """Warnings before training: missing runs, terms of models, tasks that leak between splits."""
+    redactions: Mapping[str, int] = MappingProxyType({})
+    """Kind of secret -> number removed from the rows."""
+
+
+@dataclass
+class _Contents:
+    """Counts over the rows so far; a run in several rows counts once."""
+
+    rows: Counter[str] = field(default_factory=Counter)
+    members: dict[str, None] = field(default_factory=dict)
+    models: Counter[str] = field(default_factory=Counter)
+    environments: Counter[str] = field(default_factory=Counter)
+    labels: Counter[str] = field(default_factory=Counter)
+    redactions: Counter[str] = field(default_factory=Counter)
+    leaks: LeakCheck = field(default_factory=LeakCheck)
+
+    def add(self, key: str, row: Row, split: SplitName, *, is_split: bool) -> None:
+        self.rows[split] += 1
+        if is_split:
+            self.leaks.add(key, row, split)
+        if isinstance(row, LabelledRow):
+            self.labels["desirable" if row.desirable else "undesirable"] += 1
+        if isinstance(row, BenchmarkRow):
+            self._count_references(row)
+        for trajectory in trajectories_of(row):
+            member = trajectory.identified().id or ""
+            if member not in self.members:
+                self.members[member] = None
+                self._count_sources(trajectory)
+
+    def _count_references(self, row: BenchmarkRow) -> None:
+        self.members |= dict.fromkeys(members_of(row))
+        for reference in row.references:
+            self.models[reference.model or UNKNOWN] += reference.steps
+        if row.task.environment:
+            self.environments[row.task.environment] += len(row.references)
+
+    def _count_sources(self, trajectory: Trajectory) -> None:
+        self.redactions.update(trajectory.redactions)
+        for step in trajectory.agent_steps:
+            self.models[written_by(step, trajectory)] += 1
+        if trajectory.task.environment:
+            self.environments[trajectory.task.environment] += 1
+
+
+def write_dataset(
+    lines: Iterable[KeyedRow], folder: Path, options: ExportOptions, tally: ExportCounts
+) -> WrittenDataset:
+    """Stream rows into a new dataset folder, which appears whole or not at all.
+
+    Args:
+        lines: Read once, one at a time; all rows are of the kind that `options` names.
+        folder: The dataset's final place; must not exist.
+        options: The split, and the entries of the manifest.
+        tally: What was left out; may still be filled while `lines` is read.
+
+    Raises:
+        Conflict: the folder exists.
+        InvalidInput: no row is left to train on; lists the drops and the remedy.
+        Unavailable: the disk did not take it.
+    """
+    check_shares(options.shares)
+    if folder.exists():
+        raise Conflict(f"{folder} exists and a dataset never changes; export under a new id")
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+        try:
+            with gc_relaxed():
+                written = _fill(lines, aside, folder, options, tally)
+            aside.rename(folder)
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)
+    except QuintainError:  # Refused is an OSError too, and has its own remedy
+        raise
+    except OSError as error:
+        raise Unavailable(
+            f"the dataset could not be written to {folder}: {error}; {disk_remedy(error)}, then export again"
+        ) from error
+    return written
+
+
+def _fill(
+    lines: Iterable[KeyedRow], aside: Path, folder: Path, options: ExportOptions, tally: ExportCounts
+) -> WrittenDataset:
+    shares = {name: share for name, share in options.shares.items() if share != 0}
+    # A benchmark is measured on, never trained on: all of it is test.
+    rest: SplitName = "test" if options.kind == "benchmark" else "train"
+    names: list[SplitName] = [rest, *shares]
+    hashes = {name: hashlib.sha256() for name in names}
+    contents = _Contents()
+    with ExitStack() as stack:
+        files: dict[SplitName, BinaryIO] = {
+            name: stack.enter_context((aside / f"{name}.jsonl").open("wb", _BUFFER_BYTES)) for name in names
+        }
+        for key, row in lines:
+            split = split_of(key, shares, options.seed) if shares else rest
+            line = row.model_dump_json().encode() + b"\n"
+            files[split].write(line)
+            hashes[split].update(line)
+            contents.add(key, row, split, is_split=bool(shares))
+        for file in files.values():
+            file.flush()
+            os.fsync(file.fileno())
+    if not contents.rows[rest]:
+        raise InvalidInput(_nothing_left(contents.rows, tally, options), code="empty_dataset")
+    notes = check_terms(contents.models, options.model_terms)
+    dataset = Dataset(
+        id=options.dataset_id,
+        name=options.name,
+        kind=options.kind,
+        path=str(folder),
+        rows=contents.rows.total(),
+        splits={name: contents.rows[name] for name in names},
+        dropped=dict(tally.dropped),
+        files={f"{name}.jsonl": hashes[name].hexdigest() for name in names},
+        source_models=dict(contents.models),
+        licence_notes=notes,
+        environments=dict(contents.environments),
+        seed=options.seed,
+        created_at=options.created_at,
+    )
+    counts = {"trajectories": len(contents.members), **contents.labels}
+    warnings = (*tally.notes, *notes, *_leak_warning(contents.leaks.tasks, options.kind))
+    contents.redactions.update(tally.redactions)
+    facts = {**counts, "tasks_without_row": dict(tally.tasks_dropped)}
+    write_manifest(aside, dataset, selection=_selection(options), counts=facts, more=_more(options, contents, tally))
+    return WrittenDataset(dataset, list(contents.members), counts, warnings, dict(contents.redactions))
+
+
+def _more(options: ExportOptions, contents: _Contents, tally: ExportCounts) -> dict[str, Any]:
+    """Return the optional entries of the manifest that have a value."""
+    facts: dict[str, Any] = {
+        "model_terms": options.model_terms,
+        "redactions": dict(contents.redactions),
+        "leaking_tasks": contents.leaks.tasks,
+        "distribution": tally.distribution,
+        "preferences": tally.preferences,
+        "notes": tally.notes,
+        "rejected": [rejected.model_dump(mode="json") for rejected in tally.rejected],
+    }
+    return {**options.about, **{name: value for name, value in facts.items() if value or name == "model_terms"}}
+
+
+def _leak_warning(tasks: int, kind: str) -> tuple[str, ...]:
+    if not tasks:
+        return ()
+    ask, look = (
+        ("task outside train asks", "its loss looks") if tasks == 1 else ("tasks outside train ask", "their loss looks")
+    )
+    return (f"{tasks} {ask} in the same words as a task in train, so {look} better than it is; {one_side(kind)}",)
+
+
+def _nothing_left(rows: Counter[str], tally: ExportCounts, options: ExportOptions) -> str:
+    noun = "text" if options.kind == "text" else "trajectory"
+    if +rows:
+        return (
+            f"all {rows.total()} rows fell into {', '.join(+rows)}, none into train: too few tasks for the "
+            f"shares {dict(options.shares)}; set validation_share to 0, or take another seed"
+        )
+    if not tally.dropped:
+        return f"no {noun} was selected; widen the filter, or record or import runs first"
+    drops = ", ".join(f"{reason} {n}" for reason, n in tally.dropped.most_common())
+    largest = tally.dropped.most_common(1)[0][0]
+    examples = "".join(f" {row.place}: {row.reason}." for row in tally.rejected[:3])
+    return (
+        f"none of {tally.seen} {'texts' if noun == 'text' else 'trajectories'} is left for training; dropped: {drops}.{examples} "
+        f"For {largest}: {drop_remedy(largest, options.criteria, options.kind, is_ready_made=bool(options.about))}"
+    )
+
+
+def _selection(options: ExportOptions) -> dict[str, Any]:
+    criteria = options.criteria
+    chosen: dict[str, Any] = {}
+    if options.kind != "text":
+        chosen = {
+            "outcomes": sorted(criteria.outcomes),
+            "scorer": criteria.scorer,
+            "min_score": criteria.min_value,
+            "include_held_out": criteria.include_held_out,
+            "curation": criteria.curation.model_dump(mode="json", exclude_defaults=True),
+        }
+    return {**chosen, **options.making, "shares": dict(options.shares)}

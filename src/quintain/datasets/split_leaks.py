@@ -1,0 +1,65 @@
+"""Tasks with equal or similar prompts under different names: keep them on one side of a split, and count leaks."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from quintain.datasets.near_duplicates import KINDS, NearDuplicateIndex, words
+from quintain.datasets.rows import task_of
+from quintain.datasets.splits import KeyedRow
+from quintain.records.dataset import Row, SplitName
+
+
+class LeakCheck:
+    """Counts tasks outside train whose prompt has the same words as a task in train."""
+
+    def __init__(self) -> None:
+        self._seen: set[bytes] = set()
+        self._tasks: dict[bytes, Counter[SplitName]] = {}
+
+    def add(self, key: str, row: Row, split: SplitName) -> None:
+        """Add a row and the split of its task."""
+        task, digest = task_of(row), _digest(key)
+        if task is None or digest in self._seen:
+            return
+        self._seen.add(digest)
+        if prompt_words := words(task.prompt):
+            self._tasks.setdefault(_digest(" ".join(prompt_words)), Counter())[split] += 1
+
+    @property
+    def tasks(self) -> int:
+        """Number of leaking tasks so far."""
+        return sum(n.total() - n["train"] for n in self._tasks.values() if n["train"])
+
+
+def one_side(kind: str) -> str:
+    """Return the remedy for leaking tasks in a dataset of this kind."""
+    if kind in KINDS:
+        return "with curation.near_duplicates such tasks stand on one side: export again with near_duplicates=1.0"
+    return "give tasks of the same words one task.id, and export again: a task stands on one side"
+
+
+def near_prompts_together(lines: Iterable[KeyedRow], threshold: float) -> Iterator[KeyedRow]:
+    """Stream the rows with each task keyed to the oldest task with a similar prompt.
+
+    A task keeps its side when newer ones are added, as long as those that are older than it stay in.
+
+    Args:
+        lines: Oldest task first.
+        threshold: Jaccard index from which on two prompts ask the same; see `near_duplicates`.
+    """
+    prompts, keys, oldest = NearDuplicateIndex(threshold), list[str](), dict[str, str]()
+    for key, row in lines:
+        task = task_of(row)
+        if key not in oldest and task is not None and task.prompt.strip():
+            found = prompts.find(task.prompt)
+            if found is None:
+                keys.append(key)
+            oldest[key] = key if found is None else keys[found]
+        yield KeyedRow(oldest.get(key, key), row)
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.blake2b(text.encode("utf-8"), digest_size=8).digest()

@@ -1,0 +1,61 @@
+"""Scripted policies: they need no model, give demonstrations of an environment, and show that its tasks can be solved."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, NamedTuple
+
+from quintain.records.seams import Message, Reply, Turn
+from quintain.records.trajectory import Action, text_of
+
+
+class Move(NamedTuple):
+    """A thought and the one call that follows from it."""
+
+    thought: str
+    tool: str
+    args: dict[str, Any]
+
+
+Script = Generator[Move, str, None]
+"""Yields moves, and receives the observation of each or the user's answer to it."""
+
+
+class ScriptedPolicy:
+    """A `Policy` that follows a script for each episode."""
+
+    def __init__(self, script: Callable[[str], Script]) -> None:
+        """Keep the function that makes a script from a prompt."""
+        self._begin = script
+        self._scripts: dict[str, Script] = {}
+
+    def act(self, turns: Sequence[Turn]) -> list[Reply]:
+        """Return the next move of each episode."""
+        return [self._move(turn) for turn in turns]
+
+    def close(self, episode_id: str) -> None:
+        """Drop the script of an episode."""
+        self._scripts.pop(episode_id, None)
+
+    def _move(self, turn: Turn) -> Reply:
+        script = self._scripts.get(turn.episode_id)
+        try:
+            if script is None:
+                script = self._scripts[turn.episode_id] = self._begin(_last(turn.messages, "user"))
+                move = next(script)
+            else:
+                # If a user answers, that message matters more than the observation of the call.
+                move = script.send(_last(turn.messages, "user") or _last(turn.messages, "tool"))
+        except StopIteration:  # the script has ended, but the episode has not
+            return Reply(text="I know no more.")
+        call = json.dumps({"name": move.tool, "arguments": move.args})
+        return Reply(
+            text=f"{move.thought}\n<tool_call>\n{call}\n</tool_call>",
+            thought=move.thought,
+            actions=(Action(tool=move.tool, args=move.args),),
+        )
+
+
+def _last(messages: Sequence[Message], role: str) -> str:
+    return next((text_of(message.content) for message in reversed(messages) if message.role == role), "")

@@ -1,0 +1,77 @@
+"""A frozen dataset in the format of another trainer: a folder of its own, which appears whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+from quintain.datasets.manifest import sha256_of
+from quintain.datasets.rows import read_rows
+from quintain.errors import Conflict, InvalidInput, Unavailable, disk_remedy
+from quintain.exporters.protocol import Export, Exporter
+from quintain.records.dataset import Dataset, DatasetKind
+
+SUMS = "SHA256SUMS"
+"""Name of the list of hashes in such a folder, as `sha256sum -c` reads it."""
+
+
+def require_kind(writer: Exporter, kind: DatasetKind) -> None:
+    """Refuse a kind of dataset that a format cannot hold.
+
+    Raises:
+        InvalidInput: names the kinds that it can.
+    """
+    if kind not in writer.kinds:
+        raise InvalidInput(
+            f"format {writer.name!r} supports the kinds {', '.join(sorted(writer.kinds))}, got {kind!r}; use one of "
+            "them or another format"
+        )
+
+
+def convert_dataset(dataset: Dataset, writer: Exporter, folder: Path) -> Export:
+    """Write a dataset in another format.
+
+    Args:
+        dataset: Frozen, its folder unchanged.
+        writer: Holds this kind of dataset.
+        folder: The final place; must not exist.
+
+    Raises:
+        Conflict: the folder exists.
+        InvalidInput: the format cannot hold this kind or any of the rows.
+        Unavailable: the disk did not take it.
+    """
+    require_kind(writer, dataset.kind)
+    if folder.exists():
+        raise Conflict(f"{folder} exists and an export never changes; remove it, or export under a new id")
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+        try:
+            source, hashes = Path(dataset.path), dataset.files
+            export = writer.write(
+                dataset,
+                lambda split: read_rows(source, split, hashes.get(f"{split}.jsonl"), kind=dataset.kind),
+                aside,
+            )
+            _seal(aside)
+            aside.rename(folder)
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)
+    except OSError as error:
+        raise Unavailable(
+            f"the export could not be written to {folder}: {error}; {disk_remedy(error)}, then export again"
+        ) from error
+    return export
+
+
+def _seal(folder: Path) -> None:
+    """Bring every file to the disk and list its hash."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    sums = "".join(f"{sha256_of(path)}  {path.relative_to(folder).as_posix()}\n" for path in files)
+    (folder / SUMS).write_text(sums, encoding="utf-8")
+    for path in [*files, folder / SUMS]:
+        with path.open("rb") as file:
+            os.fsync(file.fileno())

@@ -1,0 +1,157 @@
+"""Counts of an import, file by file, and the report built from them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from quintain.importers.protocol import Run
+from quintain.records.imports import ImportedFile, ImportReport, IngestStatus, Rejected, RunLink
+from quintain.records.trajectory import Trajectory
+
+MAX_FILES = 500
+MAX_REJECTED = 200
+MAX_NOTES = 100
+MAX_UNKNOWN = 1000
+
+
+@dataclass
+class FileSummary:
+    """Counts and messages of one file."""
+
+    name: str
+    path: Path | None = None
+    format: str | None = None
+    confidence: float = 0.0
+    runner_up: str | None = None
+    counts: Counter[str] = field(default_factory=Counter)
+    """`trajectories`, `steps`, `actions` and `observations`, as in `ImportedFile`."""
+    rejected: tuple[Rejected, ...] = ()
+    n_rejected: int = 0
+    unknown: dict[str, int] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    def count(self, run: Trajectory) -> None:
+        """Count an imported run."""
+        turns = run.agent_steps
+        self.counts["trajectories"] += 1
+        self.counts["steps"] += len(turns)
+        self.counts["actions"] += sum(len(step.actions) for step in turns)
+        self.counts["observations"] += sum(len(step.observations) for step in turns)
+
+    @property
+    def is_log(self) -> bool:
+        """Whether a reader accepted the file or it is damaged; otherwise it is not a log."""
+        return self.format is not None or self.n_rejected > 0
+
+    def record(self) -> ImportedFile:
+        """Return the entry of the report."""
+        return ImportedFile(
+            file=self.name,
+            format=self.format,
+            confidence=self.confidence,
+            runner_up=self.runner_up,
+            rejected=self.n_rejected,
+            unknown=self.unknown,
+            notes=self.notes,
+            **self.counts,
+        )
+
+
+@dataclass
+class ImportSummary:
+    """Counts and messages of all files."""
+
+    files: list[FileSummary] = field(default_factory=list)
+    companions: set[Path] = field(default_factory=set)
+    """Files read together with others; without runs of their own they are left out of the report."""
+    arrivals: Counter[IngestStatus] = field(default_factory=Counter)
+    unchanged: int = 0
+    redactions: Counter[str] = field(default_factory=Counter)
+    notes: list[str] = field(default_factory=list)
+    stopped: bool = False
+
+    def report(self) -> ImportReport:
+        """Build the report; companions without runs of their own are left out."""
+        files = [file for file in self.files if file.counts["trajectories"] or file.path not in self.companions]
+        logs, others = [file for file in files if file.is_log], [file for file in files if not file.is_log]
+        took = [file for file in logs if file.counts["trajectories"]]
+        formats = {file.format for file in took}
+        n_rejected = sum(file.n_rejected for file in logs)
+        unknown: Counter[str] = Counter()
+        for file in files:
+            unknown.update(file.unknown)
+        refused = [Rejected(file=file.name, reason=file.notes[0]) for file in others[:MAX_REJECTED]]
+        return ImportReport(
+            format=None if not formats else formats.pop() if len(formats) == 1 else "mixed",
+            confidence=min((file.confidence for file in took), default=0.0),
+            imported=self.arrivals["new"],
+            updated=self.arrivals["grown"] + self.arrivals["completed"],
+            duplicates=self.arrivals["known"],
+            forgotten=self.arrivals["forgotten"],
+            files=tuple(file.record() for file in (logs + others)[:MAX_FILES]),
+            n_files=len(self.files) + self.unchanged,
+            unchanged=self.unchanged,
+            rejected=tuple([*(line for file in logs for line in file.rejected), *refused][:MAX_REJECTED]),
+            n_rejected=n_rejected,
+            n_refused=len(others),
+            redactions=dict(self.redactions),
+            unknown=dict(unknown.most_common(MAX_UNKNOWN)),
+            notes=self._notes(files, bool(took)),
+            stopped=self.stopped,
+        )
+
+    def _notes(self, files: list[FileSummary], found: bool) -> tuple[str, ...]:
+        notes = list(self.notes)
+        if not files and not self.unchanged:
+            notes.insert(0, "The folder has no file to read.")
+        elif not found and not self.unchanged and not self.stopped:
+            notes.insert(0, f"None of {len(files):,} files contains a trajectory; see `rejected` for the reasons.")
+        file_notes = Counter(note for file in files if file.is_log for note in file.notes)
+        notes += [note if n == 1 else f"{note} ({n:,} files)" for note, n in file_notes.items()]
+        if len(notes) > MAX_NOTES:
+            notes[MAX_NOTES - 1 :] = [f"and {len(notes) - MAX_NOTES + 1:,} more notes"]
+        return tuple(notes)
+
+
+@dataclass
+class Links:
+    """Links between the runs of an import."""
+
+    known: dict[str, str] = field(default_factory=dict)
+    """Key of a run -> identity."""
+    started: list[tuple[str, str]] = field(default_factory=list)
+    """Key of a run, identity of its subagent."""
+    continued: list[tuple[str, str]] = field(default_factory=list)
+    """Identity of a run, key of the run that it continues."""
+
+    def add(self, run: Run, stored: Trajectory) -> None:
+        """Add a run as it will be stored."""
+        if not (run.key or run.parent or run.continues):
+            return
+        identity = stored.identity
+        if run.key:
+            self.known.setdefault(run.key, identity)
+        if run.parent:
+            self.started.append((run.parent, identity))
+        if run.continues:
+            self.continued.append((identity, run.continues))
+
+    def resolved(self) -> tuple[list[RunLink], int]:
+        """Return the links by identity, and the number of links to runs outside this import."""
+        subagents: dict[str, dict[str, None]] = {}
+        for key, child in self.started:
+            if (parent := self.known.get(key)) and parent != child:
+                subagents.setdefault(parent, {})[child] = None
+        continues = {
+            identity: self.known[key]
+            for identity, key in self.continued
+            if key in self.known and self.known[key] != identity
+        }
+        links = [
+            RunLink(identity=identity, subagents=tuple(subagents.get(identity, ())), continues=continues.get(identity))
+            for identity in dict.fromkeys([*subagents, *continues])
+        ]
+        keys = [key for key, _ in self.started] + [key for _, key in self.continued]
+        return links, sum(key not in self.known for key in keys)

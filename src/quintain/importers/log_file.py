@@ -1,0 +1,162 @@
+"""One log file as readers see it: rows, elements or one document, decoded, repaired and bounded."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from quintain.errors import InvalidInput
+from quintain.importers.byte_streams import ReadState, chunks
+from quintain.importers.json_parser import Parser
+from quintain.importers.protocol import Report
+from quintain.importers.raw_values import MAX_LINE_BYTES, RawValue, elements, is_lines, lines
+
+MAX_DOCUMENT_BYTES = 256 * 2**20
+"""Unpacked size limit of a file that is one JSON value."""
+
+MAX_SIBLINGS = 100_000
+"""Number of files that `siblings` lists at most."""
+
+
+class Numbered(NamedTuple):
+    """A value and its position: line of a line format, or element (from 1) of an array."""
+
+    line: int
+    value: Any
+
+
+@dataclass(frozen=True)
+class LogFile:
+    """One file of an import. Its values contain only valid Unicode and finite numbers, nested at most 100 deep."""
+
+    path: Path
+    root: Path
+    """The imported folder; nothing outside it is read."""
+    reading: ReadState = field(default_factory=ReadState, compare=False, repr=False)
+    """Progress and repairs so far."""
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Parts of the path below the root."""
+        return self.path.relative_to(self.root).parts
+
+    def rows(self, report: Report) -> Iterator[Numbered]:
+        """Stream the lines of a line format, or the elements of a JSON array; a single JSON object is one element.
+
+        Objects that follow each other, each over several lines, are elements too. Bad ones are rejected with their
+        number; blank lines do not count as rows but keep the numbers right. Memory holds one row. A file that cannot
+        be read to its end gives the rows before the damage.
+        """
+        parser, number = Parser(self.reading.repairs, self.reading.parsed), 0
+        try:
+            for piece in self.pieces():
+                number = piece.number
+                for value in _values(piece, parser, report):
+                    yield Numbered(number, value)
+        except InvalidInput as error:
+            report.reject(number + 1, error.message)
+
+    def pieces(self) -> Iterator[RawValue]:
+        """Stream the raw bytes of the rows.
+
+        Raises:
+            InvalidInput: the file cannot be read to its end.
+        """
+        content = chunks(self.path, self.root, self.reading)
+        head = next(content, b"")
+        yield from (lines if is_lines(head) else elements)(chain([head], content))
+
+    def document(self) -> Any:
+        """Return the whole file as one JSON value.
+
+        Raises:
+            InvalidInput: too large, not JSON, or nested too deep.
+        """
+        raw = self.content()
+        try:
+            return Parser(self.reading.repairs).parse(raw)
+        except InvalidInput as error:
+            raise InvalidInput(f"{self.path.name}: {error.message}", code=error.code) from None
+
+    def content(self) -> bytes:
+        """Return the whole file, unpacked and as UTF-8, without parsing it.
+
+        Raises:
+            InvalidInput: too large, or not readable to its end.
+        """
+        parts, size = [], 0
+        for chunk in chunks(self.path, self.root, self.reading):
+            size += len(chunk)
+            if size > MAX_DOCUMENT_BYTES:
+                raise InvalidInput(
+                    f"{self.path.name} is one value of more than {MAX_DOCUMENT_BYTES // 2**20} MB; write one run a line",
+                    code="too_large",
+                )
+            parts.append(chunk)
+        return b"".join(parts)
+
+    def sibling(self, relative: str) -> LogFile | None:
+        """Return another file by its path relative to this file's folder; None if it does not exist inside the root.
+
+        A sibling that is read and gives no run of its own is not reported as refused; one whose runs came in with this
+        file is passed to `Report.consume`. A file that looks for siblings is read again by every later import, because they
+        may have changed.
+        """
+        self.reading.consulted = True
+        try:
+            beside = self.path.parent / relative
+            if not beside.is_file():
+                return None
+            path, root = beside.resolve(), self.root.resolve()
+            inside = path.is_relative_to(root) and path.is_file()
+        except (OSError, RuntimeError, ValueError):  # a name that no file can have, or a ring of links
+            return None
+        if not inside:
+            return None
+        return LogFile(path, root, self.reading.beside())
+
+    def folders(self, relative: str) -> list[str]:
+        """Return the sorted names of the folders in another folder, given by its path relative to this file's folder."""
+        self.reading.consulted = True
+        try:
+            folder, root = (self.path.parent / relative).resolve(), self.root.resolve()
+            if not folder.is_relative_to(root):
+                return []
+            with os.scandir(folder) as entries:
+                return sorted(e.name for e in entries if e.is_dir(follow_symlinks=False))[:MAX_SIBLINGS]
+        except (OSError, RuntimeError, ValueError):
+            return []
+
+    def siblings(self, relative: str, suffix: str = ".json") -> list[LogFile]:
+        """Return the files with a suffix in another folder, given relative to this file's folder, sorted by name."""
+        self.reading.consulted = True
+        try:
+            folder, root = (self.path.parent / relative).resolve(), self.root.resolve()
+            if not folder.is_relative_to(root):
+                return []
+            with os.scandir(folder) as entries:
+                names = [e.name for e in entries if e.name.endswith(suffix) and e.is_file(follow_symlinks=False)]
+        except (OSError, RuntimeError, ValueError):
+            return []
+        return [LogFile(folder / name, root, self.reading.beside()) for name in sorted(names)[:MAX_SIBLINGS]]
+
+
+def _values(piece: RawValue, parser: Parser, report: Report) -> Iterator[Any]:
+    if piece.raw is None:
+        report.reject(piece.number, f"larger than {MAX_LINE_BYTES // 2**20} MB")
+    elif not piece.raw:
+        report.reject(piece.number, "the file ends before its array is closed; what followed is lost")
+    else:
+        try:
+            yield parser.parse(piece.raw)
+        except InvalidInput as error:
+            several = list(elements([piece.raw])) if error.code == "extra_data" else []
+            if len(several) > 1:  # values that follow each other on one line
+                for inner in several:
+                    yield from _values(inner._replace(number=piece.number), parser, report)
+            else:
+                report.reject(piece.number, error.message + (" (the file ends within it)" if piece.last else ""))

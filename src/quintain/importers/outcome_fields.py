@@ -1,0 +1,141 @@
+"""Derive outcomes from the fields of logs: verdict columns, scores, exit statuses, and evaluators' reports beside a log.
+
+Only a verdict makes a success or a failure. Without one, a run that a limit ended is truncated, one that an exception ended is
+an error, and whatever was submitted or completed is unknown.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import Any
+
+from quintain.errors import InvalidInput
+from quintain.importers.log_file import LogFile
+from quintain.importers.transcripts.field_values import as_dict, as_list, as_number, nonblank
+from quintain.records.trajectory import Outcome, OutcomeStatus
+
+COLUMNS = ("resolved", "verified", "success", "is_correct", "test_result", "label")
+"""Columns that state whether a run reached its goal; the first that is set wins. `reward` and `score` are numbers."""
+
+NAMES = ("correct", "is_correct", "correct_answer", "solved", "resolved", "passed", "success")
+"""Names of scores that state whether a task was solved: 1 is success, 0 is failure, other values are neither."""
+
+_REWARDS = ("reward", "score", "correctness")
+_WORDS = {
+    **dict.fromkeys(("true", "success", "succeeded", "resolved", "passed", "pass", "correct"), True),
+    **dict.fromkeys(("false", "failure", "failed", "fail", "unresolved", "incorrect", "wrong"), False),
+}
+_LIMIT = re.compile(
+    r"\b(exit|submitted)[ _(]+(exit_)?(cost|context|total_execution_time)\b|\b(max|maximum)[ _-](steps?|turns?|iterations?)\b"
+    r"|\b(step|turn|iteration|cost|token|time|budget)s?[ _-]?limit|LimitsExceeded|TimeExceeded|ContextWindowExceeded"
+    r"|context[ _]window[ _]exceeded|\bmax_(input|output|total)_tokens\b|^(timeout|length)$",
+    re.IGNORECASE,
+)
+"""Exit statuses of runs that a limit ended: SWE-agent's `exit_cost`, `exit_context`, `exit_total_execution_time` (also
+`submitted (exit_...)`), mini-swe-agent's `LimitsExceeded` and `TimeExceeded`, OpenHands' maximum iteration, `max_steps` and
+variants."""
+_EXCEPTION = re.compile(r"\bexit_(api|error|environment_error)\b|^[\w.]*(Error|Exception)\b")
+"""Exit statuses of runs that an exception ended: names of exception classes, and SWE-agent's own statuses."""
+_PASSED = ("resolved_ids", "resolved")
+_FAILED = ("unresolved_ids", "unresolved", "empty_patch_ids", "no_generation", "applied", "no_apply")
+
+
+def outcome_from(verdict: bool | float | None, ended: str | None) -> Outcome:
+    """Return the outcome of a verdict, or without one of an exit status.
+
+    Args:
+        verdict: As `status_of` takes it.
+        ended: The exit status that the agent's program gave, or the exception that ended it.
+    """
+    status = status_of(verdict)
+    if status is OutcomeStatus.UNKNOWN and ended:
+        status = OutcomeStatus.TRUNCATED if _LIMIT.search(ended) else status
+        status = OutcomeStatus.ERROR if status is OutcomeStatus.UNKNOWN and _EXCEPTION.search(ended) else status
+    return Outcome(status=status, exit_status=ended and ended[:200])
+
+
+def status_of(verdict: bool | float | None) -> OutcomeStatus:
+    """Return success or failure for a verdict or a score of exactly 1 or 0, else unknown."""
+    if verdict is None or verdict not in (0, 1):
+        return OutcomeStatus.UNKNOWN
+    return OutcomeStatus.SUCCESS if verdict else OutcomeStatus.FAILURE
+
+
+def as_verdict(value: Any) -> bool | None:
+    """Return the verdict in a boolean, 1 or 0, a status word, or an object with a boolean column; None for anything else."""
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        return _WORDS.get(value.strip().lower())
+    if isinstance(value, Mapping):
+        return next((known for key in COLUMNS if isinstance(known := value.get(key), bool)), None)
+    known = as_number(value)
+    return bool(known) if known in (0.0, 1.0) else None
+
+
+def outcome_of(row: Mapping[str, Any]) -> Outcome:
+    """Return the outcome stated by a row's columns: a verdict, else a reward of exactly 1 or 0, else unknown."""
+    reward, score = row.get("reward"), row.get("score")
+    # A label that is a number is a class, for all we know.
+    verdicts = [row.get(key) for key in COLUMNS if key != "label" or as_number(row.get(key)) is None]
+    verdicts += [reward if as_number(reward) is not None else None, score if isinstance(score, bool) else None]
+    stated = next(
+        (known for verdict in verdicts if verdict is not None and (known := as_verdict(verdict)) is not None), None
+    )
+    known_score = as_number(score)
+    scores = {} if known_score is None else {"score": known_score}
+    return Outcome(status=status_of(stated), reward=as_number(reward), scores=scores)
+
+
+def named_status(scores: Mapping[str, float]) -> OutcomeStatus:
+    """Return success or failure if the scores listed in `NAMES` are all 1 or all 0, else unknown."""
+    values = {scores[key] for key in NAMES if key in scores}
+    return status_of(values.pop()) if len(values) == 1 else OutcomeStatus.UNKNOWN
+
+
+def single_reward(scores: Mapping[str, float]) -> float | None:
+    """Return the score named reward, score or correctness if there is exactly one."""
+    found = [value for key, value in scores.items() if key.lower() in _REWARDS]
+    return found[0] if len(found) == 1 else None
+
+
+def exit_status(error: Any) -> str | None:
+    """Return the first line of an error, cut to the length of an exit status."""
+    return error.strip().splitlines()[0][:200] if nonblank(error) else None
+
+
+def report_verdict(report: Any, instance: str | None) -> bool | None:
+    """Return the verdict of a SWE-bench style report on an instance; None if the report lacks one.
+
+    Args:
+        report: Of one run (a flag) or of many (lists of ids, or an object per id).
+        instance: Id of the instance, needed where the report is of many.
+    """
+    fields = as_dict(report)
+    if isinstance(fields.get("resolved"), bool):
+        return bool(fields["resolved"])
+    if not instance:
+        return None
+    if isinstance(fields.get(instance), dict):
+        return report_verdict(fields[instance], None)
+    lists = [fields[name] for name in _PASSED if isinstance(fields.get(name), list)]
+    if any(instance in passed for passed in lists):
+        return True
+    return False if lists and any(instance in as_list(fields.get(name)) for name in _FAILED) else None
+
+
+def first_verdict(reports: Iterable[Any], instance: str | None) -> bool | None:
+    """Return the verdict of the first report that covers the instance."""
+    return next((verdict for report in reports if (verdict := report_verdict(report, instance)) is not None), None)
+
+
+def reports_beside(log: LogFile, names: Iterable[str]) -> list[Any]:
+    """Read reports by paths relative to the log; files that are not JSON are skipped."""
+    found = []
+    for name in names:
+        if (report := log.sibling(name)) is not None:
+            with suppress(InvalidInput):
+                found.append(report.document())
+    return found

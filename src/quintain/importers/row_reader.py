@@ -1,0 +1,150 @@
+"""Shared reading of dataset rows: iteration with rejections, and the columns that many formats have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from pydantic import ValidationError
+
+from quintain.errors import InvalidInput
+from quintain.importers.log_file import LogFile
+from quintain.importers.outcome_fields import outcome_of
+from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.run_builder import build_run
+from quintain.importers.transcripts.chat_messages import read_turns
+from quintain.importers.transcripts.field_values import as_name, first_text, nonblank, short_fields
+from quintain.importers.transcripts.image_columns import with_pictures
+from quintain.importers.transcripts.tool_schemas import declared_tools, offered_tools
+from quintain.importers.transcripts.tool_tags import parse_tagged_calls
+from quintain.importers.transcripts.transcript import Transcript
+from quintain.records.record import explain
+from quintain.records.trajectory import AgentInfo, Task
+
+_TASK_IDS = ("instance_id", "task_id", "problem_id", "question_id")
+_ATTEMPTS = (
+    "traj_id",
+    "trajectory_id",
+    "trial_name",
+    "trial_id",
+    "rollout_id",
+    "run_id",
+    "sample_index",
+    "attempt",
+    "epoch",
+)
+_SESSIONS = ("session_id", "conversation_id", "thread_id")
+_READ: tuple[str, ...] = ("reward", "score", "agent", "model", "model_name", "system", "system_prompt")
+_READ += ("messages", "conversations", "conversation", "trajectory", "tools", "functions")
+"""Columns that have a place in a run; the last six may be written as JSON texts."""
+ReadRow = Callable[[dict[str, Any], int, Report], Iterator[Run]]
+
+
+def matching_share(probe: Probe, fits: Callable[[dict[str, Any]], bool], *needed: str) -> float:
+    """Return the share of the first rows that match, 0 to 1; a document counts as one row.
+
+    Args:
+        probe: The beginning of a file.
+        fits: Looks at a row.
+        *needed: Each row that fits has one of these fields; most files hold none of them, and are not looked at further.
+    """
+    if probe.fields.isdisjoint(needed):
+        return 0.0
+    rows = [probe.document] if probe.document is not None else list(probe.rows[:20])
+    if probe.shape not in {"object", "array", "lines"} or not rows:
+        return 0.0
+    return sum(1 for row in rows if isinstance(row, dict) and fits(row)) / len(rows)
+
+
+def is_sentence(value: Any) -> bool:
+    """Whether a text is long enough for a question or an answer, rather than the label of a button or column."""
+    if not isinstance(value, str):
+        return False
+    return len(value.split()) > 1 or len(value) >= 20 or (len(value) > 3 and not value.isascii()) or value.endswith("?")
+
+
+def object_rows(log: LogFile, report: Report) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the rows that are objects with their numbers, and reject the others."""
+    for line, row in log.rows(report):
+        if isinstance(row, dict):
+            yield line, row
+        else:
+            report.reject(line, f"a row must be an object, not {type(row).__name__}")
+
+
+def read_rows(log: LogFile, report: Report, read: ReadRow) -> Iterator[Run]:
+    """Yield the runs of every row."""
+    for line, row in log.rows(report):
+        yield from read_row(row, line, report, read)
+
+
+def read_row(row: Any, line: int, report: Report, read: ReadRow) -> list[Run]:
+    """Return the runs of one row; if it cannot be read, reject it."""
+    if not isinstance(row, dict):
+        report.reject(line, f"a row must be an object, not {type(row).__name__}")
+        return []
+    try:
+        return list(read(row, line, report))
+    except InvalidInput as error:
+        report.reject(line, error.message)
+    except ValidationError as error:
+        report.reject(line, explain(error, "row"))
+    return []
+
+
+def build_chat_run(
+    messages: Sequence[Any], row: Mapping[str, Any], line: int, report: Report, *, format: str, **fields: Any
+) -> Iterator[Run]:
+    """Build one run from chat messages and the other columns of their row.
+
+    Args:
+        messages: As `read_turns` takes them.
+        row: Its columns; those that are not used are kept in `extra` where they are small.
+        line: Where it stands.
+        report: Counts skipped content.
+        format: Name of the reader.
+        **fields: Fields of `Trajectory` that override the columns; `extra` is merged.
+    """
+    transcript = Transcript()
+    system = row.get("system") or row.get("system_prompt")
+    if system and not any(isinstance(m, Mapping) and m.get("role") == "system" for m in messages[:1]):
+        messages = [{"role": "system", "content": system}, *messages]
+    read_turns(with_pictures(list(parse_tagged_calls(messages)), row, report), transcript, report.refuse)
+    extra = {**({"row": left} if (left := _left_over(row)) else {}), **fields.pop("extra", {})}
+    known: dict[str, Any] = {
+        "task": task_of(row),
+        "agent": agent_of(row),
+        "outcome": outcome_of(row),
+        "tools": offered_tools(row) or declared_tools(transcript),
+        "session_id": first_name(row, _SESSIONS),
+        "episode_key": first_name(row, _ATTEMPTS),
+        "extra": extra,
+    }
+    yield from build_run(transcript, report, line, format=format, **known | fields)
+
+
+def task_of(row: Mapping[str, Any]) -> Task:
+    """Return the task named by the columns; its prompt comes from the messages."""
+    return Task(id=first_name(row, _TASK_IDS))
+
+
+def agent_of(row: Mapping[str, Any]) -> AgentInfo:
+    """Return the agent named by the columns."""
+    model = row.get("model")
+    model = first_text(model, row.get("model_name"), model.get("name") if isinstance(model, Mapping) else None)
+    return AgentInfo(name=nonblank(row.get("agent")) or "unknown", model=model)
+
+
+def first_name(row: Mapping[str, Any], keys: Sequence[str]) -> str | None:
+    """Return the first of these columns that has a name or a number."""
+    for key in keys:
+        if key in row and (known := as_name(row[key])) is not None:
+            return known[:500]
+    return None
+
+
+def _left_over(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return short scalar columns that no field of a run stores."""
+    used = {*_TASK_IDS, *_ATTEMPTS, *_SESSIONS, *_READ}
+    plain = {key: value for key, value in row.items() if isinstance(value, str | int | float)}
+    return short_fields(plain, 200, without=used)

@@ -1,0 +1,84 @@
+"""Build runs from turns: the last step of every reader."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from quintain.errors import InvalidInput
+from quintain.importers.protocol import Report, Run
+from quintain.importers.transcripts.chat_messages import Turn, append_turn
+from quintain.importers.transcripts.tool_schemas import INFERRED, inferred_tools
+from quintain.importers.transcripts.transcript import Transcript
+
+NO_RUN = "expected a run, got a task without an agent turn"
+NO_SYSTEM_PROMPT = "the log has no system prompt: the model's input before the first message is unknown"
+COMPACTED = "the context was compacted: after the summary the model no longer saw the earlier turns"
+_ORPHANS = "results without a call in the log are attached to the preceding turn"
+
+
+def transcript_of(turns: Sequence[Turn]) -> Transcript:
+    """Return the transcript of some turns."""
+    transcript = Transcript()
+    for turn in turns:
+        append_turn(turn, transcript)
+    return transcript
+
+
+def build_run(
+    turns: Sequence[Turn] | Transcript,
+    report: Report,
+    line: int | None,
+    *,
+    key: str | None = None,
+    parent: str | None = None,
+    continues: str | None = None,
+    **fields: Any,
+) -> Iterator[Run]:
+    """Build the run of some turns; reject it if no agent turn exists or a field is invalid.
+
+    Args:
+        turns: In their order.
+        report: Gets rejections, and notes on results without a call and on inferred tools.
+        line: Where the run begins.
+        key: Of the `Run`.
+        parent: Of the `Run`.
+        continues: Of the `Run`.
+        **fields: As `Transcript.trajectory` takes them. Without `tools` they are inferred from the calls.
+    """
+    transcript = turns if isinstance(turns, Transcript) else transcript_of(turns)
+    if not transcript.has_acted:
+        report.reject(line, NO_RUN)
+        return
+    if not fields.get("tools") and (tools := inferred_tools(transcript)):
+        report.note(INFERRED)
+        fields |= {"tools": tools, "extra": {**(fields.get("extra") or {}), "tools": "inferred"}}
+    if transcript.orphans:
+        report.note(_ORPHANS)
+    try:
+        run = transcript.trajectory(**fields)
+    except InvalidInput as error:
+        report.reject(line, error.message)
+        return
+    yield Run(run, line, key, parent, continues)
+
+
+def build_session_run(
+    transcript: Transcript, report: Report, line: int | None, *, prompt: str | None = None, **fields: Any
+) -> Iterator[Run]:
+    """Build the run of an agent session, whose log often lacks the program's own messages to the model.
+
+    Args:
+        transcript: All turns.
+        report: As for `build_run`; also gets a note on a missing system prompt.
+        line: Where the run begins.
+        prompt: The task as it was given, even where that is empty; None: the first text of the user.
+        **fields: As `run_of` takes them.
+    """
+    if transcript.has_acted and not any(step["actor"] == "system" for step in transcript.steps):
+        report.note(NO_SYSTEM_PROMPT)
+    for run in build_run(transcript, report, line, **fields):
+        trajectory = run.trajectory
+        if prompt is not None:
+            trajectory = trajectory.model_copy(update={"task": trajectory.task.model_copy(update={"prompt": prompt})})
+        yield run._replace(trajectory=trajectory)

@@ -1,0 +1,182 @@
+"""Parse inputs and outputs of model calls in the formats of tracing tools."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from quintain.importers.protocol import Report
+from quintain.importers.transcripts.chat_messages import Turn
+from quintain.importers.transcripts.field_values import as_dict, as_list, as_text, first_text, parse_json_text, to_text
+from quintain.importers.transcripts.token_usage import parse_usage
+from quintain.importers.transcripts.vendor_messages import PARTS, parse_vendor_message, parse_vendor_messages
+
+_SYSTEM = ("system", "instructions", "system_instruction", "systemInstruction", "system_prompt")
+_LISTS = ("messages", "input", "contents", "prompt", "prompts", "chat_history")
+_ASKED = ("question", "query", "user_input", "task")
+_CANDIDATES = ("choices", "candidates", "generations")
+_ANSWERS = ("output", "text", "completion", "content", "output_text", "generated_text")
+_ENVELOPES = {"role", "kwargs", "messages", "message", "tool_calls", "contents", "parts", *_CANDIDATES}
+
+
+def input_turns(value: Any, report: Report) -> list[Turn]:
+    """Return the turns of a call's input: a request, a list of messages, or a plain prompt."""
+    value = _opened(value)
+    if isinstance(value, str):
+        return [Turn("user", value)] if value.strip() else []
+    if isinstance(value, list):
+        if value and isinstance(value[0], list) and not _is_pair(value[0]):
+            report.skip("further member of a batch", len(value) - 1)
+            return input_turns(value[0], report)
+        return parse_vendor_messages(value, report)
+    if not isinstance(value, dict):
+        return []
+    if _is_message(value):
+        return _one(value, report)
+    given = next((value[key] for key in _LISTS if value.get(key)), None)
+    if given is None:
+        given = first_text(*(value.get(key) for key in _ASKED)) or _only_text(value)
+        return [Turn("user", given)] if given else []
+    system = next((value[key] for key in _SYSTEM if value.get(key)), None)
+    turns = input_turns(given, report)
+    if system is None or any(turn.actor == "system" for turn in turns):
+        return turns
+    instructions = system.get("parts") if isinstance(system, dict) else _opened(system)
+    opening = parse_vendor_message({"role": "system", "content": instructions}, report)
+    return [opening, *turns] if opening else turns
+
+
+def output_turns(value: Any, report: Report, *, whole: bool = False) -> list[Turn]:
+    """Return the turns of a call's output; of several candidates, the first.
+
+    Args:
+        value: A response, messages or text. A text or object of any other form is what the model wrote, as JSON.
+        report: Counts skipped content.
+        whole: This is what a run as a whole gave, so that the only text in an object of any form is the answer.
+    """
+    value = _opened(value)
+    if isinstance(value, str):
+        return [Turn("agent", value)] if value.strip() else []
+    if isinstance(value, list):
+        return _listed(value, report)
+    if not isinstance(value, dict):
+        return []
+    if _is_message(value):
+        return _one({**value, "role": value.get("role") or value.get("type") or "assistant"}, report)
+    for key in _CANDIDATES:
+        if isinstance(value.get(key), list):
+            return _candidate(value[key], report)
+    if isinstance(value.get("messages"), list):
+        return parse_vendor_messages(value["messages"], report)
+    for key in ("message", "output"):
+        if isinstance(value.get(key), dict | list):
+            return output_turns(value[key], report, whole=whole)
+    if as_list(value.get("tool_calls")) or as_list(value.get("content")):
+        return _one({**value, "role": "assistant"}, report)
+    answer = first_text(*(value.get(key) for key in _ANSWERS)) or (
+        _only_text(value) if whole else to_text(value or None)
+    )
+    return [Turn("agent", answer)] if answer else []
+
+
+def model_of(*payloads: Any) -> str | None:
+    """Return the model named by a request or response."""
+    names = (
+        (p.get("model"), p.get("model_name"), p.get("modelVersion"))
+        for p in map(as_dict, map(parse_json_text, payloads))
+    )
+    return first_text(*(name for triple in names for name in triple))
+
+
+def payload_usage(*payloads: Any) -> dict[str, int | None] | None:
+    """Return the token counts of a response."""
+    found: list[Any] = []
+    for payload in map(as_dict, map(parse_json_text, payloads)):
+        output = as_dict(payload.get("llm_output"))
+        found += [payload.get(key) for key in ("usage_metadata", "usage", "token_usage", "usageMetadata")]
+        found += [output.get("token_usage"), output.get("usage")]
+        found += [_generated_usage(generation) for generation in _flat(payload.get("generations"))]
+    return parse_usage(*found)
+
+
+def _listed(value: list[Any], report: Report) -> list[Turn]:
+    if value and isinstance(value[0], list) and not _is_pair(value[0]):
+        return _candidate(value, report)
+    if value and all(isinstance(item, str) for item in value):
+        return [Turn("agent", "\n".join(value))]
+    turns = parse_vendor_messages(
+        [item if not _is_bare(item) else {**item, "role": "assistant"} for item in value], report
+    )
+    return turns
+
+
+def _candidate(candidates: list[Any], report: Report) -> list[Turn]:
+    if not candidates:
+        return []
+    if len(candidates) > 1:
+        report.skip("further candidate of a response", len(candidates) - 1)
+    chosen = candidates[0]
+    if isinstance(chosen, list):
+        return _candidate(chosen, report)
+    inner = next(
+        (as_dict(chosen)[key] for key in ("message", "content") if isinstance(as_dict(chosen).get(key), dict)), None
+    )
+    if inner is None:
+        return output_turns(chosen if not isinstance(chosen, dict) or "text" not in chosen else chosen["text"], report)
+    turn = parse_vendor_message(inner, report, "assistant")
+    if turn is not None and not inner.get("role"):
+        turn.actor = "agent"
+    answer = as_text(as_dict(chosen).get("text"))
+    if turn is not None and answer and not turn:
+        turn.content = answer
+    return [turn] if turn else []
+
+
+def _one(message: dict[str, Any], report: Report) -> list[Turn]:
+    turn = parse_vendor_message(message, report)
+    return [turn] if turn is not None and turn else []
+
+
+def _is_message(value: dict[str, Any]) -> bool:
+    if "role" in value:
+        return any(key in value for key in ("content", "parts", "tool_calls", "function_call"))
+    return isinstance(value.get("kwargs"), dict) or (
+        as_text(value.get("type")) in {"human", "ai", "system"} and "content" in value
+    )
+
+
+def _is_bare(item: Any) -> bool:
+    """Whether a value is a model message without role."""
+    return isinstance(item, dict) and not item.get("role") and not item.get("type") and "kwargs" not in item
+
+
+def _opened(value: Any) -> Any:
+    """Decode JSON text that is messages, a request or a response; other JSON stays text, since models write JSON too."""
+    known = parse_json_text(value)
+    if known is value:
+        return value
+    members = known if isinstance(known, list) else [known]
+    inner = [item for member in members for item in (member if isinstance(member, list) else [member])]
+    enveloped = (as_dict(item).keys() & _ENVELOPES or as_text(as_dict(item).get("type")) in PARTS for item in inner)
+    asks = isinstance(known, dict) and bool(known.keys() & {*_LISTS[:2], *_ASKED, "output"})
+    return known if inner and (all(enveloped) or asks) else value
+
+
+def _is_pair(value: list[Any]) -> bool:
+    return len(value) == 2 and all(isinstance(item, str) for item in value)
+
+
+def _only_text(value: dict[str, Any]) -> str:
+    """Return the text if it is the only value of the payload; else the payload as JSON."""
+    known = [item for item in value.values() if item not in (None, "", [], {})]
+    if len(known) == 1 and isinstance(known[0], str):
+        return known[0]
+    return to_text(value) if known else ""
+
+
+def _flat(generations: Any) -> list[Any]:
+    return [g for group in as_list(generations) for g in (group if isinstance(group, list) else [group])]
+
+
+def _generated_usage(generation: Any) -> dict[str, Any]:
+    message = as_dict(as_dict(generation).get("message"))
+    return as_dict((as_dict(message.get("kwargs")) or message).get("usage_metadata"))

@@ -1,0 +1,237 @@
+"""Extract model and tool calls from spans, by the conventions of common instrumentations.
+
+Read are OpenTelemetry's GenAI conventions (messages as attributes or events, structured or as JSON texts, and the older
+`gen_ai.prompt.N`, as Traceloop still writes them), OpenInference, and the AI SDK.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from quintain.importers.protocol import Report
+from quintain.importers.traces.call_payloads import input_turns, output_turns
+from quintain.importers.traces.conversations import ModelCall, ToolCall
+from quintain.importers.traces.otel_spans import Event, Span
+from quintain.importers.transcripts.chat_messages import Turn
+from quintain.importers.transcripts.field_values import (
+    as_count,
+    as_dict,
+    as_list,
+    as_name,
+    as_score,
+    as_text,
+    dicts_in,
+    first_text,
+    parse_json_text,
+)
+from quintain.importers.transcripts.message_parts import Result, visible_content
+from quintain.importers.transcripts.message_parts import part_kind as kind_of_part
+from quintain.importers.transcripts.token_usage import parse_usage
+from quintain.importers.transcripts.tool_schemas import parse_tool_schemas
+from quintain.importers.transcripts.transcript import make_call
+from quintain.importers.transcripts.vendor_messages import parse_vendor_message, parse_vendor_messages
+
+_MODEL_KINDS = {"chat", "text_completion", "generate_content", "completion", "response", "LLM"}
+_TOOL_KINDS = {"execute_tool", "tool", "TOOL"}
+_EVENTS = {
+    "gen_ai.system.message": "system",
+    "gen_ai.user.message": "user",
+    "gen_ai.assistant.message": "assistant",
+    "gen_ai.tool.message": "tool",
+}
+_OF_MODEL_CALLS = {
+    *_EVENTS,
+    "gen_ai.choice",
+    "gen_ai.content.prompt",
+    "gen_ai.content.completion",
+    "gen_ai.client.inference.operation.details",
+}
+"""Events that occur only in spans of model calls."""
+_ROLE_KEYS = ("role", "content", "parts", "tool_calls", "id", "tool_call_id", "name")
+
+
+def kind_of(span: Span) -> str:
+    """Return `model`, `tool`, or `other` for agents, chains, retrievers and web requests."""
+    operation = span.first(
+        "gen_ai.operation.name", "openinference.span.kind", "traceloop.span.kind", "llm.request.type"
+    )
+    if operation in _TOOL_KINDS or span.name == "ai.toolCall":
+        return "tool"
+    if operation in _MODEL_KINDS or span.name.endswith((".doGenerate", ".doStream")):
+        return "model"
+    if operation is None and any(event.name in _OF_MODEL_CALLS for event in span.events):
+        return "model"
+    has_content = any(
+        key.startswith(("gen_ai.prompt", "gen_ai.completion", "llm.input_messages", "gen_ai.input.messages"))
+        for key in span.attributes
+    )
+    return "model" if operation is None and has_content and not span.name.startswith("invoke_agent") else "other"
+
+
+def model_call(span: Span, report: Report) -> ModelCall | None:
+    """Return the model call of a span; None if its content was not recorded."""
+    inputs, outputs = _inputs(span, report), _outputs(span, report)
+    if not inputs and not outputs:
+        return None
+    reason = first_text(*as_list(span.get("gen_ai.response.finish_reasons")), span.first("ai.response.finishReason"))
+    fields = {
+        "model": span.first(
+            "gen_ai.response.model", "gen_ai.request.model", "llm.model_name", "ai.response.model", "ai.model.id"
+        ),
+        "usage": _usage(span),
+        "extra": {"finish_reason": reason[:80]} if reason else None,
+    }
+    return ModelCall(inputs, outputs, span.start, fields, _tools(span), span.error)
+
+
+def tool_call(span: Span) -> ToolCall | None:
+    """Return the tool call of a span; None if it does not name the tool."""
+    tool = span.first("gen_ai.tool.name", "tool.name", "ai.toolCall.name", "traceloop.entity.name")
+    tool = tool or span.name.removeprefix("execute_tool ").removesuffix(".tool")
+    if not tool:
+        return None
+    given = span.get(
+        "gen_ai.tool.call.arguments", "ai.toolCall.args", "tool.parameters", "input.value", "traceloop.entity.input"
+    )
+    result = span.get("gen_ai.tool.call.result", "ai.toolCall.result", "output.value", "traceloop.entity.output")
+    message = next((e.fields for e in span.events if e.name == "gen_ai.tool.message"), {})
+    answered = next((e.fields for e in span.events if e.name == "gen_ai.choice"), None)
+    if answered is not None:  # Strands stores the arguments where others store the result
+        given = message.get("content") if given is None else given
+        message = {"id": message.get("id"), "content": _content(answered.get("message"))}
+    result = result if result is not None else message.get("content")
+    call_id = span.first("gen_ai.tool.call.id", "ai.toolCall.id", "tool_call.id", "tool.id") or as_name(
+        message.get("id")
+    )
+    written = span.first("gen_ai.tool.call.result", "ai.toolCall.result", "output.value", "traceloop.entity.output")
+    answer = visible_content(written if written is not None else result) or (span.error or "")
+    wrong = span.error is not None
+    return ToolCall(tool, make_call(tool, given, call_id), Result(answer, call_id, wrong), span.start)
+
+
+def agent_name(span: Span) -> str | None:
+    """Return the name of the agent whose run a span is."""
+    return span.first("gen_ai.agent.name", "agent.name", "traceloop.workflow.name")
+
+
+def conversation(span: Span) -> str | None:
+    """Return the id of a span's conversation, which may cover several traces."""
+    return span.first("gen_ai.conversation.id")
+
+
+def evaluations(span: Span) -> dict[str, float]:
+    """Return evaluation scores (`gen_ai.evaluation.result`)."""
+    events = [event.fields for event in span.events if event.name == "gen_ai.evaluation.result"]
+    pairs = (
+        (as_name(f.get("gen_ai.evaluation.name")), as_score(f.get("gen_ai.evaluation.score.value"))) for f in events
+    )
+    return {key: value for key, value in pairs if key and value is not None}
+
+
+def _inputs(span: Span, report: Report) -> list[Turn]:
+    turns: list[Turn] = []
+    given = parse_json_text(_attribute(span, "gen_ai.input.messages"))
+    if given is not None:
+        turns = input_turns(given, report)
+    else:
+        turns = [turn for event in span.events if (turn := _event_turn(event, report))]
+    turns = turns or parse_vendor_messages(_indexed(span, "gen_ai.prompt"), report)
+    turns = turns or parse_vendor_messages(_indexed(span, "llm.input_messages"), report)
+    for key in ("gen_ai.prompt", "ai.prompt.messages", "ai.prompt", "llm.prompts", "input.value"):
+        turns = turns or input_turns(_attribute(span, key), report)
+    instructions = parse_json_text(_attribute(span, "gen_ai.system_instructions"))
+    if instructions and not any(turn.actor == "system" for turn in turns):
+        system = parse_vendor_message({"role": "system", "content": instructions}, report)
+        turns = [system, *turns] if system else turns
+    return turns
+
+
+def _outputs(span: Span, report: Report) -> list[Turn]:
+    given = parse_json_text(_attribute(span, "gen_ai.output.messages"))
+    turns = output_turns(given, report) if given is not None else []
+    choices = [event.fields for event in span.events if event.name == "gen_ai.choice"]
+    if not turns and choices:
+        choice = choices[0].get("message")  # an object or, as Strands writes it, the content alone
+        message = {**{key: choices[0].get(key) for key in _ROLE_KEYS}, **as_dict(parse_json_text(choice))}
+        message |= {} if choice is None or isinstance(parse_json_text(choice), dict) else {"content": _content(choice)}
+        turns = output_turns({**message, "role": "assistant", "id": None}, report)
+    turns = turns or parse_vendor_messages(
+        [{"role": "assistant", **m} for m in _indexed(span, "gen_ai.completion")], report
+    )
+    turns = turns or parse_vendor_messages(
+        [{"role": "assistant", **m} for m in _indexed(span, "llm.output_messages")], report
+    )
+    content, calls = (
+        span.first("ai.response.text", "ai.result.text"),
+        span.get("ai.response.toolCalls", "ai.result.toolCalls"),
+    )
+    if not turns and (content or calls):
+        turns = output_turns({"role": "assistant", "content": content, "tool_calls": calls}, report)
+    for key in ("gen_ai.completion", "llm.responses", "output.value"):
+        turns = turns or output_turns(_attribute(span, key), report)
+    if given is not None and len(turns) > 1 and all(turn.actor == "agent" for turn in turns):
+        report.skip("further candidate of a response", len(turns) - 1)
+        turns = turns[:1]
+    return turns
+
+
+def _attribute(span: Span, key: str) -> Any:
+    """Return a raw attribute of the span or, as is common for content, of one of its events."""
+    known = span.attributes.get(key)
+    if known is not None:
+        return known
+    return next((event.fields[key] for event in span.events if event.fields.get(key) is not None), None)
+
+
+def _event_turn(event: Event, report: Report) -> Turn | None:
+    role = _EVENTS.get(event.name)
+    if role is None:
+        return None
+    message = {key: event.fields[key] for key in _ROLE_KEYS if event.fields.get(key) is not None}
+    message |= {"content": _content(message["content"])} if "content" in message else {}
+    if role != "tool":
+        message.pop("id", None)
+    return parse_vendor_message({**message, "role": role}, report)
+
+
+def _content(value: Any) -> Any:
+    """Decode event content that is a JSON list of parts; other text stays unchanged."""
+    parts = as_list(parse_json_text(value))
+    is_parts = parts and all(kind_of_part(part) or as_text(as_dict(part).get("text")) for part in parts)
+    return parts if is_parts else value
+
+
+def _indexed(span: Span, prefix: str) -> list[dict[str, Any]]:
+    """Return messages whose fields are separate attributes: `gen_ai.prompt.0.role`, ..."""
+    messages = []
+    for member in dicts_in(span.below(prefix)):
+        message = as_dict(member.get("message")) or member
+        contents = [as_dict(part.get("message_content")) or part for part in dicts_in(message.get("contents"))]
+        body = contents or message.get("content")
+        messages.append({**message, "content": body})
+    return messages
+
+
+def _tools(span: Span) -> list[dict[str, Any]]:
+    tools = parse_tool_schemas(_attribute(span, "gen_ai.tool.definitions")) or parse_tool_schemas(
+        span.get("ai.prompt.tools")
+    )
+    return (
+        tools
+        or parse_tool_schemas([as_dict(t.get("tool")) or t for t in dicts_in(span.below("llm.tools"))])
+        or parse_tool_schemas(span.below("llm.request.functions"))
+    )
+
+
+def _usage(span: Span) -> dict[str, int | None] | None:
+    def known(*keys: str) -> int | None:
+        return next((n for key in keys if (n := as_count(span.attributes.get(key))) is not None), None)
+
+    taken = known(
+        "gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens", "llm.token_count.prompt", "ai.usage.promptTokens"
+    )
+    made = known(
+        *("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens", "llm.token_count.completion"),
+        "ai.usage.completionTokens",
+    )
+    return parse_usage({"input_tokens": taken, "output_tokens": made})

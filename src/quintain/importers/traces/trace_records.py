@@ -1,0 +1,110 @@
+"""Group the records of a file by trace, and build the runs of a trace."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from quintain.importers.log_file import LogFile
+from quintain.importers.protocol import Report, Run
+from quintain.importers.run_builder import build_run
+from quintain.importers.traces.conversations import ModelCall, ToolCall, build_conversations, match_results
+from quintain.records.trajectory import AgentInfo, Outcome
+
+NO_CONTENT = "metrics only, without messages: content capture is off"
+
+
+@dataclass
+class Trace:
+    """Records of one agent request or one conversation."""
+
+    id: str
+    format: str
+    calls: list[ModelCall] = field(default_factory=list)
+    tool_calls: list[ToolCall] = field(default_factory=list)
+    is_conversation: bool = False
+    """Whether the log declares its calls one conversation; then a call without history continues it."""
+    agent: str | None = None
+    version: str | None = None
+    outcome: Outcome | None = None
+    extra: dict[str, Any] = field(default_factory=dict)
+    tags: tuple[str, ...] = ()
+    line: int | None = None
+
+
+class TraceRecord(NamedTuple):
+    """One span, run or observation."""
+
+    trace: str
+    value: Any
+    conversation: str | None = None
+
+
+@dataclass
+class TraceGroup:
+    """Records of one trace or conversation."""
+
+    id: str
+    is_conversation: bool
+    line: int
+    values: list[Any] = field(default_factory=list)
+
+
+def group_records(
+    log: LogFile, report: Report, units: Callable[[Any, Report], Iterator[TraceRecord]]
+) -> Iterator[TraceGroup]:
+    """Yield the records of each trace or conversation as soon as its last record is read.
+
+    The file is read twice, so that only what is not complete yet is held.
+    """
+    left: Counter[str] = Counter()
+    alias: dict[str, str] = {}
+    for _, row in LogFile(log.path, log.root).rows(Report()):
+        for unit in units(row, Report()):
+            left[unit.trace] += 1
+            if unit.conversation:
+                alias.setdefault(unit.trace, unit.conversation)
+    members: Counter[str] = Counter()
+    for trace, n in left.items():
+        members[alias.get(trace, trace)] += n
+    open_groups: dict[str, TraceGroup] = {}
+    for line, row in log.rows(report):
+        for unit in units(row, report):
+            name = alias.get(unit.trace, unit.trace)
+            if not members[name]:  # the file has grown since; the next import reads it anew
+                continue
+            group = open_groups.setdefault(name, TraceGroup(name, unit.trace in alias, line))
+            group.values.append(unit.value)
+            members[name] -= 1
+            if not members[name]:
+                yield open_groups.pop(name)
+    yield from open_groups.values()
+
+
+def build_trace_runs(trace: Trace, report: Report) -> Iterator[Run]:
+    """Yield the runs of a trace: its first conversation, and the others as its subagents."""
+    found = build_conversations(trace.calls, is_one=trace.is_conversation)
+    match_results(found, trace.tool_calls, report)
+    if not found:
+        report.reject(trace.line, NO_CONTENT)
+    acted = [conversation for conversation in found if conversation.last is not None]
+    key = f"{trace.format}:{trace.id}"
+    for n, conversation in enumerate(acted or found[:1]):
+        turns = conversation.turns_with_results
+        model = next((turn.fields["model"] for turn in turns if turn.fields.get("model")), None)
+        yield from build_run(
+            turns,
+            report,
+            trace.line,
+            key=f"{key}/{n}" if n else key,
+            parent=key if n else None,
+            format=trace.format,
+            session_id=f"{trace.id}/{n}" if n else trace.id,
+            agent=AgentInfo(name=trace.agent or "unknown", version=trace.version, model=model),
+            tools=conversation.tools,
+            outcome=None if n else trace.outcome,
+            extra=trace.extra,
+            tags=trace.tags,
+        )

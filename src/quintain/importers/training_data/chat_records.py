@@ -1,0 +1,166 @@
+"""Find the messages of a chat record: a column, a request with its response, or items of the Responses API."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from quintain.errors import InvalidInput
+from quintain.importers.log_file import LogFile
+from quintain.importers.protocol import Report, Run
+from quintain.importers.row_reader import build_chat_run, read_row
+from quintain.importers.run_builder import NO_RUN
+from quintain.importers.transcripts.field_values import dicts_in, parse_json_text, transpose_columns
+from quintain.importers.transcripts.responses_api import is_item, is_items, items_to_messages
+from quintain.importers.transcripts.transcript import parse_time
+from quintain.importers.transcripts.vendor_messages import chat_message, is_langchain_dump
+
+COLUMNS = ("messages", "conversations", "conversation", "trajectory")
+FIELDS = (*COLUMNS, "request", "body", "response", "input", "output", "choices", "stop_reason")
+"""Every record with messages has one of these fields."""
+
+_BLOCKS = frozenset({"tool_use", "tool_result", "thinking", "redacted_thinking", "server_tool_use"})
+_STRANGE = frozenset({"email", "username", "password", "phone", "first_name", "last_name", "avatar", "permissions"})
+"""Fields of user records, which chat messages do not have."""
+_MAX_MESSAGES = 100_000
+"""Message limit of a file that is one chat."""
+
+
+def is_message(value: Any) -> bool:
+    """Whether a value is a chat message or a LangChain dump of one, rather than a record that contains messages."""
+    return is_langchain_dump(value) or (
+        isinstance(value, Mapping)
+        and isinstance(value.get("role"), str)
+        and ("content" in value or "tool_calls" in value or "function_call" in value)
+        and not any(isinstance(value.get(key), list) for key in COLUMNS)
+    )
+
+
+def is_plain(message: Mapping[str, Any]) -> bool:
+    """Whether a message has no fields of a user record; a list of users with roles is not a chat."""
+    return not message.keys() & _STRANGE
+
+
+def is_chat(value: Any) -> bool:
+    """Whether a value is a list of chat messages."""
+    return isinstance(value, list) and bool(value) and all(is_message(message) for message in value[:3])
+
+
+def has_blocks(messages: Sequence[Any]) -> bool:
+    """Whether a message has a content block unique to Anthropic's style."""
+    spoken = [m for m in messages if isinstance(m, Mapping) and not is_langchain_dump(m)]
+    contents = [m["content"] for m in spoken if isinstance(m.get("content"), list)]
+    kinds = [part.get("type") for content in contents for part in content if isinstance(part, Mapping)]
+    return any(isinstance(kind, str) and kind in _BLOCKS for kind in kinds)
+
+
+def messages_of(row: Mapping[str, Any]) -> tuple[list[Any], Mapping[str, Any]] | None:
+    """Return the messages of a record and the record with their other fields; None if it has no chat."""
+    request, response = row.get("request", row.get("body")), row.get("response")
+    if isinstance(request, Mapping) and not isinstance(request.get("request"), Mapping):
+        held, answer = messages_of(request), _answer(response)
+        if held is None and answer and "input" in request:
+            held = _of_items(request), request
+        if held is not None:
+            return [*held[0], *answer], {**row, **request}
+    for key in COLUMNS:
+        messages = transpose_columns(row.get(key))
+        if isinstance(messages, list) and any(is_message(message) or is_item(message) for message in messages):
+            messages = list(items_to_messages(messages)) if any(map(is_item, messages)) else messages
+            return [*messages, *_answer(row), *_answer(response)], row
+    if any(is_items(parse_json_text(row.get(key))) for key in ("input", "output")):
+        return _of_items(row), row
+    return (answer, row) if (answer := _answer(row) or _answer(response)) else None
+
+
+def read_chats(log: LogFile, report: Report, name: str) -> Iterator[Run]:
+    """Yield the runs of a file of chats: single messages (one run), lists of messages, or records with messages.
+
+    Args:
+        log: The file.
+        report: Of it.
+        name: Of the reader.
+
+    Raises:
+        InvalidInput: a chat of too many messages.
+    """
+
+    def read(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
+        if (held := messages_of(row)) is None:
+            raise InvalidInput(
+                NO_RUN if "prompt" in row else "expected chat messages (`messages` with role and content)"
+            )
+        answers = list(_answers(row))
+        for place, answer in enumerate(answers):
+            messages, columns = (held if answer is row else messages_of(answer)) or ([], answer)
+            messages = [chat_message(message) if is_langchain_dump(message) else message for message in messages]
+            attempt = {"episode_key": str(place)} if len(answers) > 1 else {}
+            yield from build_chat_run(messages, columns, line, report, format=name, **attempt)
+
+    chat: list[Any] = []
+    begins = 0
+    for line, value in log.rows(report):
+        if (is_message(value) or is_item(value)) and not _answer(value):
+            begins = begins or line
+            chat.append(value)
+            if len(chat) > _MAX_MESSAGES:
+                raise InvalidInput(
+                    f"{log.path.name} is a chat of more than {_MAX_MESSAGES:,} messages; split it into parts"
+                )
+        else:
+            yield from read_row({"messages": value} if isinstance(value, list) else value, line, report, read)
+    if chat:
+        yield from read_row({"messages": chat}, begins, report, read)
+
+
+def _of_items(row: Mapping[str, Any]) -> list[Any]:
+    """Combine input and output items: a request has the input, a response the output, a log may have both."""
+    asked, answered = parse_json_text(row.get("input")), parse_json_text(row.get("output"))
+    asked = [{"role": "user", "content": asked}] if isinstance(asked, str) else asked
+    system = [{"role": "system", "content": row["instructions"]}] if isinstance(row.get("instructions"), str) else []
+    return [*system, *items_to_messages(asked if isinstance(asked, list) else []), *_output(row, answered)]
+
+
+def _output(response: Mapping[str, Any], items: Any) -> list[Any]:
+    """Return the messages of a Responses API response, with its model, usage and time."""
+    messages = list(items_to_messages(items)) if isinstance(items, list) else []
+    made = [message for message in messages if isinstance(message, dict) and message.get("role") == "assistant"]
+    if len(made) == 1:  # of several, nobody knows which one took the tokens
+        made[0] |= _about(response, "created_at")
+    return messages
+
+
+def _about(response: Mapping[str, Any], created: str) -> dict[str, Any]:
+    """Return the model, usage and time of a response."""
+    known = {key: response[key] for key in ("model", "usage") if response.get(key)}
+    return known | ({"timestamp": response[created]} if parse_time(response.get(created)) else {})
+
+
+def _answers(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the row once for each of several answers; the row itself if there is at most one."""
+    for key in ("response", "body"):
+        held = parse_json_text(row.get(key))
+        if isinstance(held, dict) and {"body", "choices"} & held.keys():
+            yield from ({**row, key: each} for each in _answers(held))
+            return
+    choices = dicts_in(row.get("choices"))
+    yield from ({**row, "choices": [choice]} for choice in choices or [{}]) if len(choices) > 1 else [row]
+
+
+def _answer(response: Any) -> list[Any]:
+    """Return the answer message of an OpenAI or Anthropic response."""
+    response = parse_json_text(response)
+    if isinstance(response, Mapping) and isinstance(response.get("body"), Mapping):
+        response = response["body"]  # a line of OpenAI's batches
+    if not isinstance(response, Mapping):
+        return []
+    choices = response.get("choices")
+    if isinstance(choices, list) and choices and isinstance(choices[0], Mapping):
+        message = choices[0].get("message")
+        known = _about(response, "created")
+        return [{"role": "assistant", **message, **known}] if isinstance(message, Mapping) else []
+    if response.get("object") == "response":
+        return _output(response, response.get("output"))
+    if response.get("type") == "message" and response.get("role") == "assistant" and "stop_reason" in response:
+        return [{key: response.get(key) for key in ("role", "content", "model", "usage")}]
+    return []

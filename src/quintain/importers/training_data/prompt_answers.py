@@ -1,0 +1,74 @@
+"""A prompt and its answers, each as text, a chat message or a list of messages (TRL's standard and conversational forms)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from quintain.errors import InvalidInput
+from quintain.importers.protocol import Report
+from quintain.importers.training_data.chat_records import is_message
+from quintain.importers.training_data.sharegpt import is_turn, turns_to_messages
+from quintain.importers.transcripts.chat_messages import MASKS
+from quintain.importers.transcripts.field_values import nonblank, transpose_columns
+
+_SPEAKER = re.compile(r"\n\n(Human|Assistant):")
+
+
+def parse_messages(role: str, value: Any, report: Report) -> list[Any]:
+    """Return the messages of a value: text with this role, one message or turn, or a list of them."""
+    value = transpose_columns(value)
+    if nonblank(value) is not None:
+        return _dialog(value) or [{"role": role, "content": value}]
+    values = value if isinstance(value, list) else [value]
+    if values and all(is_turn(turn) for turn in values):
+        return list(turns_to_messages(values, report))
+    return [
+        message for message in values if isinstance(message, Mapping) and (is_message(message) or "role" in message)
+    ]
+
+
+def with_completion(prompt: Sequence[Any], completion: Sequence[Any]) -> list[Any]:
+    """Join prompt and completion to one chat; agent turns of the prompt are context and not in the loss."""
+    context = [{**m, "weight": 0} if m.get("role") == "assistant" and _unmarked(m) else m for m in prompt]
+    return [*context, *completion]
+
+
+def split_shared_prompt(chosen: Sequence[Any], rejected: Sequence[Any]) -> tuple[list[Any], list[Any], list[Any]]:
+    """Split two chats into their common beginning and their continuations (TRL's implicit prompt).
+
+    Raises:
+        InvalidInput: they are the same chat.
+    """
+    shared = 0
+    while shared < min(len(chosen), len(rejected)) and chosen[shared] == rejected[shared]:
+        shared += 1
+    if shared == len(chosen) == len(rejected):
+        raise InvalidInput("expected two different answers, got equal chosen and rejected")
+    # What the agent answers is never part of the prompt, even where one answer begins as the other does.
+    while shared and (shared == min(len(chosen), len(rejected)) or chosen[shared - 1].get("role") == "assistant"):
+        shared -= 1
+    return list(chosen[:shared]), list(chosen[shared:]), list(rejected[shared:])
+
+
+def fingerprint(*values: Any) -> str:
+    """Return a short stable hash of values."""
+    written = json.dumps(values, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    return hashlib.sha256(written.encode()).hexdigest()[:16]
+
+
+def _dialog(dialog: str) -> list[Any]:
+    """Split a text of `Human:` and `Assistant:` turns (Anthropic's HH-RLHF) into messages; empty for other text."""
+    if not dialog.lstrip().startswith("Human:") or "\n\nAssistant:" not in dialog:
+        return []
+    _, *turns = _SPEAKER.split("\n\n" + dialog.lstrip())
+    roles = {"Human": "user", "Assistant": "assistant"}
+    pairs = zip(turns[::2], turns[1::2], strict=True)
+    return [{"role": roles[speaker], "content": words.strip()} for speaker, words in pairs]
+
+
+def _unmarked(message: Mapping[str, Any]) -> bool:
+    return not any(key in message for key in MASKS)

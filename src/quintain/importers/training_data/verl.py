@@ -1,0 +1,91 @@
+"""verl's rows: tasks for reinforcement learning (rejected, since they have no answer) and dumped rollouts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from quintain.errors import InvalidInput
+from quintain.importers.log_file import LogFile
+from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.row_reader import build_chat_run, first_name, matching_share, read_rows
+from quintain.importers.run_builder import NO_RUN
+from quintain.importers.training_data.prompt_answers import parse_messages, with_completion
+from quintain.importers.training_data.rendered_prompts import UNMARKED, is_unmarked, rendered_messages
+from quintain.importers.transcripts.field_values import as_dict, as_number, nonblank
+from quintain.records.trajectory import Outcome, Task
+
+_ANSWERS = ("responses", "response", "completion", "output")
+
+
+@dataclass(frozen=True)
+class Verl:
+    """Reader of verl rows with an answer."""
+
+    name: str = "verl"
+    title: str = "verl rows and rollouts"
+
+    def detect(self, probe: Probe) -> float:
+        """Match rows with `data_source` and `reward_model`, or rollouts with `input`, `output` and `score`."""
+        return max(
+            0.95 * matching_share(probe, _is_task, "data_source"), 0.86 * matching_share(probe, _is_rollout, "score")
+        )
+
+    def read(self, log: LogFile, report: Report) -> Iterator[Run]:
+        """Yield one run an answer."""
+        return read_rows(log, report, self._row)
+
+    def _row(self, row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
+        prompt = parse_messages("user", row.get("prompt", row.get("input")), report)
+        held = next((row[key] for key in _ANSWERS if row.get(key)), None)
+        several = isinstance(held, list) and all(isinstance(answer, str) for answer in held)
+        answers = [
+            answer
+            for one in (held if several and held else [held])
+            if (answer := parse_messages("assistant", one, report))
+        ]
+        if not answers:
+            raise InvalidInput(NO_RUN)
+        score = as_number(row.get("score", row.get("reward")))
+        info, rule = as_dict(row.get("extra_info")), as_dict(row.get("reward_model"))
+        truth = rule.get("ground_truth", row.get("gts"))
+        task = Task(
+            id=first_name(info, ("task_id", "index")),
+            environment=nonblank(row.get("data_source")),
+            type=nonblank(row.get("ability")),
+            metadata={"answer": truth} if isinstance(truth, str | int | float) else {},
+        )
+        for place, answer in enumerate(answers):
+            yield from build_chat_run(
+                _rendered(row, answer, report) or with_completion(prompt, answer),
+                {"tools": row.get("tools")},
+                line,
+                report,
+                format=self.name,
+                task=task,
+                outcome=Outcome(reward=score if len(answers) == 1 else None),
+                episode_key=str(place) if len(answers) > 1 else None,
+            )
+
+
+def _rendered(row: dict[str, Any], answer: list[Any], report: Report) -> list[dict[str, Any]] | None:
+    """Return the messages of a rendered prompt and its completion."""
+    prompt, completion = (
+        row.get("prompt", row.get("input")),
+        as_dict(answer[0]).get("content") if len(answer) == 1 else None,
+    )
+    if not isinstance(prompt, str) or not isinstance(completion, str):
+        return None
+    if is_unmarked(prompt):
+        report.note(UNMARKED)
+    return rendered_messages(prompt, completion)
+
+
+def _is_task(row: dict[str, Any]) -> bool:
+    return "data_source" in row and "prompt" in row and isinstance(row.get("reward_model"), dict)
+
+
+def _is_rollout(row: dict[str, Any]) -> bool:
+    texts = isinstance(row.get("input"), str) and isinstance(row.get("output"), str)
+    return texts and "instruction" not in row and as_number(row.get("score")) is not None

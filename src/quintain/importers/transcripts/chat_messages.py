@@ -1,0 +1,355 @@
+"""Convert OpenAI and Anthropic chat messages to steps, mixed styles included. Missing information stays unknown.
+
+Both styles may stand in one list. A tool's result goes into the agent step that called it. Fields of a message that no
+record holds are kept in the step's `extra`. Not read: signatures of thinking blocks.
+
+Two ways: a recording is strict (`from_messages`, `extended`), so that a caller learns of a mistake; the import of a log is
+tolerant (`read_turns`): a part that cannot be read is counted, and the rest comes in.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from quintain.errors import InvalidInput
+from quintain.importers.transcripts.field_values import as_dict, dicts_in, first_text, parse_json_text, short_fields
+from quintain.importers.transcripts.message_parts import (
+    RESULTS,
+    Message,
+    OnInvalid,
+    Result,
+    join_thoughts,
+    parse_call,
+    parse_result,
+    part_kind,
+    plain_text,
+    raise_invalid,
+    simplify_content,
+    sort_parts,
+)
+from quintain.importers.transcripts.token_usage import parse_usage
+from quintain.importers.transcripts.transcript import Transcript, function_tool, parse_time
+from quintain.records.trajectory import AgentInfo, Outcome, Task, Trajectory, read_trajectory
+
+SEALED = "some thoughts are encrypted in the log and cannot be read"
+
+ACTORS = {
+    **{"system": "system", "developer": "system", "user": "user", "assistant": "agent"},
+    **{"tool": "tool", "function": "tool"},
+}
+"""Role -> actor; recordings accept only these roles."""
+
+ROLES = {
+    **{role: role for role in ACTORS},
+    **dict.fromkeys(("human", "Human", "User", "prompter"), "user"),
+    **dict.fromkeys(("gpt", "ai", "AI", "model", "bot", "agent", "Assistant"), "assistant"),
+    **dict.fromkeys(("chatgpt", "bing", "bard"), "assistant"),
+    **dict.fromkeys(
+        ("observation", "ipython", "tool_response", "tool_result", "toolResult", "function_response"), "tool"
+    ),
+}
+"""Any role name found in logs -> role."""
+
+_THOUGHTS = ("reasoning_content", "reasoningContent", "reasoning", "thinking")
+_THOUGHT_BLOCKS = ("thinking_blocks", "reasoning_details")
+"""Fields of LiteLLM and OpenRouter that mostly repeat one of the fields above."""
+MASKS = ("weight", "loss_weight", "train", "training", "loss")
+"""Message fields that switch the loss on or off: OpenAI, LLaMA-Factory v1, Axolotl, AgentGym."""
+_SMALL = 500
+"""Characters of JSON up to which an unmapped field of a log is kept."""
+_THINK = re.compile(r"\A\s*<think>(.*?)</think>\s*", re.DOTALL)
+
+_NO_FIELDS: dict[str, Any] = {"model": None, "timestamp": None}
+_NOT_YET: dict[str, Any] = {"actor": "agent", "train": False, "extra": {"acted": False}}
+"""Placeholder for the agent's turn in a recording opened before the agent acted."""
+
+
+def from_messages(
+    messages: Sequence[Mapping[str, Any]],
+    *,
+    tools: Sequence[Mapping[str, Any]] = (),
+    task: Task | None = None,
+    agent: AgentInfo | None = None,
+    outcome: Outcome | None = None,
+    session_id: str | None = None,
+    unfinished: bool = False,
+) -> Trajectory:
+    """Build one run from chat messages.
+
+    Args:
+        messages: OpenAI chat messages or Anthropic messages, in order; text that passed `require_clean` where it came in.
+        tools: Tool schemas of either style; stored OpenAI style.
+        task: What was asked; its prompt defaults to the text of the first user message.
+        agent: Who acted.
+        outcome: How it ended; unknown unless given.
+        session_id: Of the log that the messages come from.
+        unfinished: The run goes on (see `extended`): the agent need not have acted yet.
+
+    Raises:
+        InvalidInput: names the message by its index, what is wrong with it and what is valid.
+    """
+    if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Sequence):
+        raise InvalidInput(f"messages must be a list of chat messages, not {type(messages).__name__}")
+    messages = list(messages)
+    if not messages:
+        raise InvalidInput("messages is empty; give the messages of the chat in their order")
+    transcript = Transcript()
+    read_turns(messages, transcript)
+    if not transcript.has_acted:
+        if not unfinished:
+            raise InvalidInput(f"the {len(messages)} messages hold no assistant message; a run needs at least one")
+        transcript.steps.append(_NOT_YET)
+    schemas = [_tool(index, tool) for index, tool in enumerate(tools)]
+    return transcript.trajectory(
+        format="chat", task=task, agent=agent, tools=schemas, outcome=outcome, session_id=session_id
+    )
+
+
+def extend_run(run: Trajectory, messages: Sequence[Mapping[str, Any]]) -> Trajectory:
+    """Append messages to a run; results are matched with the calls that still wait for one.
+
+    Raises:
+        InvalidInput: names the message by its index, what is wrong with it and what is valid.
+    """
+    transcript = Transcript.resumed(
+        [step.model_dump(mode="json") for step in run.steps if step.extra.get("acted") is not False]
+    )
+    read_turns(messages, transcript)
+    if not transcript.has_acted:
+        transcript.steps.append(_NOT_YET)
+    return read_trajectory(run.model_dump(mode="json") | {"steps": transcript.steps})
+
+
+def read_turns(messages: Sequence[Any], transcript: Transcript, refuse: OnInvalid = raise_invalid) -> None:
+    """Add the turns of chat messages to a transcript.
+
+    Args:
+        messages: In order. Their values are clean (`require_clean`).
+        transcript: Gets the steps.
+        refuse: What happens to what cannot be read. The strict way is an error.
+
+    Raises:
+        InvalidInput: strict only: names the message by its index, what is wrong with it and what is valid.
+    """
+    for index, message in enumerate(messages):
+        where = f"messages[{index}]"
+        if (turn := parse_message(message, where, refuse)) is None:
+            continue
+        if refuse is raise_invalid:
+            _check_answers(turn, where, transcript)
+        append_turn(turn, transcript)
+
+
+@dataclass(slots=True)
+class Turn:
+    """One parsed message. It can be compared with others before it becomes a step."""
+
+    actor: str
+    """`system`, `user`, `agent`, or `tool` for results only."""
+    content: Message = ""
+    thoughts: list[str] = field(default_factory=list)
+    calls: list[dict[str, Any]] = field(default_factory=list)
+    results: list[Result] = field(default_factory=list)
+    fields: dict[str, Any] = field(default_factory=dict)
+    """Further fields of the step: model, usage, timestamp, train, extra, ..."""
+
+    @property
+    def call_ids(self) -> tuple[str, ...]:
+        """Ids of the calls, where the log has them."""
+        return tuple(call["call_id"] for call in self.calls if call["call_id"])
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """Comparison key: ignores thoughts, ids and the formatting of arguments."""
+        calls = tuple((call["tool"], canonical_arguments(call)) for call in self.calls)
+        return (
+            self.actor,
+            plain_text(self.content).strip(),
+            calls,
+            tuple(plain_text(r.content).strip() for r in self.results),
+        )
+
+    def __bool__(self) -> bool:
+        """Whether the turn has any content."""
+        return bool(self.content or self.thoughts or self.calls or self.results)
+
+
+def canonical_arguments(call: Mapping[str, Any]) -> str:
+    """Return the arguments of a call in a canonical form for comparison."""
+    return str(call["raw_args"]).strip() if call["args"] is None else json.dumps(call["args"], sort_keys=True)
+
+
+def parse_message(message: Any, where: str, refuse: OnInvalid) -> Turn | None:
+    """Parse one message; None if it was skipped."""
+    if not isinstance(message, (dict, Mapping)):  # most are plain objects, and that one is quick to ask for
+        refuse("message", f"{where} is {type(message).__name__}; each message must be an object with `role`")
+        return None
+    rest = dict(message)
+    role = rest.pop("role", None)
+    if refuse is not raise_invalid and isinstance(role, str):
+        role = ROLES.get(role, role)
+    if not isinstance(role, str) or role not in ACTORS:
+        refuse(f"role:{role}", f"{where}.role is {role!r}; valid: {', '.join(ACTORS)}")
+        return None
+    content = rest.pop("content", None)
+    if ACTORS[role] == "tool":
+        return _answers(rest, content, where, refuse)
+    if isinstance(content, str):
+        turn = Turn(ACTORS[role], content)
+    else:
+        parts = sort_parts(content, where, refuse)
+        if parts.sealed and refuse is not raise_invalid:
+            refuse("sealed", SEALED)
+        turn = Turn(ACTORS[role], simplify_content(parts.content), parts.thoughts, parts.calls, parts.results)
+    if role == "assistant":
+        _read_agent(turn, rest, where, refuse)
+    elif turn.calls or turn.thoughts:
+        kind = "part:call by another than the agent"
+        refuse(kind, f"{where} is a {role} message with tool_use or thinking; only an assistant writes those")
+        turn.calls, turn.thoughts = [], []
+    else:
+        turn.fields |= _time(rest)
+    extra = _left_over(rest, where, refuse) if rest else {}
+    turn.fields["extra"] = extra | {"role": role} if role == "developer" else extra
+    return turn
+
+
+def append_turn(turn: Turn, transcript: Transcript) -> None:
+    """Append a turn as the next step, and its results as observations."""
+    if turn.actor == "agent":
+        thought = join_thoughts(turn.thoughts) if turn.thoughts else None
+        transcript.add_agent_turn(turn.content, thought=thought, actions=turn.calls, **turn.fields)
+    for result in turn.results:  # of an agent's turn: a tool that ran at the model's vendor
+        transcript.add_result(result.content, call_id=result.call_id, is_error=result.is_error, tool=result.tool)
+    if turn.actor != "agent" and (turn.content or not turn.results):
+        transcript.add_message("system" if turn.actor == "system" else "user", turn.content, **turn.fields)
+
+
+def _check_answers(turn: Turn, where: str, transcript: Transcript) -> None:
+    waiting = list(transcript.waiting) + [call["call_id"] for call in turn.calls]
+    for result in turn.results:
+        if result.call_id not in waiting:
+            known = ", ".join(repr(key) for key in waiting) or "none"
+            raise InvalidInput(
+                f"{where} answers the call {result.call_id!r}, which no earlier message made or which is answered already; "
+                f"calls that wait for a result: {known}"
+            )
+        waiting.remove(result.call_id)
+
+
+def _answers(rest: dict[str, Any], content: Any, where: str, refuse: OnInvalid) -> Turn:
+    """Parse a tool message: one result, or parts that are results."""
+    turn = Turn("tool")
+    if not isinstance(content, list):
+        turn.results.append(parse_result(rest, content, where, refuse))
+        return turn
+    inner = sort_parts(content, where, _ignoring)
+    if not inner.results or refuse is raise_invalid:
+        body = [part for part in content if part_kind(part) not in RESULTS] if inner.results else content
+        turn.results.append(parse_result(rest, body, where, refuse))
+    turn.results += inner.results
+    return turn
+
+
+def _read_agent(turn: Turn, rest: dict[str, Any], where: str, refuse: OnInvalid) -> None:
+    if turn.results and not all(str(result.call_id).startswith("srvtoolu") for result in turn.results):
+        refuse("result", f"{where} is an assistant message with a tool_result; results belong in a user message")
+    made = _calls(rest, where, refuse)
+    if turn.calls:
+        known_ids = set(turn.call_ids)
+        made = [call for call in made if not call["call_id"] or call["call_id"] not in known_ids]
+    turn.calls = [*made, *turn.calls]
+    thought_fields = _thoughts_beside(rest, refuse) if rest else []  # most messages hold nothing more than their calls
+    if thought_fields or turn.thoughts:
+        turn.thoughts = list(dict.fromkeys(thought for thought in [*thought_fields, *turn.thoughts] if thought.strip()))
+    if not turn.content:
+        spoken = as_dict(rest.get("audio")).get("transcript")
+        turn.content = first_text(rest.pop("refusal", None), spoken) or ""
+    if refuse is not raise_invalid and isinstance(turn.content, str) and (written := _THINK.match(turn.content)):
+        turn.thoughts = list(dict.fromkeys([*turn.thoughts, *filter(None, [written[1].strip()])]))
+        turn.content = turn.content[written.end() :]
+    turn.fields |= _taken(rest) if rest else _NO_FIELDS
+
+
+def _thoughts_beside(rest: dict[str, Any], refuse: OnInvalid) -> list[str]:
+    thought_fields = [rest.pop(key) for key in _THOUGHTS if key in rest and isinstance(rest[key], str)]
+    if refuse is not raise_invalid and not any(thought_fields) and not rest.keys().isdisjoint(_THOUGHT_BLOCKS):
+        blocks = [part for key in _THOUGHT_BLOCKS for part in dicts_in(rest.pop(key, None))]
+        return [
+            known
+            for part in blocks
+            if (known := first_text(part.get("thinking"), part.get("text"), part.get("summary")))
+        ]
+    return thought_fields
+
+
+def _calls(rest: dict[str, Any], where: str, refuse: OnInvalid) -> list[dict[str, Any]]:
+    calls, legacy = rest.pop("tool_calls", None) or [], rest.pop("function_call", None)
+    if refuse is not raise_invalid:
+        calls, legacy = parse_json_text(calls), parse_json_text(legacy)
+    if not isinstance(calls, list):
+        refuse("calls", f"{where}.tool_calls is {type(calls).__name__}; it must be a list")
+        calls = [calls]
+    made = [parse_call(each, f"{where}.tool_calls[{i}]", refuse) for i, each in enumerate(calls)]
+    if legacy:
+        legacy_call = parse_call({"function": legacy}, f"{where}.function_call", refuse)
+        again = legacy_call and any(
+            each
+            and (each["tool"], canonical_arguments(each)) == (legacy_call["tool"], canonical_arguments(legacy_call))
+            for each in made
+        )
+        made.append(None if again else legacy_call)
+    return [each for each in made if each]
+
+
+def _left_over(rest: dict[str, Any], where: str, refuse: OnInvalid) -> dict[str, Any]:
+    left = {key: value for key, value in rest.items() if value is not None}
+    if refuse is raise_invalid or not left:
+        return left
+    kept = short_fields(left, _SMALL)
+    for key in left.keys() - kept.keys():
+        if left[key] not in ("", [], {}):
+            refuse(f"field:{key}", f"{where}.{key} is too long to be kept")
+    return kept
+
+
+def _ignoring(_: str, __: str) -> None:
+    """Ignore invalid parts during a first look."""
+
+
+def _taken(rest: dict[str, Any]) -> dict[str, Any]:
+    """Take the fields that a step stores out of `rest`."""
+    model = rest.pop("model", None)
+    taken: dict[str, Any] = {"model": model if isinstance(model, str) else None}
+    for key in MASKS:
+        if key in rest and isinstance(rest[key], bool | int | float):
+            taken["train"] = bool(rest.pop(key))
+            break
+    if "usage" in rest and isinstance(rest["usage"], Mapping):
+        taken["usage"] = parse_usage(rest.pop("usage"))
+    return taken | _time(rest)
+
+
+def _time(rest: dict[str, Any]) -> dict[str, Any]:
+    when = parse_time(rest.get("timestamp")) if "timestamp" in rest else None
+    if when is not None:
+        del rest["timestamp"]
+    return {"timestamp": when}
+
+
+def _tool(index: int, tool: Any) -> dict[str, Any]:
+    """Return a tool schema in OpenAI's function style."""
+    if isinstance(tool, Mapping):
+        if isinstance(tool.get("function"), Mapping) and tool["function"].get("name"):
+            return {"type": "function", **tool}
+        if isinstance(tool.get("name"), str):
+            schema = tool.get("input_schema", tool.get("parameters"))
+            return function_tool(tool["name"], tool.get("description"), schema)
+    raise InvalidInput(
+        f"tools[{index}] is {tool!r:.80}; it must be an OpenAI function ({{'type': 'function', 'function': {{...}}}}) or an "
+        "Anthropic tool with `name` and `input_schema`"
+    )

@@ -1,0 +1,124 @@
+"""Typed access to values of logs: a value of another type reads as absent, and nothing raises."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Container, Mapping
+from typing import Any
+
+from quintain.errors import InvalidInput
+from quintain.records.text import require_clean
+
+_JSON = json.JSONEncoder(ensure_ascii=False)
+
+MAX_SMALL = 2000
+"""Characters of JSON up to which a field is kept in `extra` or in a task's metadata."""
+
+
+def as_dict(value: Any) -> dict[str, Any]:
+    """Return the object, or {}."""
+    return value if isinstance(value, dict) else {}
+
+
+def as_list(value: Any) -> list[Any]:
+    """Return the list, or []."""
+    return value if isinstance(value, list) else []
+
+
+def dicts_in(value: Any) -> list[dict[str, Any]]:
+    """Return the objects of a list."""
+    return [item for item in as_list(value) if isinstance(item, dict)]
+
+
+def as_text(value: Any) -> str:
+    """Return the string, or ""."""
+    return value if isinstance(value, str) else ""
+
+
+def nonblank(value: Any) -> str | None:
+    """Return a string that is not blank, or None."""
+    return value if isinstance(value, str) and value.strip() else None
+
+
+def first_text(*values: Any) -> str | None:
+    """Return the first string that is not blank."""
+    return next((value for value in values if nonblank(value)), None)
+
+
+def as_name(value: Any) -> str | None:
+    """Return an id or name: a string that is not blank, or an integer as a string."""
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63:
+        return str(value)
+    return nonblank(value)
+
+
+def as_number(value: Any) -> float | None:
+    """Return a finite number; a boolean is not a number."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    try:
+        known = float(value)
+    except OverflowError:
+        return None
+    return known if math.isfinite(known) else None
+
+
+def as_score(value: Any) -> float | None:
+    """Return a score: a finite number, or 1 and 0 for booleans."""
+    return float(value) if isinstance(value, bool) else as_number(value)
+
+
+def score_fields(fields: Mapping[str, Any]) -> dict[str, float]:
+    """Return the fields that are scores."""
+    return {key: known for key, value in fields.items() if (known := as_score(value)) is not None}
+
+
+def as_count(value: Any) -> int | None:
+    """Return a non-negative integer, also from a float or digits."""
+    if type(value) is int:
+        return value if 0 <= value < 2**53 else None
+    if isinstance(value, str):
+        value = int(value) if value.isascii() and value.isdigit() and len(value) < 16 else None
+    known = as_number(value)
+    return int(known) if known is not None and 0 <= known < 2**53 and known == int(known) else None
+
+
+def parse_json_text(value: Any) -> Any:
+    """Parse a string that is a JSON object or array; return any other value unchanged."""
+    if not isinstance(value, str) or value.lstrip()[:1] not in {"{", "["}:
+        return value
+    try:
+        known = json.loads(value, parse_constant=_refuse)
+        require_clean(known, "value")
+    except (ValueError, RecursionError, InvalidInput):
+        return value
+    return known
+
+
+def transpose_columns(value: Any) -> Any:
+    """Convert an object of lists, as Arrow stores a sequence of structs, back to a list of objects."""
+    value = parse_json_text(value)
+    if not isinstance(value, dict) or not value or not all(isinstance(column, list) for column in value.values()):
+        return value
+    if len({len(column) for column in value.values()}) > 1:
+        return value
+    return [dict(zip(value, row, strict=True)) for row in zip(*value.values(), strict=True)]
+
+
+def to_text(value: Any) -> str:
+    """Return strings unchanged, None as "", and other values as JSON."""
+    if value is None or isinstance(value, str):
+        return value or ""
+    return _JSON.encode(value)
+
+
+def short_fields(fields: Mapping[str, Any], limit: int = MAX_SMALL, *, without: Container[str] = ()) -> dict[str, Any]:
+    """Return the non-empty fields that are short enough to keep."""
+    kept = {key: value for key, value in fields.items() if value not in (None, "", [], {}) and key not in without}
+    kept = {key: value for key, value in kept.items() if len(key) <= 200}
+    return {key: value for key, value in kept.items() if len(to_text(value)) <= limit}
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not JSON")

@@ -1,0 +1,78 @@
+"""Tool schemas of an agent: given or declared by the log, else inferred from the calls."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from quintain.importers.transcripts.field_values import (
+    as_dict,
+    as_list,
+    dicts_in,
+    first_text,
+    nonblank,
+    parse_json_text,
+)
+from quintain.importers.transcripts.transcript import Transcript, function_tool
+
+INFERRED = "the log has no tool schemas: they are inferred from the calls (names and argument names only)"
+_COLUMNS = ("tools", "functions", "tool_definitions", "available_tools")
+_PARAMETERS = ("parameters", "input_schema", "inputSchema", "params", "arguments")
+_DECLARED = re.compile(r"<tools>(.*?)</tools>|tool_declare<\|im_middle\|>(.*?)<\|im_end\|>", re.DOTALL)
+"""Tools declared as JSON in a system prompt: Hermes and Qwen, Kimi (Toucan)."""
+
+
+def parse_tool_schemas(value: Any) -> list[dict[str, Any]]:
+    """Convert tool schemas of any vendor, objects or JSON text, to OpenAI functions."""
+    value = parse_json_text(value)
+    tools = dicts_in([parse_json_text(tool) for tool in (value if isinstance(value, list) else [value])])
+    tools += [inner for tool in tools for inner in dicts_in(tool.get("functionDeclarations"))]
+    # Codex keeps tools in namespaces, and calls them `namespace.tool`.
+    spaces = [tool for tool in tools if dicts_in(tool.get("tools"))]
+    inner = [
+        {**tool, "name": f"{space.get('name')}.{tool.get('name')}"}
+        for space in spaces
+        for tool in dicts_in(space["tools"])
+    ]
+    tools = [tool for tool in tools if tool not in spaces] + inner
+    made = []
+    for tool in tools:
+        tool = as_dict(parse_json_text(tool.get("json_schema"))) or tool
+        function = as_dict(tool.get("function")) or as_dict(tool.get("toolSpec")) or tool
+        if name := nonblank(function.get("name")):
+            given = (parse_json_text(function.get(key)) for key in _PARAMETERS)
+            schema = next((known for known in given if isinstance(known, dict)), None)
+            made.append(function_tool(name, first_text(function.get("description"), function.get("doc")), schema))
+    return made
+
+
+def offered_tools(*holders: Any) -> list[dict[str, Any]]:
+    """Return the schemas of the first tool column that has some, in the first object that has one."""
+    for holder in map(as_dict, map(parse_json_text, holders)):
+        for column in _COLUMNS:
+            if schemas := parse_tool_schemas(holder.get(column)):
+                return schemas
+    return []
+
+
+def declared_tools(transcript: Transcript) -> list[dict[str, Any]]:
+    """Return the tools in the system prompt if the log separates calls from text; otherwise calls and tools stay text."""
+    if not any(step.get("actions") for step in transcript.steps):
+        return []
+    opening: Mapping[str, Any] = transcript.steps[0]
+    found = _DECLARED.search(opening["message"]) if isinstance(opening["message"], str) else None
+    if opening["actor"] != "system" or found is None:
+        return []
+    written = (found[1] or found[2] or "").strip()
+    whole = parse_json_text(written)
+    return parse_tool_schemas(whole if isinstance(whole, list) else as_list(written.splitlines()))
+
+
+def inferred_tools(transcript: Transcript) -> list[dict[str, Any]]:
+    """Infer schemas from the calls: tool names and argument names."""
+    seen: dict[str, dict[str, dict[str, Any]]] = {}
+    for step in transcript.steps:
+        for call in step.get("actions", ()):
+            seen.setdefault(call["tool"], {}).update({name: {} for name in call["args"] or {}})
+    return [function_tool(name, None, {"type": "object", "properties": names}) for name, names in seen.items()]

@@ -1,0 +1,145 @@
+"""Parse messages as evaluation harnesses and tracing tools store them.
+
+Those of OpenAI (chat and responses), Anthropic, Gemini, LangChain, the AI SDK, verifiers, inspect and OpenTelemetry. Fields
+that make no turn are left out: traces repeat the whole history at each call.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from quintain.importers.protocol import Report
+from quintain.importers.transcripts.chat_messages import ACTORS, ROLES, Turn
+from quintain.importers.transcripts.chat_messages import parse_message as chat_turn
+from quintain.importers.transcripts.field_values import as_dict, as_list, as_name, first_text, nonblank, parse_json_text
+from quintain.importers.transcripts.message_parts import CALLS, RESULTS, THOUGHTS, part_kind
+from quintain.importers.transcripts.responses_api import is_items, items_to_messages
+
+PARTS = CALLS | RESULTS | THOUGHTS | {"text", "image_url", "message"}
+"""Kinds that identify a JSON text as a list of message parts or items."""
+
+_ROLES = {
+    **ROLES,
+    **{f"{author}Message{chunk}": role for author, role in (
+        ("System", "system"), ("Human", "user"), ("AI", "assistant"), ("Tool", "tool"), ("Function", "tool")
+    ) for chunk in ("", "Chunk")},
+}  # fmt: skip
+_THOUGHTS = ("reasoning_content", "reasoning", "thinking")
+_OF_RESULTS = (
+    "tool_call_id",
+    "toolCallId",
+    "call_id",
+    "tool_use_id",
+    "id",
+    "error",
+    "status",
+    "is_error",
+    "isError",
+    "name",
+)
+
+
+def parse_vendor_messages(messages: Any, report: Report) -> list[Turn]:
+    """Parse a list of messages; the items of one model response (thought, text, calls) become one turn."""
+    held = as_list(parse_json_text(messages))
+    held = list(items_to_messages(held)) if is_items(held) else held
+    return [turn for message in held if (turn := parse_vendor_message(message, report)) is not None]
+
+
+def parse_vendor_message(message: Any, report: Report, role: str | None = None) -> Turn | None:
+    """Parse one message of any vendor; None if it is not a message.
+
+    Args:
+        message: An object, its JSON, a pair of role and text, or text alone.
+        report: Counts skipped content.
+        role: Role of a message that does not state it.
+    """
+    message = _unwrapped(parse_json_text(message))
+    if isinstance(message, str):
+        return Turn(ACTORS.get(_ROLES.get(role or "user", "user"), "tool"), message)
+    if isinstance(message, list) and len(message) == 2 and isinstance(message[0], str):
+        message = {"role": message[0], "content": message[1]}
+    if not isinstance(message, dict):
+        return chat_turn(message, "message", report.refuse)
+    kind, given = nonblank(message.get("type")), first_text(message.get("role"), role)
+    if given is None and part_kind(message) in CALLS | RESULTS | THOUGHTS:
+        known = "tool" if part_kind(message) in RESULTS else "assistant"
+        return chat_turn({"role": known, "content": [message]}, "message", report.refuse)
+    given = given or kind or "user"
+    turn = chat_turn(_chat_message(message, _ROLES.get(given, "user")), "message", report.refuse)
+    if turn is not None and (given not in _ROLES or given in {"developer", "bot"}):
+        turn.fields["extra"] = {"role": given[:80]}
+    return turn
+
+
+def is_langchain_dump(message: Any) -> bool:
+    """Whether a value is a message dumped by LangChain (`dumpd`, `message_to_dict` or `model_dump`)."""
+    if not isinstance(message, dict):
+        return False
+    if message.get("lc") == 1 and isinstance(message.get("kwargs"), dict):
+        path = as_list(message.get("id"))
+        return bool(path) and isinstance(path[-1], str) and ("content" in message["kwargs"] and "Message" in path[-1])
+    if "role" in message or nonblank(message.get("type")) not in _ROLES:
+        return False
+    data = message.get("data")
+    held = data if isinstance(data, dict) else message
+    return "content" in held and bool({"response_metadata", "additional_kwargs"} & held.keys())
+
+
+def chat_message(message: dict[str, Any]) -> dict[str, Any]:
+    """Convert a LangChain message to a chat message with model and usage."""
+    held = _unwrapped(message)
+    given = first_text(held.get("role"), held.get("type")) or "user"
+    made = _chat_message(held, _ROLES.get(given, "user"))
+    if made["role"] != "assistant":
+        return made
+    about = as_dict(held.get("response_metadata"))
+    model_fields = {
+        "model": first_text(about.get("model_name"), about.get("model")),
+        "usage": held.get("usage_metadata"),
+    }
+    return made | {key: value for key, value in model_fields.items() if value}
+
+
+def _chat_message(message: dict[str, Any], role: str) -> dict[str, Any]:
+    body = message["parts"] if isinstance(message.get("parts"), list) else message.get("content")
+    made = {"role": role, "content": _parts_or_text(body)}
+    if role == "tool":
+        return made | {key: message[key] for key in _OF_RESULTS if key in message}
+    if role != "assistant":
+        return made
+    more = as_dict(message.get("additional_kwargs"))
+    made |= {key: message.get(key) or more.get(key) for key in _THOUGHTS}
+    # LangChain keeps the vendor's form, with the arguments as the model wrote them, beside its own.
+    raw = as_list(parse_json_text(more.get("tool_calls")))
+    calls = (
+        raw or as_list(parse_json_text(message.get("tool_calls"))) or as_list(parse_json_text(message.get("toolCalls")))
+    )
+    calls = [*calls, *(() if raw else as_list(message.get("invalid_tool_calls")))]
+    legacy = as_dict(message.get("function_call")) or as_dict(more.get("function_call"))
+    legacy = legacy if not calls and nonblank(legacy.get("name")) else {}
+    return made | {"tool_calls": calls, "function_call": legacy, "refusal": message.get("refusal")}
+
+
+def _parts_or_text(body: Any) -> Any:
+    """Parse a list of parts that a tracer stored as JSON text; other JSON is message text."""
+    parts = parse_json_text(body) if isinstance(body, str) and '"type"' in body[:40] else body
+    return parts if as_list(parts) and all(part_kind(part) in PARTS for part in as_list(parts)) else body
+
+
+def _unwrapped(message: Any) -> Any:
+    """Unwrap a LangChain constructor, an envelope or a `message` wrapper."""
+    for _ in range(3):
+        if not isinstance(message, dict):
+            break
+        path, inner = as_list(message.get("id")), as_dict(message.get("kwargs"))
+        if path and inner and isinstance(path[-1], str):
+            role = as_name(inner.get("role")) if path[-1].startswith("ChatMessage") else path[-1]
+            message = {**inner, "role": role or "user", "type": None}
+        elif isinstance(message.get("data"), dict) and nonblank(message.get("type")) in _ROLES:
+            message = {**message["data"], "role": message["type"], "type": None}
+        elif isinstance(message.get("message"), dict) and not message.get("role"):
+            message = message["message"]
+        else:
+            break
+    return message

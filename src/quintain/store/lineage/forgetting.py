@@ -1,0 +1,113 @@
+"""Removal of forgotten runs. Their content is deleted; ids and hashes are kept so that they are not imported again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, delete, func, select, update
+
+from quintain.records.trajectory import OutcomeStatus
+from quintain.store.documents import chunks, not_found_error
+from quintain.store.engine import upsert
+from quintain.store.preferences import delete_preferences
+from quintain.store.tables import dataset_members, forgotten_sessions, scores
+from quintain.store.tables import trajectories as table
+from quintain.store.trajectories.inserts import remove_tags
+
+_c = table.c
+_KEPT_TAGS = {"rollout", "evaluation"}
+"""Tags that describe how a job used its run. All other tags are content."""
+
+
+class RemovedContent(NamedTuple):
+    """Summary of a removal."""
+
+    now: tuple[str, ...]
+    before: tuple[str, ...]
+    """Runs that had been forgotten earlier."""
+    scores: int
+    sources: tuple[str, ...]
+    made_by: tuple[str, ...]
+
+
+def remove_content(connection: Connection, ids: Sequence[str], now: datetime) -> RemovedContent:
+    """Delete the content of runs, keeping ids, hashes, the job and the agent that produced them.
+
+    Raises:
+        NotFound: An id is not stored.
+    """
+    if connection.dialect.name == "sqlite":
+        # Without it the text would remain in free pages of the file until overwritten.
+        connection.exec_driver_sql("PRAGMA secure_delete=ON")
+    wanted = list(dict.fromkeys(ids))
+    known: dict[str, Any] = {}
+    for chunk in chunks(wanted):
+        query = select(_c.seq, _c.id, _c.tags, _c.job_id, _c.forgotten_at, _c.document).where(_c.id.in_(chunk))
+        known.update((row.id, row) for row in connection.execute(query))
+    if unknown := [run_id for run_id in wanted if run_id not in known]:
+        raise not_found_error(connection, table, unknown, "trajectory")
+    fresh = [known[run_id] for run_id in wanted if known[run_id].forgotten_at is None]
+    removed = 0
+    for row in fresh:
+        remove_tags(connection, row.seq, row.tags)
+        kept = [tag for tag in json.loads(row.tags) if tag in _KEPT_TAGS]
+        connection.execute(update(table).where(_c.seq == row.seq).values(_EMPTY | {
+            "tags": json.dumps(kept), "forgotten_at": now, "updated_at": now
+        }))  # fmt: skip
+        delete_preferences(connection, row.id)
+        removed += connection.execute(delete(scores).where(scores.c.trajectory_id == row.id)).rowcount
+    if connection.dialect.name == "sqlite":
+        connection.exec_driver_sql("PRAGMA secure_delete=OFF")
+    sources = dict.fromkeys(json.loads(row.document).get("source", {}).get("uri") for row in fresh)
+    return RemovedContent(
+        now=tuple(row.id for row in fresh),
+        before=tuple(run_id for run_id in wanted if known[run_id].forgotten_at is not None),
+        scores=removed,
+        sources=tuple(uri for uri in sources if uri),
+        made_by=tuple(dict.fromkeys(row.job_id for row in fresh if row.job_id)),
+    )
+
+
+_EMPTY = {
+    "environment": None,
+    "task_id": None,
+    "task_type": None,
+    "prompt": "",
+    "outcome": OutcomeStatus.UNKNOWN.value,
+    "reward": None,
+    "n_steps": 0,
+    "text": "",
+    "document": "",
+}
+
+
+def block_session(connection: Connection, session_id: str, run_id: str, now: datetime) -> None:
+    """Reject future runs of this session."""
+    upsert(connection, forgotten_sessions, [{"session_id": session_id, "trajectory_id": run_id, "forgotten_at": now}])
+
+
+def any_forgotten(connection: Connection) -> bool:
+    """Whether any run was ever forgotten."""
+    return connection.scalar(select(_c.seq).where(_c.forgotten_at.is_not(None)).limit(1)) is not None
+
+
+def forgotten_ids(connection: Connection, ids: Sequence[str]) -> set[str]:
+    """Return those of these runs that were forgotten."""
+    found: set[str] = set()
+    for chunk in chunks(list(ids)):
+        found.update(connection.scalars(select(_c.id).where(_c.id.in_(chunk), _c.forgotten_at.is_not(None))))
+    return found
+
+
+def datasets_with_forgotten(connection: Connection, dataset_ids: Collection[str]) -> dict[str, int]:
+    """Return dataset -> number of its forgotten runs, for the affected datasets."""
+    m = dataset_members.c
+    gone = select(_c.id).where(_c.forgotten_at.is_not(None))
+    counted: dict[str, int] = {}
+    for chunk in chunks(list(dataset_ids)):
+        query = select(m.dataset_id, func.count().label("n")).where(m.trajectory_id.in_(gone), m.dataset_id.in_(chunk))
+        counted.update((row.dataset_id, row.n) for row in connection.execute(query.group_by(m.dataset_id)))
+    return counted

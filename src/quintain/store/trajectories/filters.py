@@ -1,0 +1,75 @@
+"""Trajectory filters as SQL conditions: one statement per combination of fields, with values as parameters."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from sqlalchemy import ColumnElement, String, bindparam, select
+
+from quintain.records.filters import TrajectoryFilter
+from quintain.store.tables import Moment, dataset_members, trajectory_tags
+from quintain.store.tables import trajectories as table
+
+_c = table.c
+
+
+class FilterClause(NamedTuple):
+    """SQL conditions of a filter, and the column to order by."""
+
+    conditions: tuple[ColumnElement[bool], ...]
+    """Conditions with parameters named as in `filter_parameters`."""
+    key: ColumnElement[int]
+    """Column `seq` of the table whose index provides the order."""
+
+
+def filter_parameters(filter: TrajectoryFilter) -> dict[str, Any]:
+    """Return parameter name -> value for the conditions that are set."""
+    agent = filter.agent and filter.agent.removeprefix("agent:")
+    values = {
+        "job_id": filter.job_id,
+        "dataset_id": filter.dataset_id,
+        # A label without a version is a bare name, and bare names do not contain "@".
+        "agent_label" if agent and "@" in agent else "agent": agent,
+        "environment": filter.environment,
+        "task_type": filter.task_type,
+        "outcome": filter.outcome and filter.outcome.value,
+        "min_reward": filter.min_reward,
+        "max_reward": filter.max_reward,
+        "since": filter.since and Moment.text_of(filter.since),
+        "text": filter.text and f"%{_escaped(filter.text.casefold())}%",
+        **{f"tag_{i}": tag for i, tag in enumerate(dict.fromkeys(filter.tags))},
+    }
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _escaped(text: str) -> str:
+    for character in "/%_":
+        text = text.replace(character, f"/{character}")
+    return text
+
+
+@lru_cache(maxsize=256)
+def filter_clause(names: tuple[str, ...]) -> FilterClause:
+    """Return the conditions for these parameters. Forgotten runs never match."""
+    found: list[ColumnElement[bool]] = [_c.forgotten_at.is_(None)]
+    key: ColumnElement[int] = _c.seq
+    for name in names:
+        if name.startswith("tag_"):
+            tags = trajectory_tags.alias(name)
+            found += [tags.c.tag == bindparam(name), tags.c.seq == _c.seq]
+            key = tags.c.seq
+        elif name == "dataset_id":
+            m = dataset_members.c
+            found.append(_c.id.in_(select(m.trajectory_id).where(m.dataset_id == bindparam(name))))
+        elif name == "min_reward":
+            found.append(_c.reward >= bindparam(name))
+        elif name == "max_reward":
+            found.append(_c.reward <= bindparam(name))
+        elif name == "since":
+            found.append(_c.created_at >= bindparam(name, type_=String()))
+        elif name == "text":
+            found.append(_c.text.like(bindparam(name), escape="/"))
+        else:
+            found.append(_c[name] == bindparam(name))
+    return FilterClause(tuple(found), key)

@@ -1,0 +1,59 @@
+"""Dataset rows that hold several runs: fetch the runs from the store in batches and build pairs and groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
+
+from quintain.datasets.splits import KeyedRow, task_key
+from quintain.errors import Conflict
+from quintain.records.dataset import GroupRow, PairRow
+from quintain.records.trajectory import Trajectory
+from quintain.scoring.preferences.mining import Group, Pair
+from quintain.tools.services import Services
+
+BATCH_RUNS = 50
+"""Runs held in memory at once, unless a single row needs more."""
+
+T = TypeVar("T")
+
+
+def pair_lines(services: Services, pairs: Iterable[Pair]) -> Iterator[KeyedRow]:
+    """Stream the rows of preference pairs; each side is the whole run."""
+    for pair, (chosen, rejected) in with_runs(services, ((pair, (pair.chosen, pair.rejected)) for pair in pairs)):
+        yield KeyedRow(task_key(chosen), PairRow(chosen=chosen, rejected=rejected, margin=pair.margin))
+
+
+def group_lines(services: Services, groups: Iterable[Group]) -> Iterator[KeyedRow]:
+    """Stream the rows of groups with their rewards."""
+    for group, runs in with_runs(services, ((group, group.trajectory_ids) for group in groups)):
+        key = task_key(runs[0])
+        yield KeyedRow(key, GroupRow(key=key, trajectories=runs, rewards=group.rewards))
+
+
+def with_runs(
+    services: Services, wanted: Iterable[tuple[T, tuple[str, ...]]]
+) -> Iterator[tuple[T, tuple[Trajectory, ...]]]:
+    """Yield each item with its runs, fetched from the store in batches.
+
+    Raises:
+        Conflict: a run was forgotten meanwhile.
+    """
+    batch, held = list[tuple[T, tuple[str, ...]]](), set[str]()  # a run of several items is fetched once
+    for item, ids in wanted:
+        batch.append((item, ids))
+        held.update(ids)
+        if len(held) >= BATCH_RUNS:
+            yield from _filled(services, batch)
+            batch, held = [], set()
+    if batch:
+        yield from _filled(services, batch)
+
+
+def _filled(services: Services, batch: list[tuple[T, tuple[str, ...]]]) -> Iterator[tuple[T, tuple[Trajectory, ...]]]:
+    ids = list(dict.fromkeys(run for _, members in batch for run in members))
+    found = {run.id: run for run in services.store.trajectories.iterate(ids=ids)}
+    for item, members in batch:
+        if gone := [run for run in members if run not in found]:
+            raise Conflict(f"{gone[0]} was forgotten meanwhile; call this again")
+        yield item, tuple(found[run] for run in members)

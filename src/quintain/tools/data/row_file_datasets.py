@@ -1,0 +1,296 @@
+"""Datasets from files of rows: the readers of logs parse each row into runs, which are stored and frozen."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import NamedTuple
+
+from quintain.datasets.dataset_writer import ExportOptions, WrittenDataset
+from quintain.datasets.manifest import sha256_of
+from quintain.datasets.row_files import (
+    HUB_NAME,
+    RowFiles,
+    hub_rows,
+    is_rows,
+    needs_lines,
+    row_files,
+    rows_of,
+    write_lines,
+)
+from quintain.datasets.selection import ExportCounts
+from quintain.datasets.text_dataset import TextFile
+from quintain.errors import InvalidInput, NotFound, Refused
+from quintain.exporters.preview_page import printable
+from quintain.importers.pipeline import ImportOptions, import_logs
+from quintain.importers.protocol import Report
+from quintain.records.imports import FileStamp, IngestStatus, Rejected, RunLink
+from quintain.records.record import clip
+from quintain.records.trajectory import Source, Trajectory
+from quintain.redaction.redact import redact_text
+from quintain.scoring.preferences.mining import Pair
+from quintain.tools.data.dataset_folders import freeze, freeze_text
+from quintain.tools.data.dataset_lines import Given, lines_of
+from quintain.tools.roots import readable
+from quintain.tools.services import Services
+
+_PAIR_KINDS = frozenset({"dpo", "reward"})
+
+
+class _Origin(NamedTuple):
+    """A file of rows, as read and as displayed."""
+
+    lines: Path
+    name: str
+    """Path, or name on the Hub."""
+    sha256: str
+    report: Report
+    """Rows that could not be converted."""
+
+    @property
+    def short(self) -> str:
+        """Name without folders."""
+        return self.name.rstrip("/").rpartition("/")[2]
+
+
+class _RowRequest(NamedTuple):
+    """Requested rows and how to read them."""
+
+    path: str
+    columns: Mapping[str, str]
+    aside: Path
+    """Folder for rows that must be converted before reading."""
+    text: bool
+
+
+@dataclass
+class _RowSink:
+    """Stores the runs of a file of rows and keeps their order."""
+
+    services: Services
+    origin: _Origin
+    runs: list[_StoredRun] = field(default_factory=list)
+
+    def is_unchanged(self, stamp: FileStamp) -> bool:
+        """Return False: rows are read on every request."""
+        return False
+
+    def add(self, runs: Sequence[Trajectory]) -> list[IngestStatus]:
+        """Store runs under the name of their original file, which may differ from the converted file."""
+        sources = [Source(format=run.source.format, uri=self.origin.name, sha256=self.origin.sha256) for run in runs]
+        named = [run.model_copy(update={"source": source}) for run, source in zip(runs, sources, strict=True)]
+        added = self.services.store.trajectories.add_many(named, self.services.clock())
+        self.runs += [_stored_run(new.id, run) for new, run in zip(added, named, strict=True)]
+        return [new.status for new in added]
+
+    def link(self, links: Sequence[RunLink]) -> None:
+        """Do nothing: rows do not refer to each other."""
+
+    def finish_files(self, stamps: Sequence[FileStamp]) -> None:
+        """Do nothing: importing the same file as logs reads it again."""
+
+    def should_stop(self) -> bool:
+        """Return False: every row is read."""
+        return False
+
+    def report_progress(self, bytes_done: int, bytes_total: int) -> None:
+        """Do nothing: the call is not watched."""
+
+
+class _StoredRun(NamedTuple):
+    """A stored run and its row's statements about it."""
+
+    id: str
+    good: bool | None
+    """Preferred, or labelled desirable; None if the row does not state it."""
+    pair: str | None
+    """Name shared by both sides of a pair."""
+    scores: Mapping[str, float]
+
+
+def freeze_file(
+    services: Services, path: str, columns: Mapping[str, str], options: ExportOptions, tally: ExportCounts
+) -> WrittenDataset:
+    """Freeze a file of rows into a dataset; unreadable rows are listed in `tally.rejected`.
+
+    Args:
+        services: Where the runs are stored.
+        path: A file or folder under the allowed roots, or the name of a data set of the Hub.
+        columns: Name that the readers know -> name of the column.
+        options: The kind, and how the runs are chosen and split.
+        tally: Counts what is left out.
+
+    Raises:
+        NotFound: there is nothing of this name.
+        Refused: outside the allowed roots, or the Hub without the operator's permission.
+        InvalidInput: none of the rows can be read, or they are not of this kind.
+        Unavailable: a package that reads them is not installed.
+    """
+    with tempfile.TemporaryDirectory(prefix="rows-", dir=services.settings.home) as aside:
+        origins, runs = list[_Origin](), list[_StoredRun]()
+        request = _RowRequest(path, columns, Path(aside), text=options.kind == "text")
+        for origin in _origins(services, request, tally):
+            origins.append(origin)
+            rejected = [Rejected(file=origin.short, line=n, reason=_safe(why)) for n, why in origin.report.rejected]
+            tally.reject(rejected, origin.report.n_rejected)
+            if not request.text and origin.lines.stat().st_size:
+                runs += _stored(services, origin, tally)
+        options = _with_source(options, origins, columns)
+        if request.text:
+            texts = [TextFile(origin.lines, origin.short) for origin in origins]
+            return freeze_text(services, texts, options, tally)
+    if not runs:
+        examples = "; ".join(f"{row.place}: {row.reason}" for row in tally.rejected[:3])
+        raise InvalidInput(
+            f"none of the rows in {clip(path)} can be read{f': {examples}' if examples else ''}. Name their fields with `columns`, such "
+            'as {"prompt": ..., "response": ...}, or messages, chosen, rejected, label, text',
+            code="no_rows",
+        )
+    given, ids = _row_statements(runs, options, tally)
+    criteria = options.criteria
+    if given.pairs:
+        criteria = replace(criteria, keep_repeats=True)  # a run may stand in several pairs
+    stored = services.store.trajectories.iterate(ids=ids)
+    options = replace(options, criteria=criteria)
+    return freeze(services, lines_of(services, stored, options, tally, given), options, tally)
+
+
+def _stored_run(trajectory_id: str, run: Trajectory) -> _StoredRun:
+    preference = run.extra.get("preference")
+    if isinstance(preference, Mapping):
+        side, pair = preference.get("side"), preference.get("pair")
+        return _StoredRun(trajectory_id, side == "chosen", str(pair), run.outcome.scores)
+    desirable = run.extra.get("desirable")
+    return _StoredRun(trajectory_id, desirable if isinstance(desirable, bool) else None, None, run.outcome.scores)
+
+
+def _row_statements(runs: Sequence[_StoredRun], options: ExportOptions, tally: ExportCounts) -> tuple[Given, list[str]]:
+    """Return the rows' statements about their runs, and the ids of runs that this dataset kind can use."""
+    if options.kind in _PAIR_KINDS:
+        pairs = _pairs(runs, tally)
+        ids = dict.fromkeys([run for pair in pairs for run in (pair.chosen, pair.rejected)] or [run.id for run in runs])
+        return Given(pairs, {run.id: float(run.good) for run in runs if run.good is not None}), list(ids)
+    if options.kind == "kto":
+        labels_by_run: dict[str, bool | None] = {}
+        for run in runs:
+            labels_by_run[run.id] = None if labels_by_run.setdefault(run.id, run.good) is not run.good else run.good
+        labels = {run: float(good) for run, good in labels_by_run.items() if good is not None}
+    else:
+        # Only what was preferred is an example to follow.
+        if options.kind == "sft" and (bad := sum(run.good is False for run in runs)):
+            tally.dropped["undesirable"] += bad
+            tally.seen += bad
+        runs = [run for run in runs if options.kind != "sft" or run.good is not False]
+        labels = {}
+    ids = dict.fromkeys(run.id for run in runs)
+    if repeated := len(runs) - len(ids):
+        tally.dropped["duplicate"] += repeated
+        tally.seen += repeated
+    return Given(values=labels), list(ids)
+
+
+def _with_source(options: ExportOptions, origins: Sequence[_Origin], columns: Mapping[str, str]) -> ExportOptions:
+    """Return the options with the source files for the manifest."""
+    files = [{"name": origin.name, "sha256": origin.sha256} for origin in origins]
+    return replace(options, about={"source": {"files": files, "columns": dict(columns)}})
+
+
+def _stored(services: Services, origin: _Origin, tally: ExportCounts) -> list[_StoredRun]:
+    """Read the runs of one file into the store."""
+    sink = _RowSink(services, origin)
+    report = import_logs(origin.lines, ImportOptions(redact=services.settings.redact), sink)
+    rejected = [Rejected(file=origin.short, line=row.line, reason=row.reason) for row in report.rejected]
+    tally.reject(rejected, report.n_rejected)
+    return sink.runs
+
+
+def _origins(services: Services, request: _RowRequest, tally: ExportCounts) -> Iterator[_Origin]:
+    """Yield the row files of a path; files that must be converted first go to the folder `aside`."""
+    place = _place(services, request.path)
+    if place is None:
+        lines = request.aside / "hub.jsonl"
+        write_lines(hub_rows(request.path), request.columns, lines)
+        yield _Origin(lines, f"https://huggingface.co/datasets/{request.path}", sha256_of(lines), Report())
+        return
+    files = RowFiles(_text_files(place), []) if request.text else row_files(place)
+    if files.left_out:
+        tally.notes.append(_left_out(files.left_out, place))
+    for number, file in enumerate(files.taken):
+        lines, report = file, Report()
+        if request.columns or needs_lines(file, text=request.text):
+            lines = request.aside / f"{number}.jsonl"
+            try:
+                write_lines(rows_of(file, report), request.columns, lines)
+            except InvalidInput as error:  # what came before the damage is good, and so are the other files
+                report.reject(None, error.message)
+        yield _Origin(lines, _safe(str(file)) if services.settings.redact else str(file), sha256_of(file), report)
+
+
+def _left_out(files: Sequence[Path], folder: Path) -> str:
+    """Return a note that lists files."""
+    names = [_safe(file.relative_to(folder).as_posix()) for file in files]
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return (
+        f"the folder has a training split, so these were left out: {', '.join(names[:5])}{more}; name a file as `path` to "
+        "take it"
+    )
+
+
+def _safe(text: str) -> str:
+    return redact_text(printable(text))[0]
+
+
+def _place(services: Services, path: str) -> Path | None:
+    """Return the file or folder of this path; None if it is the name of a Hub dataset."""
+    place = readable(services, path, "rows")
+    if place.exists():
+        return place
+    if HUB_NAME.fullmatch(path) is None or is_rows(place):
+        raise NotFound(
+            f"{clip(path)!r} does not exist; give a file or folder of rows under {str(services.settings.inbox_dir)!r}"
+        )
+    if not services.settings.allow_hub:
+        raise Refused(
+            f"{clip(path)!r} is no file or folder under {str(services.settings.inbox_dir)!r}, and Hub names are off; put the "
+            "rows there, or let the operator set QUINTAIN_ALLOW_HUB=1",
+            code="hub_not_allowed",
+        )
+    return None
+
+
+def _text_files(place: Path) -> list[Path]:
+    """Return a file, or all visible files of a folder."""
+    if place.is_file():
+        return [place]
+    inside = (file for file in sorted(place.rglob("*")) if file.is_file() and file.resolve().is_relative_to(place))
+    files = [file for file in inside if not any(part.startswith(".") for part in file.relative_to(place).parts)]
+    if not files:
+        raise NotFound(f"{str(place)!r} holds no file; name a file of text, or a folder of them")
+    return files
+
+
+def _pairs(runs: Sequence[_StoredRun], tally: ExportCounts) -> list[Pair]:
+    """Return each pair of the rows once, and count rows outside pairs."""
+    sides: dict[str, dict[bool, _StoredRun]] = {}
+    for run in runs:
+        if run.pair is not None and run.good is not None:
+            sides.setdefault(run.pair, {})[run.good] = run
+    pairs = [
+        Pair(task="", chosen=held[True].id, rejected=held[False].id, margin=_margin(held[True], held[False]))
+        for held in sides.values()
+        if len(held) == 2
+    ]
+    if pairs and (repeated := len(runs) - 2 * len(pairs)):
+        tally.dropped["duplicate"] += repeated
+        tally.seen += repeated
+    return pairs
+
+
+def _margin(chosen: _StoredRun, rejected: _StoredRun) -> float | None:
+    """Return the margin of the chosen side, if the row states it."""
+    if "margin" in chosen.scores:
+        return chosen.scores["margin"]
+    ours, theirs = chosen.scores.get("score"), rejected.scores.get("score")
+    return None if ours is None or theirs is None else ours - theirs

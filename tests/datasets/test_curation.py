@@ -1,0 +1,210 @@
+"""Quality filters, the best share, samples by class, step labels and benchmark rows, each without a store."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from quintain.datasets.benchmark import benchmark_row, rank_references, reference_of
+from quintain.datasets.sampling import RunValue, SampleMember, distribution, draw_sample, top_share
+from quintain.datasets.selection import Criteria, ExportCounts, ValuedRun, drop_remedy, filter_runs
+from quintain.datasets.step_labels import outcome_labels, reason_against, recorded_labels
+from quintain.records.dataset import Curation
+from quintain.records.trajectory import Actor, AgentInfo, OutcomeStatus, Step, Trajectory
+from trajectory_runs import answer, call, run, user
+
+
+def _dropped(runs: list[Trajectory], **curation: Any) -> dict[str, int]:
+    tally = ExportCounts()
+    kept = list(
+        filter_runs((ValuedRun(r, r.outcome.reward) for r in runs), Criteria(curation=Curation(**curation)), tally)
+    )
+    assert len(kept) + tally.dropped.total() == tally.seen == len(runs)
+    assert all("change the outcomes" not in drop_remedy(reason) for reason in tally.dropped), (
+        "every reason has its remedy"
+    )
+    return dict(tally.dropped)
+
+
+def _long(n: int, **fields: Any) -> Trajectory:
+    return run(f"t{n}", user(), *(answer(str(i)) for i in range(n)), **fields)
+
+
+def test_bounds_of_reward_include_their_ends_and_an_unknown_reward_meets_none() -> None:
+    runs = [run(f"t{i}", reward=reward) for i, reward in enumerate([0.2, 0.5, 0.8, 1.0, None])]
+    assert _dropped(runs) == {}
+    assert _dropped(runs, min_reward=0.5) == {"below_min_reward": 1, "reward_unknown": 1}
+    assert _dropped(runs, max_reward=0.8) == {"above_max_reward": 1, "reward_unknown": 1}
+    assert _dropped(runs, min_reward=0.5, max_reward=0.8) == {
+        "below_min_reward": 1,
+        "above_max_reward": 1,
+        "reward_unknown": 1,
+    }
+
+
+def test_bounds_of_length_count_agent_turns_and_include_their_ends() -> None:
+    runs = [_long(n) for n in (1, 2, 3, 4)]
+    assert _dropped(runs, min_steps=2, max_steps=3) == {"too_few_steps": 1, "too_many_steps": 1}
+
+
+def test_runs_stay_by_the_models_that_wrote_them() -> None:
+    """One all by m-1, one half by m-2, one by nobody knows."""
+    by_step = Step(actor=Actor.AGENT, message="x", model="m-2")
+    runs = [
+        run("a", agent=AgentInfo(model="m-1")),
+        run("b", user(), answer(), by_step, agent=AgentInfo(model="m-1")),
+        run("c"),
+    ]
+    assert _dropped(runs, source_models=["m-*"]) == {"source_model": 1}
+    assert _dropped(runs, source_models=["!m-2"]) == {"source_model": 1}
+    assert _dropped(runs, source_models=["m-1"]) == {"source_model": 2}
+
+
+def test_a_run_that_meets_no_bound_is_counted_once() -> None:
+    bad = _long(1, reward=0.0, status=OutcomeStatus.FAILURE)
+    assert _dropped([bad, bad], min_reward=0.5, min_steps=3, source_models=["x"]) == {"below_min_reward": 2}
+
+
+@pytest.mark.parametrize(
+    ("curation", "said"),
+    [
+        ({"min_reward": 1, "max_reward": 0.5}, "min_reward is 1.0, above max_reward 0.5"),
+        ({"min_steps": 3, "max_steps": 2}, "min_steps is 3, above max_steps 2"),
+        ({"task_weights": {"tool_selection": 0}}, "one of them above 0"),
+        ({"task_weights": {"tool_selection": -1}}, "at least 0"),
+        ({"task_weights": {"cooking": 1}}, "task_weights"),
+        ({"task_weights": {}}, "task_weights"),
+        ({"max_rows": True}, "true and false are no numbers"),
+        ({"min_steps": True}, "true and false are no numbers"),
+        ({"top_share": True}, "true and false are no numbers"),
+        ({"top_share": 0}, "top_share"),
+        ({"near_duplicates": 0.4}, "near_duplicates"),
+        ({"min_reward": True}, "true and false are no numbers"),
+        ({"min_reward": float("nan")}, "min_reward"),
+    ],
+)
+def test_bounds_that_cannot_be_met_are_refused(curation: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValidationError, match=said):
+        Curation(**curation)
+
+
+def test_the_best_share_is_rounded_up_and_ties_are_broken_by_the_seed_not_by_the_order() -> None:
+    """The best 0.3 of 10 are 3: 0.9 and two of four with 0.8."""
+    picks = [RunValue(f"r{i}", value) for i, value in enumerate([0.1, 0.8, 0.8, 0.9, 0.8, 0.2, 0.3, 0.8, 0.0, 0.5])]
+    tally = ExportCounts()
+    kept = top_share(picks, 0.3, 0, tally)
+    assert Counter(pick.value for pick in kept) == {0.9: 1, 0.8: 2}
+    assert tally.dropped == {"below_top_share": 7}
+    assert kept == [pick for pick in picks if pick in kept], "in their order"
+    assert set(top_share(picks[::-1], 0.3, 0, ExportCounts())) == set(kept)
+    assert len({frozenset(top_share(picks, 0.3, seed, ExportCounts())) for seed in range(20)}) > 1
+    assert top_share(picks[:1], 0.01, 0, ExportCounts()) == picks[:1]
+    assert top_share(picks, 1, 0, ExportCounts()) == picks
+
+
+def _members(**sizes: int) -> list[SampleMember]:
+    return [SampleMember(f"{name}{i}", name) for name, n in sizes.items() for i in range(n)]
+
+
+def _counts(
+    members: list[SampleMember], weights: dict[str, float] | None, most: int | None, seed: int = 0
+) -> dict[str, int]:
+    drawn = draw_sample(members, weights, most, seed)
+    assert drawn == sorted(set(drawn)), "in order, without replacement"
+    return dict(Counter(members[i].group for i in drawn))
+
+
+@pytest.mark.parametrize(
+    ("weights", "most", "expected"),
+    [
+        # b, the scarcest, is used up: 10 / 0.5 = 20 rows in all.
+        ({"a": 0.5, "b": 0.5}, None, {"a": 10, "b": 10}),
+        # Weights are relative, and 10 / 1 = 10 units.
+        ({"a": 3, "b": 1}, None, {"a": 30, "b": 10}),
+        ({"a": 9, "b": 1}, 20, {"a": 18, "b": 2}),
+        # b has 10 of its 20; a gives the rest.
+        ({"a": 1, "b": 1}, 36, {"a": 26, "b": 10}),
+        ({"a": 1, "b": 1}, 100, {"a": 30, "b": 10}),
+        # A class that is not named has no weight, and one without rows takes nothing from the others.
+        ({"a": 1}, None, {"a": 30}),
+        ({"a": 1, "z": 5}, 8, {"a": 8}),
+        ({"a": 1, "b": 0}, None, {"a": 30}),
+        # 7 x 30/40 = 5.25 and 1.75 by largest remainder would be 5 and 2, but without weights all rows are one class.
+        ({"a": 0.3, "b": 0.1}, 7, {"a": 5, "b": 2}),
+    ],
+)
+def test_samples_meet_the_weights_until_a_class_is_used_up(
+    weights: dict[str, float], most: int | None, expected: dict[str, int]
+) -> None:
+    assert _counts(_members(a=30, b=10), weights, most) == expected
+
+
+def test_the_seed_of_a_sample_and_not_the_order_of_the_rows_decides() -> None:
+    members = _members(a=30, b=10)
+    drawn = {members[i] for i in draw_sample(members, None, 7, seed=1)}
+    assert len(drawn) == 7
+    assert {members[::-1][i] for i in draw_sample(members[::-1], None, 7, seed=1)} == drawn
+    assert {members[i] for i in draw_sample(members, None, 7, seed=2)} != drawn
+    larger = {members[i] for i in draw_sample(members, None, 9, seed=1)}
+    assert drawn < larger, "a larger sample holds the smaller one"
+
+
+def test_the_distribution_tells_every_class_before_and_after() -> None:
+    members = _members(a=3, b=2)
+    assert distribution(members, [0, 1]) == {"a": {"before": 3, "after": 2}, "b": {"before": 2, "after": 0}}
+    assert distribution(members, [0, 1], ["a", "c"])["c"] == {"before": 0, "after": 0}
+
+
+@example({"a": 3}, {"a": 1.1125369292536007e-308}, 2)
+@given(
+    st.dictionaries(st.sampled_from("abcd"), st.integers(0, 40), min_size=1),
+    st.dictionaries(st.sampled_from("abcd"), st.floats(0, 10), min_size=1),
+    st.integers(1, 120),
+)
+def test_a_sample_is_as_large_as_it_can_be(sizes: dict[str, int], weights: dict[str, float], most: int) -> None:
+    members = _members(**sizes)
+    counts = _counts(members, weights, most)
+    there = sum(n for name, n in sizes.items() if weights.get(name, 0) > 0)
+    assert sum(counts.values()) == min(most, there)
+    assert all(n <= sizes[name] for name, n in counts.items())
+
+
+def test_step_labels_are_recorded_rewards_or_the_outcome_and_nothing_that_may_not_be_learned_from() -> None:
+    steps = [
+        user(),
+        Step(actor=Actor.AGENT, message="a", reward=1.0),
+        Step(actor=Actor.AGENT, message="b", reward=0.25),
+        Step(actor=Actor.AGENT, message="c"),
+        Step(actor=Actor.AGENT, message="d", reward=0.5, train=False),
+    ]
+    made = run("t", *steps)
+    assert recorded_labels(made) == (1.0, 0.25, None, None)
+    assert outcome_labels(made, 0.0) == (0.0, 0.0, 0.0, None)
+    assert reason_against((1.0, None)) is None
+    assert reason_against((None, None)) == "no_step_labels"
+    assert reason_against((0.5, -1.0)) == "step_label_range"
+
+
+def test_a_benchmark_row_names_the_plan_of_the_best_run_and_how_all_of_them_went() -> None:
+    """Two successes: the one of higher reward wins; of the tools each stands once in their order."""
+    runs = [
+        run("t", user(), call("look"), answer(), reward=0.5),
+        run("t", user(), call("look"), call("take"), call("look"), reward=1.0),
+        run("t", user(), answer(), reward=0.0, status=OutcomeStatus.FAILURE),
+        run("t", user(), call("take"), status=OutcomeStatus.UNKNOWN),
+    ]
+    runs = [one.identified() for one in runs]
+    references = rank_references([reference_of(one) for one in runs])
+    assert [reference.trajectory_id for reference in references] == [runs[i].id for i in (1, 0, 3, 2)]
+    assert [reference.success for reference in references] == [True, True, None, False]
+    row = benchmark_row(runs[1], references)
+    assert (row.target_tools, row.plan) == (("look", "take"), ("look", "take", "look"))
+    assert row.reward_range == (0.0, 1.0)
+    assert (row.task, row.tools) == (runs[1].task, runs[1].tools)
+    unsolved = benchmark_row(runs[3], [reference_of(runs[3])])
+    assert (unsolved.plan, unsolved.target_tools, unsolved.reward_range) == ((), (), None)

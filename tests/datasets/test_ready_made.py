@@ -1,0 +1,352 @@
+"""Ready-made rows become datasets: files, tables and saved data sets, checked row by row, with a manifest."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quintain.datasets.manifest import sha256_of
+from quintain.datasets.row_files import HUB_NAME, row_files, rows_of, write_lines
+from quintain.datasets.rows import read_rows
+from quintain.errors import InvalidInput, NotFound, QuintainError, Refused
+from quintain.importers.protocol import Report
+from quintain.records.dataset import Curation
+from quintain.settings import Settings
+from quintain.tools.data.datasets import export_dataset
+from quintain.tools.results import ExportResult
+from quintain.tools.services import Services, open_services
+
+SUMS = [{"prompt": "2+2?", "response": "4"}, {"prompt": "3+3?", "response": "6"}]
+CHATS = [
+    {"messages": [{"role": "user", "content": text}, {"role": "assistant", "content": text * 2}]} for text in ("a", "b")
+]
+KEY = "sk-proj-" + "aB3dE5fG7hJ9kL1mN3pQ5rS7tU9vW1xY3zA5bC7dE9fG1hJ3"
+
+
+@pytest.fixture
+def services(settings: Settings) -> Iterator[Services]:
+    opened = open_services(settings)
+    yield opened
+    opened.close()
+
+
+def _write(services: Services, name: str, rows: Sequence[Any]) -> Path:
+    path = services.settings.inbox_dir / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = [row if isinstance(row, str) else json.dumps(row) for row in rows]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def _export(services: Services, kind: str, path: str | Path, **arguments: Any) -> ExportResult:
+    return export_dataset(services, kind, "made", path=str(path), **arguments)  # type: ignore[arg-type]
+
+
+def _rows(result: ExportResult) -> list[Any]:
+    return list(read_rows(Path(result.path), "train", kind=result.kind))
+
+
+def _said(result: ExportResult) -> list[tuple[str, str]]:
+    return [(row.trajectory.task.prompt, row.trajectory.agent_steps[-1].message) for row in _rows(result)]
+
+
+def test_prompts_and_responses_become_runs_that_the_store_and_the_dataset_know(services: Services) -> None:
+    path = _write(services, "sums.jsonl", SUMS)
+    result = _export(services, "sft", "sums.jsonl", seed=7)
+    assert _said(result) == [("2+2?", "4"), ("3+3?", "6")]
+    members = services.store.datasets.member_ids(result.dataset_id)
+    runs = list(services.store.trajectories.iterate(ids=members))
+    assert [run.id for run in runs] == [row.trajectory.id for row in _rows(result)]
+    assert {(run.source.uri, run.source.sha256, run.outcome.status) for run in runs} == {
+        (str(path), sha256_of(path), "unknown")
+    }
+    manifest = json.loads((Path(result.path) / "manifest.json").read_text(encoding="utf-8"))
+    assert manifest["source"] == {"files": [{"name": str(path), "sha256": sha256_of(path)}], "columns": {}}
+    assert manifest["dataset"]["seed"] == 7
+
+
+def test_bad_rows_are_listed_with_their_line_and_the_rest_comes_in(services: Services) -> None:
+    """Six lines: two good, one blank, one torn, one of another shape, one repeated."""
+    _write(services, "sums.jsonl", [SUMS[0], "", "{torn", {"prompt": "no answer"}, SUMS[1], SUMS[0]])
+    result = _export(services, "sft", "sums.jsonl")
+    assert (result.rows, result.dropped) == (2, {"unreadable_row": 2, "duplicate": 1})
+    assert [(row.file, row.line) for row in result.rejected] == [("sums.jsonl", 3), ("sums.jsonl", 4)]
+    assert "not JSON" in result.rejected[0].reason
+    manifest = json.loads((Path(result.path) / "manifest.json").read_text(encoding="utf-8"))
+    assert [row["line"] for row in manifest["rejected"]] == [3, 4]
+
+
+def test_a_file_without_a_good_row_is_refused_with_the_remedy(services: Services) -> None:
+    _write(services, "odd.jsonl", [{"ask": "2+2?", "say": "4"}])
+    with pytest.raises(InvalidInput, match=r"no_rows.*ask, say.*Name their fields with `columns`"):
+        _export(services, "sft", "odd.jsonl")
+    assert services.store.datasets.page().items == ()
+    assert [path.name for path in services.settings.home.glob("rows-*")] == []
+
+
+def test_columns_give_fields_their_known_names_and_lines_keep_their_numbers(services: Services) -> None:
+    """`prompt` is a column of another meaning: it goes."""
+    rows = [{"ask": "2+2?", "say": "4", "prompt": "template 7"}, "", "{torn", {"ask": "3+3?", "say": "6"}]
+    _write(services, "odd.jsonl", rows)
+    result = _export(services, "sft", "odd.jsonl", columns={"prompt": "ask", "response": "say"})
+    assert _said(result) == [("2+2?", "4"), ("3+3?", "6")]
+    assert [row.line for row in result.rejected] == [3]
+    with pytest.raises(InvalidInput, match="no column 'question'; they have 'ask', 'say', 'prompt'"):
+        _export(services, "sft", "odd.jsonl", columns={"prompt": "question"})
+
+
+def test_rows_of_gsm8k_keep_the_final_answer_apart(services: Services) -> None:
+    _write(services, "gsm.jsonl", [{"question": "Two and two?", "answer": "2+2=4\n#### 4"}])
+    (row,) = _rows(_export(services, "sft", "gsm.jsonl"))
+    assert row.trajectory.task.prompt == "Two and two?"
+    assert row.trajectory.task.metadata["answer"] == "4"
+
+
+def test_given_pairs_are_frozen_as_they_are(services: Services) -> None:
+    """The second pair is of the same prompt, the third has equal sides, the fourth is the first again."""
+    pairs = [
+        {"prompt": "2+2?", "chosen": "4", "rejected": "5", "margin": 2.5},
+        {"prompt": "2+2?", "chosen": "4", "rejected": "6"},
+        {"prompt": "3+3?", "chosen": "6", "rejected": "6"},
+        {"prompt": "2+2?", "chosen": "4", "rejected": "5", "margin": 2.5},
+    ]
+    _write(services, "pairs.jsonl", pairs)
+    for kind in ("dpo", "reward"):
+        result = _export(services, kind, "pairs.jsonl")
+        sides = [(row.chosen.steps[-1].message, row.rejected.steps[-1].message, row.margin) for row in _rows(result)]
+        assert sides == [("4", "5", 2.5), ("4", "6", None)]
+        assert (result.trajectories, result.dropped["equal_sides"]) == (3, 1)
+        assert len(services.store.datasets.member_ids(result.dataset_id)) == 3
+
+
+def test_only_what_was_preferred_is_an_example_to_follow(services: Services) -> None:
+    _write(services, "pairs.jsonl", [{"prompt": "2+2?", "chosen": "4", "rejected": "5"}])
+    result = _export(services, "sft", "pairs.jsonl")
+    assert (_said(result), result.dropped) == ([("2+2?", "4")], {"undesirable": 1})
+
+
+def test_labels_stay_unpaired_and_one_that_contradicts_another_is_none(services: Services) -> None:
+    rows = [("2+2?", "4", True), ("2+2?", "5", False), ("3+3?", "6", True), ("9?", "9", True), ("9?", "9", False)]
+    _write(services, "kto.jsonl", [dict(zip(("prompt", "completion", "label"), row, strict=True)) for row in rows])
+    result = _export(services, "kto", "kto.jsonl")
+    assert {row.trajectory.steps[-1].message: row.desirable for row in _rows(result)} == {
+        "4": True,
+        "5": False,
+        "6": True,
+    }
+    assert result.dropped == {"duplicate": 1, "outcome_unknown": 1}
+
+
+def test_steps_with_labels_train_a_process_reward_model(services: Services) -> None:
+    _write(services, "prm.jsonl", [{"prompt": "2+2?", "completions": ["two", "four"], "labels": [True, False]}])
+    (row,) = _rows(_export(services, "prm", "prm.jsonl"))
+    assert row.labels == (1.0, 0.0)
+
+
+def test_texts_come_from_files_of_a_folder_or_a_column(services: Services) -> None:
+    _write(services, "notes/one.txt", ["first"])
+    _write(services, "notes/two.jsonl", [{"text": "second"}])
+    assert [row.text for row in _rows(_export(services, "text", "notes"))] == ["first\n", "second"]
+    _write(services, "pages.jsonl", [{"body": "third"}])
+    assert [row.text for row in _rows(_export(services, "text", "pages.jsonl", columns={"text": "body"}))] == ["third"]
+
+
+def test_secrets_of_plain_text_never_reach_the_dataset(services: Services) -> None:
+    _write(services, "notes.txt", [f"my key is {KEY}"])
+    _write(services, "lines.jsonl", [{"text": f"his is {KEY}"}, f'{{"text": "{KEY}'])
+    told = [_export(services, "text", name) for name in ("notes.txt", "lines.jsonl")]
+    assert [sum(result.redactions.values()) for result in told] == [1, 1]
+    assert [row.place for row in told[1].rejected] == ["lines.jsonl:2"]
+    held = [file.read_text(encoding="utf-8") for result in told for file in Path(result.path).iterdir()]
+    assert KEY not in "".join([*held, *(result.model_dump_json() for result in told)])
+
+
+def test_a_torn_table_in_a_folder_is_listed_and_the_other_files_come_in(services: Services) -> None:
+    pytest.importorskip("pyarrow")
+    _write(services, "set/good.jsonl", SUMS)
+    (services.settings.inbox_dir / "set" / "torn.parquet").write_bytes(b"PAR1 and nothing more")
+    result = _export(services, "sft", "set")
+    assert (result.rows, result.dropped) == (2, {"unreadable_row": 1})
+    assert [(row.place, "cannot be read as parquet" in row.reason) for row in result.rejected] == [
+        ("torn.parquet", True)
+    ]
+
+
+def test_files_beside_the_training_split_are_named_where_they_are_left_out(services: Services) -> None:
+    for name in ("train.jsonl", "test.jsonl", "more.jsonl"):
+        _write(services, f"set/{name}", SUMS)
+    result = _export(services, "sft", "set")
+    assert result.rows == 2
+    (note,) = result.warnings
+    assert "these were left out: more.jsonl, test.jsonl; name a file" in note
+    manifest = json.loads((Path(result.path) / "manifest.json").read_text(encoding="utf-8"))
+    assert manifest["notes"] == [note]
+
+
+def test_a_file_that_is_unreadable_as_a_whole_is_told_without_a_line(services: Services) -> None:
+    (services.settings.inbox_dir / "odd.jsonl").write_bytes(b"\x00\x01\x02")
+    with pytest.raises(InvalidInput) as raised:
+        _export(services, "sft", "odd.jsonl")
+    assert "odd.jsonl: " in raised.value.message
+    assert "None" not in raised.value.message
+
+
+def test_secrets_of_ready_made_rows_never_reach_the_store(services: Services) -> None:
+    _write(services, "sums.jsonl", [{"prompt": "my key?", "response": f"it is {KEY}"}, {"prompt": KEY, "x": 1}])
+    result = _export(services, "sft", "sums.jsonl")
+    manifest = (Path(result.path) / "manifest.json").read_text(encoding="utf-8")
+    assert json.loads(manifest)["redactions"]
+    stored = [run.model_dump_json() for run in services.store.trajectories.iterate()]
+    assert KEY not in "".join([*stored, manifest, result.model_dump_json()])
+
+
+@pytest.mark.parametrize(
+    ("path", "error", "said"),
+    [
+        ("nothing.jsonl", NotFound, "does not exist; give a file or folder"),
+        ("/etc/passwd", Refused, "outside_roots"),
+        ("../quintain.db", InvalidInput, "no_rows.*SQLite database"),
+        ("openai/gsm8k:main", Refused, "hub_not_allowed.*QUINTAIN_ALLOW_HUB=1"),
+    ],
+)
+def test_what_may_not_be_read_is_refused(services: Services, path: str, error: type[QuintainError], said: str) -> None:
+    with pytest.raises(error, match=said):
+        _export(services, "sft", path)
+
+
+def test_rows_and_chosen_runs_do_not_mix(services: Services) -> None:
+    _write(services, "sums.jsonl", SUMS)
+    with pytest.raises(InvalidInput, match="leave `filter` and `trajectory_ids` out"):
+        _export(services, "sft", "sums.jsonl", trajectory_ids=["traj-1"])
+    with pytest.raises(InvalidInput, match="give its `path` too"):
+        export_dataset(services, "sft", "n", trajectory_ids=["traj-1"], columns={"prompt": "x"})
+    with pytest.raises(InvalidInput, match="kind 'text' is made of files"):
+        export_dataset(services, "text", "n", trajectory_ids=["traj-1"])
+
+
+def test_filters_and_samples_hold_for_ready_made_rows_too(services: Services) -> None:
+    _write(services, "sums.jsonl", [{"prompt": f"{i}?", "response": str(i)} for i in range(20)])
+    result = _export(services, "sft", "sums.jsonl", curation=Curation(max_rows=5))
+    assert (result.rows, result.dropped) == (5, {"not_sampled": 15})
+
+
+def test_the_files_of_the_training_split_are_taken_and_links_that_lead_out_are_not(tmp_path: Path) -> None:
+    folder = tmp_path / "set"
+    for name in ("data/train-0.jsonl", "data/train-1.jsonl", "data/test-0.jsonl", ".cache/train-2.jsonl", "README.md"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("{}", encoding="utf-8")
+    (tmp_path / "outside.jsonl").write_text("{}", encoding="utf-8")
+    (folder / "train-link.jsonl").symlink_to(tmp_path / "outside.jsonl")
+    assert [file.name for file in row_files(folder).taken] == ["train-0.jsonl", "train-1.jsonl"]
+    (folder / "data/train-0.jsonl").rename(folder / "data/dev.jsonl")
+    (folder / "data/train-1.jsonl").unlink()
+    with pytest.raises(InvalidInput, match="holds dev, test and no train; name one file"):
+        row_files(folder)
+    (folder / "data/dev.jsonl").unlink()
+    assert [file.name for file in row_files(folder).taken] == ["test-0.jsonl"], "the only split there is"
+    with pytest.raises(NotFound, match="holds no file of rows"):
+        row_files(folder / ".cache" / "nothing") if (folder / ".cache" / "nothing").mkdir() is None else None
+
+
+def test_names_on_the_hub_may_name_a_configuration_and_a_split() -> None:
+    match = HUB_NAME.fullmatch("openai/gsm8k:main:test")
+    assert match is not None
+    assert match.group("name", "config", "split") == ("openai/gsm8k", "main", "test")
+    assert HUB_NAME.fullmatch("openai/gsm8k::test") is not None
+    assert HUB_NAME.fullmatch("/openai/gsm8k") is None
+    assert HUB_NAME.fullmatch("gsm8k") is None
+
+
+# ---- tables -----------------------------------------------------------------------------------------------------------
+
+
+def test_parquet_files_are_read_batch_by_batch_and_damaged_ones_refused(services: Services) -> None:
+    """450 rows are three batches; NaN, which JSON does not have, is a missing number."""
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    path = services.settings.inbox_dir / "sums.parquet"
+    rows = [{"question": f"{i}?", "answer": f"#### {i}", "score": float("nan")} for i in range(450)]
+    parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+    result = _export(services, "sft", "sums.parquet")
+    assert (result.rows, result.dropped) == (450, {})
+    assert [row.trajectory.task.metadata["answer"] for row in _rows(result)] == [str(i) for i in range(450)]
+    assert _rows(result)[0].trajectory.source.uri == str(path)
+    path.write_bytes(path.read_bytes()[:-50])
+    with pytest.raises(InvalidInput, match=r"sums\.parquet cannot be read as parquet"):
+        _export(services, "sft", "sums.parquet")
+
+
+def test_folders_that_the_datasets_library_saved_are_read_without_it(services: Services) -> None:
+    """Arrow files with the list of their names, and a dictionary of two splits of which train is taken."""
+    pyarrow = pytest.importorskip("pyarrow")
+    for folder in ("saved", "both/train", "both/test"):
+        place = services.settings.inbox_dir / folder
+        place.mkdir(parents=True)
+        table = pyarrow.Table.from_pylist(CHATS)
+        with pyarrow.ipc.new_stream(str(place / "data-00000-of-00001.arrow"), table.schema) as stream:
+            stream.write_table(table)
+        state = {"_data_files": [{"filename": "data-00000-of-00001.arrow"}], "_split": None}
+        (place / "state.json").write_text(json.dumps(state), encoding="utf-8")
+    (services.settings.inbox_dir / "both" / "dataset_dict.json").write_text(
+        '{"splits": ["train", "test"]}', encoding="utf-8"
+    )
+    for name in ("saved", "both"):
+        assert _said(_export(services, "sft", name)) == [("a", "aa"), ("b", "bb")]
+    escaping = {"_data_files": [{"filename": "../both/train/data-00000-of-00001.arrow"}]}
+    (services.settings.inbox_dir / "saved" / "state.json").write_text(json.dumps(escaping), encoding="utf-8")
+    with pytest.raises(InvalidInput, match="not in its folder"):
+        _export(services, "sft", "saved")
+
+
+def test_what_the_datasets_library_saves_is_what_we_read(services: Services) -> None:
+    datasets = pytest.importorskip("datasets")
+    datasets.disable_progress_bars()
+    made = datasets.Dataset.from_list(CHATS)
+    made.save_to_disk(str(services.settings.inbox_dir / "saved"))
+    assert _said(_export(services, "sft", "saved")) == [("a", "aa"), ("b", "bb")]
+
+
+def test_a_hub_folder_of_ours_comes_back_as_the_rows_that_went_in(services: Services) -> None:
+    """Its columns are Arrow's JSON, which pyarrow gives as text; inside of structures too, as `datasets.Json` may stand."""
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    _write(services, "pairs.jsonl", [{"prompt": "p", "chosen": "good", "rejected": "bad"}])
+    shutil.copytree(_export(services, "dpo", "pairs.jsonl", format="hub").path, services.settings.inbox_dir / "hub")
+    (row,) = _rows(_export(services, "dpo", "hub"))
+    assert [side.agent_steps[-1].message for side in (row.chosen, row.rejected)] == ["good", "bad"]
+
+    plain = pyarrow.struct([("role", pyarrow.string()), ("content", pyarrow.string())])
+    typed = pyarrow.struct([("role", pyarrow.string()), ("content", pyarrow.json_())])
+    chat = [{"role": "user", "content": '"a"'}, {"role": "assistant", "content": "no JSON"}]
+    column = pyarrow.array([chat, None], pyarrow.list_(plain)).cast(pyarrow.list_(typed))
+    parquet.write_table(pyarrow.table({"messages": column}), services.settings.inbox_dir / "nested.parquet")
+    result = _export(services, "sft", "nested.parquet")
+    assert (_said(result), result.dropped) == ([("a", "no JSON")], {"unreadable_row": 1})
+
+
+def test_packed_files_of_a_folder_are_its_rows_and_its_training_split(services: Services) -> None:
+    folder = services.settings.inbox_dir / "packed"
+    folder.mkdir()
+    (folder / "train.jsonl.gz").write_bytes(gzip.compress(b"".join(json.dumps(row).encode() + b"\n" for row in SUMS)))
+    _write(services, "packed/test.jsonl", [{"prompt": "held out", "response": "x"}])
+    assert _said(_export(services, "sft", "packed")) == [("2+2?", "4"), ("3+3?", "6")]
+    texts = _export(services, "text", "packed/train.jsonl.gz", columns={"text": "prompt"})
+    assert [row.text for row in _rows(texts)] == ["2+2?", "3+3?"]
+    (folder / "train.jsonl.gz").write_bytes(gzip.compress(b'{"text": "once"}\n{"text": "more"}\n'))
+    assert [row.text for row in _rows(_export(services, "text", "packed/train.jsonl.gz"))] == ["once", "more"]
+
+
+def test_numbers_of_rows_are_numbers_of_lines(tmp_path: Path) -> None:
+    source = tmp_path / "rows.json"
+    source.write_text('[{"a": 1}, {"a": NaN}, 3]', encoding="utf-8")
+    target = tmp_path / "rows.jsonl"
+    write_lines(rows_of(source, Report()), {"b": "a"}, target)
+    assert target.read_text(encoding="utf-8").splitlines() == ['{"b": 1}', '{"b": null}', "3"]
