@@ -456,7 +456,7 @@ def test_step_labels_come_from_stored_verdicts_with_their_parts(services: Servic
     said = _refused(
         settings, "export_dataset", kind="prm", name="d", curation={"step_labels": "scores"}, trajectory_ids=[a]
     )
-    assert "say whose with `scorer`" in said
+    assert "needs a `scorer`" in said
 
 
 @pytest.mark.parametrize(

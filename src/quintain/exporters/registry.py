@@ -1,4 +1,4 @@
-"""All writers of downstream formats."""
+"""All writers of other formats."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ EXPORTERS: tuple[Exporter, ...] = (
     TrlPromptCompletion(),
     Verl(),
 )
-"""Every writer besides our own format, `quintain`."""
+"""Every writer except the native format `quintain`."""
 
 
 def exporter(name: str) -> Exporter:
-    """The writer of this name.
+    """Return the writer with this name.
 
     Raises:
         NotFound: lists the names.
@@ -40,4 +40,4 @@ def exporter(name: str) -> Exporter:
         if known.name == name:
             return known
     names = ["quintain", *sorted(known.name for known in EXPORTERS)]
-    raise NotFound(f"no format is called {shown(name)}{nearest(name, names)}; valid: {', '.join(names)}")
+    raise NotFound(f"expected a format, got {shown(name)}{nearest(name, names)}; valid: {', '.join(names)}")

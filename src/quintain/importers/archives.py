@@ -91,7 +91,8 @@ class Archive:
                 )
             if self.unpacked > RATIO_FREE_BYTES and self.unpacked > MAX_RATIO * self._size:
                 raise InvalidInput(
-                    f"the archive unpacks to more than {MAX_RATIO} times its size, as a bomb does", code="too_large"
+                    f"the archive unpacks to more than {MAX_RATIO} times its size, like a decompression bomb",
+                    code="too_large",
                 )
         return b"".join(parts)
 
@@ -103,7 +104,7 @@ class Archive:
         self._file.seek(info.header_offset)
         mark, name, extra = _LOCAL_HEADER.unpack(self._file.read(_LOCAL_HEADER.size))
         if mark != b"PK\x03\x04":
-            raise zipfile.BadZipFile("no local header where the table of contents says")
+            raise zipfile.BadZipFile("no local header at the offset in the table of contents")
         self._file.seek(name + extra, os.SEEK_CUR)
         yield zstd_reader(cast(BinaryIO, _Window(self._file, info.compress_size)))
 

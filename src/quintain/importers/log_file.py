@@ -103,7 +103,7 @@ class LogFile:
         """Return another file by its path relative to this file's folder; None if it does not exist inside the root.
 
         A sibling that is read and gives no run of its own is not reported as refused; one whose runs came in with this
-        file is told to `Report.consume`. A file that looks for siblings is read again by every later import, for they
+        file is passed to `Report.consume`. A file that looks for siblings is read again by every later import, because they
         may have changed.
         """
         self.reading.consulted = True

@@ -69,7 +69,7 @@ class Importer(Protocol):
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
         """Yield the runs of a file in file order.
 
-        Tolerant: what cannot be read is told to `report`, and the rest comes in. Nothing is invented: an outcome that
+        Tolerant: unreadable input is passed to `report`, and the rest is imported. Nothing is invented: an outcome that
         the log does not state is unknown, and a time, model or reward that it does not state is None.
 
         Raises:
@@ -145,7 +145,7 @@ def importer(name: str) -> Importer:
         if known.name == name:
             return known
     names = sorted(known.name for known in IMPORTERS)
-    raise NotFound(f"no log format is called {shown(name)}{nearest(name, names)}; valid: auto, {', '.join(names)}")
+    raise NotFound(f"expected a log format, got {shown(name)}{nearest(name, names)}; valid: auto, {', '.join(names)}")
 
 
 def detect(probe: Probe) -> Detection:

@@ -101,9 +101,9 @@ def build_chat_run(
         messages: As `read_turns` takes them.
         row: Its columns; those that are not used are kept in `extra` where they are small.
         line: Where it stands.
-        report: Told of what was passed over.
+        report: Counts skipped content.
         format: Name of the reader.
-        **fields: Fields of `Trajectory` that hold whatever the columns say; `extra` is added to.
+        **fields: Fields of `Trajectory` that override the columns; `extra` is merged.
     """
     transcript = Transcript()
     system = row.get("system") or row.get("system_prompt")

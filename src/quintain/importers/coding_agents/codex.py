@@ -71,7 +71,7 @@ class Codex:
         if thread is not None:
             yield from thread.run()
         else:
-            report.reject(None, "holds no line of a session")
+            report.reject(None, "expected a session, got no line of one")
 
 
 def _rows(log: LogFile, report: Report) -> Iterator[tuple[int, Any]]:

@@ -133,7 +133,7 @@ def _state(log: LogFile) -> dict[str, Any]:
     try:
         return as_dict(beside.document()) if beside is not None else {}
     except InvalidInput:
-        return {}  # the events tell the run without it
+        return {}  # the events are enough to read the run
 
 
 class V1Stream:

@@ -1,4 +1,4 @@
-"""Traces of observability tools: the records of a file by trace, and the runs that a trace is."""
+"""Group the records of a file by trace, and build the runs of a trace."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from quintain.importers.run_builder import build_run
 from quintain.importers.traces.conversations import ModelCall, ToolCall, build_conversations, match_results
 from quintain.records.trajectory import AgentInfo, Outcome
 
-NO_CONTENT = "metrics only, no messages: content capture is off"
+NO_CONTENT = "metrics only, without messages: content capture is off"
 
 
 @dataclass
 class Trace:
-    """What one request to an agent, or one conversation with it, left behind."""
+    """Records of one agent request or one conversation."""
 
     id: str
     format: str
     calls: list[ModelCall] = field(default_factory=list)
     tool_calls: list[ToolCall] = field(default_factory=list)
     is_conversation: bool = False
-    """Do its calls belong to one conversation by the word of the log? Then a call without a history goes on with it."""
+    """Whether the log declares its calls one conversation; then a call without history continues it."""
     agent: str | None = None
     version: str | None = None
     outcome: Outcome | None = None
@@ -35,7 +35,7 @@ class Trace:
 
 
 class TraceRecord(NamedTuple):
-    """A record of a trace: a span, a run or an observation."""
+    """One span, run or observation."""
 
     trace: str
     value: Any
@@ -44,7 +44,7 @@ class TraceRecord(NamedTuple):
 
 @dataclass
 class TraceGroup:
-    """The records of one trace or conversation."""
+    """Records of one trace or conversation."""
 
     id: str
     is_conversation: bool
@@ -55,7 +55,7 @@ class TraceGroup:
 def group_records(
     log: LogFile, report: Report, units: Callable[[Any, Report], Iterator[TraceRecord]]
 ) -> Iterator[TraceGroup]:
-    """The records of a file by trace or conversation, each as soon as its last record is read.
+    """Yield the records of each trace or conversation as soon as its last record is read.
 
     The file is read twice, so that only what is not complete yet is held.
     """
@@ -84,7 +84,7 @@ def group_records(
 
 
 def build_trace_runs(trace: Trace, report: Report) -> Iterator[Run]:
-    """The runs of a trace: its first conversation, and the others as subagents of that."""
+    """Yield the runs of a trace: its first conversation, and the others as its subagents."""
     found = build_conversations(trace.calls, is_one=trace.is_conversation)
     match_results(found, trace.tool_calls, report)
     if not found:

@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from quintain.tools.results import JobStarted
 
 IN_CALL_BYTES = 48 * 2**20
-"""Logs of more bytes become a job: a call should be over in 20 s, and a slow disk or core halves the speed."""
+"""Larger imports become a job: a call should end within 20 s, also on a disk or core of half the speed."""
 
 _SHOWN = 50
-"""Files and rejections that an answer lists; the rest is counted."""
+"""Files and rejections in an answer; the rest is counted."""
 
 
 def import_trajectories(
@@ -67,7 +67,7 @@ def import_trajectories(
             f"{path!r} does not exist; give a file or folder of logs under {str(services.settings.inbox_dir)!r}"
         )
     options = ImportOptions(format=format, redact=services.settings.redact, tags=labels)
-    # Runs of unchanged files get new tags too, and only reading tells which these are.
+    # Runs of unchanged files get new tags too, so those files must be read.
     unchanged = {} if again or labels else services.store.imports.stamps_below(place)
     if measure(place).bytes > IN_CALL_BYTES:
         spec = ImportSpec(
@@ -85,7 +85,7 @@ def import_trajectories(
 
 
 def _stored(place: Path, options: ImportOptions, sink: _StoreSink) -> ImportReport:
-    """Import, and where the store gives up on the way, say what is there."""
+    """Import; if the store becomes unavailable on the way, report what was stored."""
     try:
         return import_logs(place, options, sink)
     except Unavailable as error:
@@ -101,12 +101,12 @@ def _stored(place: Path, options: ImportOptions, sink: _StoreSink) -> ImportRepo
 
 @dataclass(frozen=True)
 class _StoreSink:
-    """Stores runs as they come, and remembers which files are through."""
+    """Stores runs as they arrive, and records which files are done."""
 
     services: Services
     unchanged: Mapping[str, FileStamp]
     arrivals: Counter[IngestStatus] = field(default_factory=Counter)
-    """What became of the runs so far."""
+    """Status -> number of runs so far."""
 
     def is_unchanged(self, stamp: FileStamp) -> bool:
         return same_file(stamp, self.unchanged)
@@ -127,7 +127,7 @@ class _StoreSink:
         return False
 
     def report_progress(self, bytes_done: int, bytes_total: int) -> None:
-        """The call is short; nobody watches."""
+        """Do nothing: the call is short and not watched."""
 
 
 def _as_job(started: JobStarted) -> ImportResult:
@@ -135,12 +135,12 @@ def _as_job(started: JobStarted) -> ImportResult:
         job_id=started.job_id,
         status=started.status,
         resource_uri=started.resource_uri,
-        next_step=f"These logs are large, so a job reads them. {started.next_step} Its result holds what this call would have told.",
+        next_step=f"These logs are large, so a job reads them. {started.next_step} Its result has the content of this call's answer.",
     )
 
 
 def result_of(report: ImportReport, *, dry_run: bool) -> ImportResult:
-    """What the tool tells of an import that is through."""
+    """Return the tool's answer for a finished import."""
     return ImportResult(
         format=report.format,
         confidence=report.confidence,
@@ -174,4 +174,6 @@ def _next_step(report: ImportReport, *, dry_run: bool) -> str:
         return f"{gone}Nothing new: these runs were imported before. again=true reads unchanged files again."
     if gone:
         return f"{gone}Nothing else was in these logs; get_lineage shows what a forgotten run had touched."
-    return "No run came in; `rejected` says why, file by file. Name the reader with `format` if the logs are of a known one."
+    return (
+        "No run was imported; see `rejected` for the reason of each file. Set `format` if the logs have a known format."
+    )

@@ -86,7 +86,7 @@ def _agent(services: Services, agent: dict[str, Any]) -> dict[str, Any]:
 
 
 def _calibration(made: Calibration) -> dict[str, Any]:
-    """What a calibration is of, and how far it holds on held-out labels, by domain."""
+    """Return a calibration and its errors on held-out labels by domain."""
     fits = {
         domain: fit.model_dump(mode="json", include={"n_labels", "error_before", "error_after", "spearman"})
         for domain, fit in made.domains.items()
@@ -96,7 +96,7 @@ def _calibration(made: Calibration) -> dict[str, Any]:
 
 
 def _blocked(forgotten: int) -> dict[str, Any]:
-    """What to know of a dataset that holds forgotten runs."""
+    """Return the note on a dataset with forgotten runs."""
     if not forgotten:
         return {}
     note = f"Blocked: {counted(forgotten, 'run')} of it forgotten since; export it again, then delete its folder."
@@ -104,7 +104,7 @@ def _blocked(forgotten: int) -> dict[str, Any]:
 
 
 def _scorers(services: Services) -> list[dict[str, Any]]:
-    """What can score here: each in a line, broken ones with the reason, and the newest trained models."""
+    """Return all scorers, broken ones with the reason, and the newest trained reward models."""
     items = [
         {name: value for name, value in scorer._asdict().items() if value is not None} for scorer in describe_scorers()
     ]
@@ -116,7 +116,7 @@ def _scorers(services: Services) -> list[dict[str, Any]]:
 
 
 def _environments() -> list[dict[str, Any]]:
-    """All that can be acted in; MCP servers as the operator wrote them down, none of which is started for it."""
+    """Return all environments; MCP servers are listed as configured, without starting them."""
     try:
         servers, broken = list_servers(), []
     except QuintainError as error:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from quintain.store.lineage.links import Ref
 
 _SHOWN = 100
-"""Touched things and copies that an answer lists; the rest is counted."""
+"""Affected objects and copies in an answer; the rest is counted."""
 
 _DEPTH = 6
 
@@ -152,7 +152,7 @@ def _things(services: Services, done: Forgotten) -> Iterable[TouchedThing]:
 
 
 def _still_learning(services: Services, done: Forgotten) -> list[str]:
-    """Unfinished jobs that learn from the runs, or hand over who did.
+    """Return unfinished jobs that learn from the runs, or export an agent that did.
 
     From a dataset with them, or from what they or the jobs that they continue played.
     """
@@ -169,7 +169,7 @@ def _still_learning(services: Services, done: Forgotten) -> list[str]:
 
 
 def _stopped(services: Services, job_id: str) -> TouchedThing:
-    """A job that learns from a forgotten run, asked to stop."""
+    """Cancel a job that learns from a forgotten run, and report its state."""
     with suppress(OSError):  # its folder is gone or cannot be written: the request is stored, and is passed on later
         services.jobs.cancel(job_id)
     job = services.store.jobs.get(job_id)
@@ -181,7 +181,7 @@ def _stopped(services: Services, job_id: str) -> TouchedThing:
         remedy = "It had not begun; start it again on a new export."
         return TouchedThing(kind="job", id=job_id, state="cancelled", remedy=remedy)
     remedy = (
-        f"It has read or played them, and was asked to stop; get_job(job_id={job_id!r}, wait_s=30) says when it has. What it made "
+        f"It has read or played them, and was asked to stop; get_job(job_id={job_id!r}, wait_s=30) shows when it has stopped. Its results "
         "so far stays; start anew without them: export again, or begin another evolution."
     )
     return TouchedThing(kind="job", id=job_id, state="stopping", remedy=remedy)
@@ -199,7 +199,7 @@ def _job(services: Services, job_id: str) -> TouchedThing:
 
 
 def _emptied(services: Services, done: Forgotten) -> Iterable[str]:
-    """Remove what is only kept to be quicker: replay buffers, which trainings would learn from, previews, judges' answers."""
+    """Delete caches with the runs: replay buffers, which training would read, previews, and judges' answers."""
     for name in done.replay_buffers:
         folder = services.settings.cache_dir / "replay" / name
         if folder.is_dir():
@@ -214,7 +214,7 @@ def _emptied(services: Services, done: Forgotten) -> Iterable[str]:
 
 
 def _copies(services: Services, done: Forgotten) -> Iterable[str]:
-    """Files and folders that still hold the content of the runs; nothing of them is used again."""
+    """Yield files and folders that still contain the runs; none of them is used again."""
     settings = services.settings
     datasets = (Path(services.store.datasets.get(dataset_id).path) for dataset_id in done.touched.datasets)
     exports = (path for one in done.touched.datasets for path in sorted(settings.exports_dir.glob(f"{one}-*")))
@@ -227,7 +227,7 @@ def _copies(services: Services, done: Forgotten) -> Iterable[str]:
 
 
 def _local(source: str) -> Path | None:
-    """The file that a source names by path or `file:` URI; None: it is on another machine, or is no file."""
+    """Return the file of a path or `file:` URI; None for another machine or not a file."""
     if "://" not in source:
         return Path(source) if Path(source).is_absolute() else None
     parts = urlsplit(source)
@@ -235,19 +235,19 @@ def _local(source: str) -> Path | None:
 
 
 def _learning(services: Services, touched: AffectedRecords) -> Iterable[str]:
-    """The jobs that copied a dataset into their folder."""
+    """Return the jobs that copied a dataset into their folder."""
     held = set(touched.datasets)
     return (job_id for job_id in touched.jobs if held & set(_datasets_of(services.store.jobs.get(job_id).spec)))
 
 
 def _datasets_of(spec: JobSpec) -> list[str]:
-    """The datasets that a job works on."""
+    """Return the datasets of a job."""
     parts: tuple[Any, ...] = (spec, *getattr(spec, "stages", ()))
     return [dataset_id for part in parts if (dataset_id := getattr(part, "dataset_id", None)) is not None]
 
 
 def require_remembered(services: Services, spec_or_dataset: JobSpec | str) -> None:
-    """Refuse to train on a dataset that holds forgotten runs.
+    """Raise if training would use a dataset with forgotten runs.
 
     Args:
         services: Where it is looked up.
@@ -270,7 +270,7 @@ def require_untainted(services: Services, agent: Agent) -> None:
     """Refuse to hand over an agent that learned from runs that were forgotten since.
 
     Raises:
-        Conflict: says of how many, and the way out.
+        Conflict: Names their number and the remedy.
     """
     if note := taint_note(services, agent.id):
         raise Conflict(
@@ -293,7 +293,7 @@ def taint_note(services: Services, agent_id: str | None) -> str:
 
 
 def node_text(node: LineageNode) -> str:
-    """A node in a line of text."""
+    """Return a node as one line of text."""
     mark = f" [{node.mark}]" if node.mark else ""
     made = f", {node.created_at:%Y-%m-%d}" if node.created_at else ""
     return f"{node.kind} {node.id}: {node.label}{made}{mark}"

@@ -1,4 +1,4 @@
-"""Trajectories: record one, search them, look at one."""
+"""Tools to record, search and read trajectories."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def get_trajectory(
 
 
 class _Cut:
-    """Shortens every text of a JSON-like value and remembers whether it had to."""
+    """Shortens every text of a JSON value and records whether it had to."""
 
     def __init__(self, max_chars: int) -> None:
         self.max_chars = max_chars
@@ -234,7 +234,7 @@ def _grow(services: Services, live: str, trajectory_id: str | None, parts: dict[
 
 
 def _state_outcome(services: Services, trajectory_id: str, parts: dict[str, Any]) -> Recorded:
-    """Take a call that gives a stored run the outcome that nobody knew when it was stored."""
+    """Handle a call that states the outcome of a stored run."""
     others = [name for name, value in parts.items() if value is not None and name not in {"outcome", "tags"}]
     if others or parts["outcome"] is None:
         raise InvalidInput(
@@ -251,7 +251,7 @@ def _state_outcome(services: Services, trajectory_id: str, parts: dict[str, Any]
 
 
 class StatedBefore(NamedTuple):
-    """The outcome that another one took the place of."""
+    """The outcome that was replaced."""
 
     status: OutcomeStatus
     by: str | None
@@ -260,14 +260,14 @@ class StatedBefore(NamedTuple):
 def state_outcome(
     services: Services, trajectory_id: str, outcome: Outcome, *, tags: Sequence[str] = (), rater: str | None = None
 ) -> tuple[Trajectory, StatedBefore]:
-    """Give a stored run an outcome that its environment or recorder did not say; the run remembers who says so.
+    """State the outcome of a stored run that its environment or recorder did not; the run records who stated it.
 
     Args:
         services: Where the run is stored.
         trajectory_id: The run.
         outcome: How it ended.
         tags: To be added.
-        rater: Who says so, as `Score.rater`; None: the recorder.
+        rater: Author of the statement, as in `Score.rater`; None for the recorder.
 
     Returns:
         The run, and what was known before.
@@ -307,17 +307,17 @@ def state_outcome(
 
 
 def outcome_known(run: Trajectory) -> str:
-    """Why a run takes no other outcome, and what can be done."""
+    """Return the reason why a run does not accept another outcome."""
     by = run.outcome_stated_by or "its environment or recorder"
     return (
-        f"{run.id} has the outcome {run.outcome.status.value!r} already, as {by} said, and a known outcome never changes "
+        f"{run.id} already has the outcome {run.outcome.status.value!r}, stated by {by}, and a known outcome never changes "
         "(only a person's or a recorder's word takes the place of an assistant's); leave it, or score the run "
         "(score_trajectories)"
     )
 
 
 def read_outcome(value: str | dict[str, Any] | None) -> Outcome:
-    """An outcome as it is given from outside: its status, or all of it.
+    """Parse an outcome given as its status or as an object.
 
     Raises:
         InvalidInput: names the field that is wrong.
