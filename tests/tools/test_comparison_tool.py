@@ -8,7 +8,7 @@ import pytest
 
 from evaluation.test_comparison import evaluated
 from quintain.errors import InvalidInput, NotFound
-from quintain.evaluation.reports.formats import as_markdown
+from quintain.evaluation.reports.rendering import as_markdown
 from quintain.evaluation.reports.report import comparison_report
 from quintain.records.agent import Agent, ModelRef, Sampling
 from quintain.records.evaluation import Evaluation

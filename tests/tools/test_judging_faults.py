@@ -376,4 +376,4 @@ def test_a_judge_sees_nothing_of_who_stated_an_outcome(services: Services, ask: 
 def test_true_and_false_are_no_numbers(services: Services, refused: Callable[..., str], tool: str, given: Any) -> None:
     stored(services, run("t1"))
     name = {"name": "x"} if tool == "export_dataset" else {}
-    assert "true and false are no numbers; give a number" in refused(tool, **given, **name)
+    assert "expected a number, got a boolean" in refused(tool, **given, **name)

@@ -266,7 +266,7 @@ def test_a_pipe_in_place_of_a_file_is_refused_at_once(services: Services, argume
     pipe = services.settings.inbox_dir / "pipe.json"
     os.mkfifo(pipe)
     more: dict[str, Any] = {"rubric": {"scorer": "judge", "judge": "starter"}, "profile": {"scorer": "rules"}}[argument]
-    with pytest.raises(InvalidInput, match="no regular file"):
+    with pytest.raises(InvalidInput, match="not a regular file"):
         score_trajectories(services, filter=TrajectoryFilter(since=NOW), **more, **{argument: "pipe.json"})
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from quintain.errors import InvalidInput
-from quintain.evaluation.reports.forest import forest
-from quintain.evaluation.reports.formats import as_html, as_markdown
+from quintain.evaluation.reports.forest_plot import forest_plot
+from quintain.evaluation.reports.rendering import as_html, as_markdown
 from quintain.evaluation.reports.report import comparison_report, evaluation_report
 from quintain.records.evaluation import Comparison, Evaluation
 from quintain.tools.jobs.pictures import draw
@@ -38,7 +38,7 @@ def write_report(found: Evaluation | Comparison, path: Path) -> None:
         if path.suffix.lower() == ".md":
             text = as_markdown(report)
         else:
-            text = as_html(report, draw(forest(found)) if isinstance(found, Comparison) else None)
+            text = as_html(report, draw(forest_plot(found)) if isinstance(found, Comparison) else None)
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:

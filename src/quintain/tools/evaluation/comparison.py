@@ -11,7 +11,7 @@ from pydantic import Field
 
 from quintain.errors import InvalidInput, NotFound
 from quintain.evaluation.comparison import compare, leaderboard
-from quintain.evaluation.reports.forest import forest
+from quintain.evaluation.reports.forest_plot import forest_plot
 from quintain.records.evaluation import Comparison, Correction, Evaluation, Leaderboard, Origin
 from quintain.tools.evaluation.environment_references import Environments, plain_reference
 from quintain.tools.evaluation.learning_curves import ancestors_of, learning_curves
@@ -71,7 +71,7 @@ def comparison_of(services: Services, comparison_id: str) -> Comparison:
 
 def comparison_picture(services: Services, comparison_id: str) -> bytes:
     """A comparison as PNG: a forest plot, and the learning curves of its agents."""
-    return draw(forest(comparison_of(services, comparison_id)))
+    return draw(forest_plot(comparison_of(services, comparison_id)))
 
 
 def environment_leaderboard(services: Services, environment: str) -> Leaderboard:

@@ -184,7 +184,7 @@ class _Rule:
 
 def _score(services: Services, runs: Iterable[Trajectory], rule: _Rule, asked: _Asked, *, audit: bool) -> ScoreResult:
     """One streaming pass, a chunk in memory; a call from outside ends after `MAX_S`, with what it has done stored."""
-    from quintain.scoring.integrity import Auditor
+    from quintain.scoring.integrity.auditor import Auditor
 
     tally, auditor, stopped_at = Tally(rule.scorer.name), Auditor() if audit else None, None
     for gone in asked.forgotten:

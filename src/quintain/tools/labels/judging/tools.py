@@ -12,7 +12,7 @@ from quintain.errors import InvalidInput, NotFound
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.judging import Judge, JudgingBatch, JudgingMode
 from quintain.records.record import Seed, counted
-from quintain.records.tags import fault_of
+from quintain.records.tags import tag_error
 from quintain.scoring.judges.questions import instructions
 from quintain.scoring.judges.rubrics import rubric as find_rubric
 from quintain.tools.labels.judging.agreement import agreement
@@ -136,7 +136,7 @@ def _wanted(
         InvalidInput: a rubric or a name that cannot be one.
     """
     name = (rater or "").strip().removeprefix(f"{judge}:")
-    if name and (fault := fault_of(name)):
+    if name and (fault := tag_error(name)):
         raise InvalidInput(f"rater {fault.replace('a tag', 'a name')}")
     return Wanted(
         id=f"batch-{uuid.uuid4().hex[:10]}",
