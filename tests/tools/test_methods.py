@@ -243,7 +243,7 @@ HOSTILE: list[tuple[dict[str, Any], list[str]]] = [
     ({"name": "a b"}, ["name", "'a b'"]),
     ({"seed": "abc"}, ["seed", "'abc'", "0 to 2147483647"]),
     ({"seed": [1]}, ["seed", "[1]", "0 to 2147483647"]),
-    ({"seed": True}, ["seed", "true and false are no numbers"]),
+    ({"seed": True}, ["seed", "expected a number, got a boolean"]),
     ({"seed": -4}, ["seed", "-4", "0 to 2147483647"]),
     ({"seed": 99999999999999999999999}, ["seed", "2147483647"]),
     ({"request_key": 7}, ["request_key", "string", "got 7"]),

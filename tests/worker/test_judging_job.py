@@ -278,11 +278,11 @@ def test_a_request_is_on_the_bill_before_it_is_sent_and_its_tokens_before_anythi
 ) -> None:
     seen: list[list[dict[str, int]]] = []
 
-    def bill() -> list[dict[str, int]]:
+    def spending_report() -> list[dict[str, int]]:
         return [json.loads(line) for line in (tmp_path / "job" / "requests.jsonl").read_text().splitlines()]
 
     def look(asked: Asked, before: int) -> Answer:
-        seen.append(bill())
+        seen.append(spending_report())
         return by_box(asked, before)
 
     with serving(look) as fake:
@@ -290,7 +290,7 @@ def test_a_request_is_on_the_bill_before_it_is_sent_and_its_tokens_before_anythi
         with pytest.raises(Killed):
             judged(spec, tmp_path / "job", kill_after=1)
     assert seen[0] == [{"requests": 1, "retries": 0, "in_flight": 1}]
-    assert bill()[1]["input_tokens"] > 0
+    assert spending_report()[1]["input_tokens"] > 0
 
 
 def test_a_job_that_is_told_to_stop_keeps_what_it_has_and_says_so(tmp_path: Path) -> None:
@@ -386,7 +386,7 @@ def test_runs_that_are_gone_or_changed_are_told(tmp_path: Path) -> None:
         spec = spec_of(tmp_path, fake, stored(2))
         path = Path(spec.runs.path)
         path.write_bytes(path.read_bytes().replace(b"box 1", b"box 9"))
-        with pytest.raises(InvalidInput, match="changed on disk"):
+        with pytest.raises(InvalidInput, match="got a changed file"):
             judged(spec, tmp_path / "job")
         path.unlink()
         with pytest.raises(InvalidInput, match="gone"):

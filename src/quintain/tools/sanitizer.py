@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from quintain.importers.transcripts.transcript import make_call
 from quintain.records.record import explain, shown
-from quintain.records.tags import fault_of
+from quintain.records.tags import tag_error
 from quintain.records.trajectory import Task, Usage
 
 _LEVELS = 60
@@ -140,7 +140,7 @@ class Sanitizer:
         tags: dict[str, None] = {}
         for some in given:
             for tag in [some] if isinstance(some, str) else self.members(some, "tags"):
-                if fault := fault_of(tag):
+                if fault := tag_error(tag):
                     self.report(f"a tag {fault}; left out")
                 else:
                     tags[tag] = None

@@ -18,7 +18,7 @@ from quintain.settings import secret
 from quintain.worker.judging.answer_cache import AnswerCache
 from quintain.worker.judging.asking import Judging, Verdicts, ask_through
 from quintain.worker.judging.judgements import run_judging
-from quintain.worker.spending import Ledger
+from quintain.worker.request_ledger import Ledger
 
 
 def run(spec: JudgeSpec, directory: Path, reporter: Reporter) -> JobResult:

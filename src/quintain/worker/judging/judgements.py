@@ -25,8 +25,8 @@ from quintain.records.seams import Reporter
 from quintain.records.trajectory import Trajectory
 from quintain.scoring.judges.plans import comparisons
 from quintain.worker.judging.asking import Verdicts
-from quintain.worker.run_lines import RunLines, open_runs
-from quintain.worker.spending import append_line, cost_of, lines_of
+from quintain.worker.request_ledger import append_line, cost_report, iterate_lines
+from quintain.worker.run_inputs import RunInputs, open_run_inputs
 
 BROKEN_AFTER = 20
 """Items in a row without an answer, after which the judge counts as out of order."""
@@ -80,7 +80,7 @@ class Tally:
             "control_unknown": self.uncontrolled,
             "answers_from_cache": self.cached,
             **self.spent.model_dump(exclude={"in_flight"}),
-            **cost_of(usd, self.spent.in_flight),
+            **cost_report(usd, self.spent.in_flight),
         }
 
 
@@ -90,7 +90,7 @@ class Journal:
     def __init__(self, directory: Path) -> None:
         self._path = directory / "judged.jsonl"
         self._descriptor = open_appending(self._path)
-        self._entries = {tuple(entry["ids"]): entry for entry in map(json.loads, lines_of(self._path))}
+        self._entries = {tuple(entry["ids"]): entry for entry in map(json.loads, iterate_lines(self._path))}
         self._standing = _standing(directory / "outputs")
 
     def tally(self) -> Tally:
@@ -155,7 +155,7 @@ def run_judging(
         spent: What the job has used up, its earlier attempts included.
         usd: What that costs.
     """
-    runs = open_runs(spec.runs)
+    runs = open_run_inputs(spec.runs)
     journal = Journal(directory)
     tally = journal.tally()
     planned, alone, items = _planned(runs, spec, journal)
@@ -198,7 +198,7 @@ def run_judging(
 
 
 def _planned(
-    runs: RunLines, spec: JudgeSpec | ScoreSpec, journal: Journal
+    runs: RunInputs, spec: JudgeSpec | ScoreSpec, journal: Journal
 ) -> tuple[int, int, Iterator[tuple[Trajectory, ...]]]:
     """How many items there are, how many runs cannot be compared, and the items that are left."""
     if spec.mode in {"score", "steps"}:
@@ -211,9 +211,9 @@ def _planned(
 
 def _standing(outputs: Path) -> set[tuple[str, ...]]:
     """Runs with a score, and pairs with a preference, that an earlier attempt has handed over."""
-    scores = (json.loads(line)["record"] for line in lines_of(outputs / "score.jsonl"))
+    scores = (json.loads(line)["record"] for line in iterate_lines(outputs / "score.jsonl"))
     found: set[tuple[str, ...]] = {(score["trajectory_id"],) for score in scores}
-    for line in lines_of(outputs / "preference.jsonl"):
+    for line in iterate_lines(outputs / "preference.jsonl"):
         record = json.loads(line)["record"]
         found.add(tuple(sorted((record["a"], record["b"]))))
     return found
