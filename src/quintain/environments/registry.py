@@ -343,9 +343,7 @@ def _factory(name: str) -> Factory:
     entry = _entries().get(name)
     if entry is None:
         known = ", ".join(environment_ids())
-        raise NotFound(
-            f"expected the id of an environment, got {clip(name)!r}; known here: {known}", code="environment_not_found"
-        )
+        raise NotFound(f"no environment is called {clip(name)!r}; known here: {known}", code="environment_not_found")
     try:
         factory: Factory = entry.load()
     except (ImportError, AttributeError) as error:

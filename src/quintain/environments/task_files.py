@@ -153,7 +153,7 @@ def _refuse(path: Path, faults: list[tuple[int | None, str]] | list[tuple[int, s
     )
     more = f"; and {counted(n - _MAX_LISTED, 'more line')}" if n > _MAX_LISTED else ""
     raise InvalidInput(
-        f"expected only valid rows in {clip(path.name)!r}, got {counted(n, 'bad row')}: {listed}{more}; correct or remove them",
+        f"{clip(path.name)!r} has {counted(n, 'bad row')}: {listed}{more}; correct or remove them",
         code="bad_task_rows",
     )
 
