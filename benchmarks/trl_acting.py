@@ -19,7 +19,7 @@ from quintain.records.hyperparameters import GRPOConfig
 from quintain.records.seams import Message, Reply, Turn
 from quintain.records.trajectory import Actor, Step, Task, Trajectory
 from quintain.trainers.acting.policy import live_policy
-from quintain.trainers.data.examples import ExampleMaker, Made
+from quintain.trainers.data.examples import ExampleBatch, ExampleMaker
 from quintain.trainers.models import LoadedModel
 from quintain.trainers.rendering.renderer import Renderer
 
@@ -152,7 +152,7 @@ class _OnlineSide:
         with products(self.products):
             group = self._group(prompt)
         self.rollouts.append(time.perf_counter() - began)
-        example = self.maker.group(group, Made())
+        example = self.maker.group(group, ExampleBatch())
         if isinstance(example, str):
             raise ValueError(f"the group gave no example: {example}")
         self.ours.step([example])

@@ -19,7 +19,7 @@ from quintain.records.agent import ModelRef
 from quintain.records.dataset import DatasetRow, GroupRow, PairRow
 from quintain.records.hyperparameters import LoraConfig, TrainingConfig
 from quintain.records.trajectory import Trajectory
-from quintain.trainers.data.examples import ExampleMaker, Made
+from quintain.trainers.data.examples import ExampleBatch, ExampleMaker
 from quintain.trainers.data.streams import Example, TokenRow
 from quintain.trainers.models import LoadedModel, load_model
 from quintain.trainers.rendering.renderer import Renderer
@@ -180,14 +180,18 @@ class Examples:
         return Examples(ExampleMaker(Renderer.of(tokenizer), config, CONTEXT))
 
     def run(self, messages: Messages) -> Example:
-        return _made(self.maker.run(row_of(messages), Made()))
+        return _made(self.maker.run(row_of(messages), ExampleBatch()))
 
     def pair(self, chosen: Messages, rejected: Messages) -> Example:
-        return _made(self.maker.pair(PairRow(chosen=trajectory_of(chosen), rejected=trajectory_of(rejected)), Made()))
+        return _made(
+            self.maker.pair(PairRow(chosen=trajectory_of(chosen), rejected=trajectory_of(rejected)), ExampleBatch())
+        )
 
     def group(self, runs: Sequence[Messages], rewards: Sequence[float]) -> Example:
         trajectories = tuple(trajectory_of(messages) for messages in runs)
-        return _made(self.maker.group(GroupRow(key="task", trajectories=trajectories, rewards=tuple(rewards)), Made()))
+        return _made(
+            self.maker.group(GroupRow(key="task", trajectories=trajectories, rewards=tuple(rewards)), ExampleBatch())
+        )
 
 
 def trajectory_of(messages: Messages) -> Trajectory:

@@ -1,4 +1,4 @@
-"""The environment in docs/tutorials/write-an-environment.md, copied into a package of its own: the page's code acts, trains and is measured."""
+"""The code of docs/tutorials/write-an-environment.md, in an installed package: it acts, trains and is measured."""
 
 from __future__ import annotations
 

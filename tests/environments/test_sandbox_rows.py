@@ -290,7 +290,7 @@ def test_rows_of_swe_bench_without_a_command_run_the_files_of_their_tests(
     path = write(tmp_path / "tasks.jsonl", {name: value for name, value in row.items() if name != "test_command"})
     source = Sandboxed(tasks=path, repos=repos)
     assert source.assignment(Task(id="acme__shapes-1")).test_command == "python3 -m pytest -q test_shapes.py"
-    with pytest.raises(InvalidInput, match="a task of quintain/sandbox, .* got 'acme__shapes-2'"):
+    with pytest.raises(InvalidInput, match=r"a task of quintain/sandbox, .* got 'acme__shapes-2'"):
         source.assignment(Task(id="acme__shapes-2"))
 
 

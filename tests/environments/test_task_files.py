@@ -116,7 +116,7 @@ def test_a_row_of_swe_bench_keeps_its_tests_and_not_its_solution() -> None:
         "+assert True",
     )
     assert "line 3" not in json.dumps(metadata)
-    with pytest.raises(InvalidInput, match="FAIL_TO_PASS to be a list of test names.*got 'nonsense'"):
+    with pytest.raises(InvalidInput, match=r"FAIL_TO_PASS to be a list of test names.*got 'nonsense'"):
         task_of({**SWE, "FAIL_TO_PASS": "nonsense"})
 
 
@@ -163,7 +163,7 @@ def test_every_bad_line_is_named_with_its_reason(tmp_path: Path) -> None:
 
 
 def test_a_file_without_tasks_and_no_file_at_all_are_told_apart(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match="expected tasks in .*, got none"):
+    with pytest.raises(InvalidInput, match=r"expected tasks in .*, got none"):
         read_tasks(written(tmp_path / "empty.jsonl", ""))
     with pytest.raises(NotFound, match=r"no_task_file\].*nowhere\.jsonl'"):
         read_tasks(tmp_path / "nowhere.jsonl")
@@ -344,7 +344,7 @@ def test_tools_read_task_files_within_the_roots_alone(settings: Settings, tmp_pa
     for option in ("quintain/tasks?file=", "quintain/inventory?tasks="):
         with pytest.raises(Refused, match="outside the allowed roots"):
             usable_reference(services, f"{option}{outside}")
-    with pytest.raises(NotFound, match="no_task_file.*does not exist"):
+    with pytest.raises(NotFound, match=r"no_task_file.*does not exist"):
         usable_reference(services, "quintain/tasks?file=nowhere.jsonl")
 
 

@@ -187,7 +187,7 @@ def test_a_mixture_draws_by_weight_and_plays_each_task_where_it_belongs(counter:
     first = next(task for task in tasks if task.environment == "quintain/inventory")
     assert other.reset(first) == Inventory().make().reset(first)
     assert len(other.tools) == 4
-    with pytest.raises(InvalidInput, match="got .x. of None; draw tasks from the mixture"):
+    with pytest.raises(InvalidInput, match=r"got .x. of None; draw tasks from the mixture"):
         source.make().reset(Task(id="x", prompt="p"))
 
 

@@ -159,13 +159,15 @@ def test_the_leaderboard_goes_by_success_then_reward_and_shares_ranks() -> None:
         (2, "eval-twin"),
         (4, "eval-low"),
     ]
-    with pytest.raises(InvalidInput, match=r"none of the 4 tasks of eval-low and eval-none"):
+    with pytest.raises(InvalidInput, match=r"expected a task of eval-low and eval-none with verdicts .*got none of 4"):
         compare([evaluations[0], evaluations[2]], ["low", "none"], "c", None)
 
 
 def test_different_suites_are_refused_with_both_hashes_and_the_overlap() -> None:
     a, b = evaluated("a", "0101", suite="aaaa"), evaluated("b", "010", suite="bbbb")
-    with pytest.raises(InvalidInput, match=r"suite aaaa \(4 tasks\).*suite bbbb \(3 tasks\).*share 3 tasks") as caught:
+    with pytest.raises(
+        InvalidInput, match=r"got aaaa .*\(4 tasks\) and bbbb .*\(3 tasks\), with 3 common tasks"
+    ) as caught:
         compare([a, b], ["a", "b"], "c", None)
     assert caught.value.code == "different_suites"
 
@@ -174,7 +176,7 @@ def test_too_few_or_unnamed_evaluations_are_refused() -> None:
     a = evaluated("a", "01")
     with pytest.raises(InvalidInput, match="at least 2 evaluations, got 1"):
         compare([a], ["a"], "c", None)
-    with pytest.raises(InvalidInput, match="as many different names"):
+    with pytest.raises(InvalidInput, match="different names"):
         compare([a, a], ["a", "a"], "c", None)
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from evaluation.test_comparison import evaluated
 from evaluation.test_failures import call, run, say
-from quintain.evaluation.references import forbidden_calls, reference_metrics
+from quintain.evaluation.reference_metrics import forbidden_calls, reference_metrics
 from quintain.evaluation.suites import Suite
 from quintain.evaluation.summary import summarize
 from quintain.records.evaluation import EpisodeResult

@@ -7,10 +7,10 @@ from random import Random
 import pytest
 from scipy.stats import beta, binom, binomtest, permutation_test, ttest_1samp
 
+from quintain.evaluation.statistics.significance import holm
 from quintain.evaluation.statistics.success_rates import (
     clopper_pearson,
     clustered_difference,
-    holm,
     mcnemar_exact,
     mean_over_tasks,
     newcombe_paired,

@@ -355,18 +355,18 @@ def test_unknown_roles_and_parts_are_counted_and_the_rest_comes_in(tmp_path: Pat
     assert [(o.call_id, o.content) for o in run.steps[1].observations] == [("lost", '{"rows": [1]}')]
     assert run.steps[1].extra == {"name": "bot"}
     assert report.unknown == {"role:critic": 1, "part:video": 1, "message": 1, "field:logprobs": 1}
-    assert list(report.notes) == ["results whose call is not in the log stand with the turn before them"]
+    assert list(report.notes) == ["results without a call in the log are attached to the preceding turn"]
 
 
 def test_bad_rows_are_listed_with_their_line_and_reason(tmp_path: Path) -> None:
     rows = [{"messages": MESSAGES}, {"messages": [{"role": "user", "content": "x"}]}, 5, {"prompt": "task"}, {"a": 1}]
     runs, report = read_rows(tmp_path, "openai_chat", rows)
     assert len(runs) == 1
-    assert [(line, reason[:30]) for line, reason in report.rejected] == [
-        (2, "a task without a run: it holds"),
-        (3, "a row must be an object, not i"),
-        (4, "a task without a run: it holds"),
-        (5, "holds no chat messages (`messa"),
+    assert [(line, reason[:31]) for line, reason in report.rejected] == [
+        (2, "expected a run, got a task with"),
+        (3, "expected a row that is an obje"),
+        (4, "expected a run, got a task with"),
+        (5, "expected chat messages (`messag"),
     ]
 
 
@@ -578,7 +578,7 @@ def test_a_crew_session_that_completed_is_not_called_a_success(tmp_path: Path) -
     ((run,), _) = read_rows(tmp_path, "crew", pipeline)
     assert (run.agent.name, len(run.agent_steps)) == ("crew/pipeline/reviewer", 2)
     assert read_rows(tmp_path, "crew", CREW[:3])[1].rejected == [
-        (1, "a task without a run: it holds no turn of an agent")
+        (1, "expected a run, got a task without an agent turn")
     ]
 
 

@@ -88,7 +88,7 @@ def test_of_a_claude_graph_the_latest_branch_is_read_and_the_others_are_counted(
     assert run.trajectory.task.prompt == "second wording"
     assert run.trajectory.steps[3].extra == {"meta": True}
     assert report.unknown == {"system/api_error": 1, "api error": 1, "summary": 1}
-    assert "only the branch that ends in the latest turn is read: 2 left out (edits, retries, rewinds)" in report.notes
+    assert "only the branch with the latest turn is imported: 2 left out (edits, retries, rewinds)" in report.notes
 
 
 def test_a_claude_session_that_ends_with_an_unanswered_rewind_is_read_up_to_its_latest_reply(tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ def test_bad_claude_lines_are_rejected_and_the_rest_comes_in(tmp_path: Path) -> 
     lines: list[Any] = [
         claude("u1", None, "user", "Task"),
         "text",
-        {"type": "user", "sessionId": "s1", "uuid": "u2", "message": "no object"},
+        {"type": "user", "sessionId": "s1", "uuid": "u2", "message": "expected an object"},
         claude("u3", "gone", "assistant", None),
         reply("a1", "gone", "m1", {"type": "text", "text": "still here"}),
     ]

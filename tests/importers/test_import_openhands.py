@@ -193,7 +193,7 @@ def test_openhands_output_takes_its_verdict_from_row_or_report_and_no_other_word
     assert outline(runs[1])[0] == "agent: Both at once. > execute_bash(k1) > read(k2) < !no(k1)"
     assert outline(runs[2]) == V1_STEPS
     assert (runs[1].trajectory.extra["cost"], runs[3].trajectory.extra["claimed_success"]) == (0.5, True)
-    assert report.rejected == [(4, "holds no events: image not found")]
+    assert report.rejected == [(4, "expected events, got none: image not found")]
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,7 @@ def test_a_gemini_log_of_changes_is_replayed(tmp_path: Path) -> None:
     (run,), report = read("gemini_cli", write(tmp_path / "chats" / "g1" / "g2.jsonl", lines), tmp_path)
     assert outline(run) == ["user: Read it", "agent: It says more."]
     assert (run.key, run.parent) == ("gemini_cli:g2", "gemini_cli:g1")
-    assert "2 messages that the person rewound are left out" in report.notes
+    assert "2 rewound messages are left out" in report.notes
 
 
 def test_a_gemini_checkpoint_finds_calls_without_ids_by_name(tmp_path: Path) -> None:
@@ -241,7 +241,7 @@ def test_of_a_pi_session_the_branch_that_ends_last_is_read(tmp_path: Path) -> No
     ]
     (run,), report = read("hf_sts", write(tmp_path / "pi.jsonl", lines), tmp_path)
     assert outline(run) == ["user: Go", "agent:  > bash(k) < !a(k)"]
-    assert "only the branch that ends last is read: 1 messages of others are left out" in report.notes
+    assert "only the branch with the last line is imported: 1 messages of others are left out" in report.notes
 
 
 @pytest.mark.parametrize(

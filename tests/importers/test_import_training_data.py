@@ -12,7 +12,7 @@ from log_rows import counts, damaged, detected, read_file, read_rows
 from quintain.importers.harnesses.knowlyr_text import parse_steps
 from quintain.records.trajectory import Trajectory, read_trajectory
 
-NO_RUN = "a task without a run: it holds no turn of an agent"
+NO_RUN = "expected a run, got a task without an agent turn"
 TOOL = {"type": "function", "function": {"name": "get", "parameters": {"type": "object", "properties": {}}}}
 ASKED = {"role": "user", "content": "Where is order 7?"}
 
@@ -130,7 +130,7 @@ def test_pairs_with_a_common_beginning_of_several_turns_split_where_they_differ(
     same = {"chosen": [ASKED, said("x")], "rejected": [ASKED, said("x")]}
     longer = {"chosen": [ASKED, said("x"), ASKED, said("y")], "rejected": [ASKED, said("x")]}
     runs, report = read_rows(tmp_path, "preference", [same, longer])
-    assert report.rejected == [(1, "chosen and rejected are the same; a pair needs two different answers")]
+    assert report.rejected == [(1, "expected two different answers, got equal chosen and rejected")]
     assert [len(run.steps) for run in runs] == [4, 2]
 
 
@@ -211,7 +211,7 @@ def test_step_labels_are_the_rewards_of_their_steps(tmp_path: Path) -> None:
     (run, scored), report = read_rows(tmp_path, "stepwise", rows)
     assert shown(run) == [("user", "9.8 or 9.11?"), ("agent", "0.8 > 0.11"), ("agent", "so 9.8"), ("agent", "bye")]
     assert ([step.reward for step in run.agent_steps], scored.agent_steps[0].reward) == ([1.0, 0.0, None], 0.5)
-    assert report.rejected == [(3, "needs `completions` and `labels`, two lists of one length")]
+    assert report.rejected == [(3, "expected `completions` and `labels`, two lists of equal length")]
 
 
 GSM8K = {"question": "48 clips, half as many more?", "answer": "48/2 = <<48/2=24>>24\n48+24 = 72\n#### 72"}
@@ -387,7 +387,7 @@ def test_pairs_and_groups_of_knowlyr(tmp_path: Path) -> None:
     assert ([run.episode_key for run in runs[4:]], runs[4].agent_steps[0].reward) == (["0", "1"], 0.5)
     assert [run.agent.model for run in runs[:2]] == ["m", "n"]
     assert [line for line, _ in report.rejected] == [4, 5]
-    assert ("by their ids only" in report.rejected[0][1], report.rejected[1][1]) == (True, NO_RUN)
+    assert ("got only their ids" in report.rejected[0][1], report.rejected[1][1]) == (True, NO_RUN)
 
 
 OURS = {

@@ -212,7 +212,7 @@ def test_what_a_worker_left_behind_is_killed_by_its_mark() -> None:
         for process in (mine, other):
             assert process.stdout is not None
             process.stdout.readline()
-        processes.kill_leftovers("job-00000000aa")
+        processes.kill_orphans("job-00000000aa")
         assert mine.wait(10) == -signal.SIGKILL
         assert other.poll() is None
     finally:

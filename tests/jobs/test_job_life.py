@@ -140,7 +140,7 @@ def test_a_failing_job_says_why_and_keeps_its_traceback_in_the_log(jobs: JobHome
     failed = jobs.wait(job.id, JobStatus.FAILED)
     assert failed.error is not None
     assert failed.error.code == "crashed"
-    assert failed.error.message == "RuntimeError: step 3 fails because the spec says so (fail_at=3)"
+    assert failed.error.message == "RuntimeError: step 3 fails as requested (fail_at=3)"
     assert failed.step == 2
     assert "Traceback" in jobs.runner.log_tail(job.id)
     assert "Traceback" not in failed.error.model_dump_json()
@@ -148,10 +148,10 @@ def test_a_failing_job_says_why_and_keeps_its_traceback_in_the_log(jobs: JobHome
 
 def test_resume_refuses_what_is_under_way_or_done(jobs: JobHome) -> None:
     job = jobs.runner.start(SelftestSpec(steps=3)).job
-    with pytest.raises(Conflict, match="is running already"):
+    with pytest.raises(Conflict, match="which is running"):
         jobs.runner.resume(job.id)
     jobs.wait(job.id, JobStatus.SUCCEEDED)
-    with pytest.raises(Conflict, match="nothing to resume"):
+    with pytest.raises(Conflict, match="which succeeded"):
         jobs.runner.resume(job.id)
     with pytest.raises(NotFound, match=job.id):
         jobs.runner.resume("job-0000000000")

@@ -59,8 +59,6 @@ def test_equal_samples_of_two_attempts_stay_two_runs() -> None:
         ({"stepz": 1}, ["trajectory.stepz", "not a known field"]),
         ({"outcome": {"reward": math.nan}}, ["trajectory.outcome.reward", "nan", "finite"]),
         ({"outcome": {"reward": math.inf}}, ["inf", "finite"]),
-        ({"task": {"prompt": "cut \ud83d"}}, ["lone surrogate", "U+D83D", "character 4", "trajectory.task.prompt"]),
-        ({"extra": {"\udc00": 1}}, ["lone surrogate", "a key of"]),
     ],
 )
 def test_a_bad_run_is_refused_with_the_field_the_value_and_the_remedy(

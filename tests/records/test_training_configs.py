@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ValidationError
 
+from quintain.errors import InvalidInput
 from quintain.records import aliases
 from quintain.records.evolve import EvolveConfig
 from quintain.records.hyperparameters import (
@@ -70,17 +71,22 @@ MEANINGS: dict[str, tuple[str, Any, dict[str, Any]]] = {
 MODELS = {**CONFIGS, "evolve": EvolveConfig}
 
 
-def fault(method: str, **settings: Any) -> str:
-    with pytest.raises(ValidationError) as raised:
-        CONFIGS[method].model_validate(settings)
-    return explain(raised.value, "hyperparameters")
+def read(method: str, settings: dict[str, Any]) -> Any:
+    """The settings as a call brings them in: aliases translated, then checked."""
+    return MODELS[method].model_validate(aliases.canonical(settings, MODELS[method].model_fields))
+
+
+def fault(method: str, given: dict[Any, Any] | None = None, **settings: Any) -> str:
+    with pytest.raises((InvalidInput, ValidationError)) as raised:
+        read(method, given or settings)
+    return explain(raised.value, "hyperparameters") if isinstance(raised.value, ValidationError) else str(raised.value)
 
 
 @pytest.mark.parametrize("name", aliases.RENAMED)
 def test_a_name_of_another_trainer_means_the_same_here(name: str) -> None:
     method, value, meaning = MEANINGS[name]
     needed = {"coreset_target_size": 99} if name == "coreset_strategy" else {}
-    config = MODELS[method].model_validate({name: value, **needed})
+    config = read(method, {name: value, **needed})
     same = MODELS[method].model_validate(meaning)
     assert config == same
     if name != "use_coreset_selection":
@@ -95,8 +101,8 @@ def test_every_name_in_the_table_has_a_meaning_in_this_test() -> None:
 @pytest.mark.parametrize("size", ["batch_size", "per_device_train_batch_size"])
 def test_accumulated_gradients_make_the_batch_of_a_step_larger(name: str, size: str) -> None:
     """4 examples in each of 8 passes are 32 in one optimizer step."""
-    assert SFTConfig.model_validate({size: 4, name: 8}).batch_size == 32
-    assert SFTConfig.model_validate({name: 1}).batch_size == SFTConfig().batch_size
+    assert read("sft", {size: 4, name: 8}).batch_size == 32
+    assert read("sft", {name: 1}).batch_size == SFTConfig().batch_size
     assert "the product of the two" in fault("sft", **{name: 8})
     assert "whole number" in fault("sft", batch_size=4, **{name: 2.5})
 
@@ -113,7 +119,7 @@ def test_accumulated_gradients_make_the_batch_of_a_step_larger(name: str, size: 
     ],
 )
 def test_switches_of_number_formats_become_one_precision(settings: dict[str, Any], precision: str) -> None:
-    assert SFTConfig.model_validate(settings).precision == precision
+    assert read("sft", settings).precision == precision
 
 
 @pytest.mark.parametrize(
@@ -130,7 +136,7 @@ def test_switches_of_number_formats_become_one_precision(settings: dict[str, Any
 def test_two_names_of_one_setting_that_disagree_are_refused_and_both_are_named(
     settings: dict[str, Any], words: list[str]
 ) -> None:
-    told = fault("sft", **settings)
+    told = fault("sft", settings)
     assert [word for word in words if word not in told] == [], told
 
 
@@ -152,21 +158,19 @@ def test_two_names_of_one_setting_that_disagree_are_refused_and_both_are_named(
         ({"epochs": 0}, ["hyperparameters.epochs", "0.001", "got 0"]),
         ({"lora": {"targets": []}}, ["hyperparameters.lora.targets", "names no module", "all-linear"]),
         ({"lora_target_modules": [""]}, ["hyperparameters.lora.targets", "names no module"]),
-        ({7: 1}, ["7 is no name of a setting"]),
-        ({"lora": {7: 1}}, ["7 is no name of a setting"]),
+        ({7: 1}, ["name of a setting as text, got 7"]),
+        ({"lora": {7: 1}}, ["name of a setting as text, got 7"]),
         ({"epochs": 9**9999}, ["hyperparameters.epochs", "a very large int"]),
     ],
 )
 def test_what_is_no_number_or_no_name_is_told_as_that(settings: dict[Any, Any], words: list[str]) -> None:
-    with pytest.raises(ValidationError) as raised:
-        SFTConfig.model_validate(settings)
-    told = explain(raised.value, "hyperparameters")
+    told = fault("sft", settings)
     assert [word for word in words if word not in told] == [], told
 
 
 def test_a_name_that_nothing_reads_is_told_the_nearest_and_not_echoed_whole() -> None:
     with pytest.raises(ValidationError) as raised:
-        SFTConfig.model_validate({"learnin_rate": 1, "lora": {"rnk": 1}, "x" * 5000: 1})
+        read("sft", {"learnin_rate": 1, "lora": {"rnk": 1}, "x" * 5000: 1})
     told = explain(raised.value, "hyperparameters", ["learning_rate", "epochs", "lora.rank"])
     assert "learnin_rate is not a known field (did you mean 'learning_rate'?)" in told
     assert "lora.rnk is not a known field (did you mean 'lora.rank'?)" in told
@@ -174,7 +178,7 @@ def test_a_name_that_nothing_reads_is_told_the_nearest_and_not_echoed_whole() ->
 
 
 def test_two_names_of_one_setting_may_agree() -> None:
-    assert SFTConfig.model_validate({"lr": 1e-3, "learning_rate": 1e-3, "use_lora": True, "lora": {"rank": 8}}) == (
+    assert read("sft", {"lr": 1e-3, "learning_rate": 1e-3, "use_lora": True, "lora": {"rank": 8}}) == (
         SFTConfig(learning_rate=1e-3, lora=LoraConfig(rank=8))
     )
 
@@ -187,11 +191,9 @@ def test_one_sink_may_stand_without_a_list_and_none_is_none(given: Any, sinks: t
 def test_what_is_switched_off_stays_off_whatever_its_settings_say() -> None:
     """So it is where these names come from: their settings stand in every file, also of runs without them."""
     off = {"use_lora": False, "lora_r": 8, "curriculum": False, "curriculum_start_ratio": 0.2}
-    assert SFTConfig.model_validate(off) == SFTConfig()
-    assert (
-        CONFIGS["dpo"].model_validate({"step_weighted_loss": False, "use_online_continual": False}) == CONFIGS["dpo"]()
-    )
-    assert SFTConfig.model_validate({"curriculum": True}) == SFTConfig.model_validate({"curriculum": {}})
+    assert read("sft", off) == SFTConfig()
+    assert read("dpo", {"step_weighted_loss": False, "use_online_continual": False}) == CONFIGS["dpo"]()
+    assert read("sft", {"curriculum": True}) == read("sft", {"curriculum": {}})
 
 
 @pytest.mark.parametrize("method", ["sft", "dpo", "grpo"])
@@ -216,7 +218,7 @@ def test_a_file_of_an_agent_trainer_with_every_name_it_has_is_read_whatever_the_
         "chunk_long_trajectories": False,
         "chunk_overlap": 1,
     }
-    config = CONFIGS[method].model_validate(shared)
+    config = read(method, shared)
     assert (config.epochs, config.batch_size, config.precision, config.lora) == (3, 16, "bf16", None)
     assert "chunk" in fault("dpo", chunk_overlap=1, chunk_long_trajectories=True)
 
@@ -224,7 +226,7 @@ def test_a_file_of_an_agent_trainer_with_every_name_it_has_is_read_whatever_the_
 @pytest.mark.parametrize("name", aliases.FIXED)
 def test_a_name_that_cannot_be_honoured_is_refused_with_the_reason_and_the_remedy(name: str) -> None:
     only, remedy = aliases.FIXED[name]
-    assert SFTConfig.model_validate({name: only}) == SFTConfig(), "the one true value says nothing new"
+    assert read("sft", {name: only}) == SFTConfig(), "the one true value says nothing new"
     told = fault("sft", **{name: not only if isinstance(only, bool) else "other"})
     assert f"`{name}` cannot be" in told
     assert remedy in told

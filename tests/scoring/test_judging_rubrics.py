@@ -75,5 +75,5 @@ def test_a_rubric_file_is_json_or_yaml(tmp_path: Path, suffix: str) -> None:
     path.write_text(json.dumps({"name": "mine", "criteria": {"depth": "How deep?"}}), encoding="utf-8")
     assert read_rubric_file(path).name == "mine"
     path.write_text("{", encoding="utf-8")
-    with pytest.raises(InvalidInput, match="cannot be read"):
+    with pytest.raises(InvalidInput, match="cannot read"):
         read_rubric_file(path)

@@ -127,6 +127,16 @@ def test_a_live_recording_grows_and_closes_with_its_outcome(run: Caller) -> None
             ["U+D800"],
         ),
         ({"action": "record", "messages": MESSAGES, "outcome": {"reward": float("nan")}}, "not_finite", ["nan"]),
+        (
+            {"action": "record", "messages": [{"role": "user", "content": "cut \ud83d"}]},
+            "lone_surrogate",
+            ["U+D83D", "character 4", "arguments.messages[0].content"],
+        ),
+        (
+            {"action": "record", "trajectory": {"extra": {"\udc00": 1}}},
+            "lone_surrogate",
+            ["a key of", "trajectory.extra"],
+        ),
         ({"action": "train", "dataset": "none"}, "not_found", ["none"]),
         (
             {"action": "train", "dataset": "none", "model_name": "/no/such/folder"},
@@ -178,12 +188,12 @@ def test_a_live_recording_grows_and_closes_with_its_outcome(run: Caller) -> None
         (
             {"action": "train", "dataset": "d", "hyperparameters": {"lr": float("nan")}},
             "not_finite",
-            ["learning_rate", "is nan", "must be finite"],
+            ["hyperparameters.lr", "is nan", "must be finite"],
         ),
         (
             {"action": "train", "dataset": "d", "hyperparameters": {1: 2}},
             "invalid_input",
-            ["1 is no name of a setting"],
+            ["valid string (got 1)"],
         ),
         ({"action": "evaluate", "agent": "starter", "max_samples": 0}, "invalid_input", ["n_tasks", "got 0"]),
     ],

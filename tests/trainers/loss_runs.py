@@ -14,9 +14,9 @@ import numpy as np
 import torch
 
 from quintain.trainers.data.streams import Example, TokenRow, streams_of, token_row
-from quintain.trainers.losses.share import Share, totals_of
+from quintain.trainers.losses.loss_output import LossOutput, totals_of
 
-Loss = Callable[..., Share]
+Loss = Callable[..., LossOutput]
 
 
 @dataclass(frozen=True)

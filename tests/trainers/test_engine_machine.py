@@ -53,12 +53,9 @@ def test_prepare_measures_the_machine_and_finds_nothing_to_warn_of() -> None:
     assert found.notes == ()
 
 
-def test_a_rate_that_cannot_be_measured_is_unknown_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(a: torch.Tensor, b: torch.Tensor) -> float:
-        raise RuntimeError("not implemented for this type")
-
-    monkeypatch.setattr(machine, "_seconds", fails)
-    found = machine.prepare("cpu")
+def test_a_rate_that_cannot_be_measured_is_unknown_and_said() -> None:
+    """PyTorch has no matrix product of booleans."""
+    found = machine.prepare("cpu", torch.bool)
     assert found.matmul_flops is None
     assert "could not be measured" in found.notes[0]
 
@@ -74,10 +71,12 @@ def test_peak_memory_rises_with_what_was_allocated_and_does_not_fall() -> None:
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="mallopt is glibc's")
-def test_the_tuned_allocator_keeps_freed_memory_in_the_process() -> None:
-    """In a process of its own: 64 MiB are freed and taken again; untuned, each of their 16384 pages is a fault again."""
+def test_a_fresh_process_keeps_freed_memory_and_imports_no_peft_before_it_is_needed() -> None:
+    """64 MiB are freed and taken again; untuned, each of their 16384 pages is a fault again."""
     program = (
-        "import resource, torch\n"
+        "import resource, sys, torch\n"
+        "import quintain.trainers.train, quintain.trainers.acting.policy\n"
+        "assert 'peft' not in sys.modules\n"
         "from quintain.trainers.engine.machine import tune_allocator\n"
         "def faults(n):\n"
         "    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt\n"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from quintain.trainers.data.streams import streams_of
 from quintain.trainers.losses.dpo import dpo_loss
-from quintain.trainers.losses.share import totals_of
+from quintain.trainers.losses.loss_output import totals_of
 from trainers.loss_runs import Group, Run, assert_as_trl, assert_same, drawn_run, result_of, trl_pairs, trl_values
 
 LN2 = math.log(2)

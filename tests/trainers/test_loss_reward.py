@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from quintain.trainers.data.streams import Example, TokenRow, streams_of, token_row
+from quintain.trainers.losses.loss_output import LossOutput, totals_of
 from quintain.trainers.losses.prm import prm_loss
 from quintain.trainers.losses.reward import reward_loss
-from quintain.trainers.losses.share import Share, totals_of
 
 LN3 = math.log(3)
 
@@ -30,7 +30,7 @@ def pair(margin: float = 0.0, weight: float = 1.0) -> Example:
     return Example((read(), read()), (0, 1), (margin, 0.0), weight, divisible=False)
 
 
-def of_pairs(values: list[float], pairs: list[Example], **options: float) -> tuple[Share, list[float]]:
+def of_pairs(values: list[float], pairs: list[Example], **options: float) -> tuple[LossOutput, list[float]]:
     given = torch.tensor(values, dtype=torch.float64)[:, None].requires_grad_()
     share = reward_loss(given, streams_of(pairs), totals_of(pairs), **options)
     share.loss.backward()

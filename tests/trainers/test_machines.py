@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from quintain.errors import InvalidInput, NotFound, TrainingFailed, Unavailable
 from quintain.records.hyperparameters import SFTConfig
 from quintain.trainers.distributed import rendezvous
-from quintain.trainers.distributed.rendezvous import Address, Door, address, key_file, knock
+from quintain.trainers.distributed.rendezvous import Address, Listener, address, connect, key_file
 from tiny_models import save_tiny_model
 from trainers.runs import Recorder, rows_for, run, spec, weights
 
@@ -96,36 +96,36 @@ def test_a_run_whose_other_machine_is_gone_says_so(tmp_path: Path, there: Addres
     assert (len(heard.steps), heard.checkpoints) == (2, [2])
 
 
-def test_who_does_not_know_the_key_is_not_let_in(there: Address, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_without_the_key_is_refused(there: Address, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rendezvous, "_COMING_S", 10.0)
     refused: list[Exception] = []
 
-    def stranger_then_guest() -> None:
+    def wrong_key_then_right_key() -> None:
         try:
-            knock(there._replace(key=b"guess"), 0)
+            connect(there._replace(key=b"guess"), 0)
         except InvalidInput as error:
             refused.append(error)
-        knock(there, 3).send("hello")
+        connect(there, 3).send("hello")
 
-    with closing(Door(there)) as door:
-        thread = threading.Thread(target=stranger_then_guest)
+    with closing(Listener(there)) as door:
+        thread = threading.Thread(target=wrong_key_then_right_key)
         thread.start()
-        (guest,) = door.guests(1)
+        (pipe,) = door.accept(1)
         thread.join()
-        assert guest.recv() == "hello"
-        guest.close()
-    assert "the key is not that" in str(refused[0])
+        assert pipe.recv() == "hello"
+        pipe.close()
+    assert "expected the key of the machine" in str(refused[0])
 
 
 def test_a_run_does_not_wait_for_ever(there: Address, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rendezvous, "_COMING_S", 0.01)
-    with closing(Door(there)) as door:
+    with closing(Listener(there)) as door:
         with pytest.raises(TrainingFailed, match=r"\[machines_missing\] 0 of 2 processes .* `accelerate launch"):
-            door.guests(2)
+            door.accept(2)
         with pytest.raises(Unavailable, match=r"cannot listen on 127\.0\.0\.1"):
-            Door(there)
+            Listener(there)
     with pytest.raises(Unavailable, match=r"\[no_run\] no run listens on 127\.0\.0\.1"):
-        knock(there, 0)
+        connect(there, 0)
 
 
 def test_several_machines_need_an_address_a_key_and_equal_parts(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_several_machines_need_an_address_a_key_and_equal_parts(tmp_path: Path) 
         SFTConfig(processes=2, machines=2)
     with pytest.raises(ValidationError, match="processes is 3, which 2 machines cannot share equally"):
         SFTConfig(processes=3, machines=2)
-    with pytest.raises(NotFound, match=r"no key at .*ranks\.key; copy it"):
+    with pytest.raises(NotFound, match=r"no key file at .*ranks\.key; copy it"):
         address("10.0.0.1:29600", tmp_path / "ranks.key")
     made = key_file(tmp_path)
     assert made.stat().st_mode & 0o777 == 0o600

@@ -10,7 +10,7 @@ import pytest
 from quintain.records.dataset import GroupRow
 from quintain.records.hyperparameters import DPOConfig
 from quintain.records.trajectory import Trajectory
-from quintain.trainers.data.examples import ExampleMaker, Made
+from quintain.trainers.data.examples import ExampleBatch, ExampleMaker
 from quintain.trainers.data.streams import Example
 from tiny_models import tiny_tokenizer
 from trainers.runs import run_of
@@ -25,8 +25,8 @@ def group(**worth: float) -> GroupRow:
     return GroupRow(key="g", trajectories=runs, rewards=tuple(worth.values()))
 
 
-def made_of(row: GroupRow, **settings: Any) -> tuple[list[Example] | str, Made]:
-    made = Made()
+def made_of(row: GroupRow, **settings: Any) -> tuple[list[Example] | str, ExampleBatch]:
+    made = ExampleBatch()
     maker = ExampleMaker.of(tiny_tokenizer(), "auto", DPOConfig(**settings), ROOM)
     return maker.of_rollout(row, made), made
 

@@ -20,7 +20,7 @@ from quintain.records.hyperparameters import CONFIGS, DATASET_KINDS
 from quintain.records.job import PreviewSpec
 from quintain.records.preview import PreviewReport, Sample
 from quintain.records.trajectory import Action, Actor, Observation, Step, Task, Trajectory
-from quintain.trainers.data.examples import ExampleMaker, Made
+from quintain.trainers.data.examples import ExampleBatch, ExampleMaker
 from quintain.trainers.models import load_model, open_tokenizer
 from quintain.trainers.preview.dataset import histogram, preview
 from quintain.trainers.preview.row import digest
@@ -122,10 +122,10 @@ def test_a_preview_holds_the_very_tokens_masks_and_weights_that_training_builds(
 ) -> None:
     """What training builds is caught in a real training; the digest covers ids, mask, weights and advantages."""
     method, make_rows, settings = METHODS[case]
-    rows, caught = make_rows(), list[Made]()
+    rows, caught = make_rows(), list[ExampleBatch]()
     make = ExampleMaker.make
 
-    def caught_make(self: ExampleMaker, given: Sequence[Row]) -> Made:
+    def caught_make(self: ExampleMaker, given: Sequence[Row]) -> ExampleBatch:
         caught.append(make(self, given))
         return caught[-1]
 

@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from quintain.errors import TrainingFailed
 from quintain.records.agent import Agent, ModelRef
 from quintain.records.hyperparameters import DPOConfig, GRPOConfig, LoraConfig
 from quintain.records.job import TrainSpec
+from quintain.trainers import reference
 from quintain.trainers.data.streams import Example, TokenRow, token_row
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.models import LoadedModel
@@ -185,29 +185,22 @@ def test_a_cache_that_cannot_be_written_costs_a_warning_and_no_run(
     assert "reference_not_kept" in [code for code, _ in warn.told]
 
 
-def write_with_others(folder: Path) -> list[str]:
-    torch.set_num_threads(1)
-    warn = Warnings()
-    engine = Engine.of(tiny_model(TOKENIZER))
-    for _ in range(20):
-        scored(engine, some_examples(), folder, warn)
-        for path in folder.glob("reference-*"):
-            path.unlink(missing_ok=True)  # so that both write again and again
-    scored(engine, some_examples(), folder, warn)
-    return [code for code, _ in warn.told]
+def test_writers_of_the_same_file_leave_it_whole(tmp_path: Path, warn: Warnings) -> None:
+    """Jobs that compute the same values write them at any moment; a reader finds all of them or no file."""
+    path, computed = tmp_path / "reference-key.safetensors", np.arange(6, dtype=np.float32)
 
+    def write_and_read() -> None:
+        for _ in range(200):
+            reference._write(path, "key", computed, warn)
+            found = reference._read(path, "key", len(computed), warn)
+            assert found is None or np.array_equal(found, computed)
+            path.unlink(missing_ok=True)
 
-def test_processes_that_write_the_same_file_leave_it_whole(engine: Engine, tmp_path: Path, warn: Warnings) -> None:
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-        pool.submit(Warnings).result()  # the other process has imported what it needs
-        other = pool.submit(write_with_others, tmp_path)
-        assert write_with_others(tmp_path) == []
-        assert other.result() == []
-    assert len(list(tmp_path.iterdir())) == 1
-    first = values(scored(engine, some_examples(), None, warn))
-    kept = values(scored(engine, some_examples(), tmp_path, warn))
-    assert all(np.array_equal(a, b) for a, b in zip(first, kept, strict=True))
+    with ThreadPoolExecutor(3) as pool:
+        for done in [pool.submit(write_and_read) for _ in range(3)]:
+            done.result(60)
     assert warn.told == []
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_reference_that_is_not_finite_ends_the_run_and_is_not_kept(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,20 @@ def judge(job: TrainSpec, role: str) -> Agent:
 def rewards(agent: Agent, runs: Sequence[Trajectory]) -> list[float]:
     valued = RewardModel.of(agent).read(runs)
     return [value.reward for value in valued if isinstance(value, RunValue) and value.reward is not None]
+
+
+@pytest.fixture(scope="module")
+def reward_job(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> TrainSpec:
+    """The job of a reward model that has learnt the order of 4 pairs."""
+    folder = tmp_path_factory.mktemp("reward")
+    job = spec(model_folder, folder / "out", "reward", **QUICK)
+    run(job, folder / "job", rows_for("reward", 4))
+    return job
+
+
+@pytest.fixture(scope="module")
+def reward_model(reward_job: TrainSpec) -> Agent:
+    return judge(reward_job, "reward_model")
 
 
 @pytest.mark.parametrize("lora", [None, LORA], ids=["full", "lora"])
@@ -129,54 +144,47 @@ def test_pairs_that_cannot_be_read_whole_are_counted_and_left_out(model_folder: 
     assert any("2 of 4 dataset rows give no example" in message for _, message in heard.warnings)
 
 
-def test_a_reward_model_can_be_trained_further_and_keeps_its_head(model_folder: Path, tmp_path: Path) -> None:
-    first = spec(model_folder, tmp_path / "first", "reward", **QUICK)
-    run(first, tmp_path / "job-first", rows_for("reward", 4))
-    job = spec(tmp_path / "first", tmp_path / "second", "reward", epochs=1)
+def test_a_reward_model_can_be_trained_further_and_keeps_its_head(reward_job: TrainSpec, tmp_path: Path) -> None:
+    first = Path(reward_job.output_dir)
+    job = spec(first, tmp_path / "second", "reward", epochs=1)
     report, _ = run(job, tmp_path / "job-second", rows_for("reward", 4))
     assert report.first_loss is not None
     assert report.first_loss < 0.5
     with pytest.raises(InvalidInput, match="head gives reward from states of 16 numbers; asked for are value"):
-        run(spec(tmp_path / "first", tmp_path / "other", "prm", heads=["value"]), tmp_path / "job-other", steps_of(2))
+        run(spec(first, tmp_path / "other", "prm", heads=["value"]), tmp_path / "job-other", steps_of(2))
 
 
-def test_what_cannot_be_read_is_unscored_with_the_reason(model_folder: Path, tmp_path: Path) -> None:
-    job = spec(model_folder, tmp_path / "out", "reward")
-    run(job, tmp_path / "job", rows_for("reward", 2))
-    agent = judge(job, "reward_model")
+def test_what_cannot_be_read_is_unscored_with_the_reason(reward_model: Agent) -> None:
     silent = episode(1).model_copy(update={"steps": episode(1).steps[:2]})
-    scores = list(score_runs(agent, [run_of(0, "It costs 40."), episode(60), silent]))
+    scores = list(score_runs(reward_model, [run_of(0, "It costs 40."), episode(60), silent]))
     assert [score.status for score in scores] == ["scored", "unscored", "unscored"]
     assert scores[0].value is not None
     assert "longer than the 1024 tokens" in (scores[1].reason or "")
     assert "wrote nothing" in (scores[2].reason or "")
-    assert list(score_runs(agent, [episode(1)], lambda: True)) == []
+    assert list(score_runs(reward_model, [episode(1)], lambda: True)) == []
 
 
-def test_how_runs_are_batched_does_not_change_their_scores(model_folder: Path, tmp_path: Path) -> None:
-    job = spec(model_folder, tmp_path / "out", "reward", **QUICK)
-    run(job, tmp_path / "job", rows_for("reward", 2))
-    agent = judge(job, "reward_model")
+def test_how_runs_are_batched_does_not_change_their_scores(reward_model: Agent) -> None:
     runs = [run_of(i % 3, f"Answer {i}.", turns=1 + i % 4) for i in range(12)]
-    together = rewards(agent, runs)
-    assert together == pytest.approx([r for one in runs for r in rewards(agent, [one])], rel=1e-5, abs=1e-6)
+    together = rewards(reward_model, runs)
+    assert together == pytest.approx([r for one in runs for r in rewards(reward_model, [one])], rel=1e-5, abs=1e-6)
 
 
-def test_a_model_without_a_head_or_with_a_damaged_one_values_nothing(model_folder: Path, tmp_path: Path) -> None:
+def test_a_model_without_a_head_or_with_a_damaged_one_values_nothing(
+    model_folder: Path, reward_model: Agent, tmp_path: Path
+) -> None:
     plain = Agent(name="tiny", model=ModelRef(source="folder", path=str(model_folder)), role="reward_model")
     with pytest.raises(InvalidInput, match="no value head"):
         RewardModel.of(plain)
-    job = spec(model_folder, tmp_path / "out", "reward", epochs=1)
-    run(job, tmp_path / "job", rows_for("reward", 2))
+    shutil.copytree(reward_model.model.path, tmp_path / "out")
     (tmp_path / "out" / FILE_NAME).write_bytes(b"{}")
+    damaged = ModelRef(source="folder", path=str(tmp_path / "out"))
     with pytest.raises(InvalidInput, match="is damaged"):
-        RewardModel.of(judge(job, "reward_model"))
+        RewardModel.of(reward_model.model_copy(update={"model": damaged}))
 
 
-def test_numbers_that_are_not_finite_are_no_value(model_folder: Path, tmp_path: Path) -> None:
-    job = spec(model_folder, tmp_path / "out", "reward", epochs=1)
-    run(job, tmp_path / "job", rows_for("reward", 2))
-    model = RewardModel.of(judge(job, "reward_model"))
+def test_numbers_that_are_not_finite_are_no_value(reward_model: Agent) -> None:
+    model = RewardModel.of(reward_model)
     with torch.no_grad():
         model.head.bias.fill_(float("nan"))
     (value,) = model.read([run_of(0, "It costs 40.")])

@@ -17,10 +17,11 @@ from pydantic import ValidationError
 
 from quintain.errors import InvalidInput, TrainingFailed
 from quintain.records.hyperparameters import LoraConfig, SFTConfig
-from quintain.trainers.distributed.collectives import Place
-from quintain.trainers.distributed.member import Seat
+from quintain.trainers.distributed.collectives import RankPlace
+from quintain.trainers.distributed.member import RankSetup
 from quintain.trainers.loop.report import TrainingReport
 from tiny_models import save_tiny_model
+from trainers import rank_step
 from trainers.runs import Killed, KillsARank, Recorder, others, rows_for, run, same, spec, weights
 
 # peft 0.21 asks transformers 5.23 by the name that it had before.
@@ -30,9 +31,9 @@ LORA = LoraConfig(rank=4, alpha=8.0)
 SHARDED: dict[str, Any] = {"processes": 2, "sharding": "full"}
 RUNS: dict[str, dict[str, Any]] = {
     "sft": {},
-    "sft adapters": {"lora": LORA},
     "sft recomputed": {"gradient_checkpointing": True},
     "dpo": {},
+    "dpo adapters": {"lora": LORA},
     "grpo": {},
     "kto": {},
 }
@@ -72,7 +73,7 @@ def alike(a: Path, b: Path) -> bool:
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if name in {"sft adapters", "dpo"} else pytest.mark.soak) for name in RUNS]
+    "name", [pytest.param(name, marks=[] if name == "dpo adapters" else pytest.mark.soak) for name in RUNS]
 )
 def test_a_sharded_model_trains_as_a_whole_one_does(trained: Train, name: str) -> None:
     """Sums over ranks differ from those over passes in their float32 rounding alone."""
@@ -172,42 +173,22 @@ def test_bf16_passes_agree_as_far_as_bf16_does(model_folder: Path, tmp_path: Pat
     assert {p.dtype for p in weights(tmp_path / "out").values()} == {torch.float32}
 
 
-MEMBER = """
-import pickle, sys
-from pathlib import Path
-from quintain.trainers.losses.share import Totals
-from quintain.trainers.distributed.member import Member, Share
-member = Member(pickle.loads(Path(sys.argv[1]).read_bytes()))
-member.join()
-member.backward(Share([[]], Totals(1.0, 1, 1, 1.0), {}, {}, 0))
-parameters, moments = member._parameters, member._optimizer.state
-gradients = sum(p.grad.to_local().numel() for p in parameters)
-member.clip()
-member.update(1e-3)
-local = sum(p.to_local().numel() for p in parameters)
-first, second = (sum(moments[p][name].to_local().numel() for p in parameters) for name in ("exp_avg", "exp_avg_sq"))
-print(sum(p.numel() for p in parameters), local, gradients, first, second)
-"""
-"""A rank of its own, whose step is an idle pass; says what it holds: elements in all, then here."""
-
-
 def test_each_rank_holds_half_of_parameters_gradients_and_moments(model_folder: Path, tmp_path: Path) -> None:
-    seats = [
-        Seat(
+    setups = [
+        RankSetup(
             spec(model_folder, tmp_path / "out", **SHARDED),
             SFTConfig(),
-            Place(rank, 2, 1, tmp_path / "store"),
+            RankPlace(rank, 2, 1, tmp_path / "store"),
             1,
             "highest",
         )
         for rank in range(2)
     ]
-    processes = []
-    for seat in seats:
-        (tmp_path / f"seat-{seat.place.rank}").write_bytes(pickle.dumps(seat))
-        command = [sys.executable, "-c", MEMBER, str(tmp_path / f"seat-{seat.place.rank}")]
-        processes.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
-    held = [[int(count) for count in process.communicate(timeout=120)[0].split()] for process in processes]
+    (tmp_path / "setup").write_bytes(pickle.dumps(setups[1]))
+    command = [sys.executable, str(Path(rank_step.__file__)), str(tmp_path / "setup")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
+        held = [rank_step.elements_held(setups[0])]
+        held.append([int(count) for count in other.communicate(timeout=120)[0].split()])
     assert sum(count for _, count, *_ in held) == held[0][0]
     for total, *counts in held:
         assert all(0.49 * total <= count <= 0.51 * total for count in counts)
@@ -221,7 +202,7 @@ def test_sharding_needs_processes_and_a_model_that_need_not_act(model_folder: Pa
     job = spec(model_folder, tmp_path / "out", "grpo", **SHARDED)
     online = job.model_copy(update={"dataset_id": None, "environment": "quintain/inventory"})
     with pytest.raises(
-        InvalidInput, match=r"\[no_whole_model\] .* act in 'quintain/inventory': .* set sharding to 'none'"
+        InvalidInput, match=r"\[no_whole_model\] .* act in 'quintain/inventory', got 'full': .* set sharding to 'none'"
     ):
         run(online, tmp_path / "job", [])
     assert others() == []

@@ -57,16 +57,24 @@ def test_training_lowers_the_loss_and_the_agent_learns_what_it_saw(model_folder:
     assert policy.act([Turn(episode_id="a", messages=(answer,))])[0].text == "It costs 40."
 
 
-@pytest.mark.parametrize("lora", [None, LORA], ids=["full", "lora"])
+@pytest.fixture(scope="module")
+def whole_of_six(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The model of a run over 6 rows, 6 steps, that nothing has interrupted."""
+    folder = tmp_path_factory.mktemp("six")
+    run(spec(model_folder, folder / "out"), folder / "job", dataset(6))
+    return folder / "out"
+
+
+@pytest.mark.parametrize(("lora", "kills"), [(None, (1, 2, 3, 6)), (LORA, (4, 5))], ids=["full", "lora"])
 def test_a_run_killed_at_any_step_resumes_to_bit_equal_weights(
-    model_folder: Path, tmp_path: Path, lora: LoraConfig | None
+    model_folder: Path, tmp_path: Path, lora: LoraConfig | None, kills: tuple[int, ...]
 ) -> None:
     """7 rows in steps of 2 are 4 steps an epoch, the last of one row: 6 steps with 1.5 epochs."""
     rows = dataset(7)
     whole = spec(model_folder, tmp_path / "whole", epochs=1.5, lora=lora)
     reference, heard = run(whole, tmp_path / "job-whole", rows)
     assert [(step, total) for step, total, _ in heard.steps] == [(i, 6) for i in range(1, 7)]
-    for kill_at in range(1, 7):
+    for kill_at in kills:
         job, output = tmp_path / f"job-{kill_at}", tmp_path / f"out-{kill_at}"
         with pytest.raises(Killed):
             run(spec(model_folder, output, epochs=1.5, lora=lora), job, rows, Recorder(kill_at=kill_at))
@@ -84,10 +92,9 @@ def test_a_run_killed_at_any_step_resumes_to_bit_equal_weights(
 
 
 def test_a_stop_saves_a_checkpoint_and_no_model_and_the_next_attempt_goes_on(
-    model_folder: Path, tmp_path: Path
+    model_folder: Path, tmp_path: Path, whole_of_six: Path
 ) -> None:
     rows = dataset(6)
-    run(spec(model_folder, tmp_path / "whole"), tmp_path / "job-whole", rows)
     job = spec(model_folder, tmp_path / "out")
     report, heard = run(job, tmp_path / "job", rows, Recorder(stop_at=3))
     assert report.stopped
@@ -96,14 +103,13 @@ def test_a_stop_saves_a_checkpoint_and_no_model_and_the_next_attempt_goes_on(
     assert not (tmp_path / "out").exists()
     again, _ = run(job, tmp_path / "job", rows)
     assert not again.stopped
-    assert same(tmp_path / "whole", tmp_path / "out")
+    assert same(whole_of_six, tmp_path / "out")
 
 
 def test_a_kill_inside_a_checkpoint_leaves_the_one_before(
-    model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    model_folder: Path, tmp_path: Path, whole_of_six: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = dataset(6)
-    run(spec(model_folder, tmp_path / "whole"), tmp_path / "job-whole", rows)
 
     def killed_at_four(aside: Path, destination: Path) -> None:
         if destination.name.endswith("4"):
@@ -118,7 +124,7 @@ def test_a_kill_inside_a_checkpoint_leaves_the_one_before(
     _, resumed = run(spec(model_folder, tmp_path / "out"), tmp_path / "job", rows)
     assert resumed.steps[0][0] == 3
     assert resumed.warnings == []
-    assert same(tmp_path / "whole", tmp_path / "out")
+    assert same(whole_of_six, tmp_path / "out")
 
 
 def test_a_damaged_checkpoint_is_passed_over_with_the_reason(model_folder: Path, tmp_path: Path) -> None:
@@ -270,12 +276,14 @@ def test_an_adapter_is_saved_alone_and_acts_with_its_base(model_folder: Path, tm
 def test_other_kinds_of_adapters_learn_resume_and_act(model_folder: Path, tmp_path: Path, kind: str) -> None:
     lora = LORA.model_copy(update={kind: True})
     rows = dataset(4)
-    run(spec(model_folder, tmp_path / "whole", lora=lora), tmp_path / "job-whole", rows)
     job = spec(model_folder, tmp_path / "out", lora=lora)
-    with pytest.raises(Killed):
-        run(job, tmp_path / "job", rows, Recorder(kill_at=3))
     run(job, tmp_path / "job", rows)
-    assert same(tmp_path / "whole", tmp_path / "out")
+    if kind == "dora":  # it has parameters of its own
+        again = spec(model_folder, tmp_path / "again", lora=lora)
+        with pytest.raises(Killed):
+            run(again, tmp_path / "job-again", rows, Recorder(kill_at=3))
+        run(again, tmp_path / "job-again", rows)
+        assert same(tmp_path / "out", tmp_path / "again")
     assert json.loads((tmp_path / "out/adapter_config.json").read_text())[f"use_{kind}"]
     ref = ModelRef(source="folder", path=str(model_folder), adapter=str(tmp_path / "out"))
     policy = open_policy(Agent(name="a", model=ref), Sampling(max_new_tokens=4))

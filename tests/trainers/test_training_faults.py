@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import resource
 import signal
 from collections.abc import Callable, Iterator
@@ -16,9 +17,9 @@ from safetensors.torch import load_file
 
 from quintain.errors import Conflict, TrainingFailed, Unavailable
 from quintain.records.dataset import DatasetRow
-from quintain.trainers.engine.forward import Engine, Scored
+from quintain.trainers.engine.forward import Engine, TokenScores
 from quintain.trainers.loop import checkpoints, loop
-from quintain.trainers.loop.passes import HeldOut
+from quintain.trainers.loop.passes import ValidationSums
 from tiny_models import save_tiny_model
 from trainers.runs import Killed, Recorder, dataset, rows_for, run, run_of, same, spec
 
@@ -60,7 +61,7 @@ def test_a_disk_that_is_full_at_a_checkpoint_is_told_with_the_remedy_and_costs_n
         with full_disk((kept / "step-00000002" / part).stat().st_size // 2), pytest.raises(Unavailable) as refused:
             run(job, tmp_path / "job", rows)
         assert refused.value.code == "disk_refused"
-        assert "step-00000004 could not be written" in refused.value.message
+        assert re.search(r"cannot write \S*step-00000004 ", refused.value.message)
         assert "free disk space" in refused.value.message
         assert "goes on from step-00000002" in refused.value.message
         assert files(kept) == before, "what was half written does not keep the disk full"
@@ -77,7 +78,7 @@ def test_a_disk_that_is_full_when_the_model_is_saved_is_told_with_where_the_run_
         run(job, tmp_path / "job", rows, Recorder(kill_at=3))
     with (
         full_disk(10_000),
-        pytest.raises(Unavailable, match=r"\[disk_refused\] .*out could not be written .*step-00000002"),
+        pytest.raises(Unavailable, match=r"\[disk_refused\] cannot write .*out .*step-00000002"),
     ):
         run(job, tmp_path / "job", rows)
     assert not (tmp_path / "out").exists()
@@ -134,7 +135,7 @@ def test_a_run_does_not_go_on_when_its_start_model_was_replaced_by_another_of_it
 def test_a_validation_loss_that_is_not_finite_ends_the_run_and_names_the_last_good_checkpoint(
     model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loop, "held_out", lambda *_: HeldOut(math.nan, 0.0, 0, {}))
+    monkeypatch.setattr(loop, "held_out", lambda *_: ValidationSums(math.nan, 0.0, 0, {}))
     job = spec(model_folder, tmp_path / "out", early_stopping_patience=1, validate_every_steps=3)
     with pytest.raises(TrainingFailed, match=r"\[diverged\] the validation after step 3 of 4 .*step-00000002"):
         run(job, tmp_path / "job", dataset(4), validation=dataset(1))
@@ -146,7 +147,7 @@ def test_kto_that_diverges_says_so_as_any_other_method(
 ) -> None:
     """Its estimate of the KL divergence is the first to meet numbers that are none."""
 
-    def spoilt(engine: Engine, rows: Any, *, entropy: bool = False) -> Scored:
+    def spoilt(engine: Engine, rows: Any, *, entropy: bool = False) -> TokenScores:
         scored = logprobs(engine, rows, entropy=entropy)
         return scored._replace(logprobs=scored.logprobs * (math.nan if len(heard.steps) == 1 else 1.0))
 

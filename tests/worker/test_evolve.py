@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from quintain.errors import InvalidInput
-from quintain.jobs.directory import JobDirectory, _take_over
+from quintain.jobs.directory import JobDirectory, _copy_from
 from quintain.records.agent import Agent, ModelRef, Sampling
 from quintain.records.evaluation import Evaluation
 from quintain.records.evolve import EvolveConfig
@@ -187,7 +187,7 @@ def test_an_evolution_that_is_told_to_stop_is_continued_by_another_job_that_keep
     assert [report["round"] for report in stopped.report["rounds"]] == [1]
     first, second = (JobDirectory(tmp_path / name) for name in ("job-1", "job-2"))
     shutil.rmtree(first.stages / "02-select")
-    _take_over(first.stages, second.stages)
+    _copy_from(first.stages, second.stages)
     assert (second.stages / "02-explore" / "result.json").exists()
     result = evolve.run(given, second.path, Reporter(second.path))
     assert result.report["rounds"][0] == stopped.report["rounds"][0]
@@ -218,5 +218,5 @@ def test_too_few_tasks_are_told_before_anything_is_played(tmp_path: Path, split:
     with pytest.raises(InvalidInput) as raised:
         play(tmp_path, spec(tmp_path, f"quintain/tasks?file={tasks}"))
     assert raised.value.code == "too_few_tasks"
-    assert f"too few {words}" in raised.value.message
+    assert words in raised.value.message
     assert not (tmp_path / "job-1" / "stages").exists()

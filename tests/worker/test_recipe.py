@@ -27,7 +27,7 @@ from quintain.tools.jobs.jobs import cancel_job, get_job, metric_curves, resume_
 from quintain.tools.results import JobView
 from quintain.tools.services import Services, open_services
 from quintain.tools.training.config_files import start_recipe
-from quintain.worker import recipe
+from quintain.worker.job_kinds import recipe
 from quintain.worker.reporter import FileReporter
 from tiny_models import save_tiny_model
 from trainers.runs import Killed, dataset, same

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from quintain.errors import InvalidInput, NotFound
-from quintain.evaluation.exploration import action_sequence
+from quintain.evaluation.temperature_schedule import action_sequence
 from quintain.records.agent import Agent, ModelRef, Sampling
 from quintain.records.evaluation import Evaluation
 from quintain.records.job import EvaluateSpec, JobResult, RolloutSpec
 from quintain.records.score import Score
 from quintain.records.trajectory import Trajectory
 from quintain.scoring.registry import scorer as find_scorer
-from quintain.worker import rollouts
+from quintain.worker.job_kinds import rollouts
 from quintain.worker.reporter import FileReporter
 from worker.stopping import Stopping
 

@@ -15,7 +15,7 @@ from quintain.records.agent import Agent, ModelRef
 from quintain.records.job import Envelope, JobResult, RunsFile, StepLabelSpec
 from quintain.records.score import Score
 from quintain.records.trajectory import Action, Actor, AgentInfo, Observation, Step, Trajectory
-from quintain.worker import step_labels
+from quintain.worker.job_kinds import step_labels
 from worker.stopping import Stopping
 
 STARTER = Agent(id="agent:starter@1", name="starter", model=ModelRef(source="starter", path="starter"))
@@ -98,5 +98,5 @@ def test_what_cannot_be_carried_out_again_is_unscored_with_the_reason(tmp_path: 
     reasons = [score.reason or "" for score in scores(tmp_path / "job")]
     assert "Empty shelf." in reasons[0]
     assert "recorded in shop" in reasons[1]
-    assert "did nothing" in reasons[2]
+    assert "never acted" in reasons[2]
     assert all(score.steps == () and score.value is None for score in scores(tmp_path / "job"))

@@ -1,7 +1,8 @@
-"""The names that other trainers give to our settings: each means the same here, or is refused with the reason.
+"""Aliases: the names of other trainers for the settings here, translated or refused with the reason.
 
-Names are those of the Hugging Face `TrainingArguments`, of PEFT, and of agent trainers built on them. A name without a value
-(null) says nothing. A switch that is off, for something that a method does not have, is off already.
+The names are those of Hugging Face's `TrainingArguments`, of PEFT, and of agent trainers built on them. A null value is
+ignored, and so is a disabled switch for a feature that the method does not have. Translation happens once, where a call or a
+config file comes in (`tools.training.methods`); stored records carry the canonical names only.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from collections.abc import Container, Iterator, Mapping
 from typing import Any
 
 from pydantic import BaseModel
-from pydantic_core import PydanticCustomError
 
+from quintain.errors import InvalidInput
 from quintain.records.record import shown
 
 RENAMED: dict[str, tuple[str, ...]] = {
@@ -56,7 +57,7 @@ RENAMED: dict[str, tuple[str, ...]] = {
     "selection_ratio": ("ratio",),
     "reward_threshold": ("threshold",),
 }
-"""Name elsewhere -> setting here; a dot leads into a group."""
+"""Alias -> settings here; a dot separates a group from its member."""
 
 VALUES: dict[str, dict[Any, Any]] = {
     "step_weighted_loss": {True: "reward", False: "none"},
@@ -65,20 +66,20 @@ VALUES: dict[str, dict[Any, Any]] = {
     "coreset_strategy": {"loss_topk": "loss"},
     "selection_method": {"rejection_sampling": "rejection"},
 }
-"""Name elsewhere -> its values that are called otherwise here."""
+"""Alias -> its values that have another name here."""
 
 GROUPS = frozenset({"lora", "curriculum", "coreset", "replay"})
-"""Settings that are objects: true or {} is on with the defaults, false or null is off."""
+"""Settings that are objects: true or {} enables the defaults, false or null disables."""
 
 ACCUMULATION = ("gradient_accumulation_steps", "gradient_accumulation")
-"""Names of what multiplies the batch size: here `batch_size` is what one optimizer step sees."""
+"""Aliases that multiply the batch size: here `batch_size` counts the examples of one optimizer step."""
 
 PRECISIONS = {"bf16": "bf16", "fp16": "fp16", "use_bf16": "bf16", "use_fp16": "fp16"}
-"""Switch elsewhere -> `precision`; all that are given being off: fp32."""
+"""Switch -> `precision`; fp32 where all given switches are off."""
 
 FIXED: dict[str, tuple[Any, str]] = {
     "agent_format": (True, "runs are always trained as multi-turn conversations; leave it out"),
-    "mask_observations": (True, "what the environment said is never trained on; leave it out"),
+    "mask_observations": (True, "observations are never trained on; leave it out"),
     "load_in_8bit": (False, "quantised weights cannot be trained here; use lora with precision bf16"),
     "load_in_4bit": (False, "quantised weights cannot be trained here; use lora with precision bf16"),
     "use_lora_plus": (False, "all adapters learn at one rate here; leave it out and raise learning_rate"),
@@ -88,34 +89,34 @@ FIXED: dict[str, tuple[Any, str]] = {
     "logging_steps": (1, "every step is reported; leave it out"),
     "use_wandb": (False, "give report_to: [wandb]"),
     "wandb_project": (None, "give report_to: [wandb] and set WANDB_PROJECT"),
-    "run_name": (None, "the run has the name of the agent: give `name` beside the hyperparameters"),
-    "wandb_run_name": (None, "the run has the name of the agent: give `name` beside the hyperparameters"),
+    "run_name": (None, "a run is named after its agent: give `name` beside the hyperparameters"),
+    "wandb_run_name": (None, "a run is named after its agent: give `name` beside the hyperparameters"),
     "use_tensorboard": (False, "give report_to: [tensorboard]"),
     "seed": (None, "give `seed` beside the hyperparameters"),
     "model_name_or_path": (None, "give `model` beside the hyperparameters"),
     "base_model": (None, "give `model` beside the hyperparameters"),
-    "tokenizer_name": (None, "a model comes with its tokenizer; leave it out"),
+    "tokenizer_name": (None, "the tokenizer of the model is used; leave it out"),
     "train_file": (None, "give a dataset beside the hyperparameters"),
     "eval_file": (None, "the validation split of the dataset is used; export it with a validation_share"),
-    "output_dir": (None, "the job decides where its agent lies; its result names it"),
+    "output_dir": (None, "the job chooses the folder; its result names it"),
     "resume_from_checkpoint": (None, "resume_job continues a job from its newest checkpoint"),
 }
-"""Name elsewhere -> the one value that is true here, and why and what to do instead."""
+"""Alias -> the only value accepted, and the remedy for any other."""
 
 
 QUALIFIERS = {"chunk_overlap": ("chunk", "chunk_long_trajectories")}
-"""Setting -> the names of the switch without which it says nothing: a method that lacks the switch does not mind it."""
+"""Setting -> the switches that give it an effect; without one it is ignored by methods that lack the switch."""
 
 
 def canonical(values: Mapping[str, Any], fields: Container[str]) -> dict[str, Any]:
-    """The same settings under their names here.
+    """Return the settings under their canonical names.
 
     Args:
-        values: Settings by any of their names.
-        fields: The names that the method has; what it does not know stays as it is, for the model to refuse.
+        values: Settings by canonical name or alias.
+        fields: Canonical names of the method; unknown names pass through, for the model to refuse.
 
     Raises:
-        PydanticCustomError: two names of one setting disagree, or a name asks for what cannot be honoured.
+        InvalidInput: two names of one setting disagree, or a name asks for a feature that does not exist here.
     """
     given: dict[str, tuple[str, Any]] = {}
     for path, name, value in _translated(values, fields):
@@ -139,7 +140,7 @@ def canonical(values: Mapping[str, Any], fields: Container[str]) -> dict[str, An
 
 
 def _translated(values: Mapping[str, Any], fields: Container[str]) -> Iterator[tuple[str, str, Any]]:
-    """(setting, name given, value) of everything that is said."""
+    """Yield (canonical name, given name, value) of each setting."""
     for name in values:
         _require_text(name)
     values = _with_batch_size(values)
@@ -157,11 +158,11 @@ def _translated(values: Mapping[str, Any], fields: Container[str]) -> Iterator[t
                     yield path, name, _comparable(translated)
         elif name in GROUPS and name in fields:
             yield from _group(name, value)
-        elif not (name in PRECISIONS or (name in GROUPS and value is False) or _says_nothing(name, values, fields)):
+        elif not (name in PRECISIONS or (name in GROUPS and value is False) or _has_no_effect(name, values, fields)):
             yield name, name, _comparable(value)
 
 
-def _says_nothing(name: str, values: Mapping[str, Any], fields: Container[str]) -> bool:
+def _has_no_effect(name: str, values: Mapping[str, Any], fields: Container[str]) -> bool:
     return name in QUALIFIERS and name not in fields and not any(values.get(switch) for switch in QUALIFIERS[name])
 
 
@@ -178,7 +179,7 @@ def _group(name: str, value: Any) -> Iterator[tuple[str, str, Any]]:
 
 
 def _with_batch_size(values: Mapping[str, Any]) -> dict[str, Any]:
-    """One optimizer step sees the examples of a forward pass as often as gradients are added up."""
+    """Multiply the batch size by the number of accumulated passes."""
     result = dict(values)
     found = {name: result.pop(name) for name in ACCUMULATION if name in result}
     factors = {name: factor for name, factor in found.items() if factor is not None}
@@ -192,7 +193,9 @@ def _with_batch_size(values: Mapping[str, Any]) -> dict[str, Any]:
         or factor < 1
         or not all(_alike(factor, other) for other in factors.values())
     ):
-        raise _fault(f"{' and '.join(f'`{key}`' for key in factors)}: {shown(factor)} is no whole number of at least 1")
+        raise _fault(
+            f"{' and '.join(f'`{key}`' for key in factors)}: expected a whole number of at least 1, got {shown(factor)}"
+        )
     if not sizes and factor > 1:
         raise _fault(f"`{name}` multiplies the batch size, and none is given; give batch_size, the product of the two")
     for size in sizes:
@@ -205,18 +208,20 @@ def _precision(values: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
     switches = {name: values[name] for name in PRECISIONS if values.get(name) is not None}
     for name, on in switches.items():
         if not isinstance(on, bool):
-            raise _fault(f"`{name}` is {shown(on)}; it is true or false, or give precision: auto, bf16, fp16 or fp32")
+            raise _fault(
+                f"`{name}`: expected true or false, got {shown(on)}; or give precision: auto, bf16, fp16 or fp32"
+            )
         if on or not any(switches.values()):
             yield "precision", name, PRECISIONS[name] if on else "fp32"
 
 
 def _require_text(name: Any) -> None:
     if not isinstance(name, str):
-        raise _fault(f"{shown(name)} is no name of a setting; names are text")
+        raise _fault(f"expected the name of a setting as text, got {shown(name)}")
 
 
 def _alike(one: Any, other: Any) -> bool:
-    """The same value; NaN, which equals nothing, is left for the setting's own bounds to refuse."""
+    """Whether both are the same value; two NaN count as equal, so that the bounds of the setting refuse them."""
     if isinstance(one, float) and isinstance(other, float) and one != one and other != other:
         return True
     return one is other or (isinstance(one, bool) == isinstance(other, bool) and bool(one == other))
@@ -226,5 +231,5 @@ def _comparable(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def _fault(message: str) -> PydanticCustomError:
-    return PydanticCustomError("alias", "{message}", {"message": message})
+def _fault(message: str) -> InvalidInput:
+    return InvalidInput(f"hyperparameters: {message}")

@@ -8,7 +8,6 @@ from typing import Any, Literal, Self, get_args
 from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from quintain.records.aliases import canonical
 from quintain.records.record import Record
 
 Precision = Literal["auto", "bf16", "fp16", "fp32"]
@@ -82,11 +81,6 @@ class ReplayConfig(Settings):
 
 class TrainingConfig(Settings):
     """What every method shares."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _own_names(cls, data: Any) -> Any:
-        return canonical(data, cls.model_fields) if isinstance(data, Mapping) else data
 
     epochs: float = Field(default=3.0, ge=0.001, le=1000, description="Passes over the training split, above 0.")
     max_steps: int | None = Field(

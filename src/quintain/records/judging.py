@@ -7,13 +7,15 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from quintain.records.record import Instant, Name, Record, require_number
-from quintain.records.score import Score
 
 Judge = Literal["assistant", "person"]
 """Who takes a batch: the assistant that is connected, or the person in front of it."""
 
 JudgingMode = Literal["score", "steps", "pairwise", "group"]
 """score: a run by a rubric; steps: its steps one by one; pairwise: which of two; group: several runs of a task in order."""
+
+JudgeControl = Literal["task", "run", "off"]
+"""Which run without the agent's words a judge is asked about too: one a task, one for each run, or none."""
 
 Vote = Literal["a", "b", "tie"]
 """Which of two runs is better, by the place in which it was shown: `a` is the first."""
@@ -51,9 +53,17 @@ class Verdict(Record):
     """A judge's answer on one run, read and checked; the criteria that it left out are missing, not 0."""
 
     scores: dict[str, Share] = Field(default_factory=dict, description="Criterion -> value in 0..1.")
+    quotes: dict[str, tuple[str, ...]] = Field(default_factory=dict, description="Criterion -> quotes from the run.")
     rationale: str = ""
     steps: dict[int, dict[str, Share]] = Field(
         default_factory=dict, description="Agent step, from 0 -> criterion -> value; only steps that were shown."
+    )
+    step_quotes: dict[int, tuple[str, ...]] = Field(default_factory=dict, description="Step -> quotes from it.")
+    unproven: tuple[str, ...] = Field(
+        default=(), description="Criteria whose value was dropped: no quote is in the run."
+    )
+    unproven_steps: tuple[int, ...] = Field(
+        default=(), description="Steps whose values were dropped: no quote is in them."
     )
     failed: str | None = Field(default=None, description="Why there is no verdict; then nothing else is set.")
 
@@ -64,21 +74,12 @@ class BatchItem(Record):
     item_id: str = Field(description="What the judge sees in place of ids.")
     trajectory_ids: tuple[str, ...] = Field(min_length=1, description="In the order in which they are shown.")
     repeats: str | None = Field(default=None, description="Item whose runs it shows again in the other order.")
-    twin: str | None = Field(
-        default=None, description="Item that shows the same runs: one of the two is without what may ask for a verdict."
-    )
-    bare: bool = Field(default=False, description="Is it the one without?")
     shown: str | None = Field(default=None, description="Start of the SHA-256 of the text that the judge was given.")
 
-
-class Half(Record):
-    """What was answered to one of two twins, without the judge's words."""
-
-    score: Score | None = None
-    outcome: str | None = None
-    ranking: tuple[tuple[int, ...], ...] | None = Field(
-        default=None, description="Of a group: runs from 0, best first."
-    )
+    @model_validator(mode="before")
+    @classmethod
+    def _of_earlier_versions(cls, given: Any) -> Any:
+        return _without(given, "twin", "bare")
 
 
 class JudgingBatch(Record):
@@ -95,11 +96,20 @@ class JudgingBatch(Record):
         default_factory=dict, description="Of pairs: item -> every answer to it, as it was shown, oldest first."
     )
     corrections: dict[str, str] = Field(default_factory=dict, description="Item -> the run that its correction became.")
-    halves: dict[str, Half] = Field(default_factory=dict, description="Item with a twin -> the newest answer to it.")
     forms: tuple[str, ...] = Field(
         default=(), description="Items that the person was asked in a form: nobody else answers them."
     )
     created_at: Instant | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_earlier_versions(cls, given: Any) -> Any:
+        return _without(given, "halves")
+
+
+def _without(given: Any, *names: str) -> Any:
+    """Drop fields that stored batches of earlier versions have."""
+    return {name: value for name, value in given.items() if name not in names} if isinstance(given, dict) else given
 
 
 class Endpoint(Record):

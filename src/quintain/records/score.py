@@ -1,4 +1,4 @@
-"""Scores: what a scorer says of one trajectory. Unscored is a status, not a number."""
+"""Scores of trajectories by scorers. Unscored is a status, not a number."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from quintain.records.record import Instant, Record
 
 
 class Component(Record):
-    """One part of a mixed score."""
+    """One component of a composite score."""
 
     name: str
     weight: float = Field(ge=0)
-    value: float | None = Field(
-        default=None, description="In 0..1, higher is better; null: this part could not be scored."
+    value: float | None = Field(default=None, description="In 0..1, higher is better. Null: unscored.")
+    control: float | None = Field(
+        default=None, description="Judges: value of the run without the agent's text, already subtracted."
     )
+    noise: float | None = Field(default=None, description="Judges: difference between two values for that run.")
     feedback: str = ""
 
 
 class StepScore(Record):
-    """What a scorer says of one step of the agent."""
+    """Score of one agent step."""
 
-    step: int = Field(ge=0, description="Which of the agent's steps of the run, from 0.")
-    value: float | None = Field(
-        default=None, ge=0, le=1, description="Higher is better; null: not looked at, or nothing to judge."
-    )
-    parts: dict[str, float] = Field(default_factory=dict, description="Component or criterion -> its value in 0..1.")
+    step: int = Field(ge=0, description="Index of the agent step.")
+    value: float | None = Field(default=None, ge=0, le=1, description="Higher is better. Null: not judged.")
+    parts: dict[str, float] = Field(default_factory=dict, description="Component or criterion -> value in 0..1.")
     feedback: str = ""
 
 
@@ -39,23 +39,23 @@ MOVED = "the judge was moved by text"
 
 
 class Score(Record):
-    """A verdict in 0..1, higher is better."""
+    """A score in 0..1, higher is better, or the reason for its absence."""
 
     trajectory_id: str
     scorer: str
     status: Literal["scored", "unscored"]
     value: float | None = Field(default=None, ge=0, le=1)
-    reason: str | None = Field(default=None, description="Why there is no value, when unscored.")
+    reason: str | None = Field(default=None, description="Why it is unscored.")
     components: tuple[Component, ...] = ()
     feedback: str = ""
-    steps: tuple[StepScore, ...] = Field(default=(), description="Of the scorer's view of single steps, in order.")
+    steps: tuple[StepScore, ...] = Field(default=(), description="Scores of single steps, in order.")
     rater: str | None = Field(
         default=None,
-        description="Who judged: `assistant`, `person:NAME`, `endpoint:NAME` or an agent's id; null: a rule.",
+        description="`assistant`, `person:NAME`, `endpoint:NAME` or an agent id. Null: a rule.",
     )
-    rubric: str | None = Field(default=None, description="Name of the rubric that it was judged by; null: by none.")
-    raw: float | None = Field(default=None, description="The value before calibration, where it was calibrated.")
-    calibration: str | None = Field(default=None, description="Id of the calibration that made `value` of `raw`.")
+    rubric: str | None = Field(default=None, description="Name of the rubric. Null: none.")
+    raw: float | None = Field(default=None, description="Value before calibration, if calibrated.")
+    calibration: str | None = Field(default=None, description="Id of the calibration that maps `raw` to `value`.")
     created_at: Instant | None = None
 
     @property
@@ -73,5 +73,5 @@ class Score(Record):
     @model_validator(mode="after")
     def _value_or_reason(self) -> Self:
         if (self.status == "scored") != (self.value is not None) or (self.status == "unscored" and not self.reason):
-            raise ValueError("a scored score has a value; an unscored one has a reason and no value")
+            raise ValueError("expected a value if scored, and a reason without value if unscored")
         return self

@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from quintain.records.record import clip
-from quintain.records.score import MOVED, Component, Score, StepScore
+from quintain.records.score import Component, Score, StepScore
 from quintain.records.trajectory import Trajectory
-from quintain.scoring.judges.counterfactual import without_values
 
 AGENT = "agent:"
 """What the name of a scorer begins with that is a trained model."""
@@ -100,11 +99,7 @@ class RecordedScorer:
             remedy = _REMEDY.get(
                 self._source.scorer, f"score it first: score_trajectories(scorer={self._source.scorer!r})"
             )
-            if failed and failed.startswith(MOVED):  # whom it moved gets the run no more
-                remedy = (
-                    "let another judge score it (score_trajectories(scorer='judge', judge=...)), or leave the run out"
-                )
-            why = f"its judgement failed: {without_values(failed)}" if failed else "no verdict is stored"
+            why = f"its judgement failed: {failed}" if failed else "no verdict is stored"
             return Score(
                 trajectory_id=run_id, scorer=self.name, status="unscored", reason=f"{clip(why, 400)}; {remedy}"
             )

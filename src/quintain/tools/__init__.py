@@ -1,6 +1,24 @@
-"""One plain typed function for each tool: services in, record out. No mcp, no torch, no SQL."""
+"""One plain typed function for each tool: services in, record out. No mcp, no torch, no SQL.
 
-from quintain.tools.facade import RLTrainingTool
-from quintain.tools.recorder import Recorder
+`RLTrainingTool` and `Recorder` are imported when they are first asked for: a server that lists its tools needs neither.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from quintain.tools.facade import RLTrainingTool
+    from quintain.tools.recorder import Recorder
 
 __all__ = ["RLTrainingTool", "Recorder"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "RLTrainingTool":
+        from quintain.tools.facade import RLTrainingTool
+
+        return RLTrainingTool
+    if name == "Recorder":
+        from quintain.tools.recorder import Recorder
+
+        return Recorder
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

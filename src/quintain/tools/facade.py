@@ -22,21 +22,22 @@ from quintain.datasets.rows import read_rows
 from quintain.errors import InvalidInput, QuintainError
 from quintain.records.dataset import DatasetKind, DatasetRow
 from quintain.records.documents import read_document
-from quintain.records.job import UNFINISHED, JobStatus
+from quintain.records.job import UNFINISHED, JobStatus, TrainSpec
 from quintain.records.record import Record, shown
 from quintain.scoring.custom import RewardFunction
 from quintain.scoring.registry import register
 from quintain.settings import read_settings
 from quintain.tools.calls import call, check, refuse_unknown
 from quintain.tools.catalog import CATALOG
-from quintain.tools.data.dataset_folders import first_rows, freeze_ready_made, new_options
+from quintain.tools.data.dataset_folders import freeze_ready_made, new_options
 from quintain.tools.labels.reward_types import create_reward
 from quintain.tools.results import JobStarted, JobView
 from quintain.tools.services import Services, open_services
 from quintain.tools.spec import Picture
 from quintain.tools.training.config_files import start_config
-from quintain.tools.training.methods import EVOLVE, merged_settings
-from quintain.tools.training.start import require_startable, training_source
+from quintain.tools.training.methods import EVOLVE, canonical_settings, check_settings, merge_settings, require_method
+from quintain.tools.training.requests import Request
+from quintain.tools.training.start import Source, create_folder, train
 
 logger = logging.getLogger(__name__)
 
@@ -182,38 +183,40 @@ class RLTrainingTool:
         if str(parameters.get("algorithm")).lower() == EVOLVE:
             return self._evolve({name: value for name, value in parameters.items() if name != "algorithm"})
         refuse_unknown("train", parameters, dict.fromkeys(sorted(_TRAIN | _TRAIN_ALSO)))
-        services = self._open()
         if "config" in parameters:
             return self._train_from_file(parameters)
-        method = str(parameters.get("algorithm", "sft")).lower()
-        settings = merged_settings(method, _train_defaults(parameters), parameters.get("hyperparameters") or {})
         if "dataset" not in parameters and ("environment" not in parameters or "max_samples" in parameters):
             raise InvalidInput(
                 "train needs `dataset`: a dataset id or name from export or register_dataset; or, for grpo or dpo and "
                 "without `max_samples`, `environment`"
             )
-        arguments: dict[str, Any] = {
-            "method": method,
-            "model": parameters.get("model_name", "starter"),
-            "hyperparameters": settings,
-            **{key: parameters[key] for key in ("environment", "name", "seed", "request_key") if key in parameters},
-        }
-        dataset, most = parameters.get("dataset"), parameters.get("max_samples")
+        method = str(parameters.get("algorithm", "sft")).lower()
+        model = parameters.get("model_name", "starter")
+        given: dict[str, Any] = {"method": require_method(method), "model": model}
+        shared = ("environment", "name", "seed", "request_key", "hyperparameters")
+        given |= {key: parameters[key] for key in shared if key in parameters}
         if "dataset" in parameters:
-            arguments["dataset_id"] = dataset
-        if most is not None:
+            given["dataset_id"] = parameters["dataset"]
+        arguments = check(_TOOLS["start_training"], given)
+        settings = canonical_settings(method, arguments.get("hyperparameters"))
+        config = check_settings(method, merge_settings(_train_defaults(parameters), settings))
+        if (most := parameters.get("max_samples")) is not None:
             _require_count("max_samples", most)
-        check(_TOOLS["start_training"], arguments)
-        require_startable(services, method, arguments["model"], parameters.get("name"), settings)
-        source = training_source(services, method, dataset, parameters.get("environment"))
-        target = _writable(parameters.get("output_dir"))
-        about = {"algorithm": method.upper(), "model": arguments["model"], "num_epochs": settings["epochs"]}
-        if most is not None:
-            arguments["dataset_id"] = first_rows(services, services.store.datasets.get(source["dataset_id"]), most)
-        started = call(services, _TOOLS["start_training"], arguments)
-        if dataset is not None:
-            about["dataset_size"] = services.store.datasets.get(arguments["dataset_id"]).rows
+        source = Source(arguments.get("dataset_id"), arguments.get("environment"), max_samples=most)
+        request = Request(**{key: arguments[key] for key in Request.model_fields if key in arguments})
+        target = _target(parameters.get("output_dir"))
+        started = train(self._open(), method, config, request, source, folder=target)
+        about = {"algorithm": method.upper(), "model": model, "num_epochs": config.epochs}
+        if source.dataset is not None:
+            about["dataset_size"] = self._rows_of(started.job_id)
         return self._trained(started, about, target, wait=parameters.get("wait", True))
+
+    def _rows_of(self, job_id: str) -> int:
+        """Return the number of rows of the dataset that a training job learns from."""
+        store = self._open().store
+        spec = store.jobs.get(job_id).spec
+        assert isinstance(spec, TrainSpec)
+        return store.datasets.get(spec.dataset_id or "").rows
 
     def _evolve(self, parameters: dict[str, Any]) -> dict[str, Any]:
         refuse_unknown(EVOLVE, parameters, dict.fromkeys(sorted(_EVOLVE)))
@@ -223,9 +226,10 @@ class RLTrainingTool:
             "model": parameters.get("model_name", "starter"),
             **{name: value for name, value in parameters.items() if name not in own},
         }
-        check(_TOOLS["start_training"], arguments)
-        target = _writable(parameters.get("output_dir"))
-        started = call(self._open(), _TOOLS["start_training"], arguments)
+        spec = _TOOLS["start_training"]
+        checked = check(spec, arguments)
+        target = create_folder(_target(parameters.get("output_dir")))
+        started = spec.function(self._open(), **checked)
         about = {"algorithm": EVOLVE.upper(), "model": arguments["model"]}
         return self._trained(started, about, target, wait=parameters.get("wait", True))
 
@@ -237,7 +241,7 @@ class RLTrainingTool:
         except RuntimeError:
             raise InvalidInput(f"config is {shown(parameters['config'])}, of a user without a home folder") from None
         document = read_document(path)
-        target = _writable(parameters.get("output_dir"))
+        target = create_folder(_target(parameters.get("output_dir")))
         started = start_config(self._open(), document, folder=path.absolute().parent)
         return self._trained(started, {"config": str(path)}, target, wait=parameters.get("wait", True))
 
@@ -358,18 +362,16 @@ def _require_count(name: str, value: object) -> None:
         raise InvalidInput(f"{name} is {shown(value)}; it must be a whole number of at least 1, or left out")
 
 
-def _writable(output_dir: str | None) -> Path | None:
-    """The caller's folder, made before any work is done for it."""
-    if output_dir is None:
-        return None
+def _target(output_dir: str | None) -> Path | None:
+    """Return the folder that the trained agent is copied to.
+
+    Raises:
+        InvalidInput: `output_dir` is not a path.
+    """
     try:
-        folder = Path(output_dir).expanduser()
-        folder.mkdir(parents=True, exist_ok=True)
-    except (OSError, TypeError, ValueError, RuntimeError) as error:
-        raise InvalidInput(
-            f"output_dir {output_dir!r:.200} cannot be made: {error}; name a folder that you may write"
-        ) from None
-    return folder
+        return None if output_dir is None else Path(output_dir).expanduser()
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InvalidInput(f"output_dir: expected a path, got {shown(output_dir)} ({error}); name a folder") from None
 
 
 def _copied(model: str, folder: Path | None) -> str:

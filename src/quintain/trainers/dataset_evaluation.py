@@ -20,7 +20,7 @@ from quintain.records.hyperparameters import SFTConfig
 from quintain.records.seams import Message, Reply, Stop, Turn
 from quintain.records.trajectory import Action, Step, Trajectory
 from quintain.trainers.acting.policy import LocalPolicy
-from quintain.trainers.data.examples import ExampleMaker, Made
+from quintain.trainers.data.examples import ExampleBatch, ExampleMaker
 from quintain.trainers.data.streams import Example
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.engine.packing import micro_batches
@@ -35,7 +35,7 @@ NOT_TO_REPEAT = "not_to_repeat"
 NO_PLAN = "no_plan"
 
 
-class Measured(NamedTuple):
+class RowMeasurement(NamedTuple):
     """What was found on one row."""
 
     dropped: str | None = None
@@ -75,7 +75,7 @@ class HeldOutModel:
         policy = LocalPolicy(loaded, maker.renderer, greedy)
         return HeldOutModel(Engine.of(loaded.model), maker, policy, agent.system_prompt)
 
-    def measure(self, rows: Sequence[Row]) -> list[Measured]:
+    def measure(self, rows: Sequence[Row]) -> list[RowMeasurement]:
         """Measure some rows, read and written together; what is found on a row does not depend on the others."""
         found = [self._first_call(row) if isinstance(row, BenchmarkRow) else self._likelihood(row) for row in rows]
         asked = [
@@ -91,21 +91,21 @@ class HeldOutModel:
         return found
 
     @torch.no_grad()
-    def _likelihood(self, row: Row) -> Measured:
+    def _likelihood(self, row: Row) -> RowMeasurement:
         run = _run_of(row)
         if run is None and not isinstance(row, TextRow):
-            return Measured(NOT_TO_REPEAT)
-        made = Made()
-        self.maker.take(DatasetRow(trajectory=run) if run is not None else row, made)
-        if not made.examples:
-            return Measured(next(iter(made.dropped)))
+            return RowMeasurement(NOT_TO_REPEAT)
+        target = ExampleBatch()
+        self.maker.take(DatasetRow(trajectory=run) if run is not None else row, target)
+        if not target.examples:
+            return RowMeasurement(next(iter(target.dropped)))
         nll, n, n_first = 0.0, 0, 0
         with eval_mode(self.engine.model):
-            for batch in micro_batches(_divided(made.examples), _BATCH_TOKENS, share=self.engine.shares):
+            for batch in micro_batches(_divided(target.examples), _BATCH_TOKENS, share=self.engine.shares):
                 predicted = self.engine.predicted([r for example in batch for r in example.rows])
                 nll -= float(predicted.logprobs.double().sum())
                 n, n_first = n + len(predicted.first), n_first + int(predicted.first.sum())
-        return Measured(nll=nll, n_tokens=n, n_first=n_first, truncated_turns=made.truncated_turns)
+        return RowMeasurement(nll=nll, n_tokens=n, n_first=n_first, truncated_turns=target.truncated_turns)
 
     def _prefixes(self, run: Trajectory, name: str) -> list[tuple[Turn, Step]]:
         """What stood before each turn that training would learn, and the turn."""
@@ -117,16 +117,16 @@ class HeldOutModel:
             if self.maker.renderer.trains(step)
         ]
 
-    def _first_call(self, row: BenchmarkRow) -> Measured:
+    def _first_call(self, row: BenchmarkRow) -> RowMeasurement:
         """Whether the model begins a task with the tool that its plan begins with; no more can be said without an environment."""
         if not row.plan:
-            return Measured(NO_PLAN)
+            return RowMeasurement(NO_PLAN)
         system = (Message(role="system", content=self.system_prompt),) if self.system_prompt else ()
         messages = (*system, Message(role="user", content=row.task.prompt))
         (reply,) = self._written([Turn(episode_id="first", messages=messages, tools=row.tools)])
         if reply.stop is Stop.CONTEXT:
-            return Measured("too_long")
-        return Measured(n_steps=1, same_tools=int([action.tool for action in reply.actions[:1]] == [row.plan[0]]))
+            return RowMeasurement("too_long")
+        return RowMeasurement(n_steps=1, same_tools=int([action.tool for action in reply.actions[:1]] == [row.plan[0]]))
 
     def _written(self, turns: Sequence[Turn]) -> list[Reply]:
         try:
@@ -148,7 +148,7 @@ def _run_of(row: Row) -> Trajectory | None:
     return None
 
 
-def _with_step(found: Measured, reply: Reply, actions: Sequence[Action]) -> Measured:
+def _with_step(found: RowMeasurement, reply: Reply, actions: Sequence[Action]) -> RowMeasurement:
     if reply.stop is Stop.CONTEXT:
         return found
     same_tools = not reply.error and [a.tool for a in reply.actions] == [a.tool for a in actions]

@@ -27,13 +27,13 @@ from quintain.records.hyperparameters import (
 )
 from quintain.records.job import TrainSpec
 from quintain.records.seams import Reporter
-from quintain.trainers.data.examples import ExampleMaker, Made, labelled_heads, mismatched
+from quintain.trainers.data.examples import ExampleBatch, ExampleMaker, labelled_heads, mismatched
 from quintain.trainers.data.selection import Selection, select
 from quintain.trainers.data.streams import Example
-from quintain.trainers.distributed.sharding import put_together
+from quintain.trainers.distributed.sharding import gather_full_params
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.engine.machine import Machine, prepare, tune_allocator
-from quintain.trainers.loop.checkpoints import taken_by_disk
+from quintain.trainers.loop.checkpoints import disk_errors_explained
 from quintain.trainers.loop.loop import resume
 from quintain.trainers.loop.loop import train as run_loop
 from quintain.trainers.loop.objectives import Objective, objective_of
@@ -108,46 +108,46 @@ def train(
         start = _Start(spec, data, directory, reporter, loaded, machine, number_format)
 
         reporter.phase("rendering")
-        made, held_out = start.made(data.train), start.made(data.validation)
+        dataset, held_out = start.examples_of(data.train), start.examples_of(data.validation)
         length = start.maker.max_length
-        if collect is None and not made.examples:
-            raise nothing_supervised(made.dropped, f"{len(data.train)} rows", length, start.loaded.context_tokens)
-        selection = select(made, spec, start.maker, start.engine, directory)
-        warnings = [*start.warnings(), *left_out(made, len(data.train), length), *selection.notes]
+        if collect is None and not dataset.examples:
+            raise nothing_supervised(dataset.dropped, f"{len(data.train)} rows", length, start.loaded.context_tokens)
+        selection = select(dataset, spec, start.maker, start.engine, directory)
+        warnings = [*start.warnings(), *left_out(dataset, len(data.train), length), *selection.notes]
         warnings += left_out(held_out, len(data.validation), length, "validation")
         warnings += [] if held_out.examples else without_validation(spec.config, online=collect is not None)
         for warning in warnings:
             reporter.warn("training", warning)
-        run = start.run(selection, held_out.examples, collect and _Acting(collect, made), ranks)
+        run = start.run(selection, held_out.examples, collect and _Acting(collect, dataset), ranks)
         with closing(run.sinks):
             resume(run)
             reporter.phase("training")
             stopped = run_loop(run)
         if isinstance(run.source, RolloutSource):
-            made.dropped.update(run.source.skipped)
+            dataset.dropped.update(run.source.skipped)
         if start.mix is not None:
-            made.left_out_members.update(start.mix.left_out)
+            dataset.left_out_members.update(start.mix.left_out)
         if not stopped:
-            _conclude(run, made, start, selection)
-    return report_of(run, made, selection, start.format, tuple(warnings), stopped=stopped)
+            _conclude(run, dataset, start, selection)
+    return report_of(run, dataset, selection, start.format, tuple(warnings), stopped=stopped)
 
 
-def _conclude(run: Run, made: Made, start: _Start, selection: Selection) -> None:
+def _conclude(run: Run, dataset: ExampleBatch, start: _Start, selection: Selection) -> None:
     """Save the model of a run that has taken its steps, and say what there is to say of it."""
     reporter = run.reporter
     if not run.tally.get("supervised_tokens"):
         raise nothing_supervised(
-            made.dropped, "groups of the rollouts", start.maker.max_length, start.loaded.context_tokens
+            dataset.dropped, "groups of the rollouts", start.maker.max_length, start.loaded.context_tokens
         )
     if run.ended_early:
         reporter.warn("ended_early", f"the run ended after step {run.step} of {run.total}: {run.ended_early}")
     if warning := rising_loss(run):
         reporter.warn("diverged", warning)
     reporter.phase("saving")
-    with run.beside("put_together"):
-        put_together(start.loaded.model)
+    with run.on_all_ranks("gather_full_params"):
+        gather_full_params(start.loaded.model)
     output = Path(start.spec.output_dir)
-    with taken_by_disk(output, run.checkpoints):
+    with disk_errors_explained(output, run.checkpoints):
         save_model(start.loaded.model, start.loaded.tokenizer, output)
     try:
         selection.remember()
@@ -170,7 +170,7 @@ class _Acting(NamedTuple):
     """How an online method gets its groups, and where it counts what does not get in."""
 
     collect: Collect
-    made: Made
+    dataset: ExampleBatch
 
 
 def _ranks(spec: TrainSpec, directory: Path) -> AbstractContextManager[Ranks | None]:
@@ -208,14 +208,14 @@ class _Start:
             autocast=number_format.autocast,
         )
 
-    def made(self, rows: Sequence[Row]) -> Made:
+    def examples_of(self, rows: Sequence[Row]) -> ExampleBatch:
         """The examples of rows, groups with what a reward model adds to their rewards."""
         if self.mix is None:
             return self.maker.make(rows)
-        made = self.maker.make(self.mix.rows(rows))
-        made.left_out_members.update(self.mix.left_out)
+        dataset = self.maker.make(self.mix.rows(rows))
+        dataset.left_out_members.update(self.mix.left_out)
         self.mix.left_out.clear()
-        return made
+        return dataset
 
     def warnings(self) -> list[str]:
         """What the user should know before the first step."""
@@ -237,7 +237,7 @@ class _Start:
         training = selection.examples
         settings = _settled(config, training)
         if ranks is not None:
-            ranks.seat(settings)
+            ranks.initialize_ranks(settings)
         objective = _objective(settings, training, held_out, references, self.maker.max_length)
         identity = _identity(spec, model, training)
         if objective.needs_reference:
@@ -318,7 +318,7 @@ def _sampler(start: _Start) -> Sampler | None:
     def sample(step: int) -> dict[str, float | None]:
         written = probes.write(start.loaded, step)
         file = start.directory / "samples.jsonl"
-        with taken_by_disk(file, start.directory / "checkpoints"):
+        with disk_errors_explained(file, start.directory / "checkpoints"):
             append_samples(file, written.samples)
         return written.diversity.metrics()
 
@@ -330,7 +330,7 @@ def _rollout_source(start: _Start, objective: Objective, references: References,
     assert isinstance(config, OnlineConfig)
 
     def make(group: GroupRow) -> list[Example] | str:
-        examples = start.maker.of_rollout(group, acting.made)
+        examples = start.maker.of_rollout(group, acting.dataset)
         if isinstance(examples, str) or not objective.needs_reference:
             return examples
         return references.added(examples, keep=False)

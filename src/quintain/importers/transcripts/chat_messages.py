@@ -33,10 +33,9 @@ from quintain.importers.transcripts.message_parts import (
 )
 from quintain.importers.transcripts.token_usage import parse_usage
 from quintain.importers.transcripts.transcript import Transcript, function_tool, parse_time
-from quintain.records.text import require_clean
 from quintain.records.trajectory import AgentInfo, Outcome, Task, Trajectory, read_trajectory
 
-SEALED = "some thoughts are encrypted in the log: there is nothing to read"
+SEALED = "some thoughts are encrypted in the log and cannot be read"
 
 ACTORS = {
     **{"system": "system", "developer": "system", "user": "user", "assistant": "agent"},
@@ -82,7 +81,7 @@ def from_messages(
     """Build one run from chat messages.
 
     Args:
-        messages: OpenAI chat messages or Anthropic messages, in order.
+        messages: OpenAI chat messages or Anthropic messages, in order; text that passed `require_clean` where it came in.
         tools: Tool schemas of either style; stored OpenAI style.
         task: What was asked; its prompt defaults to the text of the first user message.
         agent: Who acted.
@@ -95,9 +94,7 @@ def from_messages(
     """
     if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Sequence):
         raise InvalidInput(f"messages must be a list of chat messages, not {type(messages).__name__}")
-    # Before the walk, so that the depth and the text of every part are known to be sound.
     messages = list(messages)
-    require_clean(messages, "messages")
     if not messages:
         raise InvalidInput("messages is empty; give the messages of the chat in their order")
     transcript = Transcript()
@@ -118,8 +115,6 @@ def extend_run(run: Trajectory, messages: Sequence[Mapping[str, Any]]) -> Trajec
     Raises:
         InvalidInput: names the message by its index, what is wrong with it and what is valid.
     """
-    messages = list(messages)
-    require_clean(messages, "messages")
     transcript = Transcript.resumed(
         [step.model_dump(mode="json") for step in run.steps if step.extra.get("acted") is not False]
     )

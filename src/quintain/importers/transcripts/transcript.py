@@ -161,7 +161,6 @@ class Transcript:
         tools: Sequence[Mapping[str, Any]] = (),
         outcome: Outcome | None = None,
         session_id: str | None = None,
-        is_clean: bool = False,
         **fields: Any,
     ) -> Trajectory:
         """Build the run; a task without a prompt takes the first user text as its prompt.
@@ -173,7 +172,6 @@ class Transcript:
             tools: Schemas, OpenAI function style (`function_tool`).
             outcome: As the log states it; unknown if left out.
             session_id: Of the log.
-            is_clean: Does all of it come from values that were checked, as those of a `LogFile` are?
             **fields: Further fields of `Trajectory` (tags, group_id, episode_key, extra, ...).
 
         Raises:
@@ -194,12 +192,11 @@ class Transcript:
         return read_trajectory(
             {
                 "session_id": session_id,
-                **(about if is_clean else {name: record.model_dump() for name, record in about.items()}),
+                **about,
                 "tools": [dict(tool) for tool in tools],
                 "steps": self.steps,
                 **_known(fields),
-            },
-            is_clean=is_clean,
+            }
         )
 
 

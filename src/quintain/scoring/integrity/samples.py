@@ -37,15 +37,6 @@ class Sign(NamedTuple):
     """Else it may as well be honest work."""
 
 
-class Trace(NamedTuple):
-    """Something that a run did to its check."""
-
-    label: str
-    quote: str
-    sure: bool
-    """Else it may as well be honest work, and by itself it is only worth a look."""
-
-
 class Hit(NamedTuple):
     """A run that shows something by itself."""
 

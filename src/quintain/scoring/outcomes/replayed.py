@@ -51,14 +51,13 @@ class Written:
         """Something was done that cannot be replayed."""
         self.unseen = self.unseen or why
 
-    def place(self, path: str, folder: str = "") -> str | None:
-        """The name of a file in the workspace; None: it lies elsewhere, or nobody knows where (then `unseen` says so).
+    def place(self, path: str) -> str | None:
+        """Return the name of a file in the workspace; None for one outside of it, or whose place is not known (see `unseen`).
 
         Args:
             path: As the agent wrote it.
-            folder: Where it was, below the workspace; absolute where that is elsewhere.
         """
-        whole = path.strip() if path.strip().startswith("/") or not folder else f"{folder}/{path.strip()}"
+        whole = path.strip()
         name = next((found for root in self.roots if (found := relative(whole, root)) is not None), None)
         if (
             name is None

@@ -5,8 +5,8 @@ from __future__ import annotations
 import posixpath
 import re
 
+from quintain.scoring.rules.commands import Effect
 from quintain.scoring.rules.regression import replacements
-from quintain.scoring.rules.shell import Effect
 from quintain.scoring.rules.view import Call, View
 
 _TOKENS = re.compile(r"[^\W_]{3,}")

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from quintain.scoring.rules.shell import Kind
+from quintain.scoring.file_activity.programs import Purpose
+from quintain.scoring.file_activity.shell import parse_script
 from quintain.scoring.rules.view import Call, View
 
 
 def has_failed(call: Call, view: View) -> bool:
-    """Did the call itself fail? That tests fail is a finding, no fault of the call that ran them; so is what users asked to see."""
-    if not call.failed or call.kind is Kind.CHECK:
+    """Whether the call itself failed; failing tests are a finding, and so is a failure of what a user named."""
+    if not call.failed or call.purpose is Purpose.CHECK:
         return False
-    return not (call.command and view.requests.shows_failure(call.turn, call.command))
+    return not (call.command and view.permissions.names_command(call.turn, parse_script(call.command)))
 
 
 def recovery(view: View) -> list[float | None]:

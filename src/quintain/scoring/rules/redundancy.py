@@ -15,8 +15,10 @@ import re
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 
+from quintain.scoring.file_activity.programs import Purpose
+from quintain.scoring.file_activity.shell import parse_script
+from quintain.scoring.rules.commands import Effect
 from quintain.scoring.rules.regression import whole_content
-from quintain.scoring.rules.shell import Effect
 from quintain.scoring.rules.view import Call, View
 
 _PERIODS = (1, 2, 3, 4)
@@ -109,7 +111,7 @@ def _new(call: Call, before: _Seen | None, world: _World, view: View) -> float:
         return 1.0
     if _differ(call.result, before.result):
         return 1.0
-    if may_go_on(call, before.failed) or (call.command and view.requests.repeats(call.turn)):
+    if may_go_on(call, before.failed) or _is_named(call, view):
         return 1.0
     return 0.0
 
@@ -129,6 +131,13 @@ def may_go_on(call: Call, failed: bool) -> bool:
     if call.category == "execute" and call.command:
         return False
     return call.result is None or len(call.result) < _VIEW
+
+
+def _is_named(call: Call, view: View) -> bool:
+    """Whether the call runs what a user named, which may have been meant to run more than once."""
+    if not call.command or call.purpose is Purpose.LOOK:
+        return False
+    return view.permissions.names_command(call.turn, parse_script(call.command))
 
 
 def _differ(result: str | None, before: str | None) -> bool:
@@ -185,7 +194,7 @@ def looping(view: View) -> list[float]:
         if (i == 0 or call.turn != calls[i - 1].turn) and view.is_new_talk(call.turn):
             lengths, acting, start = [0] * len(_PERIODS), 0, i
         loops = False
-        goes_on = may_go_on(call, call.failed)
+        goes_on = may_go_on(call, call.failed) or (i > 0 and call.key == calls[i - 1].key and _is_named(call, view))
         acting = acting + 1 if goes_on else 0
         for p, period in enumerate(_PERIODS):
             if i - start < period:
@@ -194,8 +203,6 @@ def looping(view: View) -> list[float]:
             same = call.key == other.key and not _differ(call.result, other.result) and not call.polls
             lengths[p] = lengths[p] + 1 if same else 0
             loops |= lengths[p] >= (max(period, _PATIENCE) if acting else period)
-        if loops and call.command and view.requests.repeats(call.turn):
-            loops = False
         parts.append(0.0 if loops else 1.0)
     return parts
 

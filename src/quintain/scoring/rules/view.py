@@ -14,10 +14,13 @@ from typing import Any
 
 from quintain.records.profiles import DomainProfile, ToolCategory, ToolProfile
 from quintain.records.trajectory import Action, Actor, Observation, Step, Trajectory, text_of
+from quintain.scoring.file_activity.calls import FileCall, command_text, read_call
+from quintain.scoring.file_activity.paths import Files, normal
+from quintain.scoring.file_activity.programs import Purpose, waits
+from quintain.scoring.file_activity.shell import parse_script
+from quintain.scoring.integrity.permissions import Permissions
 from quintain.scoring.profiles import PROFILES, bare_name
-from quintain.scoring.rules.files import Files, normal
-from quintain.scoring.rules.requests import Requests
-from quintain.scoring.rules.shell import Effect, Kind, classify, command_of, essence, printed, waits, without_redirects
+from quintain.scoring.rules.commands import Effect, canonical_text, classify, printed_part
 
 _READING = frozenset(
     {
@@ -87,12 +90,14 @@ class Call:
     target: str
     """What it works on, as a normal path; empty where it names nothing."""
     effect: Effect
-    kind: Kind
+    purpose: Purpose
     result: str | None
     """What came back; None where the run does not say."""
     failed: bool
     readable: bool
     repeatable: bool
+    activity: FileCall
+    """What it did to files."""
     command: str = ""
     """Of a call that executes: the command line."""
     file: str = ""
@@ -100,7 +105,7 @@ class Call:
     lines: tuple[int, int | None] | None = None
     """Of a read: the first line, from 1, and the last one, None where it is left open; -1: from the end."""
     polls: bool = False
-    """Does it ask about something that goes on by itself?"""
+    """Whether it asks about something that goes on by itself."""
 
 
 @dataclass(slots=True)
@@ -161,8 +166,8 @@ class View:
     calls_due: bool
     heard: list[tuple[int, str]]
     """What users said later: (turn of the agent that follows, text)."""
-    requests: Requests
-    """What users asked for."""
+    permissions: Permissions
+    """What users named and declared."""
     files: Files
 
     def is_new_talk(self, turn: int) -> bool:
@@ -196,12 +201,9 @@ def view_of(run: Trajectory, index: ToolIndex) -> View:
     turns: list[Turn] = []
     calls: list[Call] = []
     prompt, heard = [run.task.prompt], []
-    asked = [(0, run.task.prompt)]
     spoken = False
     for step in run.steps:
         if step.actor is not Actor.AGENT:
-            if step.actor is Actor.USER:
-                asked.append((len(turns), text_of(step.message)))
             if turns:
                 heard.append((len(turns), text_of(step.message)))
             else:
@@ -222,8 +224,7 @@ def view_of(run: Trajectory, index: ToolIndex) -> View:
     for call in calls:
         if call.target:
             call.file = files[call.target]
-    requests = Requests(one for one in asked if not (due and one[0]))
-    return View(index, turns, calls, offered, required, "\n".join(prompt), due, heard, requests, files)
+    return View(index, turns, calls, offered, required, "\n".join(prompt), due, heard, Permissions(run), files)
 
 
 def _turn(step: Step, number: int, index: ToolIndex, spoken: bool) -> Turn:
@@ -268,21 +269,21 @@ def _call(action: Action, turn: int, index: ToolIndex, seen: Observation | None)
     else:
         told, tool = args, bare_name(action.tool).casefold()
     target = _target(args, known.target) if known and known.target else ""
-    effect, kind, command = Effect.ANY, Kind.OTHER, ""
+    effect, purpose, command = Effect.ANY, Purpose.OTHER, ""
     lines, polls = None, False
     if category == "execute":
-        command = command_of(args)
+        command = command_text(args)
         if tool == "git" and command and not command.startswith("git"):
             command = f"git {command}"
         if tool in {"bash", "git"} and command:
-            effect, kind = classify(command)
-            polls = waits(command)
-            short = essence(without_redirects(command))
-            told = {**told, "command": short}
-            if effect is Effect.NONE and (read := printed(short)):
-                category, target, lines = "read", posixpath.normpath(read.path), (read.first, read.last)
-                if lines == (1, None) and "|" not in short and not short.startswith("head"):
-                    tool, told = "read_file", {"path": read.path}
+            commands = parse_script(command)
+            effect, purpose = classify(commands)
+            polls = waits(commands)
+            told = {**told, "command": canonical_text(commands)}
+            if effect is Effect.NONE and (part := printed_part(commands)):
+                category, target, lines = "read", posixpath.normpath(part.path), (part.first, part.last)
+                if lines == (1, None) and len(commands) == 1 and commands[0].program != "head":
+                    tool, told = "read_file", {"path": part.path}
     elif category in {"read", "search", "think"}:
         changes = (args.get(name) for name in _SQL_ARGS)
         if not any(isinstance(value, str) and _SQL_CHANGES.match(value) for value in changes):
@@ -304,7 +305,7 @@ def _call(action: Action, turn: int, index: ToolIndex, seen: Observation | None)
         args=args,
         target=target,
         effect=effect,
-        kind=kind,
+        purpose=purpose,
         result=None if seen is None else seen.content if isinstance(seen.content, str) else text_of(seen.content),
         failed=seen is not None and seen.is_error,
         readable=action.args is not None,
@@ -312,6 +313,7 @@ def _call(action: Action, turn: int, index: ToolIndex, seen: Observation | None)
         command=command,
         lines=lines,
         polls=polls,
+        activity=read_call(action, seen, turn),
     )
 
 

@@ -20,7 +20,6 @@ from quintain.records.recipe import EvaluateStage, Stage, TrainStage
 from quintain.records.record import explain, shown
 from quintain.records.text import require_clean
 from quintain.tools.calls import refuse_unknown
-from quintain.tools.data.dataset_folders import first_rows, text_dataset
 from quintain.tools.evaluation.environment_references import usable_reference
 from quintain.tools.jobs.jobs import start
 from quintain.tools.results import JobStarted
@@ -33,7 +32,13 @@ from quintain.tools.training.agents import (
     resolve_agent,
 )
 from quintain.tools.training.evolve import start_evolution
-from quintain.tools.training.methods import EVOLVE, merged_settings, read_hyperparameters
+from quintain.tools.training.methods import (
+    EVOLVE,
+    canonical_settings,
+    check_settings,
+    merge_settings,
+    read_hyperparameters,
+)
 from quintain.tools.training.requests import (
     Request,
     new_output_dir,
@@ -42,7 +47,7 @@ from quintain.tools.training.requests import (
     reward_agent,
     spec_key,
 )
-from quintain.tools.training.start import require_no_dataset, require_startable, start_training, training_source
+from quintain.tools.training.start import Source, require_no_dataset, train
 
 _SOURCES = ("dataset", "text", "environment")
 _REQUEST = ("method", "model", *_SOURCES, "max_samples", "name", "seed", "request_key", "hyperparameters")
@@ -106,22 +111,13 @@ def start_config(
             raise InvalidInput("a recipe has settings for each of its stages; change them in its file")
         return start_recipe(services, document, folder)
     method, request = _method_of(document), read_request(document, "config")
-    settings = merged_settings(method, settings_of(document), changes or {})
+    settings = canonical_settings(method, settings_of(document))
+    settings = merge_settings(settings, canonical_settings(method, changes))
     if method == EVOLVE:
         for given in ("dataset", "text", "max_samples"):
             require_no_dataset(document.get(given))
         return start_evolution(services, request, document.get("environment"), settings)
-    require_startable(services, method, request.model, request.name, settings)
-    _source(services, method, document, folder, make=False)  # all of it is checked before a dataset is made
-    source = _source(services, method, document, folder)
-    return start_training(
-        services,
-        method,  # type: ignore[arg-type]
-        dataset_id=source.get("dataset_id"),
-        environment=source.get("environment"),
-        hyperparameters=settings,
-        **dict(request),
-    )
+    return train(services, method, check_settings(method, settings), request, _source(method, document, folder))
 
 
 def start_recipe(services: Services, document: Mapping[str, Any], folder: Path = Path()) -> JobStarted:
@@ -177,7 +173,7 @@ def _stage(services: Services, given: Mapping[str, Any], index: int, folder: Pat
             return EvaluateStage.model_validate({"label": method, **wanted})
         refuse_unknown("the stage", given, dict.fromkeys(_TRAIN_STAGE))
         config = read_hyperparameters(method, _hyperparameters(given))
-        source = _source(services, method, given, folder, make=make)
+        source = _source(method, given, folder).resolve(services, method, make=make)
         require_effect(config, "environment" in source)
         rows = services.store.datasets.get(source["dataset_id"]).splits["train"] if "dataset_id" in source else 0
         agent = given.get("agent")
@@ -231,38 +227,33 @@ def _method_of(document: Mapping[str, Any]) -> str:
     return method.lower()
 
 
-def _source(
-    services: Services, method: str, given: Mapping[str, Any], folder: Path, *, make: bool = True
-) -> dict[str, Any]:
-    """What a training learns from, as `training_source`: of a dataset's rows the first `max_samples`, of texts a dataset.
+def _source(method: str, given: Mapping[str, Any], folder: Path) -> Source:
+    """Read `dataset`, `text`, `environment` and `max_samples` of a training.
 
     Args:
-        services: Where datasets are found and made.
         method: How to learn.
-        given: One of `dataset`, `text` and `environment`; `max_samples`.
-        folder: Where paths of texts begin.
-        make: Make the dataset of texts or samples; otherwise only check that it can be made.
+        given: The config file or a stage of it.
+        folder: Base of relative paths of texts.
+
+    Raises:
+        InvalidInput: a value of the wrong type, or several sources.
+        NotFound: a pattern of texts matches no file.
     """
     most, dataset, environment = (given.get(name) for name in ("max_samples", "dataset", "environment"))
     if not isinstance(dataset, str | None):
-        raise InvalidInput(f"dataset is {shown(dataset)}; it must be text: put it in quotes, or leave it out")
+        raise InvalidInput(f"dataset: expected text, got {shown(dataset)}; put it in quotes, or leave it out")
     if most is not None and (environment or isinstance(most, bool) or not isinstance(most, int) or most < 1):
         raise InvalidInput(
-            f"max_samples is {shown(most)}; it bounds the rows of a dataset: give a whole number of at least 1, or leave it out"
+            f"max_samples: expected a whole number of at least 1 beside a dataset, got {shown(most)}; give the number of "
+            "rows to train on, or leave it out"
         )
-    if "text" in given:
-        if len(given.keys() & set(_SOURCES)) > 1:
-            raise InvalidInput("`text` says what to learn from; leave `dataset` and `environment` out")
-        if DATASET_KINDS[method] != "text":
-            raise InvalidInput(f"{method} does not learn from plain text; use pretrain, or give a dataset")
-        dataset = text_dataset(services, _files(folder, given["text"]), make=make)
-        if dataset is None:
-            return {}
-    source = training_source(services, method, dataset, environment)
-    if most is None:
-        return source
-    sample = first_rows(services, services.store.datasets.get(source["dataset_id"]), most, make=make)
-    return training_source(services, method, sample or dataset, None)
+    if "text" not in given:
+        return Source(dataset=dataset, environment=environment, max_samples=most)
+    if len(given.keys() & set(_SOURCES)) > 1:
+        raise InvalidInput("expected one of `text`, `dataset` and `environment`, got several; keep one of them")
+    if DATASET_KINDS[method] != "text":
+        raise InvalidInput(f"{method} does not learn from plain text; use pretrain, or give a dataset")
+    return Source(text=tuple(_files(folder, given["text"])), max_samples=most)
 
 
 def _files(folder: Path, text: object) -> list[Path]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from quintain.environments.registry import Reference, parse_reference, parts_of, write_reference
 from quintain.errors import InvalidInput
+from quintain.hints import Hint, call
 from quintain.records.evolve import EvolveConfig
 from quintain.records.hyperparameters import SFTConfig
 from quintain.records.job import EvolveSpec
@@ -15,7 +16,7 @@ from quintain.tools.jobs.jobs import start
 from quintain.tools.results import JobStarted
 from quintain.tools.services import Services
 from quintain.tools.training.agents import agreement_note, require_free_name
-from quintain.tools.training.methods import EVOLVE, read_evolution
+from quintain.tools.training.methods import EVOLVE, check_evolution
 from quintain.tools.training.requests import (
     Request,
     new_output_dir,
@@ -30,7 +31,7 @@ def start_evolution(
     services: Services,
     request: Request,
     environment: str | Mapping[str, float] | None,
-    hyperparameters: Mapping[str, Any] | None,
+    settings: Mapping[str, Any],
 ) -> JobStarted:
     """Start an evolution; its result is the best agent of all rounds, compared with the start.
 
@@ -38,26 +39,26 @@ def start_evolution(
         services: Where the job is started.
         request: Who evolves, and under which name.
         environment: Where the agent is measured, and where it explores unless there is a curriculum.
-        hyperparameters: Of `EvolveConfig`.
+        settings: Canonical settings of `EvolveConfig`.
 
     Raises:
         InvalidInput: no environment, a wrong setting, or an agent that cannot act.
         NotFound: there is no such agent or environment.
         Refused: as `resolve_agent`, or a file of an environment outside the allowed roots.
     """
-    spec = _spec(services, request, environment, hyperparameters)
+    spec = _spec(services, request, environment, settings)
     key = request.request_key or spec_key(spec)
     started = start(services, spec.model_copy(update={"output_dir": new_output_dir(services, spec.name)}), key)
     if spec.reward_agent is None:
         return started
-    return started.model_copy(update={"next_step": f"{agreement_note(spec.reward_agent)} {started.next_step}"})
+    return started.model_copy(update={"next_step": Hint(agreement_note(spec.reward_agent), " ", started.next_step)})
 
 
 def require_evolvable(
     services: Services,
     request: Request,
     environment: str | Mapping[str, float] | None,
-    hyperparameters: Mapping[str, Any] | None,
+    settings: Mapping[str, Any],
 ) -> None:
     """Check a request without starting anything.
 
@@ -66,17 +67,17 @@ def require_evolvable(
         NotFound: as `start_evolution`.
         Refused: as `start_evolution`.
     """
-    _spec(services, request, environment, hyperparameters)
+    _spec(services, request, environment, settings)
 
 
 def _spec(
     services: Services,
     request: Request,
     environment: str | Mapping[str, float] | None,
-    hyperparameters: Mapping[str, Any] | None,
+    settings: Mapping[str, Any],
 ) -> EvolveSpec:
     require_free_name(request.name or "")
-    config, training = read_evolution(hyperparameters)
+    config, training = check_evolution(settings)
     if isinstance(training, SFTConfig) and training.replay is not None:
         raise InvalidInput(
             "in `training`: replay mixes in what other jobs were trained on; what earlier rounds selected comes back with "
@@ -85,8 +86,12 @@ def _spec(
     require_effect(training, acts=False)
     if environment is None:
         raise InvalidInput(
-            f"{EVOLVE} needs `environment`, where the agent explores and is measured, and takes no dataset: it makes its own; "
-            "list_library(kind='environments') shows where an agent can act"
+            Hint(
+                f"{EVOLVE} needs `environment`, where the agent explores and is measured, and takes no dataset: it makes its "
+                "own; ",
+                call("list_library", kind="environments"),
+                " shows where an agent can act",
+            )
         )
     agent = start_agent(services, EVOLVE, request.model)
     where = usable_reference(services, environment)

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
-from pydantic_core import PydanticCustomError
 
 from quintain.errors import InvalidInput
 from quintain.records.aliases import RENAMED, canonical
@@ -42,51 +41,62 @@ METHODS: dict[str, str] = {
 """Method -> what it does."""
 
 
-def read_hyperparameters(method: str, values: Mapping[str, Any] | None) -> TrainingConfig:
-    """Check a plain object against the method's settings; the names of other trainers are understood.
+def canonical_settings(method: str, values: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the settings of a method under their canonical names; the aliases of other trainers are translated.
+
+    Raises:
+        InvalidInput: an unknown method, a value that is not a mapping, or aliases that contradict each other.
+    """
+    model = _settings_model(method)
+    if not isinstance(values, Mapping | None):
+        raise InvalidInput(f"hyperparameters: expected a mapping from settings to values, got {shown(values)}")
+    return canonical(values or {}, model.model_fields)
+
+
+def check_settings(method: str, settings: Mapping[str, Any]) -> TrainingConfig:
+    """Validate canonical settings of a method.
 
     Raises:
         InvalidInput: an unknown method or field, a wrong type or a value out of bounds.
     """
-    return _checked(method, _config_of(method), values)
+    return _validated(method, _config_of(method), settings)
 
 
-def read_evolution(values: Mapping[str, Any] | None) -> tuple[EvolveConfig, TrainingConfig]:
-    """Check the settings of `evolve`, and those of its training.
+def read_hyperparameters(method: str, values: Mapping[str, Any] | None) -> TrainingConfig:
+    """Translate and validate hyperparameters as a caller gave them.
+
+    Raises:
+        InvalidInput: as `canonical_settings` and `check_settings`.
+    """
+    return check_settings(method, canonical_settings(method, values))
+
+
+def check_evolution(settings: Mapping[str, Any]) -> tuple[EvolveConfig, TrainingConfig]:
+    """Validate canonical settings of `evolve`, and translate and validate those of its training.
 
     Raises:
         InvalidInput: as `read_hyperparameters`.
     """
-    config = _checked(EVOLVE, EvolveConfig, values)
+    config = _validated(EVOLVE, EvolveConfig, settings)
     try:
         return config, read_hyperparameters(config.train, config.training)
     except InvalidInput as error:
         raise InvalidInput(f"in `training`: {error.message}", code=error.code) from None
 
 
-def _checked(method: str, model: type[S], values: Mapping[str, Any] | None) -> S:
+def _validated(method: str, model: type[S], settings: Mapping[str, Any]) -> S:
     try:
-        return model.model_validate(dict(values or {}))
+        return model.model_validate(dict(settings))
     except ValidationError as error:
-        renamed = [name for name, (path, *_) in RENAMED.items() if path.split(".")[0] in model.model_fields]
-        told = explain(error, "hyperparameters", [*describe_settings(model), *renamed])
-        raise InvalidInput(f"{told}; fields of {method}: {', '.join(model.model_fields)}") from None
+        aliases = [name for name, (path, *_) in RENAMED.items() if path.split(".")[0] in model.model_fields]
+        faults = explain(error, "hyperparameters", [*describe_settings(model), *aliases])
+        raise InvalidInput(f"{faults}; fields of {method}: {', '.join(model.model_fields)}") from None
 
 
-def merged_settings(method: str, values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings with some of them changed, whatever names of them are used; a change inside a group leaves its other members.
-
-    Raises:
-        InvalidInput: an unknown method, or names that contradict each other.
-    """
-    fields = (EvolveConfig if method == EVOLVE else _config_of(method)).model_fields
-    if not isinstance(changes, Mapping):
-        raise InvalidInput(f"hyperparameters is {shown(changes)}; it must be a mapping from settings to values")
-    try:
-        merged, changed = canonical(values, fields), canonical(changes, fields)
-    except PydanticCustomError as error:
-        raise InvalidInput(error.message()) from None
-    for name, value in changed.items():
+def merge_settings(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Override canonical settings; a change inside a group keeps the other members of the group."""
+    merged = dict(settings)
+    for name, value in changes.items():
         both = isinstance(value, dict) and isinstance(merged.get(name), dict)
         merged[name] = {**merged[name], **value} if both else value
     return merged
@@ -101,6 +111,10 @@ def require_method(method: str) -> str:
     if method != EVOLVE:
         _config_of(method)
     return method
+
+
+def _settings_model(method: str) -> type[Settings]:
+    return EvolveConfig if method == EVOLVE else _config_of(method)
 
 
 def _config_of(method: str) -> type[TrainingConfig]:

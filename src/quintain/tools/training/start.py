@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field
 
 from quintain.datasets.manifest import FILE_NAME, sha256_of
 from quintain.errors import InvalidInput
+from quintain.hints import Hint, call
 from quintain.records.dataset import Dataset
-from quintain.records.hyperparameters import DATASET_KINDS, ONLINE_METHODS, Method
+from quintain.records.hyperparameters import DATASET_KINDS, ONLINE_METHODS, Method, TrainingConfig
 from quintain.records.job import TrainSpec
 from quintain.records.record import shown
+from quintain.tools.data.dataset_folders import first_rows, text_dataset
 from quintain.tools.data.lineage import require_remembered
 from quintain.tools.evaluation.environment_references import Environments, usable_reference
 from quintain.tools.jobs.jobs import start
@@ -21,7 +23,7 @@ from quintain.tools.results import JobStarted
 from quintain.tools.services import Services
 from quintain.tools.training.agents import agreement_note, require_free_name
 from quintain.tools.training.evolve import start_evolution
-from quintain.tools.training.methods import read_hyperparameters
+from quintain.tools.training.methods import EVOLVE, canonical_settings, read_hyperparameters
 from quintain.tools.training.requests import (
     AgentReference,
     NewName,
@@ -36,9 +38,12 @@ from quintain.tools.training.requests import (
 )
 
 _MAKING_IT = {
-    "text": "the `text` of a config file names files of it (quintain train --config)",
+    "text": Hint(
+        call("export_dataset", kind="text", name="texts", path=...),
+        " makes one from files of text, or name them as `text` in a config file",
+    ),
     **{
-        kind: f"export_dataset(kind={kind!r}, name=...) makes one from recorded runs"
+        kind: Hint(call("export_dataset", kind=kind, name=f"my-{kind}", filter=...), " makes one from recorded runs")
         for kind in ("sft", "dpo", "kto", "grpo", "reward", "prm")
     },
 }
@@ -72,31 +77,112 @@ def start_training(
     The job outlives conversation and server, and goes on from its newest checkpoint when its process dies. The same request
     while it is unfinished returns it (`deduplicated`).
     """
-    if method == "evolve":
+    request = Request(model=model, name=name, seed=seed, request_key=request_key)
+    if method == EVOLVE:
         require_no_dataset(dataset_id)
-        request = Request(model=model, name=name, seed=seed, request_key=request_key)
-        return start_evolution(services, request, environment, hyperparameters)
-    require_free_name(name or "")
+        return start_evolution(services, request, environment, canonical_settings(method, hyperparameters))
     config = read_hyperparameters(method, hyperparameters)
-    agent = start_agent(services, method, model)
-    source = training_source(services, method, dataset_id, environment)
-    require_effect(config, environment is not None)
+    return train(services, method, config, request, Source(dataset=dataset_id, environment=environment))
+
+
+class Source(NamedTuple):
+    """What a training learns from: a dataset, files of plain text, or an environment."""
+
+    dataset: str | None = None
+    environment: str | Mapping[str, float] | None = None
+    text: tuple[Path, ...] = ()
+    max_samples: int | None = None
+    """Rows of the dataset to train on, from the first; None: all."""
+
+    def resolve(self, services: Services, method: str, *, make: bool) -> dict[str, Any]:
+        """Return the fields of a spec that name the source.
+
+        Args:
+            services: Where datasets are found and frozen.
+            method: How to learn.
+            make: Freeze the dataset of texts or of the first rows; otherwise only check that it can be frozen.
+
+        Raises:
+            InvalidInput: as `training_source`.
+            NotFound: as `training_source`.
+            Conflict: as `training_source`.
+        """
+        dataset = self.dataset
+        if self.text:
+            dataset = text_dataset(services, self.text, make=make)
+            if dataset is None:
+                return {}
+        source = training_source(services, method, dataset, self.environment)
+        if self.max_samples is None:
+            return source
+        sample = first_rows(services, services.store.datasets.get(source["dataset_id"]), self.max_samples, make=make)
+        return training_source(services, method, sample or dataset, None)
+
+
+def train(
+    services: Services,
+    method: str,
+    config: TrainingConfig,
+    request: Request,
+    source: Source,
+    *,
+    folder: Path | None = None,
+) -> JobStarted:
+    """Start a training with checked settings; everything else is checked before anything is created for it.
+
+    Args:
+        services: Where the job is started.
+        method: How to learn.
+        config: Checked settings of the method.
+        request: Start model, name, seed and key of the job.
+        source: What to learn from; a dataset of texts or of the first rows is frozen here.
+        folder: A folder of the caller's to create before the job starts; None: none.
+
+    Raises:
+        InvalidInput: a reserved name, a setting without effect, a folder that cannot be created, or as `Source.resolve`.
+        NotFound: the agent, the dataset or the environment does not exist.
+        Conflict: the dataset contains forgotten runs.
+        Refused: as `resolve_agent`.
+    """
+    require_free_name(request.name or "")
+    judge = reward_agent(services, config)
+    agent = start_agent(services, method, request.model)
+    source.resolve(services, method, make=False)
+    require_effect(config, source.environment is not None)
+    create_folder(folder)
+    name = request.name or f"{agent.name}-{method}"[:100]
     spec = TrainSpec(
         method=method,
         agent=agent,
-        name=name or f"{agent.name}-{method}"[:100],
+        name=name,
         output_dir="",
         cache_dir=str(services.settings.cache_dir),
         config=config,
-        reward_agent=reward_agent(services, config),
-        seed=seed,
-        **source,
+        reward_agent=judge,
+        seed=request.seed,
+        **source.resolve(services, method, make=True),
     )
-    key = request_key or spec_key(spec)
-    started = start(services, spec.model_copy(update={"output_dir": new_output_dir(services, spec.name)}), key)
-    if spec.reward_agent is None:
+    key = request.request_key or spec_key(spec)
+    started = start(services, spec.model_copy(update={"output_dir": new_output_dir(services, name)}), key)
+    if judge is None:
         return started
-    return started.model_copy(update={"next_step": f"{agreement_note(spec.reward_agent)} {started.next_step}"})
+    return started.model_copy(update={"next_step": Hint(agreement_note(judge), " ", started.next_step)})
+
+
+def create_folder(folder: Path | None) -> Path | None:
+    """Create a folder that the caller named, with its parents; None where none is named.
+
+    Raises:
+        InvalidInput: it cannot be created.
+    """
+    try:
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+    except (OSError, ValueError) as error:
+        raise InvalidInput(
+            f"output_dir: expected a folder that can be created, got {shown(str(folder))} ({error}); name another folder"
+        ) from None
+    return folder
 
 
 def require_no_dataset(dataset: object) -> None:
@@ -111,21 +197,6 @@ def require_no_dataset(dataset: object) -> None:
             "alone, or train with another method on the dataset first",
             code="no_dataset",
         )
-
-
-def require_startable(
-    services: Services, method: str, model: str, name: str | None, hyperparameters: Mapping[str, Any]
-) -> None:
-    """Check a request but for what it learns from, so that no dataset is made for one that will be refused.
-
-    Raises:
-        InvalidInput: an unknown method, a wrong setting or a name that is kept.
-        NotFound: there is no such agent.
-        Refused: as `resolve_agent`.
-    """
-    require_free_name(name or "")
-    reward_agent(services, read_hyperparameters(method, hyperparameters))
-    start_agent(services, method, model)
 
 
 def training_source(
@@ -143,14 +214,22 @@ def training_source(
     if (dataset_id is None) == (environment is None):
         online = ", or `environment`, where the agent acts" if method in ONLINE_METHODS else ""
         raise InvalidInput(
-            f"{method} needs {'one of the two' if online else 'a dataset'}: `dataset_id`, a dataset of kind {kind!r}{online}; "
-            f"{_MAKING_IT[kind]}"
+            Hint(
+                f"{method} needs {'one of the two' if online else 'a dataset'}: `dataset_id`, a dataset of kind {kind!r}"
+                f"{online}; ",
+                _MAKING_IT[kind],
+            )
         )
     if environment is not None:
         if method not in ONLINE_METHODS:
             raise InvalidInput(
-                f"{method} does not learn in an environment (that can: {', '.join(sorted(ONLINE_METHODS))}); collect runs in "
-                f"{environment!r} with collect_rollouts, then give a dataset of kind {kind!r}: {_MAKING_IT[kind]}",
+                Hint(
+                    f"{method} does not learn in an environment (these do: {', '.join(sorted(ONLINE_METHODS))}); collect runs "
+                    "with ",
+                    call("collect_rollouts", agent="starter", environment=environment),
+                    f", then give a dataset of kind {kind!r}: ",
+                    _MAKING_IT[kind],
+                ),
                 code="not_online",
             )
         return {"environment": usable_reference(services, environment)}
@@ -158,8 +237,11 @@ def training_source(
     if dataset.kind != kind:
         fitting = [name for name, needed in DATASET_KINDS.items() if needed == dataset.kind]
         raise InvalidInput(
-            f"dataset {dataset.id} is of kind {dataset.kind!r} and {method} learns from kind {kind!r}: {_MAKING_IT[kind]}; "
-            f"methods for {dataset.kind!r}: {', '.join(fitting)}",
+            Hint(
+                f"dataset {dataset.id} is of kind {dataset.kind!r} and {method} learns from kind {kind!r}: ",
+                _MAKING_IT[kind],
+                f"; methods for {dataset.kind!r}: {', '.join(fitting)}",
+            ),
             code="wrong_dataset_kind",
         )
     require_remembered(services, dataset.id)
@@ -186,13 +268,13 @@ def require_intact(dataset: Dataset) -> None:
         newer = [name for name in sorted(dataset.files) if (folder / name).stat().st_mtime_ns > made]
     except OSError as error:
         raise InvalidInput(
-            f"dataset {dataset.id} has lost its file {Path(error.filename).name!r}; export it again with export_dataset",
+            f"dataset {dataset.id} has lost its file {Path(error.filename).name!r}; export it again",
             code="dataset_damaged",
         ) from None
     for name in newer:
         if sha256_of(folder / name) != dataset.files[name]:
             raise InvalidInput(
                 f"dataset {dataset.id} was changed on disk: {name!r} does not have the SHA-256 of its manifest; datasets are "
-                "immutable, export it again with export_dataset",
+                "immutable, export it again",
                 code="dataset_damaged",
             )

@@ -34,9 +34,9 @@ from quintain.records.seams import Message, Reply, Stop, Turn
 from quintain.records.trajectory import SampledTokens
 from quintain.trainers.acting.cohort import Cohort, Episode
 from quintain.trainers.acting.decoding import Decoder
-from quintain.trainers.acting.few_rows import quick_few_rows
 from quintain.trainers.acting.kv_cache import new_cache
 from quintain.trainers.acting.sampling import Draws, pick, wide_of
+from quintain.trainers.acting.small_batch_linear import small_batch_linear
 from quintain.trainers.engine.machine import default_products
 from quintain.trainers.models import LoadedModel, eval_mode, is_adapter, load_model
 from quintain.trainers.rendering.renderer import Renderer, shared_prefix
@@ -110,7 +110,7 @@ class LocalPolicy:
         if len({turn.episode_id for turn in turns}) < len(turns):
             raise InvalidInput("one call may hold one turn of an episode; send its turns one after another")
         episodes = [self._take(turn) for turn in turns]
-        with eval_mode(self._model), torch.no_grad(), default_products(), quick_few_rows(self._model):
+        with eval_mode(self._model), torch.no_grad(), default_products(), small_batch_linear(self._model):
             while going := [e for e in episodes if e.left]:  # once; again where cached keys no longer fit amid a turn
                 for cohort in self._cohorts(going):
                     self._decode(cohort, [e for e in going if e.cohort is cohort])

@@ -33,7 +33,7 @@ _VERDICTS = {OutcomeStatus.SUCCESS: 1.0, OutcomeStatus.FAILURE: 0.0, OutcomeStat
 
 
 @dataclass
-class Made:
+class ExampleBatch:
     """Examples, and what did not become one."""
 
     examples: list[Example] = field(default_factory=list)
@@ -68,36 +68,36 @@ class ExampleMaker:
         """For an agent's tokenizer and style of turns; a row holds what the settings ask for and `context` tokens allow."""
         return ExampleMaker(Renderer.of(tokenizer, style), config, min(config.max_length or context, context))
 
-    def make(self, rows: Sequence[Row]) -> Made:
+    def make(self, rows: Sequence[Row]) -> ExampleBatch:
         """All rows as examples, in their order."""
-        made = Made()
+        batch = ExampleBatch()
         for row, factor in zip(rows, self.factors(rows), strict=False):
-            self.take(row, made, factor)
-        return made
+            self.take(row, batch, factor)
+        return batch
 
     def factors(self, rows: Iterable[Row]) -> Iterable[float | str]:
         """What each row's weight is multiplied by, or why the row is left out; endless where no method asks for it."""
         return _cloning_factors(rows, self.config) if isinstance(self.config, BCConfig) else repeat(1.0)
 
-    def take(self, row: Row, made: Made, factor: float | str = 1.0) -> None:
-        """Add the example of one row to `made`, or count why there is none; `factor` is that of `factors`."""
+    def take(self, row: Row, batch: ExampleBatch, factor: float | str = 1.0) -> None:
+        """Add the example of one row to `batch`, or count why there is none; `factor` is that of `factors`."""
         match row:
             case DatasetRow():
-                made.add(factor if isinstance(factor, str) else self.run(row, made, factor), _reward(row))
+                batch.add(factor if isinstance(factor, str) else self.run(row, batch, factor), _reward(row))
             case PairRow() if isinstance(self.config, RewardConfig):
-                made.add(self.valued_pair(row))
+                batch.add(self.valued_pair(row))
             case PairRow():
-                made.add(self.pair(row, made))
+                batch.add(self.pair(row, batch))
             case StepLabelRow():
-                made.add(self.valued_steps(row))
+                batch.add(self.valued_steps(row))
             case LabelledRow():
-                made.add(self.labelled(row, made))
+                batch.add(self.labelled(row, batch))
             case GroupRow():
-                made.add(self.group(row, made))
+                batch.add(self.group(row, batch))
             case TextRow():
-                made.add(self.text(row))
+                batch.add(self.text(row))
 
-    def run(self, row: DatasetRow, made: Made, factor: float = 1.0) -> Example | str:
+    def run(self, row: DatasetRow, batch: ExampleBatch, factor: float = 1.0) -> Example | str:
         """A run to repeat: SFT and behaviour cloning.
 
         With `step_weighting` the tokens of a step weigh r / mean(r) of the run's step rewards; see `credit.step_factors`.
@@ -105,7 +105,7 @@ class ExampleMaker:
         rendering = self._rendered(row.trajectory, row.weight * factor)
         if rendering.dropped:
             return rendering.dropped
-        made.truncated_turns += rendering.truncated_turns
+        batch.truncated_turns += rendering.truncated_turns
         rows = rendering.rows
         if isinstance(self.config, SFTConfig) and self.config.step_weighting == "reward":
             rewards = [step.reward for step in row.trajectory.agent_steps]
@@ -113,7 +113,7 @@ class ExampleMaker:
             rows = [replace(r, weight=r.weight * _at_steps(r, by_step, 1.0)) for r in rows]
         return Example(tuple(rows), (0,) * len(rows), (_reward(row) or 0.0,), 1.0, _key(row.trajectory))
 
-    def pair(self, row: PairRow, made: Made) -> Example | str:
+    def pair(self, row: PairRow, batch: ExampleBatch) -> Example | str:
         """A pair: member 0 is the chosen run, member 1 the rejected one.
 
         With `step_level` the tokens from the start up to where the two runs part are masked in both. In the sigmoid and
@@ -126,7 +126,7 @@ class ExampleMaker:
             rendering = self._rendered(trajectory, 1.0)
             if rendering.dropped:
                 return f"{name}_{rendering.dropped}"
-            made.truncated_turns += rendering.truncated_turns
+            batch.truncated_turns += rendering.truncated_turns
             sides.append(rendering.rows)
         return self._paired(sides, row.weight, f"{_key(row.chosen)}/{_key(row.rejected)}")
 
@@ -171,19 +171,19 @@ class ExampleMaker:
             return "no_step_labels"
         return Example(rows, (0,) * len(rows), key=_key(row.trajectory))
 
-    def labelled(self, row: LabelledRow, made: Made) -> Example | str:
+    def labelled(self, row: LabelledRow, batch: ExampleBatch) -> Example | str:
         """A run with a thumb up (value 1) or down (value -1)."""
         if row.weight <= 0:
             return "zero_weight"
         rendering = self._rendered(row.trajectory, 1.0)
         if rendering.dropped:
             return rendering.dropped
-        made.truncated_turns += rendering.truncated_turns
+        batch.truncated_turns += rendering.truncated_turns
         label = 1.0 if row.desirable else -1.0
         rows = tuple(rendering.rows)
         return Example(rows, (0,) * len(rows), (label,), row.weight, _key(row.trajectory), divisible=False)
 
-    def group(self, row: GroupRow, made: Made) -> Example | str:
+    def group(self, row: GroupRow, batch: ExampleBatch) -> Example | str:
         """A group of runs of one task: advantages for GRPO, rewards for trajectory ranking.
 
         Every run's reward counts in the group's mean, also where the run itself cannot be rendered.
@@ -197,7 +197,7 @@ class ExampleMaker:
         if advantages is None:
             return "no_variance"
         rows, member, values = list[TokenRow](), list[int](), list[float]()
-        for place, run in self._members(row, made):
+        for place, run in self._members(row, batch):
             member += [len(values)] * len(run)
             advantage, trajectory = float(advantages[place]), row.trajectories[place]
             rows += [self._with_advantage(r, trajectory, advantage) for r in run] if grpo else run
@@ -211,7 +211,7 @@ class ExampleMaker:
             return "no_variance"
         return Example(tuple(rows), tuple(member), tuple(values), float(n_pairs), row.key, divisible=False)
 
-    def of_rollout(self, row: GroupRow, made: Made) -> list[Example] | str:
+    def of_rollout(self, row: GroupRow, batch: ExampleBatch) -> list[Example] | str:
         """What is learnt from a group that the model under training has played, or why nothing is.
 
         GRPO takes the group whole. DPO takes pairs of its runs (sample and pair; Guo et al. 2024, arXiv 2402.04792, with
@@ -220,11 +220,11 @@ class ExampleMaker:
         """
         config = self.config
         if not isinstance(config, DPOConfig):
-            example = self.group(row, made)
+            example = self.group(row, batch)
             return example if isinstance(example, str) else [example]
         if len(row.rewards) > 1 and len(set(row.rewards)) == 1:
             return "no_variance"  # before anything is rendered: late in a run most groups are like this
-        runs = dict(self._members(row, made))
+        runs = dict(self._members(row, batch))
         # Named by their places: ids hold the job's, and chance must not depend on it.
         candidates = [
             Candidate(row.key, str(i), row.rewards[i], agent_digest(row.trajectories[i])) for i in sorted(runs)
@@ -241,14 +241,14 @@ class ExampleMaker:
                 examples.append(pair)
         return examples or (reasons[0] if reasons else "no_member_rendered")
 
-    def _members(self, row: GroupRow, made: Made) -> Iterator[tuple[int, list[TokenRow]]]:
+    def _members(self, row: GroupRow, batch: ExampleBatch) -> Iterator[tuple[int, list[TokenRow]]]:
         """The place of each run of a group that can be rendered, and its rows; the others are counted."""
         for place, trajectory in enumerate(row.trajectories):
             rendering = self._rendered(trajectory, 1.0)
             if rendering.dropped:
-                made.left_out_members[rendering.dropped] += 1
+                batch.left_out_members[rendering.dropped] += 1
                 continue
-            made.truncated_turns += rendering.truncated_turns
+            batch.truncated_turns += rendering.truncated_turns
             yield place, rendering.rows
 
     def text(self, row: TextRow) -> Example | str:

@@ -26,7 +26,7 @@ from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
 from quintain.errors import Conflict, InvalidInput, Unavailable
-from quintain.jobs.directory import write_whole
+from quintain.jobs.directory import write_atomically
 from quintain.trainers.data.streams import Example, TokenRow
 
 _FILE_NAME = "examples.npz"
@@ -47,7 +47,7 @@ _DAMAGE = (
 """What reading a damaged file raises; a zip archive holds a checksum of each array."""
 
 
-class Stored(NamedTuple):
+class StoredExamples(NamedTuple):
     """The examples of a file."""
 
     fingerprint: str
@@ -173,10 +173,10 @@ def write_examples(path: Path, examples: Sequence[Example], fingerprint: str) ->
     arrays["index"] = np.frombuffer(json.dumps(index, allow_nan=False).encode("utf-8"), np.uint8)
     content = io.BytesIO()
     np.savez(content, **arrays)
-    write_whole(path, content.getvalue())
+    write_atomically(path, content.getvalue())
 
 
-def read_examples(path: Path) -> Stored:
+def read_examples(path: Path) -> StoredExamples:
     """The examples that `write_examples` wrote.
 
     Raises:
@@ -191,7 +191,7 @@ def read_examples(path: Path) -> Stored:
         index = json.loads(arrays["index"].tobytes())
         if index["format"] > _FORMAT:
             raise Unavailable(f"{path} was written by a newer version of Quintain; update, or name another buffer")
-        return Stored(str(index["fingerprint"]), list(_examples(index["examples"], arrays)))
+        return StoredExamples(str(index["fingerprint"]), list(_examples(index["examples"], arrays)))
     except _DAMAGE as error:
         # numpy's own words would advise to load the file unsafely.
         raise InvalidInput(

@@ -14,12 +14,12 @@ from quintain.records.hyperparameters import CoresetConfig, CurriculumConfig, Re
 from quintain.records.job import TrainSpec
 from quintain.trainers.data.coreset import coreset, text_features
 from quintain.trainers.data.curriculum import difficulty
-from quintain.trainers.data.examples import ExampleMaker, Made
+from quintain.trainers.data.examples import ExampleBatch, ExampleMaker
 from quintain.trainers.data.replay_buffer import ReplayBuffer, read_examples, write_examples
 from quintain.trainers.data.streams import Example
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.engine.packing import micro_batches
-from quintain.trainers.loop.checkpoints import taken_by_disk
+from quintain.trainers.loop.checkpoints import disk_errors_explained
 from quintain.trainers.models import eval_mode
 from quintain.trainers.rendering.renderer import Renderer
 
@@ -37,25 +37,25 @@ class Selection:
     """Put the run's own examples into the replay buffer; for when the run has succeeded."""
 
 
-def select(made: Made, spec: TrainSpec, maker: ExampleMaker, engine: Engine, directory: Path) -> Selection:
+def select(dataset: ExampleBatch, spec: TrainSpec, maker: ExampleMaker, engine: Engine, directory: Path) -> Selection:
     """Choose a coreset, mix in what the buffer replays, and rank by difficulty, each where the settings ask for it.
 
     Args:
-        made: The dataset's examples.
+        dataset: The dataset's examples.
         spec: The job; `cache_dir` holds the replay buffers.
         maker: Its renderer and length: rows of another tokenizer or template, and longer ones, are not replayed.
         engine: Gives the losses by which a coreset is chosen.
         directory: The job's folder; what was replayed is kept there, so that a resumed run sees the same.
     """
-    config, chosen = spec.config, Selection(made.examples)
+    config, chosen = spec.config, Selection(dataset.examples)
     if not isinstance(config, SFTConfig):
         return chosen
-    rewards = made.rewards
-    if config.coreset is not None and config.coreset.size < len(made.examples):
-        kept = _coreset(config.coreset, made.examples, maker.renderer, engine, spec)
-        rewards = [made.rewards[i] for i in kept]
-        note = f"{len(kept)} of {len(made.examples)} examples were chosen by {config.coreset.method}"
-        chosen = replace(chosen, examples=[made.examples[i] for i in kept], notes=(note,))
+    rewards = dataset.rewards
+    if config.coreset is not None and config.coreset.size < len(dataset.examples):
+        kept = _coreset(config.coreset, dataset.examples, maker.renderer, engine, spec)
+        rewards = [dataset.rewards[i] for i in kept]
+        note = f"{len(kept)} of {len(dataset.examples)} examples were chosen by {config.coreset.method}"
+        chosen = replace(chosen, examples=[dataset.examples[i] for i in kept], notes=(note,))
     if config.curriculum is not None:
         ranks = [difficulty(_n_steps(e), reward) for e, reward in zip(chosen.examples, rewards, strict=True)]
         chosen = replace(chosen, curriculum=(config.curriculum, ranks))
@@ -105,7 +105,7 @@ def _with_replay(
     else:
         own = {example.key for example in chosen.examples}
         replayed = buffer.sample(round(config.ratio * len(chosen.examples)), exclude=own, seed=spec.seed)
-        with taken_by_disk(kept, kept.parent):
+        with disk_errors_explained(kept, kept.parent):
             kept.parent.mkdir(parents=True, exist_ok=True)
             write_examples(kept, replayed, maker.renderer.fingerprint)
     fitting = [e for e in replayed if all(len(row) <= maker.max_length for row in e.rows)]

@@ -116,7 +116,7 @@ class Example:
 
 
 @dataclass(frozen=True)
-class Streams:
+class TokenStreams:
     """The streams of a forward pass at its supervised tokens, on the model's device.
 
     N supervised tokens: rows in order, places rising in each. S sequences, one for each member of each example. E examples.
@@ -151,7 +151,7 @@ class Streams:
         return len(self.value)
 
 
-def streams_of(examples: Sequence[Example], device: torch.device | str = "cpu") -> Streams:
+def streams_of(examples: Sequence[Example], device: torch.device | str = "cpu") -> TokenStreams:
     """The streams of the examples' rows, laid end to end."""
     rows = [row for example in examples for row in example.rows]
     offsets = np.cumsum([0, *(example.n_members for example in examples)])
@@ -174,7 +174,7 @@ def streams_of(examples: Sequence[Example], device: torch.device | str = "cpu") 
 
     weight = at_places("weight")
     assert weight is not None
-    return Streams(
+    return TokenStreams(
         weight=weight,
         sequence=torch.from_numpy(np.repeat(np.asarray(of_row, np.int64), counts)).to(device),
         step_index=torch.from_numpy(_joined(row.step_index[row.supervised] for row in rows).astype(np.int64)).to(
@@ -182,8 +182,8 @@ def streams_of(examples: Sequence[Example], device: torch.device | str = "cpu") 
         ),
         example=whole((i for i, e in enumerate(examples) for _ in e.value), torch.long),
         member=whole((m for e in examples for m in range(e.n_members)), torch.long),
-        value=whole((v for e in examples for v in e.value), _wide(device)),
-        example_weight=whole((e.weight for e in examples), _wide(device)),
+        value=whole((v for e in examples for v in e.value), _accumulation_dtype(device)),
+        example_weight=whole((e.weight for e in examples), _accumulation_dtype(device)),
         advantage=at_places("advantage"),
         old_logprob=at_places("old_logprob"),
         ref_logprob=at_places("ref_logprob"),
@@ -195,5 +195,5 @@ def _joined(parts: Iterable[NDArray[np.generic]]) -> NDArray[np.generic]:
     return np.concatenate(list(parts))
 
 
-def _wide(device: torch.device | str) -> torch.dtype:
+def _accumulation_dtype(device: torch.device | str) -> torch.dtype:
     return torch.float32 if torch.device(device).type == "mps" else torch.float64  # MPS has no float64

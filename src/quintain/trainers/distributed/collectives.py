@@ -1,6 +1,6 @@
-"""What the processes of a run do together: meet, share weights, add gradients (torch.distributed, through accelerate).
+"""Collective operations of the ranks: connect, broadcast weights, sum gradients (torch.distributed through accelerate).
 
-On CUDA the back end is nccl, one GPU a rank; on the CPU gloo, over sockets of this machine alone where it is the only one.
+The back end is nccl on CUDA, with one GPU a rank, and gloo on the CPU, over the loopback interface on a single machine.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from accelerate.utils import patch_environment
 from torch import distributed
 
 _BUCKET = 2**24
-"""Elements of weights or gradients that travel together."""
+"""Elements of weights or gradients in one transfer."""
 
 _TIMEOUT = timedelta(minutes=5)
-"""Bound of meeting and of one bucket's way; no rank computes meanwhile."""
+"""Time limit of connecting and of one transfer, during which no rank computes."""
 
 _LOOPBACK = "lo" if sys.platform == "linux" else "lo0"
 
 
-class Place(NamedTuple):
-    """Which of the ranks one is."""
+class RankPlace(NamedTuple):
+    """A rank among the others, and where they meet."""
 
     rank: int
     size: int
     """Number of ranks."""
     machines: int
-    """That hold equal parts of them, one machine's after the other's."""
+    """Number of machines; each has an equal, consecutive range of ranks."""
     store: Path | tuple[str, int]
-    """Where they find each other: on one machine a new file, on several a port of rank 0's."""
+    """Store of torch.distributed: a new file on one machine, host and port of rank 0 on several."""
 
     @property
     def local_size(self) -> int:
@@ -42,8 +42,8 @@ class Place(NamedTuple):
         return self.size // self.machines
 
 
-def open_store(place: Place) -> Any:
-    """The store at a place; rank 0 opens it first where it is a port, of which 0 is any that is free."""
+def open_store(place: RankPlace) -> Any:
+    """Open the store. Rank 0 opens a port before the others; port 0 is any free one."""
     if isinstance(place.store, Path):
         return distributed.FileStore(str(place.store), place.size)  # type: ignore[attr-defined]
     host, port = place.store
@@ -52,16 +52,16 @@ def open_store(place: Place) -> Any:
     )
 
 
-def join(place: Place, store: Any, *, cpu: bool) -> None:
-    """Wait for the other ranks, and connect to them.
+def join(place: RankPlace, store: Any, *, cpu: bool) -> None:
+    """Connect to the other ranks.
 
     Args:
-        place: Which rank this is.
-        store: Over which they find each other.
-        cpu: Is the model on the CPU? Otherwise on the CUDA device of the rank's number on its machine.
+        place: This rank.
+        store: From `open_store`.
+        cpu: Whether the model is on the CPU; otherwise it is on the CUDA device of the local rank.
 
     Raises:
-        RuntimeError: a rank is gone, or did not come in time.
+        RuntimeError: A rank is gone, or has not connected in time.
     """
     of_launcher = {
         "rank": place.rank,
@@ -85,7 +85,7 @@ def join(place: Place, store: Any, *, cpu: bool) -> None:
 
 
 def leave() -> None:
-    """Close the connections; then this process can join others again, in the next stage of a recipe."""
+    """Close the connections, so that this process can join others again in the next stage of a recipe."""
     if distributed.is_initialized():
         distributed.destroy_process_group()
     PartialState._reset_state()
@@ -93,10 +93,10 @@ def leave() -> None:
 
 @torch.no_grad()
 def share_weights(parameters: Sequence[torch.nn.Parameter]) -> None:
-    """Give every rank the values of rank 0.
+    """Broadcast rank 0's values to every rank.
 
     Raises:
-        RuntimeError: a rank is gone, or did not come in time.
+        RuntimeError: A rank is gone, or has not answered in time.
     """
     for bucket in _buckets(parameters):
         flat = torch.cat([parameter.reshape(-1) for parameter in bucket])
@@ -108,10 +108,10 @@ def share_weights(parameters: Sequence[torch.nn.Parameter]) -> None:
 
 @torch.no_grad()
 def sum_gradients(parameters: Sequence[torch.nn.Parameter]) -> None:
-    """Add the gradients of all ranks, in rank 0; one that a rank does not have counts as zero.
+    """Sum the gradients of all ranks into rank 0; a missing gradient counts as zero.
 
     Raises:
-        RuntimeError: a rank is gone, or did not come in time.
+        RuntimeError: A rank is gone, or has not answered in time.
     """
     for bucket in _buckets(parameters):
         flat = torch.cat([(p.grad if p.grad is not None else torch.zeros_like(p)).reshape(-1) for p in bucket])
@@ -127,7 +127,7 @@ def _parts(flat: torch.Tensor, bucket: Sequence[torch.nn.Parameter]) -> list[tor
 
 
 def _buckets(parameters: Sequence[torch.nn.Parameter]) -> Iterator[list[torch.nn.Parameter]]:
-    """Neighbours of one type, together at most `_BUCKET` elements or a single one."""
+    """Group neighbours of one dtype, up to `_BUCKET` elements together; a larger one is alone."""
     bucket: list[torch.nn.Parameter] = []
     for parameter in parameters:
         full = sum(p.numel() for p in bucket) + parameter.numel() > _BUCKET

@@ -1,10 +1,9 @@
-"""Data-parallel training: several processes of one machine share the forward and backward passes of a run.
+"""Data-parallel training: several processes share the forward and backward passes of a run.
 
-Rank 0 is the worker itself and the only one that has the run: it draws the examples, plays, decides, reports, takes the
-optimizer steps and writes. The other ranks hold the model and serve: for each order they take over rank 0's weights, pass
-through the micro-batches dealt to them and add their gradients to rank 0's. So ranks cannot disagree, and one without an
-order waits as long as it takes. Orders and answers are Python objects in pipes; weights and gradients go through
-torch.distributed (trainers/distributed/collectives.py). A pipe is closed by the end of either side.
+Rank 0 is the worker. It alone draws examples, acts, decides, reports, takes optimizer steps and writes files. The other
+ranks hold the model and execute commands: they copy rank 0's weights, compute their micro-batches and add their gradients
+to rank 0's. So ranks cannot disagree, and a rank without a command waits without a time limit. Commands and answers are
+Python objects in pipes; weights and gradients go through torch.distributed (`collectives`). A pipe ends with either side.
 """
 
 from __future__ import annotations
@@ -27,47 +26,47 @@ from quintain.records.hyperparameters import TrainingConfig
 from quintain.records.job import TrainSpec
 from quintain.records.seeds import stable_seed
 from quintain.trainers.data.streams import Example
-from quintain.trainers.distributed.collectives import Place, join, leave, open_store, share_weights, sum_gradients
-from quintain.trainers.distributed.member import Order, Seat, Share
-from quintain.trainers.distributed.rendezvous import Door, address, key_file
+from quintain.trainers.distributed.collectives import RankPlace, join, leave, open_store, share_weights, sum_gradients
+from quintain.trainers.distributed.member import Command, RankBatches, RankSetup
+from quintain.trainers.distributed.rendezvous import Listener, address, key_file
 from quintain.trainers.distributed.sharding import shard
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.engine.machine import Machine
 from quintain.trainers.engine.packing import computed_tokens, micro_batches
 from quintain.trainers.loop.checkpoints import trainable
 from quintain.trainers.loop.meter import Meter
-from quintain.trainers.loop.passes import HeldOut, backward, held_out
+from quintain.trainers.loop.passes import ValidationSums, backward, held_out
 from quintain.trainers.loop.run import Run
-from quintain.trainers.losses.share import Totals
+from quintain.trainers.losses.loss_output import StepTotals
 from quintain.trainers.models import pick_device
 
 _GRACE_S = 5.0
-"""What a rank that was told to end may take before it is killed."""
+"""Seconds that a rank has to exit before it is killed."""
 
 _PROGRAM = """
 import signal, sys
 for number in (signal.SIGTERM, signal.SIGINT):
     signal.signal(number, signal.SIG_IGN)
-from quintain.trainers.distributed.member import serve_beside
-serve_beside(int(sys.argv[1]))
+from quintain.trainers.distributed.member import serve_local
+serve_local(int(sys.argv[1]))
 """
-"""Of a rank. Rank 0 says when to stop: a signal to the whole group must not end a step half way."""
+"""Code of a rank process. Only rank 0 stops it: a signal to the process group must not end a step half way."""
 
 
 class Ranks:
-    """The other ranks, as rank 0 sees them; a context manager that leaves no process behind."""
+    """Rank 0's handle on the other ranks; as a context manager it leaves no process behind."""
 
     def __init__(self, spec: TrainSpec, directory: Path) -> None:
-        """Start the processes; they import while rank 0 loads its model.
+        """Start the processes of this machine, which import while rank 0 loads its model.
 
         Args:
             spec: The job.
             directory: The job's folder.
 
         Raises:
-            InvalidInput: more processes than GPUs, or more than one on MPS (`too_many_processes`); a sharded model that
-                is to act (`no_whole_model`).
-            Unavailable: the address is taken.
+            InvalidInput: More processes than GPUs, or more than one on MPS (`too_many_processes`); a sharded model in an
+                environment (`no_whole_model`).
+            Unavailable: The rendezvous address is in use.
         """
         self.size = spec.config.processes
         self._sharded = spec.config.sharding == "full"
@@ -81,14 +80,14 @@ class Ranks:
         self._file = directory / f".ranks-{os.getpid()}"
         self._threads = torch.get_num_threads()
         self._processes: list[subprocess.Popen[bytes]] = []
-        """Those of this machine; the first of the pipes are theirs."""
+        """Ranks of this machine; the first pipes belong to them, in order."""
         self._pipes: list[Connection] = []
         directory.mkdir(parents=True, exist_ok=True)
         self._file.unlink(missing_ok=True)
-        self._door = None
+        self._listener = None
         if self._machines > 1:
             key = key_file(Path(spec.cache_dir) if spec.cache_dir else directory)
-            self._door = Door(address(str(spec.config.rendezvous), key))
+            self._listener = Listener(address(str(spec.config.rendezvous), key))
         for _ in range(1, self.size // self._machines):
             process, pipe = _start(directory)
             self._processes.append(process)
@@ -96,69 +95,76 @@ class Ranks:
 
     @property
     def threads(self) -> int:
-        """CPU threads of each rank: an equal share of what one process would take."""
+        """CPU threads of each rank: an equal share of those of a single process."""
         return max(self._threads * self._machines // self.size, 1) if self._cpu else self._threads
 
     def machine(self, machine: Machine) -> Machine:
-        """The same machine with the rate that all ranks have together, as far as one process could measure it."""
+        """Return the machine with the matmul rate of all ranks together, scaled from that of one process."""
         if machine.matmul_flops is None:
             return machine
         return machine._replace(matmul_flops=machine.matmul_flops * self.size * self.threads / self._threads)
 
-    def seat(self, objective: TrainingConfig) -> None:
-        """Let the ranks load their model, those of other machines when they are there; they do it while rank 0 goes on.
+    def initialize_ranks(self, objective: TrainingConfig) -> None:
+        """Send every rank its setup; ranks load their model while rank 0 goes on.
+
+        Args:
+            objective: Settings of the objective, completed from the data.
 
         Raises:
-            TrainingFailed: a process has ended (`process_lost`), or some of other machines have not come (`machines_missing`).
+            TrainingFailed: A process has ended (`process_lost`), or one of another machine has not connected in time
+                (`machines_missing`).
         """
         self._threads = torch.get_num_threads()
-        place = Place(0, self.size, self._machines, self._file)
-        if self._door is not None:
-            self._pipes += self._door.guests(self.size - 1 - len(self._processes))
-            place = place._replace(store=(self._door.host, 0))
+        place = RankPlace(0, self.size, self._machines, self._file)
+        if self._listener is not None:
+            self._pipes += self._listener.accept(self.size - 1 - len(self._processes))
+            place = place._replace(store=(self._listener.host, 0))
         self._store = open_store(place)
-        self._place = place._replace(store=(self._door.host, self._store.port)) if self._door else place
+        self._place = place._replace(store=(self._listener.host, self._store.port)) if self._listener else place
         shared = self.threads, torch.get_float32_matmul_precision()
         self._send(
-            [Seat(self._spec, objective, self._place._replace(rank=rank), *shared) for rank in range(1, self.size)]
+            [RankSetup(self._spec, objective, self._place._replace(rank=rank), *shared) for rank in range(1, self.size)]
         )
 
     def join(self, engine: Engine) -> Engine:
-        """Wait until every rank has its model, and connect them; returns the engine, over a part of its model if sharded.
+        """Wait until every rank has loaded its model, and connect them.
+
+        Returns:
+            The engine; with sharding, over this rank's shard of the model.
 
         Raises:
-            TrainingFailed: a process has ended (`process_lost`), or could not do its part.
+            TrainingFailed: A process has ended (`process_lost`) or failed.
         """
         self._answers()
         torch.set_num_threads(self.threads)
-        with self._all("join"):
+        with self._on_all("join"):
             join(self._place, self._store, cpu=self._cpu)
             if self._sharded:
                 share_weights(list(trainable(engine.model).values()))  # new adapters begin at random
                 engine = shard(engine)
         return engine
 
-    def beside(self, name: str, *arguments: Any) -> AbstractContextManager[None]:
-        """What is done inside to a sharded model, the others do to their parts of it; unsharded they have no part in it.
+    def on_all_ranks(self, name: str, *arguments: Any) -> AbstractContextManager[None]:
+        """Run a method of `Member` on the other ranks while the body runs on this one; without sharding, the body alone.
 
         Args:
-            name: Of the method of `Member` that the others carry out.
-            arguments: Of the method.
+            name: Method of `Member`.
+            arguments: Arguments of the method.
 
         Raises:
-            TrainingFailed: a process has ended (`process_lost`), or could not do its part.
+            TrainingFailed: A process has ended (`process_lost`) or failed.
         """
-        return self._all(name, *arguments) if self._sharded else nullcontext()
+        return self._on_all(name, *arguments) if self._sharded else nullcontext()
 
-    def backward(self, run: Run, examples: Sequence[Example], totals: Totals, meter: Meter) -> float:
-        """Gradients of a step's loss, summed over all ranks in rank 0's parameters; returns the loss.
+    def backward(self, run: Run, examples: Sequence[Example], totals: StepTotals, meter: Meter) -> float:
+        """Sum the gradients of a step over all ranks into rank 0's parameters; return the loss.
 
-        Dropout draws from a stream of its own in each (seed, step, rank).
+        Dropout is seeded by (seed, step, rank).
 
         Raises:
-            TrainingFailed: a process has ended (`process_lost`), or could not do its part.
+            TrainingFailed: A process has ended (`process_lost`) or failed.
         """
-        own, *others = self._shares(run, examples, totals)
+        own, *others = self._batches_by_rank(run, examples, totals)
         parameters = list(trainable(run.engine.model).values())
         self._share_weights(parameters)
         with self._passes("backward", others) as answers:
@@ -170,15 +176,15 @@ class Ranks:
             meter.sums.include(answer.sums)
             touched = [a or b for a, b in zip(touched, answer.touched, strict=True)]
         if not self._sharded:
-            with self._all("give_gradients"):
+            with self._on_all("give_gradients"):
                 sum_gradients(parameters)
             for parameter, is_touched in zip(parameters, touched, strict=True):
                 parameter.grad = parameter.grad if is_touched else None
         return loss
 
-    def held_out(self, run: Run, totals: Totals) -> HeldOut:
-        """Loss of the validation examples under the weights as they are, summed over all ranks."""
-        own, *others = self._shares(run, run.validation, totals)
+    def held_out(self, run: Run, totals: StepTotals) -> ValidationSums:
+        """Return loss and figures of the validation examples under the current weights, summed over all ranks."""
+        own, *others = self._batches_by_rank(run, run.validation, totals)
         self._share_weights(list(trainable(run.engine.model).values()))
         with self._passes("held_out", others) as answers:
             seen = held_out(run.engine, run.objective, own.batches, totals)
@@ -190,9 +196,9 @@ class Ranks:
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
-        """End every rank: by closing its pipe, and at once where the run has failed."""
-        if self._door is not None:
-            self._door.close()
+        """End every rank: by closing its pipe, or by killing it where the run has failed."""
+        if self._listener is not None:
+            self._listener.close()
         for pipe in self._pipes:
             pipe.close()
         for process in self._processes:
@@ -210,36 +216,36 @@ class Ranks:
         self._store = None
         self._file.unlink(missing_ok=True)
 
-    def _shares(self, run: Run, examples: Sequence[Example], totals: Totals) -> list[Share]:
-        """What each rank has to pass through; over a sharded model all make the same number of passes."""
+    def _batches_by_rank(self, run: Run, examples: Sequence[Example], totals: StepTotals) -> list[RankBatches]:
+        """Assign micro-batches to ranks; with sharding, every rank gets the same number of passes."""
         dealt = deal(examples, run.config.batch_tokens, self.size, share=run.engine.shares)
         if self._sharded:
             most = max(map(len, dealt))
             dealt = [[*batches, *[[]] * (most - len(batches))] for batches in dealt]
         settings, scale = dict(run.objective.settings), run.scale.state()
         return [
-            Share(batches, totals, settings, scale, stable_seed(self._spec.seed, "dropout", run.step, rank))
+            RankBatches(batches, totals, settings, scale, stable_seed(self._spec.seed, "dropout", run.step, rank))
             for rank, batches in enumerate(dealt)
         ]
 
     def _share_weights(self, parameters: Sequence[torch.nn.Parameter]) -> None:
         if not self._sharded:
-            with self._all("take_weights"):
+            with self._on_all("take_weights"):
                 share_weights(parameters)
 
     @contextmanager
-    def _passes(self, name: str, others: Sequence[Share]) -> Iterator[list[Any]]:
-        """Every rank makes its passes; afterwards the answers are in the list."""
+    def _passes(self, name: str, others: Sequence[RankBatches]) -> Iterator[list[Any]]:
+        """Run passes on the other ranks while the body runs here; the yielded list holds their answers afterwards."""
         answers: list[Any] = []
-        self._send([Order(name, (share,)) for share in others])
+        self._send([Command(name, (work,)) for work in others])
         with self._together() if self._sharded else nullcontext():
             yield answers
         answers += self._answers()
 
     @contextmanager
-    def _all(self, name: str, *arguments: Any) -> Iterator[None]:
-        """What is done inside, the others do too."""
-        self._send([Order(name, arguments)] * (self.size - 1))
+    def _on_all(self, name: str, *arguments: Any) -> Iterator[None]:
+        """Run a method of `Member` on the other ranks while the body runs here."""
+        self._send([Command(name, arguments)] * (self.size - 1))
         with self._together():
             yield
         self._answers()
@@ -254,7 +260,7 @@ class Ranks:
                 raise self._lost(rank) from None
 
     def _answers(self) -> list[Any]:
-        """One answer of every rank."""
+        """Receive one answer from every other rank."""
         answers = []
         for rank, pipe in enumerate(self._pipes, start=1):
             try:
@@ -268,28 +274,28 @@ class Ranks:
 
     @contextmanager
     def _together(self) -> Iterator[None]:
-        """Something that all ranks do at once; it fails in all of them when one is gone."""
+        """Translate the failure of a collective, which fails on all ranks when one is gone."""
         try:
             yield
         except RuntimeError as error:
-            ended = [rank for rank in range(1, self.size) if self._ended(rank) is not None or self._has_told(rank)]
+            ended = [rank for rank in range(1, self.size) if self._ended(rank) is not None or self._has_answered(rank)]
             if not ended:
                 raise TrainingFailed(
-                    f"the {self.size} processes lost each other: {error}; resume_job goes on from the newest "
-                    "checkpoint; if it happens again, start the training anew with processes=1",
+                    f"the {self.size} processes lost their connection: {error}; resume_job goes on from the newest "
+                    "checkpoint; if it happens again, train with processes=1",
                     code="process_lost",
                 ) from error
-            raise self._lost(min(ended, key=lambda rank: self._ended(rank) or 0)) from error  # first who was killed
+            raise self._lost(min(ended, key=lambda rank: self._ended(rank) or 0)) from error  # a killed rank first
 
-    def _has_told(self, rank: int) -> bool:
-        """Has a rank said something, or closed its pipe, while it should compute?"""
+    def _has_answered(self, rank: int) -> bool:
+        """Whether a rank has answered, or closed its pipe, while it should compute."""
         try:
             return self._pipes[rank - 1].poll(1.0)
         except OSError:
             return True
 
     def _ended(self, rank: int) -> int | None:
-        """The exit status of a rank of this machine that is ending or has ended."""
+        """Return the exit status of a rank of this machine, waiting for a second; None while it runs."""
         if rank > len(self._processes):
             return None
         try:
@@ -298,28 +304,28 @@ class Ranks:
             return None
 
     def _lost(self, rank: int) -> Exception:
-        """Why a rank does not answer any more: the error that it told, or how it ended."""
+        """Return why a rank no longer answers: the error that it sent, or how its process ended."""
         with suppress(EOFError, OSError):
             while self._pipes[rank - 1].poll():
-                if isinstance(told := self._pipes[rank - 1].recv(), Exception):
-                    return told
+                if isinstance(answer := self._pipes[rank - 1].recv(), Exception):
+                    return answer
         status = self._ended(rank)
         if status is None:
             how = "has closed its connection"
         else:
             how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
         return TrainingFailed(
-            f"process {rank + 1} of {self.size} {how}; resume_job goes on from the newest checkpoint; where memory ran "
-            f"out, start the training anew with fewer than {self.size} processes or a smaller batch_tokens",
+            f"process {rank + 1} of {self.size} {how}; resume_job goes on from the newest checkpoint; if memory ran "
+            f"out, train with fewer than {self.size} processes or a smaller batch_tokens",
             code="process_lost",
         )
 
 
 def deal(examples: Sequence[Example], batch_tokens: int, size: int, *, share: bool) -> list[list[list[Example]]]:
-    """For each of `size` ranks micro-batches of the examples, of about equal computed tokens in all.
+    """Assign micro-batches of the examples to `size` ranks, balanced by computed tokens.
 
-    The budget of a micro-batch falls to an equal share of the step where that is less, so that small steps are shared too.
-    The largest goes first, each to the rank with the least so far (Graham 1969, longest processing time first).
+    The budget of a micro-batch is at most an equal share of the step, so that small steps are shared too. The largest
+    micro-batch goes first, each to the rank with the fewest tokens (Graham 1969, longest processing time first).
     """
     total = sum(computed_tokens(example.rows, share=share) for example in examples)
     batches = micro_batches(examples, max(min(batch_tokens, math.ceil(total / size)), 1), share=share)
@@ -346,14 +352,14 @@ def _require_devices(processes: int, device: torch.device) -> None:
 def _require_offline(spec: TrainSpec) -> None:
     if spec.environment is not None:
         raise InvalidInput(
-            f"sharding is 'full' and the agent is to act in {spec.environment!r}: no process holds the model whole, so it "
-            "cannot act while it is trained; set sharding to 'none', or record rollouts first and train on them",
+            f"expected sharding 'none' for an agent that is to act in {spec.environment!r}, got 'full': no process holds the "
+            "whole model; set sharding to 'none', or record rollouts first and train on them",
             code="no_whole_model",
         )
 
 
 def _start(directory: Path) -> tuple[subprocess.Popen[bytes], Connection]:
-    """A process in this one's group, and the pipe to it. Its stdin is its lifeline: only we hold the other end."""
+    """Start a rank in this process group; return it with its pipe. The rank exits when its stdin closes."""
     ours, theirs = Pipe()
     with theirs:
         process = subprocess.Popen(

@@ -1,8 +1,8 @@
-"""How processes of other machines come to a run: each connects to rank 0, and both sides prove that they know the key.
+"""Connect processes of other machines to a run: each connects to rank 0, and both sides prove that they know the key.
 
-What they then say to each other are pickled objects, as in a pipe between processes of one machine: whoever knows the key
-can run code on either side, and whoever does not gets no further than the challenge (HMAC). Weights and gradients travel
-beside that through torch.distributed, which protects nothing: the machines must share a network that they can trust.
+Messages are pickled objects, as between processes of one machine. Whoever knows the key can run code on either side; without
+it a connection ends at the HMAC challenge. torch.distributed sends weights and gradients without any protection, so the
+machines must share a trusted network.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from typing import NamedTuple
 from quintain.errors import InvalidInput, NotFound, TrainingFailed, Unavailable
 
 _COMING_S = 600.0
-"""How long a run waits for processes of other machines, and they for a run."""
+"""Seconds that a run waits for processes of other machines, and they for a run."""
 _HANDSHAKE_S = 10
 
 
 class Address(NamedTuple):
-    """Where rank 0 listens, and the key that is asked for there."""
+    """Address at which rank 0 listens, and the shared key."""
 
     host: str
     port: int
@@ -33,20 +33,20 @@ class Address(NamedTuple):
 
 
 def address(place: str, key_file: Path) -> Address:
-    """The address at host:port with the key in a file.
+    """Return the address `host:port` with the key of a file.
 
     Raises:
-        NotFound: there is no such file.
+        NotFound: The file does not exist.
     """
     host, _, port = place.rpartition(":")
     try:
         return Address(host, int(port), key_file.read_bytes().strip())
     except FileNotFoundError:
-        raise NotFound(f"no key at {key_file}; copy it from the machine that the run was started on") from None
+        raise NotFound(f"no key file at {key_file}; copy it from the machine on which the run was started") from None
 
 
 def key_file(folder: Path) -> Path:
-    """The file in a folder with the key of this machine's runs; made, for its owner alone to read, where there is none."""
+    """Return the file with the key of this machine's runs; create it, readable by its owner alone, where it is missing."""
     path = folder / "ranks.key"
     folder.mkdir(parents=True, exist_ok=True)
     try:
@@ -58,14 +58,14 @@ def key_file(folder: Path) -> Path:
     return path
 
 
-class Door:
-    """Where rank 0 lets the processes of other machines in."""
+class Listener:
+    """Socket at which rank 0 accepts the processes of other machines."""
 
     def __init__(self, at: Address) -> None:
         """Listen.
 
         Raises:
-            Unavailable: the address is not of this machine, or taken.
+            Unavailable: The address does not belong to this machine, or is in use.
         """
         self._at, self.host = at, at.host
         try:
@@ -76,11 +76,11 @@ class Door:
                 "rendezvous to a free port of this machine"
             ) from None
 
-    def guests(self, count: int) -> list[Connection]:
-        """Let in as many as the run needs, those of a machine one after the other.
+    def accept(self, count: int) -> list[Connection]:
+        """Accept `count` processes; those of one machine follow each other in the result.
 
         Raises:
-            TrainingFailed: they did not come in time (`machines_missing`).
+            TrainingFailed: Not all have connected in time (`machines_missing`).
         """
         came: list[tuple[tuple[str, int], Connection]] = []
         deadline = time.monotonic() + _COMING_S
@@ -90,7 +90,7 @@ class Door:
                 accepted, _ = self._socket.accept()
             except TimeoutError:
                 raise TrainingFailed(
-                    f"{len(came)} of {count} processes of other machines came to {self._at.host}:{self._at.port} within "
+                    f"{len(came)} of {count} processes of other machines connected to {self._at.host}:{self._at.port} within "
                     f"{_COMING_S:.0f} s; start there `accelerate launch -m quintain.trainers.distributed HOST:PORT KEY_FILE`, "
                     "then resume_job",
                     code="machines_missing",
@@ -105,21 +105,21 @@ class Door:
                     answer_challenge(connection, self._at.key)
                     came.append((connection.recv(), connection))
                 except (AuthenticationError, EOFError, OSError):
-                    connection.close()  # a stranger
+                    connection.close()  # does not know the key
                 accepted.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", 0, 0))
-        return [connection for _, connection in sorted(came, key=lambda guest: guest[0])]
+        return [connection for _, connection in sorted(came, key=lambda pair: pair[0])]
 
     def close(self) -> None:
-        """Let nobody in any more."""
+        """Stop listening."""
         self._socket.close()
 
 
-def knock(at: Address, local_rank: int) -> Connection:
-    """Come to a run, which may begin later.
+def connect(at: Address, local_rank: int) -> Connection:
+    """Connect to a run, which may start later.
 
     Raises:
-        InvalidInput: the keys differ.
-        Unavailable: there is no run (`no_run`).
+        InvalidInput: The keys differ.
+        Unavailable: No run listens (`no_run`).
     """
     deadline = time.monotonic() + _COMING_S
     while True:
@@ -128,7 +128,7 @@ def knock(at: Address, local_rank: int) -> Connection:
             break
         except AuthenticationError:
             raise InvalidInput(
-                "the key is not that of the machine that the run was started on; copy ranks.key from there"
+                "expected the key of the machine on which the run was started, got another; copy its ranks.key"
             ) from None
         except (EOFError, OSError) as error:
             if time.monotonic() > deadline:
@@ -137,5 +137,5 @@ def knock(at: Address, local_rank: int) -> Connection:
                     code="no_run",
                 ) from None
             time.sleep(0.5)
-    connection.send((f"{socket.gethostname()} {os.getppid()}", local_rank))  # the launcher stands for the machine
+    connection.send((f"{socket.gethostname()} {os.getppid()}", local_rank))  # the launcher identifies the machine
     return connection

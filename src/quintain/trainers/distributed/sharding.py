@@ -1,14 +1,12 @@
-"""Sharding: of every parameter, its gradient and its optimizer state each rank holds a part.
+"""Sharding: each rank holds a shard of every parameter, its gradient and its optimizer state.
 
-That is ZeRO stage 3 (Rajbhandari et al. 2020, arXiv 1910.02054) as torch's `fully_shard` has it. A block's parameters are
-put together when a pass reaches it and taken apart behind it; its gradients are summed and divided among the ranks as soon
-as they are there. Everything outside of the blocks (embeddings, last norm, head) is one more group, whole from the start
-of a pass to the end of its backward pass, because the engine multiplies by the head's weight itself.
+This is ZeRO stage 3 (Rajbhandari et al. 2020, arXiv 1910.02054) by torch's `fully_shard`. A block's parameters are gathered
+when a pass reaches it and released behind it; its gradients are reduced and scattered as soon as they are computed. All
+parameters outside of the blocks (embeddings, last norm, head) form one more group, gathered from the start of a pass to the
+end of its backward pass, because the engine multiplies by the head's weight itself.
 
-accelerate's own preparation (1.15, `fsdp2_prepare_model`) does not carry here: it hangs norm and head into a group that is
-put together when the head is called, and the engine never calls it. The connections are accelerate's all the same
-(trainers/distributed/collectives.py). A sharded tensor is a `DTensor`; passes, and what is said here to be done together, are for all
-ranks at once and in the same order.
+accelerate's `fsdp2_prepare_model` (1.15) does not work here: it gathers norm and head when the head module is called, and
+the engine never calls it. A sharded tensor is a `DTensor`. Functions marked *collective* must run on all ranks, in one order.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ from quintain.trainers.models import is_adapter
 
 
 class _Root(torch.nn.Module):
-    """Holds the model, and runs what it is given as its own forward pass: between the hooks that gather and release."""
+    """Wrapper whose forward pass runs a function, between the hooks that gather and release the model's root group."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()
@@ -40,9 +38,9 @@ class _Root(torch.nn.Module):
 
 
 def shard(engine: Engine) -> Engine:
-    """Divide the engine's model over the ranks, all of which hold the same weights; returns the engine that knows of it.
+    """Shard the engine's model over the ranks, all of which hold the same weights; return the engine for it. Collective.
 
-    Done together. Optimizers are made after it: the parameters are other ones.
+    Create optimizers afterwards, because the parameters are replaced.
     """
     model = engine.model
     policy = MixedPrecisionPolicy()
@@ -59,17 +57,17 @@ def shard(engine: Engine) -> Engine:
             module.set_force_sum_reduction_for_comms(True)  # gloo can only add
 
     def gathered(work: Callable[[], Any]) -> Any:
-        made = root(work)
+        result = root(work)
         if not torch.is_grad_enabled():
             root.reshard()  # otherwise the backward pass does it
-        return made
+        return result
 
     return replace(engine, gathered=gathered)
 
 
 @torch.no_grad()
-def whole(state: Any) -> Any:
-    """A state whose sharded tensors are put together on the CPU of rank 0; the other ranks get empty ones. Done together."""
+def gather_full(state: Any) -> Any:
+    """Gather the sharded tensors of a state on the CPU of rank 0; the other ranks get empty ones. Collective."""
 
     def gather(leaf: Any) -> Any:
         if not isinstance(leaf, DTensor):
@@ -80,26 +78,26 @@ def whole(state: Any) -> Any:
     return tree_map(gather, state)
 
 
-def part(tensor: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-    """What this rank holds of a whole tensor, divided as `like` is; the tensor itself where that is not sharded."""
+def local_shard(tensor: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """Return this rank's shard of a full tensor, sharded as `like`; the tensor itself where `like` is not sharded."""
     if not isinstance(like, DTensor):
         return tensor
     return distribute_tensor(tensor.to(like.device), like.device_mesh, like.placements, src_data_rank=None)
 
 
-def put_together(model: Any) -> None:
-    """Make the trained parameters of a sharded model whole in rank 0, to be saved. Done together, as the last thing."""
-    made: dict[int, torch.nn.Parameter] = {}  # a tied one stays tied
+def gather_full_params(model: Any) -> None:
+    """Gather the trained parameters of a sharded model on rank 0, to save them. Collective; the run ends with it."""
+    full: dict[int, torch.nn.Parameter] = {}  # a tied parameter stays tied
     for module in model.modules():
         for name, parameter in module._parameters.items():
             if isinstance(parameter, DTensor) and parameter.requires_grad:
-                if id(parameter) not in made:
-                    made[id(parameter)] = torch.nn.Parameter(whole(parameter.detach()))
-                module._parameters[name] = made[id(parameter)]
+                if id(parameter) not in full:
+                    full[id(parameter)] = torch.nn.Parameter(gather_full(parameter.detach()))
+                module._parameters[name] = full[id(parameter)]
 
 
 def _blocks(model: Any) -> list[torch.nn.Module]:
-    """The modules that transformers says must stay on one device: the layers of a decoder."""
+    """Return the modules that transformers marks as not to be split: the layers of a decoder."""
     base = model.get_base_model() if is_adapter(model) else model
     names = set(base._no_split_modules or ())
     return [module for module in reversed(list(base.modules())) if type(module).__name__ in names]

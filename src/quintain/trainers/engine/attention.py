@@ -174,7 +174,7 @@ class _Flash(torch.autograd.Function):
         groups, heads, n, width = query.shape
         complete = sum(s.end - s.start for s in segments) == n
         out = query.new_empty(n, groups, heads, width) if complete else query.new_zeros(n, groups, heads, width)
-        lse = torch.empty(groups, heads, n, dtype=_wide(query.dtype))
+        lse = torch.empty(groups, heads, n, dtype=_at_least_float32(query.dtype))
         pieces = _pieces(groups, heads)
         spread, folds = (-1, heads, -1, -1), (-1, pieces, -1, -1)
         with default_products():
@@ -204,7 +204,7 @@ class _Flash(torch.autograd.Function):
         query, key, value, out, lse = ctx.saved_tensors
         grad, out = grad.permute(1, 2, 0, 3), out.permute(1, 2, 0, 3)
         d_query = torch.zeros_like(query)
-        d_key, d_value = (torch.zeros_like(x[:, 0], dtype=_wide(x.dtype)) for x in (key, value))
+        d_key, d_value = (torch.zeros_like(x[:, 0], dtype=_at_least_float32(x.dtype)) for x in (key, value))
         pieces = _pieces(*query.shape[:2])
         spread, folds = (-1, query.shape[1], -1, -1), (-1, pieces, -1, -1)
         with default_products():
@@ -237,7 +237,7 @@ def _merged(outs: list[torch.Tensor], sums: list[torch.Tensor]) -> tuple[torch.T
     return merged, total
 
 
-def _wide(dtype: torch.dtype) -> torch.dtype:
+def _at_least_float32(dtype: torch.dtype) -> torch.dtype:
     return torch.promote_types(dtype, torch.float32)
 
 

@@ -21,7 +21,7 @@ from quintain.trainers.data.streams import TokenRow, token_row
 from quintain.trainers.engine import head as output
 from quintain.trainers.engine.attention import Layout, attention_configs, is_packed, kernel_for, packed_attention_in
 from quintain.trainers.engine.causality import can_batch, picked_keys, reads_ahead
-from quintain.trainers.engine.head import Scored as Scored
+from quintain.trainers.engine.head import TokenScores as TokenScores
 from quintain.trainers.engine.packing import computed_tokens, pack
 from quintain.trainers.engine.pruning import last_block, pruned, query_runs
 from quintain.trainers.engine.rotary import PADDING, Rotary
@@ -118,13 +118,13 @@ class Engine:
             _enable_checkpointing(whole, attention_configs(whole))
         return engine
 
-    def logprobs(self, rows: Sequence[TokenRow], *, entropy: bool = False) -> Scored:
+    def logprobs(self, rows: Sequence[TokenRow], *, entropy: bool = False) -> TokenScores:
         """Log-probs of the supervised tokens, in the order of `streams.streams_of`; differentiable."""
         return self._run(lambda: output.logprobs(*self._hidden(rows), entropy=entropy))
 
-    def predicted(self, rows: Sequence[TokenRow]) -> output.Predicted:
+    def predicted(self, rows: Sequence[TokenRow]) -> output.TokenPredictions:
         """Log-probs of the supervised tokens and whether they are the most likely ones, in the order of `streams_of`."""
-        predicted: output.Predicted = self._run(lambda: output.predicted(*self._hidden(rows)))
+        predicted: output.TokenPredictions = self._run(lambda: output.predicted(*self._hidden(rows)))
         return predicted
 
     def nll(self, rows: Sequence[TokenRow], weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -21,7 +21,7 @@ _TILE_LOGITS = {"cpu": 2**21, "cuda": 2**26}
 """Logits in a tile, by device, where that is more than the fewest rows hold."""
 
 
-class Scored(NamedTuple):
+class TokenScores(NamedTuple):
     """What a forward pass gives for the N supervised tokens."""
 
     logprobs: torch.Tensor
@@ -30,7 +30,7 @@ class Scored(NamedTuple):
     """float32 [N] of the distributions that predict them, detached, in nats; None where not asked for."""
 
 
-class Predicted(NamedTuple):
+class TokenPredictions(NamedTuple):
     """How a model would have gone on, for the N supervised tokens."""
 
     logprobs: torch.Tensor
@@ -41,7 +41,7 @@ class Predicted(NamedTuple):
 
 def logprobs(
     head: Any, hidden: torch.Tensor, source: torch.Tensor, target: torch.Tensor, *, entropy: bool = False
-) -> Scored:
+) -> TokenScores:
     """Differentiable log-probs; the backward pass computes each tile of logits again (4 matrix products).
 
     Args:
@@ -52,7 +52,7 @@ def logprobs(
         entropy: Give the entropies as well.
     """
     if _fusable(head):
-        return Scored(*_Logprobs.apply(hidden, head.weight, source, target, entropy))
+        return TokenScores(*_Logprobs.apply(hidden, head.weight, source, target, entropy))
     width = getattr(head, "out_features", hidden.shape[-1])
     tiles = list(_tiles(source, target, hidden.shape[0], width))
     pieces = [
@@ -60,7 +60,7 @@ def logprobs(
         for t in tiles
     ]
     back = torch.argsort(torch.cat([t.which for t in tiles]))
-    return Scored(
+    return TokenScores(
         torch.cat([piece.logprobs for piece in pieces])[back],
         torch.cat([piece.entropy for piece in pieces])[back] if entropy else None,
     )
@@ -89,16 +89,16 @@ def nll(
 
 
 @torch.no_grad()
-def predicted(head: Any, hidden: torch.Tensor, source: torch.Tensor, target: torch.Tensor) -> Predicted:
+def predicted(head: Any, hidden: torch.Tensor, source: torch.Tensor, target: torch.Tensor) -> TokenPredictions:
     """How the targets compare with what is most likely; arguments as in `logprobs`."""
     likely = torch.zeros(len(target), device=target.device)
     first = torch.zeros(len(target), dtype=torch.bool, device=target.device)
     for tile in _tiles(source, target, hidden.shape[0], getattr(head, "out_features", hidden.shape[-1])):
         logits = head(hidden[tile.start : tile.end])
-        logs = logits.to(_wide(logits.dtype)).log_softmax(-1)
+        logs = logits.to(_at_least_float32(logits.dtype)).log_softmax(-1)
         likely[tile.which] = logs[tile.row, tile.target].float()
         first[tile.which] = logs.argmax(-1)[tile.row] == tile.target
-    return Predicted(likely, first)
+    return TokenPredictions(likely, first)
 
 
 def _fusable(head: Any) -> bool:
@@ -137,15 +137,17 @@ def _tiles(source: torch.Tensor, target: torch.Tensor, rows: int, vocabulary: in
         yield _Tile(start, min(start + size, rows), which, ordered[lo:hi] - start, target[which])
 
 
-def _through_module(head: Any, hidden: torch.Tensor, row: torch.Tensor, target: torch.Tensor, entropy: bool) -> Scored:
+def _through_module(
+    head: Any, hidden: torch.Tensor, row: torch.Tensor, target: torch.Tensor, entropy: bool
+) -> TokenScores:
     """The scores of a tile by plain autograd."""
     logits = head(hidden)
-    logs = logits.to(_wide(logits.dtype)).log_softmax(-1)
+    logs = logits.to(_at_least_float32(logits.dtype)).log_softmax(-1)
     spread = torch.special.entr(logs.detach().exp()).sum(-1)[row] if entropy else None
-    return Scored(logs[row, target], spread)
+    return TokenScores(logs[row, target], spread)
 
 
-def _wide(dtype: torch.dtype) -> torch.dtype:
+def _at_least_float32(dtype: torch.dtype) -> torch.dtype:
     return torch.promote_types(dtype, torch.float32)
 
 
@@ -156,7 +158,7 @@ def _matmul_dtype(hidden: torch.Tensor, weight: torch.Tensor) -> torch.dtype:
 
 def _exponentials(hidden: torch.Tensor, weight: torch.Tensor, tile: _Tile) -> tuple[torch.Tensor, ...]:
     """Of a tile of k hidden states: exp(z - max z) [k, V], its sum and log-sum-exp [k], and the targets' log-probs."""
-    logits = (hidden @ weight.t()).to(_wide(weight.dtype))
+    logits = (hidden @ weight.t()).to(_at_least_float32(weight.dtype))
     chosen = logits[tile.row, tile.target]
     peak = logits.amax(1, keepdim=True)
     exponentials = logits.sub_(peak).exp_()
@@ -177,7 +179,7 @@ class _Gradients:
 
     def __init__(self, hidden: torch.Tensor, weight: torch.Tensor, needed: tuple[bool, ...]) -> None:
         self.hidden = torch.empty_like(hidden) if needed[0] else None
-        self.weight = torch.zeros_like(weight, dtype=_wide(weight.dtype)) if needed[1] else None
+        self.weight = torch.zeros_like(weight, dtype=_at_least_float32(weight.dtype)) if needed[1] else None
 
     def add(self, tile: _Tile, d_logits: torch.Tensor, hidden: torch.Tensor, weight: torch.Tensor) -> None:
         d_logits = d_logits.to(weight.dtype)
@@ -207,7 +209,7 @@ class _NLL(torch.autograd.Function):
         ctx.dtypes = hidden.dtype, weight.dtype
         dtype = _matmul_dtype(hidden, weight)
         hidden, weight = hidden.to(dtype), weight.to(dtype)
-        scores = torch.empty(len(target), dtype=_wide(dtype), device=hidden.device)
+        scores = torch.empty(len(target), dtype=_at_least_float32(dtype), device=hidden.device)
         factor = factor.to(scores.dtype)
         # Weights of a step's share are tiny: brought to 1, the gradients keep their digits in half precision too.
         ctx.gain = factor.abs().max().clamp_min(torch.finfo(factor.dtype).tiny) if len(factor) else factor.sum()
@@ -226,7 +228,7 @@ class _NLL(torch.autograd.Function):
     def backward(ctx: Any, grad: torch.Tensor, _: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         """Scale what the forward pass has formed."""
         gradients, ctx.gradients = ctx.gradients, None  # scaled in place: a second backward pass would be wrong
-        scale = (grad * ctx.gain).to(_wide(ctx.dtypes[0]))
+        scale = (grad * ctx.gain).to(_at_least_float32(ctx.dtypes[0]))
         parts = (gradients.hidden, gradients.weight)
         scaled = [None if x is None else x.mul_(scale).to(t) for x, t in zip(parts, ctx.dtypes, strict=True)]
         return (*scaled, None, None, None)
@@ -247,7 +249,7 @@ class _Logprobs(torch.autograd.Function):
         """Return the log-probs, and the entropies where asked for."""
         ctx.dtype = _matmul_dtype(hidden, weight)
         h, w = hidden.to(ctx.dtype), weight.to(ctx.dtype)
-        scores = torch.empty(len(target), dtype=_wide(ctx.dtype), device=hidden.device)
+        scores = torch.empty(len(target), dtype=_at_least_float32(ctx.dtype), device=hidden.device)
         spread = torch.empty_like(scores) if entropy else None
         lse = torch.empty(len(hidden), dtype=scores.dtype, device=hidden.device)
         for tile in _tiles(source, target, len(h), len(w)):

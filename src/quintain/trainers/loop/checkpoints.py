@@ -1,9 +1,9 @@
-"""Checkpoints that are whole or do not count.
+"""Atomic checkpoints.
 
-`checkpoints/step-00000020/` holds the trained weights as safetensors, the states of optimizer, random generators, loss
-scale and example source, and `manifest.json` with the size and SHA-256 of each file. It is written aside, every file is
-made durable, the manifest comes last, and only then the folder gets its name. What a manifest does not vouch for is never
-read. `checkpoints/best/` holds the weights of the lowest validation loss in the same way.
+`checkpoints/step-00000020/` contains the trained weights as safetensors, the states of optimizer, random generators, loss
+scale and example source, and `manifest.json` with size and SHA-256 of each file. It is written under another name: all files
+are fsynced, the manifest last, then the folder is renamed. A folder that does not match its manifest is never read.
+`checkpoints/best/` contains the weights of the lowest validation loss in the same form.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from quintain.errors import Conflict, Unavailable
-from quintain.trainers.distributed.sharding import part, whole
+from quintain.trainers.distributed.sharding import gather_full, local_shard
 from quintain.trainers.models import publish
 
 _MANIFEST = "manifest.json"
@@ -33,12 +33,12 @@ _WEIGHTS = "weights.safetensors"
 _STATE = "state.pt"
 _BEST = "best"
 _FORMAT = 2
-"""Of checkpoint folders; goes up when older ones cannot be read any more."""
+"""Format version; raise it when older checkpoints become unreadable."""
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a run stands after `step` optimizer steps."""
+    """State of a run after `step` optimizer steps, besides weights and optimizer."""
 
     step: int
     tally: Mapping[str, float]
@@ -48,11 +48,11 @@ class Progress:
     scale: Mapping[str, float] = field(default_factory=dict)
     """State of the loss scale."""
     ended_early: str | None = None
-    """Why the run takes no further step."""
+    """Why the run takes no further step; None if it does."""
 
 
 class Newest(NamedTuple):
-    """The newest complete checkpoint, and why newer ones were passed over."""
+    """The newest complete checkpoint, and why newer ones were skipped."""
 
     path: Path | None
     skipped: list[str]
@@ -65,17 +65,17 @@ def save_checkpoint(
 
     Args:
         folder: The job's `checkpoints` folder.
-        model: Its trainable parameters are saved.
-        optimizer: Its whole state is saved.
-        progress: Where the run stands.
-        identity: Hash of configuration, model and data; another run's checkpoint is refused by it.
-        keep: Checkpoints that stay.
+        model: The trainable parameters are saved.
+        optimizer: The state is saved.
+        progress: State of the run.
+        identity: Hash of configuration, model and data, checked when a checkpoint is loaded.
+        keep: Number of checkpoints to keep.
 
     Returns:
         The checkpoint's folder.
 
     Raises:
-        Unavailable: the disk does not take it; those before it stay.
+        Unavailable: The disk refuses the checkpoint; earlier ones stay.
     """
     weights, state = weights_of(model), optimizer_state(optimizer)
     path = folder / f"step-{progress.step:08d}"
@@ -83,19 +83,19 @@ def save_checkpoint(
         save_file(weights, aside / _WEIGHTS)
         _save({"optimizer": state, "rng": _rng_state(), "progress": vars(progress)}, aside / _STATE)
         _publish(aside, path, progress.step, identity)
-    # One with a later step was passed over as damaged: it must not take the place of a good one.
+    # A checkpoint of a later step was skipped as damaged: it must not displace a good one.
     for old in [found for found in _checkpoints(folder) if found.name <= path.name][keep:]:
         doomed = folder / f".{old.name}.old"
-        os.replace(old, doomed)  # first out of sight, so that nobody meets it half deleted
+        os.replace(old, doomed)  # renamed first, so that no reader sees it half deleted
         shutil.rmtree(doomed, ignore_errors=True)
     return path
 
 
 def save_best(folder: Path, model: Any, step: int, *, identity: str) -> Path:
-    """Write the trainable weights as `best`, in place of what was best before.
+    """Replace `best` by the current trainable weights.
 
     Raises:
-        Unavailable: the disk does not take them.
+        Unavailable: The disk refuses them.
     """
     weights = weights_of(model)
     with _aside(folder / _BEST) as aside:
@@ -105,10 +105,10 @@ def save_best(folder: Path, model: Any, step: int, *, identity: str) -> Path:
 
 
 def load_best(folder: Path, model: Any, *, identity: str) -> int:
-    """Put the weights of `best` into the model; returns the step that they are of.
+    """Load the weights of `best` into the model; return their step.
 
     Raises:
-        Conflict: they are damaged or belong to another run.
+        Conflict: They are damaged or belong to another run.
     """
     path = folder / _BEST
     if fault := _fault(path):
@@ -119,7 +119,7 @@ def load_best(folder: Path, model: Any, *, identity: str) -> int:
 
 
 def newest_complete(folder: Path) -> Newest:
-    """The newest checkpoint that its manifest vouches for."""
+    """Return the newest checkpoint that matches its manifest."""
     skipped: list[str] = []
     for path in _checkpoints(folder):
         fault = _fault(path)
@@ -130,16 +130,16 @@ def newest_complete(folder: Path) -> Newest:
 
 
 def load_checkpoint(path: Path, model: Any, optimizer: torch.optim.Optimizer, *, identity: str) -> Progress:
-    """Put a run back to where it stood: weights, optimizer and random states.
+    """Restore weights, optimizer and random states.
 
     Args:
-        path: A complete checkpoint, as `newest_complete` gives it.
+        path: A complete checkpoint, from `newest_complete`.
         model: Receives the trainable parameters.
         optimizer: Receives its state.
-        identity: Must be the one that the checkpoint was saved with.
+        identity: Must equal the identity with which the checkpoint was saved.
 
     Raises:
-        Conflict: it belongs to a run with another configuration, model or data.
+        Conflict: The checkpoint belongs to a run with another configuration, model or data.
     """
     _require_identity(path, identity)
     _read_weights(path, model)
@@ -150,26 +150,26 @@ def load_checkpoint(path: Path, model: Any, optimizer: torch.optim.Optimizer, *,
 
 
 def trainable(model: Any) -> dict[str, torch.nn.Parameter]:
-    """The parameters that training changes; a tied one counts once."""
+    """Return the trainable parameters by name; a tied one once."""
     return {name: p for name, p in model.named_parameters() if p.requires_grad}
 
 
 def weights_of(model: Any) -> dict[str, torch.Tensor]:
-    """The trained weights on the CPU; of a sharded model whole in rank 0, and all ranks must ask together."""
-    return {name: whole(p.detach()).cpu().contiguous() for name, p in trainable(model).items()}
+    """Return the trained weights on the CPU. Collective for a sharded model, whose weights are gathered on rank 0."""
+    return {name: gather_full(p.detach()).cpu().contiguous() for name, p in trainable(model).items()}
 
 
 def optimizer_state(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-    """The optimizer's state, put together as `weights_of` does."""
-    state: dict[str, Any] = whole(optimizer.state_dict())
+    """Return the optimizer's state, gathered as in `weights_of`."""
+    state: dict[str, Any] = gather_full(optimizer.state_dict())
     return state
 
 
 def _divided(state: dict[str, Any], optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-    """A whole state as this rank's optimizer holds it: moments are divided as their parameters are."""
+    """Shard a full optimizer state: moments as their parameters."""
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     entries = {
-        i: {name: part(t, parameters[i]) if t.shape == parameters[i].shape else t for name, t in entry.items()}
+        i: {name: local_shard(t, parameters[i]) if t.shape == parameters[i].shape else t for name, t in entry.items()}
         for i, entry in state["state"].items()
     }
     return {**state, "state": entries}
@@ -179,19 +179,19 @@ def _read_weights(path: Path, model: Any) -> None:
     parameters = trainable(model)
     with torch.no_grad():
         for name, tensor in load_file(path / _WEIGHTS).items():
-            parameters[name].copy_(part(tensor, parameters[name]))
+            parameters[name].copy_(local_shard(tensor, parameters[name]))
 
 
 @contextmanager
-def taken_by_disk(path: Path, checkpoints: Path) -> Iterator[None]:
-    """Tell in the user's words that the disk did not take what is written inside.
+def disk_errors_explained(path: Path, checkpoints: Path) -> Iterator[None]:
+    """Translate errors of writing into one that names the remedy.
 
     Args:
-        path: What is written.
-        checkpoints: The job's `checkpoints` folder, whose newest one is named.
+        path: File or folder that the body writes.
+        checkpoints: The job's `checkpoints` folder.
 
     Raises:
-        Unavailable: the disk is full, or something else keeps files from being written.
+        Unavailable: The disk is full, or refuses files for another reason (`disk_refused`).
     """
     try:
         yield
@@ -199,17 +199,17 @@ def taken_by_disk(path: Path, checkpoints: Path) -> Iterator[None]:
         newest = newest_complete(checkpoints).path
         free = shutil.disk_usage(next(folder for folder in path.absolute().parents if folder.exists())).free
         raise Unavailable(
-            f"{path} could not be written ({error}; {free / 1e6:.1f} MB are free there); free disk space, or mend what "
-            f"keeps this user from writing, and resume the job: it goes on from {newest.name if newest else 'its start'}",
+            f"cannot write {path} ({error}; {free / 1e6:.1f} MB free); free disk space or correct the permissions, then "
+            f"resume_job: it goes on from {newest.name if newest else 'the start'}",
             code="disk_refused",
         ) from error
 
 
 @contextmanager
 def _aside(path: Path) -> Iterator[Path]:
-    """A new folder in which `path` is made; where the disk does not take it, nothing of it stays there."""
+    """Yield an empty folder for the contents of `path`; remove it if the disk refuses them."""
     aside = path.with_name(f".{path.name}.partial")
-    with taken_by_disk(path, path.parent):
+    with disk_errors_explained(path, path.parent):
         try:
             shutil.rmtree(aside, ignore_errors=True)
             aside.mkdir(parents=True)
@@ -222,12 +222,12 @@ def _aside(path: Path) -> Iterator[Path]:
 def _save(state: dict[str, Any], path: Path) -> None:
     try:
         torch.save(state, path)
-    except RuntimeError as error:  # torch's own word for a write that failed
+    except RuntimeError as error:  # torch raises it for a failed write
         raise OSError(f"torch: {error}") from error
 
 
 def _publish(aside: Path, path: Path, step: int, identity: str) -> None:
-    """Write the manifest over the files that stand in `aside`, and give the folder its name."""
+    """Write the manifest of the files in `aside`, and rename the folder to `path`."""
     files = {file.name: {"size": file.stat().st_size, "sha256": _sha256(file)} for file in sorted(aside.iterdir())}
     manifest = {"format": _FORMAT, "step": step, "identity": identity, "files": files}
     (aside / _MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
@@ -238,19 +238,19 @@ def _require_identity(path: Path, identity: str) -> None:
     found = json.loads((path / _MANIFEST).read_text(encoding="utf-8"))["identity"]
     if found != identity:
         raise Conflict(
-            f"{path} was saved by a run with another configuration, model or data ({found[:12]}, this run is "
-            f"{identity[:12]}); start a new job, or delete the checkpoints folder to begin again",
+            f"expected a checkpoint of this run ({identity[:12]}), got one of a run with another configuration, model or data "
+            f"({found[:12]}) at {path}; start a new job, or delete the checkpoints folder to begin again",
             code="checkpoint_mismatch",
         )
 
 
 def _checkpoints(folder: Path) -> list[Path]:
-    """Folders that carry a checkpoint's name, newest first."""
+    """Return folders named as checkpoints, newest first."""
     return sorted(folder.glob("step-*"), reverse=True)
 
 
 def _fault(path: Path) -> str | None:
-    """Why the checkpoint cannot be used; None when it is whole."""
+    """Return why the checkpoint cannot be used; None if it is complete."""
     try:
         manifest = json.loads((path / _MANIFEST).read_text(encoding="utf-8"))
         if manifest["format"] != _FORMAT:

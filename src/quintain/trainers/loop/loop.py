@@ -1,8 +1,8 @@
-"""The training loop: one for every method.
+"""The training loop, the same for every method.
 
-One optimizer step sees the examples that its source gives. Its loss is a sum over their supervised tokens, divided by
-totals of the whole step, however they are split into forward passes and packed. On the CPU in float32 a run that was
-interrupted and resumed ends bit-equal to one that was not.
+The loss of an optimizer step is a sum over the supervised tokens of its examples, divided by totals of the whole step,
+however the examples are split into forward passes and packed. On the CPU in float32, an interrupted and resumed run ends
+bit-equal to an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from quintain.trainers.loop.optimizer import clip, update
 from quintain.trainers.loop.passes import backward, held_out
 from quintain.trainers.loop.run import PARTS, Run
 from quintain.trainers.loop.schedule import learning_rate
-from quintain.trainers.losses.share import totals_of
+from quintain.trainers.losses.loss_output import totals_of
 from quintain.trainers.models import eval_mode
 
 
 def resume(run: Run) -> None:
-    """Go on from the newest complete checkpoint, if there is one.
+    """Resume from the newest complete checkpoint, if one exists.
 
     Raises:
-        Conflict: it belongs to a run with another configuration, model or data.
+        Conflict: The checkpoint belongs to a run with another configuration, model or data.
     """
     newest = newest_complete(run.checkpoints)
     for fault in newest.skipped:
-        run.reporter.warn("checkpoint_skipped", f"a checkpoint is damaged and was passed over: {fault}")
+        run.reporter.warn("checkpoint_skipped", f"skipped a damaged checkpoint: {fault}")
     if newest.path:
-        with run.beside("load", newest.path, run.identity):
+        with run.on_all_ranks("load", newest.path, run.identity):
             progress = load_checkpoint(newest.path, run.engine.model, run.optimizer, identity=run.identity)
         run.step = run.saved_at = run.resumed_from = progress.step
         run.tally, run.ended_early = dict(progress.tally), progress.ended_early
@@ -49,17 +49,20 @@ def resume(run: Run) -> None:
 
 
 def train(run: Run) -> bool:
-    """Take the remaining steps; True when the run was asked to stop.
+    """Take the remaining steps.
+
+    Returns:
+        Whether the run was stopped before its end.
 
     Raises:
-        TrainingFailed: the loss is no longer finite (`diverged`); the last good checkpoint is named.
+        TrainingFailed: The loss is not finite (`diverged`).
     """
     while run.step < run.total and run.ended_early is None:
         if run.reporter.should_stop():
             _checkpoint(run)
             return True
         metrics = _take_step(run)
-        if metrics is None:  # asked to stop while it gathered the step's examples
+        if metrics is None:  # stopped while the source collected examples
             _checkpoint(run)
             return True
         run.step += 1
@@ -72,17 +75,17 @@ def train(run: Run) -> bool:
         _stop_on_kl(run, metrics)
         run.reporter.progress(run.step, run.total, metrics)
         run.sinks.log(run.step, metrics)
-        # A run that ends early must not go on if its process dies while it saves.
+        # A run that has ended early must not continue if its process dies while it saves.
         if (run.step % run.config.checkpoint_every_steps == 0 and not last) or run.ended_early:
             _checkpoint(run)
     if run.validation and run.config.keep_best and run.tally.get("best_step", run.step) != run.step:
-        with run.beside("load_best", run.checkpoints, run.identity):
+        with run.on_all_ranks("load_best", run.checkpoints, run.identity):
             load_best(run.checkpoints, run.engine.model, identity=run.identity)
     return False
 
 
 def _take_step(run: Run) -> dict[str, float | None] | None:
-    """One optimizer step and its metrics; None: the source was asked to stop."""
+    """Take one optimizer step and return its metrics; None if the source was stopped."""
     meter = Meter(run.engine, run.machine)
     rate = learning_rate(run.step, run.total, run.config)
     examples = run.source.step(run.step)
@@ -93,11 +96,11 @@ def _take_step(run: Run) -> dict[str, float | None] | None:
         run.tally["empty_steps"] = run.tally.get("empty_steps", 0) + 1
         return {"loss": None, "learning_rate": rate, **run.source.metrics()}
     loss = _backward(run, examples, meter)
-    with run.beside("clip"):
+    with run.on_all_ranks("clip"):
         norm = clip(run.engine.model, run.optimizer, run.scale, run.config.grad_clip)
     if not math.isfinite(loss) or not (math.isfinite(norm) or run.scale.enabled):
         raise _diverged(run, f"step {run.step + 1} of {run.total} gave loss {loss} and gradient norm {norm}")
-    with run.beside("update", rate):
+    with run.on_all_ranks("update", rate):
         update(run.optimizer, run.scale, rate)
     meter.end()
 
@@ -117,7 +120,7 @@ def _take_step(run: Run) -> dict[str, float | None] | None:
 
 
 def _backward(run: Run, examples: Sequence[Example], meter: Meter) -> float:
-    """Gradients of the step's loss; returns the loss."""
+    """Compute the gradients of the step; return its loss."""
     totals = totals_of(examples)
     _prepare(run, examples)
     if run.ranks is not None:
@@ -128,7 +131,7 @@ def _backward(run: Run, examples: Sequence[Example], meter: Meter) -> float:
 
 def _prepare(run: Run, examples: Sequence[Example]) -> None:
     if mismatched := run.objective.mismatched(examples):
-        with run.beside("prepare", mismatched):
+        with run.on_all_ranks("prepare", mismatched):
             run.objective.before_step(run.engine, mismatched)
 
 
@@ -138,29 +141,29 @@ def _validates(run: Run) -> bool:
 
 
 def _validate(run: Run) -> dict[str, float | None]:
-    """Loss on the validation split; notes the best weights and whether patience has run out."""
+    """Return metrics of the validation split; save the best weights, and end the run when patience has run out."""
     engine, config, tally = run.engine, run.config, run.tally
     totals = totals_of(run.validation)
     with eval_mode(engine.model):
         _prepare(run, run.validation)
     if run.ranks is not None:
-        seen = run.ranks.held_out(run, totals)
+        sums = run.ranks.held_out(run, totals)
     else:
         batches = micro_batches(run.validation, config.batch_tokens, share=engine.shares)
-        seen = held_out(engine, run.objective, batches, totals)
-    loss = seen.loss
+        sums = held_out(engine, run.objective, batches, totals)
+    loss = sums.loss
     if not math.isfinite(loss):
         raise _diverged(run, f"the validation after step {run.step} of {run.total} gave loss {loss}")
     tally["validation_loss"] = loss
     agreement = {
-        f"{name}_{part}": x for name, both in seen.figures.items() for part, x in zip(PARTS, both, strict=True)
+        f"{name}_{part}": x for name, both in sums.figures.items() for part, x in zip(PARTS, both, strict=True)
     }
     if not config.keep_best:
         tally |= agreement
     if loss < tally.get("best_loss", math.inf):
         tally |= {"best_loss": loss, "best_step": run.step, "validations_without_gain": 0, **agreement}
         if config.keep_best and run.step < run.total:
-            with run.beside("gather_weights"):
+            with run.on_all_ranks("gather_weights"):
                 save_best(run.checkpoints, engine.model, run.step, identity=run.identity)
     else:
         tally["validations_without_gain"] = tally.get("validations_without_gain", 0) + 1
@@ -169,9 +172,9 @@ def _validate(run: Run) -> dict[str, float | None]:
                 f"the validation loss has not fallen below {tally['best_loss']:.4g} (step {tally['best_step']:.0f}) in "
                 f"{config.early_stopping_patience} validations"
             )
-    means = {f"validation_{name}": total / n for name, (total, n) in seen.figures.items() if n}
+    means = {f"validation_{name}": total / n for name, (total, n) in sums.figures.items() if n}
     entropy = (
-        {} if run.objective.on_values else {"validation_entropy": seen.entropy / seen.tokens if seen.tokens else None}
+        {} if run.objective.on_values else {"validation_entropy": sums.entropy / sums.tokens if sums.tokens else None}
     )
     return {"validation_loss": loss, **entropy, **means}
 
@@ -183,11 +186,11 @@ def _stop_on_kl(run: Run, metrics: dict[str, float | None]) -> None:
 
 
 def _checkpoint(run: Run) -> None:
-    """Save where the run stands, unless that is saved already."""
+    """Save a checkpoint of the current step, unless it is saved already."""
     if run.saved_at == run.step:
         return
     progress = Progress(run.step, run.tally, run.source.state(), run.scale.state(), run.ended_early)
-    with run.beside("gather_state"):
+    with run.on_all_ranks("gather_state"):
         path = save_checkpoint(
             run.checkpoints,
             run.engine.model,
@@ -204,8 +207,8 @@ def _diverged(run: Run, what: str) -> TrainingFailed:
     newest = newest_complete(run.checkpoints).path
     if run.step == 0:
         return TrainingFailed(
-            f"{what}, which is not finite, with the start model itself: its weights are damaged, or its precision is too "
-            "narrow; try precision 'fp32', or another model",
+            f"{what}, which is not finite, with the weights of the start model: they are damaged, or the precision is too "
+            "narrow; set precision to 'fp32', or start from another model",
             code="diverged",
         )
     return TrainingFailed(

@@ -1,4 +1,4 @@
-"""What a step cost and how it went: tokens a second, shares, memory, and the fraction of the machine's matmul rate."""
+"""Metrics of an optimizer step: tokens per second, shares of tokens, memory, fraction of the machine's matmul rate."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from quintain.trainers.losses.grpo import k3
 
 @dataclass
 class Sums:
-    """What is added up over the forward passes of a step, and over the processes that share them."""
+    """Sums over the forward passes of a step and over the ranks."""
 
     logical_tokens: int = 0
     computed_tokens: int = 0
     supervised_tokens: int = 0
     flops: float = 0.0
     means: dict[str, tuple[float, float]] = field(default_factory=dict)
-    """Figures that are means: sum and count."""
+    """Metrics that are means: sum and count."""
 
     def add(self, name: str, total: float, count: float) -> None:
-        """Add to a figure that is a mean."""
+        """Add observations to a mean."""
         before, n = self.means.get(name, (0.0, 0.0))
         self.means[name] = (before + total, n + count)
 
     def include(self, other: Sums) -> None:
-        """Add all that another process has counted."""
+        """Add the sums of another rank."""
         self.logical_tokens += other.logical_tokens
         self.computed_tokens += other.computed_tokens
         self.supervised_tokens += other.supervised_tokens
@@ -41,7 +41,7 @@ class Sums:
 
 
 class Meter:
-    """Figures of one optimizer step, added up over its forward passes."""
+    """Metrics of one optimizer step."""
 
     def __init__(self, engine: Engine, machine: Machine) -> None:
         self._engine, self._machine = engine, machine
@@ -49,24 +49,24 @@ class Meter:
         self.sums = Sums()
 
     def begin(self) -> None:
-        """The examples are there; what follows is training."""
+        """Start the clock, once the examples of the step are known."""
         self._began = time.perf_counter()
 
     def end(self) -> None:
-        """The optimizer has taken its step."""
+        """Stop the clock, once the optimizer has taken its step."""
         self._seconds = time.perf_counter() - self._began
 
     def count(self, rows: Sequence[TokenRow]) -> None:
-        """Add the rows of a forward pass."""
+        """Count the rows of a forward pass."""
         cost = self._engine.cost(rows)
         self.sums.include(Sums(**cost._asdict()))
 
     def metrics(self) -> dict[str, float | None]:
-        """The figures of the step.
+        """Return the metrics of the step.
 
-        `observation_share`: tokens that carry no loss; `sharing_saved`: tokens that were not computed, of shared prefixes and
-        behind the last supervised token; `matmul_fraction`: useful arithmetic (shared tokens counted in each row) against
-        the measured rate.
+        `observation_share` is the share of tokens without loss. `sharing_saved` is the share of tokens that were not computed:
+        shared prefixes, and what follows the last supervised token. `matmul_fraction` is useful arithmetic, with shared tokens
+        counted in each row, divided by the measured matmul rate.
         """
         sums, rate = self.sums, self._machine.matmul_flops
         means = {name: total / n if n else None for name, (total, n) in sums.means.items()}
@@ -82,9 +82,9 @@ class Meter:
 
 
 def kl_to_reference(logprobs: torch.Tensor, reference: torch.Tensor) -> tuple[float, int]:
-    """Sum and count of the k3 estimate of the KL divergence to the reference; see `losses.grpo.k3`.
+    """Return sum and count of the k3 estimate of the KL divergence to the reference; see `losses.grpo.k3`.
 
-    On tokens that the model did not sample itself it tells how far the model has moved there, not the KL divergence.
+    On tokens that the model has not sampled, it measures how far the model has moved there, not the KL divergence.
 
     Args:
         logprobs: float32 [N], of the model.

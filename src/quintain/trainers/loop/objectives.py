@@ -1,4 +1,4 @@
-"""What a method minimises: its loss with its settings, and what it needs besides log-probs."""
+"""The objective of each method: its loss with its settings, and its needs besides log-probs."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from quintain.records.hyperparameters import (
     SimPOConfig,
     TrainingConfig,
 )
-from quintain.trainers.data.streams import Example, Streams, TokenRow, streams_of
-from quintain.trainers.engine.forward import Engine, Scored
+from quintain.trainers.data.streams import Example, TokenRow, TokenStreams, streams_of
+from quintain.trainers.engine.forward import Engine, TokenScores
 from quintain.trainers.engine.packing import micro_batches
 from quintain.trainers.losses.dpo import dpo_loss
 from quintain.trainers.losses.grpo import grpo_loss
 from quintain.trainers.losses.kto import kto_kl, kto_loss
+from quintain.trainers.losses.loss_output import LossOutput, StepTotals
 from quintain.trainers.losses.orpo import orpo_loss
 from quintain.trainers.losses.prm import prm_loss
 from quintain.trainers.losses.ranking import ranking_loss
 from quintain.trainers.losses.reward import reward_loss
 from quintain.trainers.losses.sft import sft_loss
-from quintain.trainers.losses.share import Share, Totals
 from quintain.trainers.losses.simpo import simpo_loss
 
-Loss = Callable[[torch.Tensor, Streams, Totals], Share]
+Loss = Callable[[torch.Tensor, TokenStreams, StepTotals], LossOutput]
 
 
 @dataclass
@@ -44,52 +44,52 @@ class Objective:
 
     loss: Loss
     linear: bool = False
-    """Is it -sum_i(w_i log p_i) with weights that are known beforehand? Then its gradient is formed in the forward pass."""
+    """Whether the loss is -sum_i(w_i log p_i) with weights known beforehand; its gradient is then formed in the forward pass."""
     needs_reference: bool = False
     on_values: bool = False
-    """Is it a loss of the value head's numbers [N, K] instead of log-probs [N]?"""
+    """Whether the loss takes values of the value head [N, K] instead of log-probs [N]."""
     agreement: tuple[str, ...] = ()
-    """Metrics that say how well held-out labels are met, the share that is met first."""
+    """Metrics of agreement with held-out labels; the first one is an accuracy."""
     unpaired: Mapping[str, Example] = field(default_factory=dict)
-    """KTO: key of an example -> its prompt with another run's answer."""
+    """KTO: key of an example -> the same prompt with the answer of another run."""
     batch_tokens: int = 8192
-    """Token budget of the passes over mismatched runs."""
+    """Token budget of a pass over mismatched runs."""
     settings: dict[str, Any] = field(default_factory=dict)
-    """What changes from step to step."""
+    """Keyword arguments of the loss that change from step to step."""
 
-    def scored(self, engine: Engine, rows: Sequence[TokenRow]) -> Scored:
-        """What the loss is taken of, and the entropies where there are any."""
-        return Scored(engine.values(rows), None) if self.on_values else engine.logprobs(rows, entropy=True)
+    def scored(self, engine: Engine, rows: Sequence[TokenRow]) -> TokenScores:
+        """Return the input of the loss for some rows, and the entropies where the loss takes log-probs."""
+        return TokenScores(engine.values(rows), None) if self.on_values else engine.logprobs(rows, entropy=True)
 
     def mismatched(self, examples: Sequence[Example]) -> list[Example]:
-        """What `before_step` passes through before a step on these examples."""
+        """Return the examples that `before_step` needs before a step on these examples."""
         return [self.unpaired[e.key] for e in examples if e.key in self.unpaired]
 
     def before_step(self, engine: Engine, mismatched: Sequence[Example]) -> None:
         """KTO: estimate the KL divergence of this step on mismatched runs, without gradients."""
-        seen: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []
+        scores: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []
         n = 0
         with torch.no_grad():
             for batch in micro_batches(mismatched, self.batch_tokens, share=engine.shares):
                 streams = streams_of(batch, engine.model.device)
                 assert streams.ref_logprob is not None
                 logprobs = engine.logprobs([row for example in batch for row in example.rows]).logprobs
-                seen.append((logprobs, streams.ref_logprob, streams.sequence + n))
+                scores.append((logprobs, streams.ref_logprob, streams.sequence + n))
                 n += streams.n_sequences
-        policy, reference, sequence = (torch.cat(parts) for parts in zip(*seen, strict=True))
-        finite = bool(torch.isfinite(policy).all())  # else the step's loss is NaN, of which the loop tells
+        policy, reference, sequence = (torch.cat(parts) for parts in zip(*scores, strict=True))
+        finite = bool(torch.isfinite(policy).all())  # otherwise the step's loss is NaN, which the loop reports
         self.settings["kl"] = kto_kl(policy, reference, sequence, n) if finite else math.nan
 
 
 def objective_of(config: TrainingConfig, unpaired: Mapping[str, Example] | None = None) -> Objective:
-    """The objective of a method's settings.
+    """Return the objective of a method.
 
     Args:
         config: The hyperparameters.
-        unpaired: KTO only: see `Objective.unpaired`.
+        unpaired: KTO: see `Objective.unpaired`.
 
     Raises:
-        InvalidInput: settings of no method that trains by gradients.
+        InvalidInput: The method does not train by gradients.
     """
     match config:
         case DPOConfig():
@@ -109,9 +109,9 @@ def objective_of(config: TrainingConfig, unpaired: Mapping[str, Example] | None 
                 settings={"kl": 0.0},
             )
 
-            def with_kl(logprobs: torch.Tensor, streams: Streams, totals: Totals) -> Share:
-                share = bound(logprobs, streams, totals, **objective.settings)
-                return share._replace(metrics=share.metrics | {"kto_kl": (objective.settings["kl"], 1.0)})
+            def with_kl(logprobs: torch.Tensor, streams: TokenStreams, totals: StepTotals) -> LossOutput:
+                output = bound(logprobs, streams, totals, **objective.settings)
+                return output._replace(metrics=output.metrics | {"kto_kl": (objective.settings["kl"], 1.0)})
 
             objective.loss = with_kl
             return objective
@@ -131,11 +131,11 @@ def objective_of(config: TrainingConfig, unpaired: Mapping[str, Example] | None 
     raise InvalidInput(f"{type(config).__name__} has no objective")
 
 
-def _bound(loss: Callable[..., Share], config: TrainingConfig, *names: str) -> Callable[..., Share]:
-    """The loss with the config's fields of these names as its keyword arguments."""
+def _bound(loss: Callable[..., LossOutput], config: TrainingConfig, *names: str) -> Callable[..., LossOutput]:
+    """Return the loss with these fields of the config bound as keyword arguments."""
     settings = {name: getattr(config, name) for name in names}
 
-    def bound(logprobs: torch.Tensor, streams: Streams, totals: Totals, **changing: Any) -> Share:
+    def bound(logprobs: torch.Tensor, streams: TokenStreams, totals: StepTotals, **changing: Any) -> LossOutput:
         return loss(logprobs, streams, totals, **settings, **changing)
 
     return bound

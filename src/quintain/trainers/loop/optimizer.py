@@ -1,4 +1,4 @@
-"""What an optimizer step does when its gradients are there; over a sharded model every rank does it to its part."""
+"""The optimizer: clip the gradients, take a step; with sharding, every rank does so for its shard."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def adamw(model: Any, config: TrainingConfig) -> torch.optim.Optimizer:
 
 
 def clip(model: Any, optimizer: torch.optim.Optimizer, scale: LossScale, bound: float) -> float:
-    """Bring the gradients to their true size and bound their norm, 0: no bound; returns the norm that they had."""
+    """Unscale the gradients and clip their norm at `bound`, 0 for no bound; return the norm before clipping."""
     scale.unscale(optimizer)
     return float(torch.nn.utils.clip_grad_norm_(trainable(model).values(), bound or math.inf))
 
 
 def update(optimizer: torch.optim.Optimizer, scale: LossScale, rate: float) -> None:
-    """Take the step at a learning rate, and drop the gradients."""
+    """Take an optimizer step at a learning rate, and clear the gradients."""
     for group in optimizer.param_groups:
         group["lr"] = rate
     scale.step(optimizer)

@@ -1,4 +1,4 @@
-"""Number formats of a run: what is asked for, what the device can do, and loss scaling for float16."""
+"""Number format of a run, as far as the device supports it, and loss scaling for float16."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from quintain.records.hyperparameters import Precision
 
 
 class Format(NamedTuple):
-    """How forward and backward passes compute; weights and optimizer state keep their own format."""
+    """Number format of forward and backward passes; weights and optimizer state keep their own."""
 
     name: str
     """`fp32`, `bf16` or `fp16`."""
     autocast: torch.dtype | None
     """None: float32 throughout."""
     scales_loss: bool
-    """float16 gradients below 6e-8 vanish; the loss is multiplied before the backward pass and divided after it."""
+    """Scale the loss before the backward pass and unscale the gradients after it: float16 gradients below 6e-8 vanish."""
     note: str | None
-    """Why it is not what was asked for."""
+    """Why the format differs from the requested one."""
 
 
 _FP32 = Format("fp32", None, False, None)
 
 
 def choose(asked: Precision, device: torch.device) -> Format:
-    """The format for a device.
+    """Return the number format for a device.
 
-    `auto` is bf16 on CUDA devices that have it, else fp32: on CPUs without matrix units for bf16 autocast gains little and
-    costs two digits of the gradient. CUDA and MPS could not be tried where this was written.
+    `auto` is bf16 on CUDA devices that support it, else fp32: on CPUs without matrix units for bf16, autocast gains little
+    and costs two digits of the gradient. CUDA and MPS are untested.
     """
     if asked == "auto":
         has_bf16 = device.type == "cuda" and torch.cuda.is_bf16_supported()
@@ -53,11 +53,11 @@ class LossScale:
         self.enabled = enabled
 
     def backward(self, loss: torch.Tensor) -> None:
-        """Backward pass of the scaled loss."""
+        """Run the backward pass of the scaled loss."""
         self._scaler.scale(loss).backward()
 
     def unscale(self, optimizer: torch.optim.Optimizer) -> None:
-        """Bring the gradients to their true size, before they are clipped."""
+        """Unscale the gradients, before they are clipped."""
         self._scaler.unscale_(optimizer)
 
     def step(self, optimizer: torch.optim.Optimizer) -> None:
@@ -66,10 +66,10 @@ class LossScale:
         self._scaler.update()
 
     def state(self) -> dict[str, float]:
-        """For a checkpoint."""
+        """Return the state for a checkpoint."""
         return dict(self._scaler.state_dict())
 
     def restore(self, state: dict[str, float]) -> None:
-        """From a checkpoint."""
+        """Restore the state of a checkpoint."""
         if state:
             self._scaler.load_state_dict(state)

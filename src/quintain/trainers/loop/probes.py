@@ -71,7 +71,7 @@ class Diversity(NamedTuple):
         return {f"sample_{name}": value for name, value in self._asdict().items()}
 
 
-class Written(NamedTuple):
+class ProbeSamples(NamedTuple):
     """What the model wrote at one step."""
 
     samples: list[Sample]
@@ -125,7 +125,7 @@ class Probes:
                 break
         return Probes(tuple(chosen.values()), renderer, sampling, seed, plain)
 
-    def write(self, loaded: LoadedModel, step: int) -> Written:
+    def write(self, loaded: LoadedModel, step: int) -> ProbeSamples:
         """Let the model write on every opening.
 
         A model in training is left as it was, with its mode and all random states: a run that samples ends bit-equal
@@ -154,7 +154,7 @@ class Probes:
                 )
             )
         readable = [] if self.plain else [sample.error is None for sample in samples]
-        return Written(samples, diversity(token_rows, readable))
+        return ProbeSamples(samples, diversity(token_rows, readable))
 
 
 def diversity(token_rows: Sequence[Sequence[int]], readable: Sequence[bool] = ()) -> Diversity:

@@ -11,7 +11,7 @@ from pydantic import Field
 from quintain.errors import TrainingFailed
 from quintain.records.hyperparameters import GRPOConfig, TrainingConfig
 from quintain.records.record import Record
-from quintain.trainers.data.examples import Made
+from quintain.trainers.data.examples import ExampleBatch
 from quintain.trainers.data.selection import Selection
 from quintain.trainers.engine.rotary import Rotary
 from quintain.trainers.loop.precision import Format
@@ -53,20 +53,22 @@ class TrainingReport(Record):
     stopped: bool = Field(default=False, description="Asked to stop: there is a checkpoint and no final model.")
 
 
-def left_out(made: Made, n_rows: int, max_length: int, split: str = "") -> list[str]:
+def left_out(batch: ExampleBatch, n_rows: int, max_length: int, split: str = "") -> list[str]:
     """What of the data does not get into the training, in the user's words; `split` names other data than that."""
-    told, where = [], f" of the {split} split" if split else ""
-    if made.dropped:
-        told.append(f"{made.dropped.total()} of {n_rows} dataset rows{where} give no example: {_reasons(made.dropped)}")
-    if made.left_out_members:
-        n = made.left_out_members.total()
-        told.append(f"{n} runs{where} were left out of their groups: {_reasons(made.left_out_members)}")
-    if made.truncated_turns:
-        told.append(
-            f"{made.truncated_turns} agent turns{where} fell off the end of rows longer than {max_length} tokens; raise "
+    sentences, where = [], f" of the {split} split" if split else ""
+    if batch.dropped:
+        sentences.append(
+            f"{batch.dropped.total()} of {n_rows} dataset rows{where} give no example: {_reasons(batch.dropped)}"
+        )
+    if batch.left_out_members:
+        n = batch.left_out_members.total()
+        sentences.append(f"{n} runs{where} were left out of their groups: {_reasons(batch.left_out_members)}")
+    if batch.truncated_turns:
+        sentences.append(
+            f"{batch.truncated_turns} agent turns{where} fell off the end of rows longer than {max_length} tokens; raise "
             "max_length where the model's context allows it, set chunk where the method has it, or shorten observations"
         )
-    return told
+    return sentences
 
 
 def without_validation(config: TrainingConfig, *, online: bool) -> list[str]:
@@ -80,24 +82,24 @@ def without_validation(config: TrainingConfig, *, online: bool) -> list[str]:
 
 def changing_positions(model: Any, config: TrainingConfig, max_length: int) -> list[str]:
     """What is left to know of a model whose rotary factors follow the length of a row; `engine.rotary` has the rest."""
-    remedy, told = "set max_length to {0} or less where it must be exact", []
+    remedy, sentences = "set max_length to {0} or less where it must be exact", []
     for grows, tokens in Rotary.of(model).borders:
         if max_length <= tokens:
             continue
         if grows:
-            told.append(
+            sentences.append(
                 "this model's rotary factors (dynamic) change with every token above {0}, and cached keys keep those that "
                 "they were made with, so longer runs are trained a little otherwise than they are acted; "
             )
         elif isinstance(config, GRPOConfig):
-            told.append(
+            sentences.append(
                 "this model's rotary factors (longrope) are others in rows above {0} tokens: of a longer run, what was written "
                 "up to there was sampled by the short ones and is trained by the long ones, so its ratio does not begin at 1; "
             )
         else:
             continue
-        told[-1] = (told[-1] + remedy).format(tokens)
-    return told
+        sentences[-1] = (sentences[-1] + remedy).format(tokens)
+    return sentences
 
 
 def nothing_supervised(dropped: Mapping[str, int], what: str, max_length: int, context: int) -> TrainingFailed:
@@ -136,7 +138,13 @@ def _reasons(counts: Mapping[str, int]) -> str:
 
 
 def report_of(
-    run: Run, made: Made, selection: Selection, number_format: Format, warnings: tuple[str, ...], *, stopped: bool
+    run: Run,
+    batch: ExampleBatch,
+    selection: Selection,
+    number_format: Format,
+    warnings: tuple[str, ...],
+    *,
+    stopped: bool,
 ) -> TrainingReport:
     """The report of a run that has ended or was stopped."""
     tally = run.tally
@@ -161,9 +169,9 @@ def report_of(
         tokens=int(tally.get("tokens", 0)),
         rows=sum(len(example.rows) for example in selection.examples),
         examples=len(selection.examples),
-        dropped=dict(made.dropped),
-        left_out_members=dict(made.left_out_members),
-        truncated_turns=made.truncated_turns,
+        dropped=dict(batch.dropped),
+        left_out_members=dict(batch.left_out_members),
+        truncated_turns=batch.truncated_turns,
         empty_steps=int(tally.get("empty_steps", 0)),
         replayed=selection.replayed,
         engine=f"{run.engine.path}: {run.engine.reason}" if run.engine.reason else run.engine.path,

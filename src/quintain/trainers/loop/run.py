@@ -1,4 +1,4 @@
-"""A training run between its steps: what the loop, the other ranks and the report know of it."""
+"""State of a training run between its steps, shared by the loop, the other ranks and the report."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ from quintain.trainers.engine.forward import Engine
 from quintain.trainers.engine.machine import Machine
 from quintain.trainers.loop.meter import Meter
 from quintain.trainers.loop.objectives import Objective
-from quintain.trainers.loop.passes import HeldOut
+from quintain.trainers.loop.passes import ValidationSums
 from quintain.trainers.loop.precision import LossScale
 from quintain.trainers.loop.schedule import ExampleSource
 from quintain.trainers.loop.sinks import Sinks
-from quintain.trainers.losses.share import Totals
+from quintain.trainers.losses.loss_output import StepTotals
 
 PARTS = ("held_out_sum", "held_out_count")
-"""How the tally names the two numbers of a figure on the validation split, of the weights that the run ends with."""
+"""Suffixes under which the tally keeps sum and count of a validation figure of the final weights."""
 
 Sampler = Callable[[int], dict[str, float | None]]
-"""Lets the model write on its probes after a step and returns figures of what it wrote."""
+"""Samples from the model on its probes after a step, and returns figures of the samples."""
 
 
 class OtherRanks(Protocol):
-    """The processes beside this one that share the passes (`parallel.ranks.Ranks`)."""
+    """The other processes that share the passes (`distributed.ranks.Ranks`)."""
 
-    def beside(self, name: str, *arguments: Any) -> AbstractContextManager[None]:
-        """What is done inside to a sharded model, the others do to their parts of it."""
+    def on_all_ranks(self, name: str, *arguments: Any) -> AbstractContextManager[None]:
+        """Run a method of `distributed.member.Member` on the other ranks while the body runs on this one."""
 
-    def backward(self, run: Run, examples: Sequence[Example], totals: Totals, meter: Meter) -> float:
-        """Gradients of a step's loss, summed over all ranks; returns the loss."""
+    def backward(self, run: Run, examples: Sequence[Example], totals: StepTotals, meter: Meter) -> float:
+        """Sum the gradients of a step over all ranks; return the loss."""
 
-    def held_out(self, run: Run, totals: Totals) -> HeldOut:
-        """Figures of the validation examples, summed over all ranks."""
+    def held_out(self, run: Run, totals: StepTotals) -> ValidationSums:
+        """Return loss and figures of the validation examples, summed over all ranks."""
 
 
 @dataclass
@@ -57,24 +57,24 @@ class Run:
     validation: list[Example]
     checkpoints: Path
     identity: str
-    """Hash of all that a checkpoint must share with the run that loads it."""
+    """Hash of everything that a checkpoint must share with the run that loads it."""
     reporter: Reporter
     sinks: Sinks
     sample: Sampler | None = None
     ranks: OtherRanks | None = None
-    """Other processes that share the passes; None: there are none."""
+    """Other processes that share the passes; None for a run of one process."""
     step: int = 0
     tally: dict[str, float] = field(default_factory=dict)
     saved_at: int = -1
     resumed_from: int | None = None
     ended_early: str | None = None
-    """Why the run ended before its last step, other than by a stop."""
+    """Why the run ended before its last step, unless it was stopped."""
 
     @property
     def total(self) -> int:
         """Optimizer steps of the whole run."""
         return self.source.total_steps
 
-    def beside(self, name: str, *arguments: Any) -> AbstractContextManager[None]:
-        """What is done inside to a sharded model, the other ranks do to their parts of it: `parallel.member`."""
-        return self.ranks.beside(name, *arguments) if self.ranks else nullcontext()
+    def on_all_ranks(self, name: str, *arguments: Any) -> AbstractContextManager[None]:
+        """Run a method of `distributed.member.Member` on the other ranks of a sharded run while the body runs here."""
+        return self.ranks.on_all_ranks(name, *arguments) if self.ranks else nullcontext()

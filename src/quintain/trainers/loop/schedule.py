@@ -1,7 +1,7 @@
-"""What each optimizer step does: which examples it sees, and at what learning rate.
+"""Examples and learning rate of each optimizer step.
 
-Both are functions of the step alone (and of the seed), so a run can go on from any step, and the schedule is as long as
-what really runs: an epoch of a curriculum that shows half of the examples counts for half of the steps.
+Both are functions of step and seed alone, so that a run can resume at any step. The schedule counts the steps that really
+run: an epoch of a curriculum over half of the examples has half of the steps.
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ from quintain.trainers.data.streams import Example
 
 
 class ExampleSource(Protocol):
-    """Where the loop takes its examples from."""
+    """Source of the loop's examples."""
 
     @property
     def total_steps(self) -> int:
         """Optimizer steps of the whole run."""
 
     def step(self, step: int) -> Sequence[Example]:
-        """The examples of optimizer step `step`, counted from 0; none: the step changes nothing and is counted."""
+        """Return the examples of a step, counted from 0; with none, the step counts but changes nothing."""
 
     def ends_epoch(self, step: int) -> bool:
-        """Is `step`, counted from 0, the last of an epoch or of the run? Then it is time to validate."""
+        """Whether `step`, counted from 0, is the last of an epoch or of the run; validation follows."""
 
     def metrics(self) -> dict[str, float | None]:
-        """Figures of the source that belong to the newest step."""
+        """Return the source's figures of the latest step."""
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint must hold for the source to go on: tensors, numbers and strings."""
+        """Return the state for a checkpoint: tensors, numbers and strings."""
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from a checkpoint's state."""
+        """Restore the state of a checkpoint."""
 
 
 class EpochSource:
-    """`ExampleSource` over a dataset: every example of an epoch once, in an order made of (seed, epoch).
+    """`ExampleSource` over a dataset: each example once an epoch, in an order seeded by (seed, epoch).
 
-    The last step of an epoch may hold fewer examples and is not dropped.
+    The last step of an epoch may have fewer examples.
     """
 
     def __init__(
@@ -53,18 +53,18 @@ class EpochSource:
         config: TrainingConfig,
         seed: int,
         curriculum: tuple[CurriculumConfig, Sequence[float]] | None = None,
-        told: Callable[[Sequence[str]], dict[str, float | None]] = lambda keys: {},
+        figures_of: Callable[[Sequence[str]], dict[str, float | None]] = lambda keys: {},
     ) -> None:
         """Plan the run.
 
         Args:
-            examples: What to learn from.
-            config: Batch size, epochs and the bound of the steps.
-            seed: Of the order.
-            curriculum: How the share of the examples grows, and the difficulty of each example.
-            told: Figures of the examples of these keys.
+            examples: Training examples.
+            config: Batch size, epochs and maximum number of steps.
+            seed: Seed of the order.
+            curriculum: Growth of the share of examples, and the difficulty of each example.
+            figures_of: Returns figures of the examples with the given keys.
         """
-        self._told, self._keys = told, list[str]()
+        self._figures_of, self._keys = figures_of, list[str]()
         self._examples, self._batch_size, self._seed = examples, config.batch_size, seed
         self._curriculum = curriculum
         shape = curriculum[0] if curriculum else None
@@ -73,7 +73,7 @@ class EpochSource:
         self.total_steps = min(total, config.max_steps) if config.max_steps else total
 
     def step(self, step: int) -> list[Example]:
-        """The examples of a step."""
+        """Return the examples of a step."""
         epoch = bisect_right(self._ends, step)
         place = step - (self._ends[epoch - 1] if epoch else 0)
         order = self._members(epoch)
@@ -83,19 +83,19 @@ class EpochSource:
         return [self._examples[i] for i in chosen]
 
     def ends_epoch(self, step: int) -> bool:
-        """Is it the last step of an epoch or of the run?"""
+        """Whether it is the last step of an epoch or of the run."""
         return step + 1 in self._ends or step + 1 == self.total_steps
 
     def metrics(self) -> dict[str, float | None]:
-        """What is told of the step's examples."""
-        return self._told(self._keys)
+        """Return the figures of the latest step's examples."""
+        return self._figures_of(self._keys)
 
     def state(self) -> dict[str, Any]:
-        """Nothing: the step says it all."""
+        """Return an empty state: the step determines everything."""
         return {}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
     def _members(self, epoch: int) -> list[int]:
         if self._curriculum is None:
@@ -105,7 +105,7 @@ class EpochSource:
 
 
 def learning_rate(step: int, total: int, config: TrainingConfig) -> float:
-    """Learning rate of optimizer step `step`, counted from 0: a linear rise, then the schedule, above 0 to the end."""
+    """Return the learning rate of a step, counted from 0: linear warm-up, then the schedule, above 0 up to the last step."""
     warmup = math.ceil(config.warmup_ratio * total)
     if step < warmup:
         return config.learning_rate * (step + 1) / warmup

@@ -7,7 +7,8 @@ from typing import Literal
 import torch
 import torch.nn.functional as F
 
-from quintain.trainers.data.streams import Streams
+from quintain.trainers.data.streams import TokenStreams
+from quintain.trainers.losses.loss_output import LossOutput, StepTotals
 from quintain.trainers.losses.sequences import (
     log_ratios,
     over_examples,
@@ -15,24 +16,23 @@ from quintain.trainers.losses.sequences import (
     preference_metrics,
     sequence_means,
     sequence_sums,
-    wide,
+    to_accumulation_dtype,
 )
-from quintain.trainers.losses.share import Share, Totals
 
 PairLoss = Literal["sigmoid", "hinge", "ipo"]
 
 
 def dpo_loss(
     logprobs: torch.Tensor,
-    streams: Streams,
-    totals: Totals,
+    streams: TokenStreams,
+    totals: StepTotals,
     *,
     beta: float,
     loss: PairLoss = "sigmoid",
     label_smoothing: float = 0.0,
     reference_free: bool = False,
     sft_weight: float = 0.0,
-) -> Share:
+) -> LossOutput:
     """Preference loss of pairs, mean over the pairs of the step.
 
     A run's log-ratio is r = sum_t w_t (log pi(t) - log pi_ref(t)) over its supervised tokens; with weights of 1 that of
@@ -66,13 +66,13 @@ def dpo_loss(
     Raises:
         ValueError: Not pairs, or reference log-probs missing or not finite.
     """
-    ratios = wide(logprobs, streams) if reference_free else log_ratios(logprobs, streams)
+    ratios = to_accumulation_dtype(logprobs, streams) if reference_free else log_ratios(logprobs, streams)
     chosen, rejected = paired(sequence_sums(ratios, streams), streams)
     scored = paired(sequence_means(ratios, streams), streams) if loss == "ipo" else (chosen, rejected)
     losses = pair_losses(scored[0] - scored[1], beta=beta, loss=loss, label_smoothing=label_smoothing)
     if sft_weight:
         losses = losses - sft_weight * paired(sequence_means(logprobs, streams), streams)[0]
-    return Share(over_examples(losses, streams, totals), preference_metrics(beta * chosen, beta * rejected))
+    return LossOutput(over_examples(losses, streams, totals), preference_metrics(beta * chosen, beta * rejected))
 
 
 def pair_losses(

@@ -6,9 +6,9 @@ from typing import Literal
 
 import torch
 
-from quintain.trainers.data.streams import Streams
-from quintain.trainers.losses.sequences import counted, required, sequence_means, wide
-from quintain.trainers.losses.share import Share, Totals
+from quintain.trainers.data.streams import TokenStreams
+from quintain.trainers.losses.loss_output import LossOutput, StepTotals
+from quintain.trainers.losses.sequences import counted, required, sequence_means, to_accumulation_dtype
 
 PolicyLoss = Literal["grpo", "dapo", "dr_grpo", "gspo", "cispo"]
 
@@ -18,15 +18,15 @@ _LARGEST_LOG_RATIO = 20.0
 
 def grpo_loss(
     logprobs: torch.Tensor,
-    streams: Streams,
-    totals: Totals,
+    streams: TokenStreams,
+    totals: StepTotals,
     *,
     loss: PolicyLoss = "dapo",
     clip_low: float,
     clip_high: float,
     kl_coefficient: float = 0.0,
     max_tokens: int | None = None,
-) -> Share:
+) -> LossOutput:
     """Clipped policy-gradient loss of tokens with advantages.
 
     A token's loss is -min(rho A, clip(rho, 1 - clip_low, 1 + clip_high) A) + kl_coefficient k3, where
@@ -62,7 +62,7 @@ def grpo_loss(
     Raises:
         ValueError: No advantages, no reference though its coefficient is above 0, or no constant for dr_grpo.
     """
-    logp = wide(logprobs, streams)
+    logp = to_accumulation_dtype(logprobs, streams)
     advantage = required(streams.advantage, "advantage", streams)
     log_ratio = _log_ratio(logp, streams)
     if loss == "gspo":
@@ -73,7 +73,7 @@ def grpo_loss(
     if kl_coefficient:
         losses = losses + kl_coefficient * k3(logp, required(streams.ref_logprob, "ref_logprob", streams))
     metrics = _metrics(logp.detach(), ratio.detach(), advantage, streams, bounds)
-    return Share(_aggregate(losses, streams, totals, loss, max_tokens), metrics)
+    return LossOutput(_aggregate(losses, streams, totals, loss, max_tokens), metrics)
 
 
 def k3(logprobs: torch.Tensor, ref_logprobs: torch.Tensor) -> torch.Tensor:
@@ -92,14 +92,14 @@ def k3(logprobs: torch.Tensor, ref_logprobs: torch.Tensor) -> torch.Tensor:
     return torch.expm1(difference) - difference
 
 
-def _log_ratio(logp: torch.Tensor, streams: Streams) -> torch.Tensor:
+def _log_ratio(logp: torch.Tensor, streams: TokenStreams) -> torch.Tensor:
     if streams.old_logprob is None:
         return logp - logp.detach()
-    old = wide(streams.old_logprob, streams)
+    old = to_accumulation_dtype(streams.old_logprob, streams)
     return logp - torch.where(torch.isfinite(old), old, logp.detach())
 
 
-def _sequence_mean_log_ratio(log_ratio: torch.Tensor, streams: Streams) -> torch.Tensor:
+def _sequence_mean_log_ratio(log_ratio: torch.Tensor, streams: TokenStreams) -> torch.Tensor:
     """The mean of each token's sequence, unweighted and without gradient, float [N]."""
     flat = log_ratio.detach()
     sums, lengths = (
@@ -119,11 +119,11 @@ def _surrogate(
 
 
 def _aggregate(
-    losses: torch.Tensor, streams: Streams, totals: Totals, loss: PolicyLoss, max_tokens: int | None
+    losses: torch.Tensor, streams: TokenStreams, totals: StepTotals, loss: PolicyLoss, max_tokens: int | None
 ) -> torch.Tensor:
     if loss in ("grpo", "gspo"):
         return sequence_means(losses, streams).sum() / (totals.sequences or 1)
-    weight = wide(streams.weight, streams)
+    weight = to_accumulation_dtype(streams.weight, streams)
     total = torch.where(weight == 0, 0.0, weight * losses).sum()
     if loss != "dr_grpo":
         return total / (totals.weight or 1.0)
@@ -133,7 +133,7 @@ def _aggregate(
 
 
 def _metrics(
-    logp: torch.Tensor, ratio: torch.Tensor, advantage: torch.Tensor, streams: Streams, bounds: tuple[float, float]
+    logp: torch.Tensor, ratio: torch.Tensor, advantage: torch.Tensor, streams: TokenStreams, bounds: tuple[float, float]
 ) -> dict[str, tuple[float, float]]:
     low, high = bounds
     largest = torch.zeros_like(streams.value).scatter_reduce(0, streams.sequence, ratio, "amax")
@@ -144,7 +144,7 @@ def _metrics(
         "ratio_max": largest[streams.sequence.unique()],
     }
     if streams.ref_logprob is not None:
-        ref = wide(streams.ref_logprob, streams)
+        ref = to_accumulation_dtype(streams.ref_logprob, streams)
         known = torch.isfinite(ref)
         observed["kl"] = k3(logp[known], ref[known])
     return counted(**observed)

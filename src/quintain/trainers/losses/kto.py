@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import torch
 
-from quintain.trainers.data.streams import Streams
+from quintain.trainers.data.streams import TokenStreams
+from quintain.trainers.losses.loss_output import LossOutput, StepTotals
 from quintain.trainers.losses.sequences import counted, log_ratios, over_examples, sequence_sums
-from quintain.trainers.losses.share import Share, Totals
 
 
 def kto_loss(
     logprobs: torch.Tensor,
-    streams: Streams,
-    totals: Totals,
+    streams: TokenStreams,
+    totals: StepTotals,
     *,
     beta: float,
     desirable_weight: float = 1.0,
     undesirable_weight: float = 1.0,
     kl: float,
-) -> Share:
+) -> LossOutput:
     """Mean over the runs of the step of lambda - v (Ethayarajh et al. 2024, arXiv 2402.01306, eq. 8).
 
     With r = sum_t w_t (log pi(t) - log pi_ref(t)) a run's log-ratio and z = `kl` the point of reference:
@@ -50,7 +50,7 @@ def kto_loss(
     gain = beta * (ratio - max(kl, 0.0))
     losses = torch.where(desirable, desirable_weight * torch.sigmoid(-gain), undesirable_weight * torch.sigmoid(gain))
     rewards = beta * ratio
-    return Share(
+    return LossOutput(
         over_examples(losses, streams, totals),
         counted(chosen_reward=rewards[desirable], rejected_reward=rewards[~desirable]),
     )

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
-from quintain.trainers.data.streams import Streams
+from quintain.trainers.data.streams import TokenStreams
+from quintain.trainers.losses.loss_output import LossOutput, StepTotals
 from quintain.trainers.losses.sequences import (
     counted,
     over_examples,
@@ -14,13 +15,12 @@ from quintain.trainers.losses.sequences import (
     refuse_empty,
     sequence_means,
 )
-from quintain.trainers.losses.share import Share, Totals
 
 _SUREST = -1e-7
 """Largest mean log-prob that counts, in nats: float32 cannot tell chances of 1 - 1e-7 and more apart."""
 
 
-def orpo_loss(logprobs: torch.Tensor, streams: Streams, totals: Totals, *, beta: float) -> Share:
+def orpo_loss(logprobs: torch.Tensor, streams: TokenStreams, totals: StepTotals, *, beta: float) -> LossOutput:
     """-m_chosen - beta log sigma(log odds(m_chosen) - log odds(m_rejected)), mean over the pairs of the step.
 
     m = sum_t w_t log p_t / sum_t w_t is a run's mean log-prob and odds(m) = e^m / (1 - e^m) (Hong et al. 2024, arXiv
@@ -47,7 +47,7 @@ def orpo_loss(logprobs: torch.Tensor, streams: Streams, totals: Totals, *, beta:
     metrics = preference_metrics(beta * chosen, beta * rejected) | counted(
         chosen_nll=-chosen, log_odds_ratio=log_odds_ratio
     )
-    return Share(over_examples(losses, streams, totals), metrics)
+    return LossOutput(over_examples(losses, streams, totals), metrics)
 
 
 def log_odds(logprob: torch.Tensor) -> torch.Tensor:

@@ -7,12 +7,14 @@ from collections.abc import Sequence
 import torch
 import torch.nn.functional as F
 
-from quintain.trainers.data.streams import Streams
-from quintain.trainers.losses.sequences import counted, wide
-from quintain.trainers.losses.share import Share, Totals
+from quintain.trainers.data.streams import TokenStreams
+from quintain.trainers.losses.loss_output import LossOutput, StepTotals
+from quintain.trainers.losses.sequences import counted, to_accumulation_dtype
 
 
-def prm_loss(values: torch.Tensor, streams: Streams, totals: Totals, *, heads: Sequence[str] | None = None) -> Share:
+def prm_loss(
+    values: torch.Tensor, streams: TokenStreams, totals: StepTotals, *, heads: Sequence[str] | None = None
+) -> LossOutput:
     """Binary cross-entropy -y log p - (1 - y) log(1 - p) with p = sigma(value), mean over the step's judged steps.
 
     A judged step counts the mean over its heads with a label; an unknown label (NaN) adds nothing, neither loss nor weight.
@@ -36,12 +38,15 @@ def prm_loss(values: torch.Tensor, streams: Streams, totals: Totals, *, heads: S
     if streams.label is None:
         raise ValueError("this loss needs the stream 'label', and no row has one")
     known = torch.isfinite(streams.label)
-    logits, label = wide(values, streams), wide(torch.where(known, streams.label, 0.0), streams)
+    logits, label = (
+        to_accumulation_dtype(values, streams),
+        to_accumulation_dtype(torch.where(known, streams.label, 0.0), streams),
+    )
     parts = torch.where(known, F.binary_cross_entropy_with_logits(logits, label, reduction="none"), 0.0)
     of_step = parts.sum(1) / known.sum(1).clamp(min=1)
-    loss = (wide(streams.weight, streams) * of_step).sum() / (totals.weight or 1.0)
+    loss = (to_accumulation_dtype(streams.weight, streams) * of_step).sum() / (totals.weight or 1.0)
     names = tuple(heads or ("value",))
-    return Share(loss, _metrics(torch.sigmoid(logits.detach()), label, known, names))
+    return LossOutput(loss, _metrics(torch.sigmoid(logits.detach()), label, known, names))
 
 
 def _metrics(

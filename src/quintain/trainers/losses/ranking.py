@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import torch
 
-from quintain.trainers.data.streams import Streams
+from quintain.trainers.data.streams import TokenStreams
 from quintain.trainers.losses.dpo import pair_losses
+from quintain.trainers.losses.loss_output import LossOutput, StepTotals
 from quintain.trainers.losses.sequences import log_ratios, preference_metrics, sequence_sums
-from quintain.trainers.losses.share import Share, Totals
 
 
-def ranking_loss(logprobs: torch.Tensor, streams: Streams, totals: Totals, *, beta: float) -> Share:
+def ranking_loss(logprobs: torch.Tensor, streams: TokenStreams, totals: StepTotals, *, beta: float) -> LossOutput:
     """-log sigma(beta (r_i - r_j)) over all members i, j of an example with value_i > value_j, mean over pairs.
 
     r = sum_t w_t (log pi(t) - log pi_ref(t)) is a run's log-ratio as in DPO (arXiv 2305.18290, eq. 7). Taking all pairs
@@ -37,10 +37,10 @@ def ranking_loss(logprobs: torch.Tensor, streams: Streams, totals: Totals, *, be
     weight = (streams.example_weight / pairs.clamp(min=1.0))[example]
     losses = pair_losses(ratio[better] - ratio[worse], beta=beta)
     loss = (weight * losses).sum() / (totals.examples or 1.0)
-    return Share(loss, preference_metrics(beta * ratio[better], beta * ratio[worse]))
+    return LossOutput(loss, preference_metrics(beta * ratio[better], beta * ratio[worse]))
 
 
-def ranked_pairs(streams: Streams) -> tuple[torch.Tensor, torch.Tensor]:
+def ranked_pairs(streams: TokenStreams) -> tuple[torch.Tensor, torch.Tensor]:
     """All pairs of sequences of one example with different values.
 
     Args:

@@ -5,14 +5,19 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
-from quintain.trainers.data.streams import Streams
+from quintain.trainers.data.streams import TokenStreams
+from quintain.trainers.losses.loss_output import LossOutput, StepTotals
 from quintain.trainers.losses.sequences import over_examples, paired, preference_metrics, sequence_sums
-from quintain.trainers.losses.share import Share, Totals
 
 
 def reward_loss(
-    values: torch.Tensor, streams: Streams, totals: Totals, *, margin_weight: float = 0.0, centring: float = 0.0
-) -> Share:
+    values: torch.Tensor,
+    streams: TokenStreams,
+    totals: StepTotals,
+    *,
+    margin_weight: float = 0.0,
+    centring: float = 0.0,
+) -> LossOutput:
     """-log sigma(r_w - r_l - m) + c (r_w + r_l)^2, mean over the pairs of the step by their weights.
 
     r is the value head's number at the end of a run. The first term is the likelihood of the preference in the model of
@@ -37,4 +42,4 @@ def reward_loss(
     chosen, rejected = paired(sequence_sums(values[:, 0], streams), streams)
     margins = torch.sub(*paired(streams.value, streams))
     losses = -F.logsigmoid(chosen - rejected - margin_weight * margins) + centring * (chosen + rejected) ** 2
-    return Share(over_examples(losses, streams, totals), preference_metrics(chosen, rejected))
+    return LossOutput(over_examples(losses, streams, totals), preference_metrics(chosen, rejected))

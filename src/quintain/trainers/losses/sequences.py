@@ -1,6 +1,6 @@
 """From log-probs of tokens to numbers of sequences and pairs: the parts that several losses share.
 
-N supervised tokens, S sequences, E examples, as in `Streams`. Sums run in the float type of `Streams.value`: float64
+N supervised tokens, S sequences, E examples, as in `TokenStreams`. Sums run in the float type of `Streams.value`: float64
 where the device has it. Two float32 sums of about -3000 nats, subtracted, are off by 1e-4, as much as the signal of a
 preference; so the reference is subtracted from each token first.
 """
@@ -9,21 +9,21 @@ from __future__ import annotations
 
 import torch
 
-from quintain.trainers.data.streams import Streams
-from quintain.trainers.losses.share import Totals
+from quintain.trainers.data.streams import TokenStreams
+from quintain.trainers.losses.loss_output import StepTotals
 
 
-def wide(values: torch.Tensor, streams: Streams) -> torch.Tensor:
+def to_accumulation_dtype(values: torch.Tensor, streams: TokenStreams) -> torch.Tensor:
     """The values in the type that sums run in."""
     return values.to(streams.value.dtype)
 
 
-def required(stream: torch.Tensor | None, name: str, streams: Streams) -> torch.Tensor:
+def required(stream: torch.Tensor | None, name: str, streams: TokenStreams) -> torch.Tensor:
     """A stream that the loss cannot do without, in the type of sums.
 
     Args:
         stream: float [N], or None where the rows have none.
-        name: The stream's name in `Streams`, for the message.
+        name: The stream's name in `TokenStreams`, for the message.
         streams: The streams that it belongs to.
 
     Raises:
@@ -34,10 +34,10 @@ def required(stream: torch.Tensor | None, name: str, streams: Streams) -> torch.
     unknown = int((~torch.isfinite(stream)).sum())
     if unknown:
         raise ValueError(f"{name!r} must be known at every supervised token: {unknown} of {len(stream)} are not finite")
-    return wide(stream, streams)
+    return to_accumulation_dtype(stream, streams)
 
 
-def log_ratios(logprobs: torch.Tensor, streams: Streams) -> torch.Tensor:
+def log_ratios(logprobs: torch.Tensor, streams: TokenStreams) -> torch.Tensor:
     """The log-ratio of each token to the reference, log pi(token) - log pi_ref(token).
 
     Args:
@@ -50,10 +50,10 @@ def log_ratios(logprobs: torch.Tensor, streams: Streams) -> torch.Tensor:
     Raises:
         ValueError: Reference log-probs are missing or not finite.
     """
-    return wide(logprobs, streams) - required(streams.ref_logprob, "ref_logprob", streams)
+    return to_accumulation_dtype(logprobs, streams) - required(streams.ref_logprob, "ref_logprob", streams)
 
 
-def sequence_sums(values: torch.Tensor, streams: Streams) -> torch.Tensor:
+def sequence_sums(values: torch.Tensor, streams: TokenStreams) -> torch.Tensor:
     """sum_t w_t x_t of each sequence; a weight of 0 takes a token out whatever its value, -inf included.
 
     Args:
@@ -63,23 +63,25 @@ def sequence_sums(values: torch.Tensor, streams: Streams) -> torch.Tensor:
     Returns:
         float [S]; 0 for a sequence without tokens.
     """
-    weight = wide(streams.weight, streams)
-    terms = torch.where(weight == 0, 0.0, weight * wide(values, streams))
+    weight = to_accumulation_dtype(streams.weight, streams)
+    terms = torch.where(weight == 0, 0.0, weight * to_accumulation_dtype(values, streams))
     return torch.zeros_like(streams.value).index_add(0, streams.sequence, terms)
 
 
-def sequence_weights(streams: Streams) -> torch.Tensor:
+def sequence_weights(streams: TokenStreams) -> torch.Tensor:
     """sum_t w_t of each sequence, float [S]: its length where all weights are 1."""
-    return torch.zeros_like(streams.value).index_add(0, streams.sequence, wide(streams.weight, streams))
+    return torch.zeros_like(streams.value).index_add(
+        0, streams.sequence, to_accumulation_dtype(streams.weight, streams)
+    )
 
 
-def sequence_means(values: torch.Tensor, streams: Streams) -> torch.Tensor:
+def sequence_means(values: torch.Tensor, streams: TokenStreams) -> torch.Tensor:
     """sum_t w_t x_t / sum_t w_t of each sequence, float [S]; 0 for a sequence without weight."""
     total = sequence_weights(streams)
     return sequence_sums(values, streams) / torch.where(total > 0, total, 1.0)
 
 
-def paired(values: torch.Tensor, streams: Streams) -> tuple[torch.Tensor, torch.Tensor]:
+def paired(values: torch.Tensor, streams: TokenStreams) -> tuple[torch.Tensor, torch.Tensor]:
     """The values of chosen and rejected sequences, one pair an example.
 
     Args:
@@ -100,7 +102,7 @@ def paired(values: torch.Tensor, streams: Streams) -> tuple[torch.Tensor, torch.
     return values[0::2], values[1::2]
 
 
-def refuse_empty(streams: Streams) -> None:
+def refuse_empty(streams: TokenStreams) -> None:
     """Raise where a sequence has no mean.
 
     Raises:
@@ -114,7 +116,7 @@ def refuse_empty(streams: Streams) -> None:
         )
 
 
-def over_examples(losses: torch.Tensor, streams: Streams, totals: Totals) -> torch.Tensor:
+def over_examples(losses: torch.Tensor, streams: TokenStreams, totals: StepTotals) -> torch.Tensor:
     """sum_e w_e l_e / sum of the step's example weights.
 
     Args:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import torch
 
-from quintain.trainers.data.streams import Streams
-from quintain.trainers.losses.sequences import counted, wide
-from quintain.trainers.losses.share import Share, Totals
+from quintain.trainers.data.streams import TokenStreams
+from quintain.trainers.losses.loss_output import LossOutput, StepTotals
+from quintain.trainers.losses.sequences import counted, to_accumulation_dtype
 
 
-def sft_loss(logprobs: torch.Tensor, streams: Streams, totals: Totals) -> Share:
+def sft_loss(logprobs: torch.Tensor, streams: TokenStreams, totals: StepTotals) -> LossOutput:
     """Weighted mean negative log-likelihood, sum_t(-w_t log p_t) / sum_t w_t, with the denominator of the whole step.
 
     With weights of 1 it is the cross-entropy of a causal language model, masked to the supervised tokens (Ouyang et al.
@@ -24,6 +24,6 @@ def sft_loss(logprobs: torch.Tensor, streams: Streams, totals: Totals) -> Share:
     Returns:
         The loss in nats per unit of weight, and the metric `nll`, the unweighted mean over tokens of weight above 0.
     """
-    weight, logp = wide(streams.weight, streams), wide(logprobs, streams)
+    weight, logp = to_accumulation_dtype(streams.weight, streams), to_accumulation_dtype(logprobs, streams)
     loss = torch.where(weight == 0, 0.0, -weight * logp).sum() / (totals.weight or 1.0)
-    return Share(loss, counted(nll=-logp[weight != 0]))
+    return LossOutput(loss, counted(nll=-logp[weight != 0]))

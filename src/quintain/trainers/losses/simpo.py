@@ -5,12 +5,14 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
-from quintain.trainers.data.streams import Streams
+from quintain.trainers.data.streams import TokenStreams
+from quintain.trainers.losses.loss_output import LossOutput, StepTotals
 from quintain.trainers.losses.sequences import over_examples, paired, preference_metrics, refuse_empty, sequence_means
-from quintain.trainers.losses.share import Share, Totals
 
 
-def simpo_loss(logprobs: torch.Tensor, streams: Streams, totals: Totals, *, beta: float, gamma: float) -> Share:
+def simpo_loss(
+    logprobs: torch.Tensor, streams: TokenStreams, totals: StepTotals, *, beta: float, gamma: float
+) -> LossOutput:
     """-log sigma(beta m_chosen - beta m_rejected - gamma), mean over the pairs of the step.
 
     m = sum_t w_t log p_t / sum_t w_t is a run's mean log-prob (Meng et al. 2024, arXiv 2405.14734, eq. 6). gamma is
@@ -34,4 +36,4 @@ def simpo_loss(logprobs: torch.Tensor, streams: Streams, totals: Totals, *, beta
     refuse_empty(streams)
     chosen, rejected = paired(beta * sequence_means(logprobs, streams), streams)
     losses = -F.logsigmoid(chosen - rejected - gamma)
-    return Share(over_examples(losses, streams, totals), preference_metrics(chosen, rejected))
+    return LossOutput(over_examples(losses, streams, totals), preference_metrics(chosen, rejected))

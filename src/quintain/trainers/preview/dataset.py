@@ -36,7 +36,7 @@ from quintain.records.seams import Reporter
 from quintain.trainers.data.examples import ExampleMaker
 from quintain.trainers.models import open_tokenizer
 from quintain.trainers.preview.faults import Faults
-from quintain.trainers.preview.row import Examined, examine, stops
+from quintain.trainers.preview.row import ExaminedRow, examine, stops
 from quintain.trainers.preview.spans import shown
 from quintain.trainers.preview.verdict import Evidence, Room, conclude
 
@@ -142,7 +142,7 @@ class _Survey:
         default_factory=lambda: {name: _Ranking() for name in ("longest", "shortest", "truncated")}
     )
     tokens_seen: set[bytes] = field(default_factory=set)
-    said_seen: set[bytes] = field(default_factory=set)
+    agent_text_seen: set[bytes] = field(default_factory=set)
     tasks_seen: set[bytes] = field(default_factory=set)
     labels: Counter[str] = field(default_factory=Counter)
     leaks: LeakCheck = field(default_factory=LeakCheck)
@@ -151,7 +151,7 @@ class _Survey:
     sizes: Counter[int] = field(default_factory=Counter)
     refusal: str | None = None
 
-    def add(self, split: SplitName, line: int, row: Row, examined: Examined, maker: ExampleMaker) -> None:
+    def add(self, split: SplitName, line: int, row: Row, examined: ExaminedRow, maker: ExampleMaker) -> None:
         """Count one row."""
         self._count(split, row, examined, maker)
         if examined.refusal:
@@ -186,7 +186,7 @@ class _Survey:
             self.rankings["truncated"].add(line - 1, sum(sum(member.lost.values()) for member in examined.members))
         self._count_shape(row, examined)
 
-    def _count(self, split: str, row: Row, examined: Examined, maker: ExampleMaker) -> None:
+    def _count(self, split: str, row: Row, examined: ExaminedRow, maker: ExampleMaker) -> None:
         counts = self.splits.get(split, SplitCounts())
         example = examined.example
         turned = [stops(m.rows, maker.renderer, is_text=isinstance(row, TextRow)) for m in examined.members]
@@ -211,12 +211,12 @@ class _Survey:
         said = _hash([part.encode() for run in runs for part in (_task(row, run), agent_digest(run))]) if runs else None
         if tokens is not None and tokens in self.tokens_seen:
             self.faults.found["same_tokens"].add(line)
-        elif said is not None and said in self.said_seen:
+        elif said is not None and said in self.agent_text_seen:
             self.faults.found["same_agent_text"].add(line)
         self.tokens_seen |= {tokens} if tokens is not None else set()
-        self.said_seen |= {said} if said is not None else set()
+        self.agent_text_seen |= {said} if said is not None else set()
 
-    def _count_shape(self, row: Row, examined: Examined) -> None:
+    def _count_shape(self, row: Row, examined: ExaminedRow) -> None:
         if isinstance(row, LabelledRow):
             self.labels["desirable" if row.desirable else "undesirable"] += 1
         sides = {member.name: member.rows for member in examined.members}

@@ -14,7 +14,7 @@ import numpy as np
 from quintain.errors import InvalidInput
 from quintain.records.dataset import BenchmarkRow, DatasetRow, GroupRow, PairRow, Row, StepLabelRow, TextRow
 from quintain.records.trajectory import Actor, Trajectory
-from quintain.trainers.data.examples import ExampleMaker, Made
+from quintain.trainers.data.examples import ExampleBatch, ExampleMaker
 from quintain.trainers.data.streams import Example, TokenRow
 from quintain.trainers.rendering.renderer import Renderer
 
@@ -22,7 +22,7 @@ _UNCUT = 2**31
 """Tokens of a row that no run reaches."""
 
 
-class Alone(NamedTuple):
+class SingleTurnSize(NamedTuple):
     """Tokens of a chunk that holds a single turn of the agent; see `quintain.trainers.data.chunking`."""
 
     opening: int
@@ -45,7 +45,7 @@ class Member:
     """As they would be without a bound; the same list where nothing is cut."""
     lost: dict[int, int] = field(default_factory=dict)
     """Trainable step that falls off -> its tokens."""
-    alone: tuple[Alone, ...] = ()
+    alone: tuple[SingleTurnSize, ...] = ()
     """What each step that falls off would need in a chunk of its own."""
 
     @property
@@ -55,7 +55,7 @@ class Member:
 
 
 @dataclass(frozen=True)
-class Examined:
+class ExaminedRow:
     """A dataset row as training sees it."""
 
     example: Example | None
@@ -80,7 +80,7 @@ class TurnPlace(NamedTuple):
     end: int
 
 
-def examine(maker: ExampleMaker, row: Row, factor: float | str = 1.0) -> Examined:
+def examine(maker: ExampleMaker, row: Row, factor: float | str = 1.0) -> ExaminedRow:
     """Make the example of a row exactly as training does, and where something is cut, see what.
 
     Args:
@@ -88,15 +88,15 @@ def examine(maker: ExampleMaker, row: Row, factor: float | str = 1.0) -> Examine
         row: Of any kind that can be trained on; a row with step labels is taken as a run.
         factor: That of `ExampleMaker.factors`.
     """
-    made, row = Made(), as_trained(row)
+    batch, row = ExampleBatch(), as_trained(row)
     try:
-        maker.take(row, made, factor)
-        example, dropped = next(iter(made.examples), None), next(iter(made.dropped), None)
-        whole = made.truncated_turns or (dropped or "").endswith("too_long") or made.left_out_members["too_long"]
+        maker.take(row, batch, factor)
+        example, dropped = next(iter(batch.examples), None), next(iter(batch.dropped), None)
+        whole = batch.truncated_turns or (dropped or "").endswith("too_long") or batch.left_out_members["too_long"]
         members = _members(maker, row, example, uncut=bool(whole))
     except InvalidInput as error:
-        return Examined(None, error.code, [], refusal=error.message)
-    return Examined(example, dropped, members, made.left_out_members)
+        return ExaminedRow(None, error.code, [], refusal=error.message)
+    return ExaminedRow(example, dropped, members, batch.left_out_members)
 
 
 def as_trained(row: Row) -> Row:
@@ -192,13 +192,13 @@ def _members(maker: ExampleMaker, row: Row, example: Example | None, *, uncut: b
     return members
 
 
-def _alone(whole: Sequence[TokenRow], lost: Collection[int]) -> Iterator[Alone]:
+def _alone(whole: Sequence[TokenRow], lost: Collection[int]) -> Iterator[SingleTurnSize]:
     opening = next((turn.start for row in whole for turn in turns_of(row)), 0)
     for row in whole:
         end = opening
         for turn in turns_of(row):
             if turn.step in lost and row.supervised[turn.start : turn.end].any():
-                yield Alone(opening, turn.end - end)
+                yield SingleTurnSize(opening, turn.end - end)
             end = turn.end
 
 

@@ -14,7 +14,7 @@ from quintain.datasets.messages import messages_of
 from quintain.records.preview import Author, PreviewRow, Span
 from quintain.records.trajectory import Trajectory, text_of
 from quintain.trainers.data.streams import Ints, TokenRow
-from quintain.trainers.preview.row import Examined, Member, digest, stops
+from quintain.trainers.preview.row import ExaminedRow, Member, digest, stops
 from quintain.trainers.rendering.renderer import Renderer
 
 _MAX_SPAN_CHARS = 20_000
@@ -36,7 +36,7 @@ class Parts(NamedTuple):
     """Token rows beyond the bound."""
 
 
-def shown(examined: Examined, line: int, renderer: Renderer) -> Parts:
+def shown(examined: ExaminedRow, line: int, renderer: Renderer) -> Parts:
     """The token rows of a dataset row with their spans; `line` is its place in train.jsonl, from 1."""
     parts: list[PreviewRow] = []
     for member in examined.members:

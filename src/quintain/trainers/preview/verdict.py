@@ -13,7 +13,7 @@ from quintain.records.hyperparameters import BCConfig, KTOConfig, SFTConfig, Tra
 from quintain.records.preview import SplitCounts
 from quintain.records.record import counted, shown
 from quintain.trainers.preview.faults import Faults, Finding
-from quintain.trainers.preview.row import Alone
+from quintain.trainers.preview.row import SingleTurnSize
 
 _MUCH = 0.05
 """From this share on, what is cut, dropped or repeated is to be mended before training."""
@@ -60,10 +60,10 @@ class Room:
     """Tokens of the largest such chunk."""
     least: int = 0
     """Tokens of the smallest."""
-    worst: Alone = field(default_factory=lambda: Alone(0, 0))
+    worst: SingleTurnSize = field(default_factory=lambda: SingleTurnSize(0, 0))
     """The largest, in its parts."""
 
-    def add(self, chunks: Iterable[Alone]) -> None:
+    def add(self, chunks: Iterable[SingleTurnSize]) -> None:
         """Take in the turns of a run."""
         for alone in chunks:
             self.least = min(self.least or sum(alone), sum(alone))

@@ -26,7 +26,7 @@ _EMPTY_THINKING = re.compile(r"\A\s*<think>\s*</think>")
 _BETWEEN = re.compile(r"[\s;]*")
 
 
-class Parsed(NamedTuple):
+class ParsedTurn(NamedTuple):
     """What a turn's text says; `error` tells why it could not be read, and then there are no actions."""
 
     thought: str | None
@@ -60,7 +60,7 @@ class TurnReader:
     one_call: bool = False
     """Can a turn hold one call only?"""
 
-    def read(self, text: str, tools: Sequence[dict[str, Any]] = ()) -> Parsed:
+    def read(self, text: str, tools: Sequence[dict[str, Any]] = ()) -> ParsedTurn:
         """Read what an agent wrote, without its end token; never raises.
 
         Args:
@@ -73,14 +73,14 @@ class TurnReader:
         thought = text if found is None else _within(text[: found.start()], self.around_thought)
         thought = _EMPTY_THINKING.sub("", thought).strip().removeprefix(form.label).strip()
         if found is None:
-            return Parsed(thought or None, ())
+            return ParsedTurn(thought or None, ())
         try:
             actions = tuple(_calls(text, found.start(), self.form, tools))
             if self.one_call and len(actions) > 1:
                 raise ValueError(f"a turn holds one call, and this one has {len(actions)}; wait for its result")
         except (ValueError, RecursionError, MemoryError) as error:
-            return Parsed(text or None, (), f"the tool call could not be read: {error}")
-        return Parsed(thought or None, actions)
+            return ParsedTurn(text or None, (), f"the tool call could not be read: {error}")
+        return ParsedTurn(thought or None, actions)
 
 
 def _within(text: str, around: tuple[str, str]) -> str:
@@ -195,6 +195,6 @@ def _after(pattern: re.Pattern[str], text: str, place: int) -> int:
     return found.end() if found else place
 
 
-def parse(text: str, form: str) -> Parsed:
+def parse(text: str, form: str) -> ParsedTurn:
     """Read what an agent wrote in a form of `FORMS`; never raises."""
     return TurnReader(form).read(text)

@@ -28,7 +28,7 @@ from quintain.errors import InvalidInput
 from quintain.records.seams import Message
 from quintain.records.trajectory import SampledTokens, Step, Trajectory
 from quintain.trainers.data.streams import Ints, TokenRow
-from quintain.trainers.rendering.calls import Parsed, TurnReader
+from quintain.trainers.rendering.calls import ParsedTurn, TurnReader
 from quintain.trainers.rendering.chat_template import ChatTemplate
 from quintain.trainers.rendering.control_tokens import Spellings
 from quintain.trainers.rendering.styles import FALLBACK_TEMPLATE, StyleName, one_call_each
@@ -144,7 +144,7 @@ class Renderer:
         """The end token that a turn still needs before the continuation, when its length limit cut it off."""
         return [] if turn and turn[-1] in self.end_ids else list(self.end_turn)
 
-    def parse(self, text: str, tools: Sequence[dict[str, Any]] = ()) -> Parsed:
+    def parse(self, text: str, tools: Sequence[dict[str, Any]] = ()) -> ParsedTurn:
         """Read what an agent wrote, without its end token, as the template would have written it; never raises.
 
         Args:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from quintain.records.evolve import EvolveConfig
 from quintain.records.hyperparameters import ACTING_ONLY, LoraConfig, OnlineConfig, SFTConfig, TrainingConfig
 from quintain.records.recipe import TrainStage
-from quintain.tools.training.methods import EVOLVE, merged_settings, read_evolution, read_hyperparameters
+from quintain.tools.training.methods import EVOLVE, check_evolution, check_settings, merge_settings
 from quintain.tools.training.planning.cost import Work, memory_parts
 from quintain.tools.training.planning.data import DataFacts
 from quintain.tools.training.planning.device import Device
@@ -62,7 +62,7 @@ def settle(
 
     Args:
         method: As in start_training.
-        given: Hyperparameters that are asked for.
+        given: Canonical hyperparameters that are asked for.
         model: Sizes of the model; None: not known.
         data: What would be learned from; None: not known, or it acts.
         device: Where it would run.
@@ -78,7 +78,7 @@ def settle(
     if data is not None:
         more, said = _by_data(method, data, given)
         changes, reasons = {**changes, **more}, [*reasons, *said]
-    config = read_hyperparameters(method, merged_settings(method, changes, given))
+    config = check_settings(method, merge_settings(changes, given))
     if model is not None and device.memory_mb is not None:
         config, said = _fitted(method, config, given, model, data, device, memory_ratio)
         reasons += said
@@ -130,7 +130,7 @@ def _by_model(model: ModelFacts | None) -> tuple[dict[str, Any], list[str]]:
 
 def _by_data(method: str, data: DataFacts, given: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     changes, reasons = dict[str, Any](), list[str]()
-    config = read_hyperparameters(method, given)
+    config = check_settings(method, given)
     size, whole = config.batch_size, config.model_copy(update={"max_steps": None})
     while size > 1 and planned_steps(method, whole.model_copy(update={"batch_size": size}), data.rows) < _FEWEST_STEPS:
         size //= 2
@@ -191,8 +191,7 @@ def pass_tokens(method: str, config: TrainingConfig, data: DataFacts | None, mod
 
 def _settle_evolution(given: Mapping[str, Any], model: ModelFacts | None, device: Device) -> Settled:
     changes, reasons = _by_model(model)
-    asked = merged_settings(EVOLVE, {"training": changes} if changes else {}, given)
-    config, training = read_evolution(asked)
+    config, training = check_evolution(merge_settings({"training": changes} if changes else {}, given))
     return Settled(_differing(config, _TOLD_OF_EVOLVE), training, tuple(reasons))
 
 
