@@ -167,7 +167,7 @@ def test_a_file_without_tasks_and_no_file_at_all_are_told_apart(tmp_path: Path) 
         read_tasks(written(tmp_path / "empty.jsonl", ""))
     with pytest.raises(NotFound, match=r"no_task_file\].*nowhere\.jsonl'"):
         read_tasks(tmp_path / "nowhere.jsonl")
-    with pytest.raises(InvalidInput, match="no regular file"):
+    with pytest.raises(InvalidInput, match="expected a regular file"):
         read_tasks(tmp_path)
 
 
