@@ -13,6 +13,7 @@ from pydantic import Field, ValidationError
 from quintain.endpoints.client import missing_key
 from quintain.endpoints.profiles import find_profile
 from quintain.errors import InvalidInput, NotFound, Refused
+from quintain.hints import Hint, call
 from quintain.records.agent import MAX_NEW_TOKENS, Agent, ModelRef, Sampling
 from quintain.records.judging import Endpoint
 from quintain.records.record import clip, explain, shown
@@ -77,8 +78,12 @@ def register_agent(
     return AgentResult(
         agent=stored,
         resource_uri=f"agent://{stored.id}",
-        next_step=taint_note(services, stored.id)
-        + f"Measure it with evaluate_agent(agent={stored.id!r}, environment='quintain/inventory').",
+        next_step=Hint(
+            taint_note(services, stored.id),
+            "Measure it with ",
+            call("evaluate_agent", agent=stored.id, environment="quintain/inventory"),
+            ".",
+        ),
     )
 
 
@@ -152,8 +157,12 @@ def require_policy(agent: Agent, purpose: str) -> Agent:
     if agent.role != "policy":
         what = "steps" if agent.role == "step_model" else "whole runs"
         raise InvalidInput(
-            f"{agent.id} is a {agent.role.replace('_', ' ')}: it values {what} and cannot {purpose}; name a policy, and use "
-            f"{agent.id} in score_trajectories(scorer={agent.id!r}) or as reward_model of method grpo",
+            Hint(
+                f"{agent.id} is a {agent.role.replace('_', ' ')}: it scores {what} and cannot {purpose}; name a policy, and use "
+                f"{agent.id} in ",
+                call("score_trajectories", scorer=agent.id, filter=...),
+                " or as reward_model of method grpo",
+            ),
             code="not_a_policy",
         )
     return agent
@@ -168,8 +177,8 @@ def require_weights(agent: Agent, purpose: str) -> Agent:
     if agent.model.source == "endpoint":
         raise InvalidInput(
             f"{agent.id or agent.name} acts through the endpoint {agent.model.path!r}, and its weights are not here, so it cannot "
-            f"{purpose}; name 'starter', a model folder or a trained agent. An endpoint's agent acts, is measured and compared "
-            "(collect_rollouts, evaluate_agent, compare_agents), and others can be trained on its runs",
+            f"{purpose}; name 'starter', a model folder or a trained agent. An endpoint's agent can act, be evaluated and be "
+            "compared, and others can be trained on its runs",
             code="no_weights",
         )
     return agent
@@ -188,9 +197,12 @@ def endpoint_of(services: Services, agent: Agent) -> Endpoint | None:
     endpoint = find_profile(services.settings.endpoints_file, agent.model.path)
     if endpoint.model != agent.model.revision:
         raise InvalidInput(
-            f"{agent.id or agent.name} is the model {shown(agent.model.revision)} behind endpoint {endpoint.name!r}, whose profile "
-            f"names {shown(endpoint.model)} by now: register_agent(name={agent.name!r}, model='{ENDPOINT}{endpoint.name}') makes the "
-            "next version of it",
+            Hint(
+                f"{agent.id or agent.name} is the model {shown(agent.model.revision)} behind endpoint {endpoint.name!r}, whose "
+                f"profile names {shown(endpoint.model)} by now: ",
+                call("register_agent", name=agent.name, model=f"{ENDPOINT}{endpoint.name}"),
+                " makes the next version of it",
+            ),
             code="endpoint_changed",
         )
     require_key(endpoint)
@@ -215,8 +227,11 @@ def require_reward_model(agent: Agent, purpose: str) -> Agent:
     """
     if agent.role == "policy":
         raise InvalidInput(
-            f"{agent.id} is a policy and cannot {purpose}; name an agent that start_training(method='reward') or "
-            "(method='prm') made (list_library(kind='agents') shows each agent's role)",
+            Hint(
+                f"{agent.id} is a policy and cannot {purpose}; name an agent that was trained with method 'reward' or 'prm' (",
+                call("list_library", kind="agents"),
+                " shows each agent's role)",
+            ),
             code="not_a_reward_model",
         )
     return agent
@@ -274,8 +289,12 @@ def _agent_of_folder(services: Services, reference: str) -> Agent:
     resolved = readable(services, reference, "model")
     if not (resolved / "config.json").is_file():
         raise NotFound(
-            f"{clip(reference)!r} holds no model (no config.json); name the folder that `save_pretrained` wrote, an agent of "
-            "list_library(kind='agents'), or 'starter'",
+            Hint(
+                f"{clip(reference)!r} contains no model (no config.json); name the folder that `save_pretrained` wrote, an agent "
+                "of ",
+                call("list_library", kind="agents"),
+                ", or 'starter'",
+            ),
             code="model_not_found",
         )
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", resolved.name).strip("-._")[:100] or "model"

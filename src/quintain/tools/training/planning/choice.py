@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from quintain.environments.registry import environment_ids
+from quintain.hints import Hint, call
 from quintain.records.agent import Agent
 from quintain.records.dataset import Dataset
 from quintain.records.filters import TrajectoryFilter
@@ -51,7 +52,7 @@ class Choice(NamedTuple):
     environment: str | None
     reasons: tuple[str, ...]
     blockers: tuple[Blocker, ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: tuple[Hint, ...] = ()
 
 
 class Wish(NamedTuple):
@@ -122,7 +123,10 @@ def _on_dataset(services: Services, wish: Wish, dataset: Dataset) -> Choice:
         wrong = Blocker(
             code="wrong_dataset_kind",
             message=f"dataset {dataset.id} is of kind {dataset.kind!r} and {wish.method} learns from kind {kind!r}",
-            remedy=f"{_making(services, kind, None)}; or take a method for {dataset.kind!r}: {', '.join(fitting) or 'none'}",
+            remedy=Hint(
+                _making(services, kind, None),
+                f"; or take a method for {dataset.kind!r}: {', '.join(fitting) or 'none'}",
+            ),
         )
         return Choice(wish.method, dataset, None, (f"{wish.method} is asked for by name.",), (wrong,))
     if not fitting:
@@ -139,15 +143,21 @@ def _on_dataset(services: Services, wish: Wish, dataset: Dataset) -> Choice:
 
 def _judged(services: Services, method: str | None, dataset: Dataset, *reasons: str) -> Choice:
     """The choice of a dataset, with what is wrong with it."""
-    blockers, notes = list[Blocker](), list[str]()
+    blockers, notes = list[Blocker](), list[Hint]()
     rows = dataset.splits.get("train", 0)
     if rows < FEWEST_ROWS:
-        more = "record or collect more runs (collect_rollouts), then export_dataset again"
+        more = Hint(
+            "record or collect more runs (",
+            call("collect_rollouts", agent="starter", environment="quintain/inventory"),
+            "), then export them again",
+        )
         blockers.append(
             Blocker(
                 code="too_few_rows",
                 message=f"dataset {dataset.id} has {counted(rows, 'training row')}; a training wants {FEWEST_ROWS} at least",
-                remedy=f"{more}, with a smaller validation_share where that took them" if dataset.rows > rows else more,
+                remedy=Hint(more, ", with a smaller validation_share where that took them")
+                if dataset.rows > rows
+                else more,
             )
         )
     if DATASET_KINDS.get(method or "") == "sft":
@@ -157,17 +167,20 @@ def _judged(services: Services, method: str | None, dataset: Dataset, *reasons: 
                 Blocker(
                     code="no_successes",
                     message=f"all {outcomes['failure']} runs in {dataset.id} failed, and {method} would teach to fail",
-                    remedy="export_dataset(kind='sft') with successful runs, or kind='kto' to learn from failures too",
+                    remedy=Hint(
+                        call("export_dataset", kind="sft", name="good-runs", filter={"outcome": "success"}),
+                        " takes successful runs; kind 'kto' learns from failures too",
+                    ),
                 )
             )
         elif not outcomes["success"] and outcomes["unknown"]:
+            score = call("score_trajectories", scorer="rules", filter={"dataset_id": dataset.id})
             notes.append(
-                "Nobody has said how these runs ended: score_trajectories, or judge some, before you rely on them."
+                Hint("The outcome of these runs is unknown: score them before you rely on them, with ", score, ".")
             )
     if not dataset.splits.get("validation"):
         notes.append(
-            "There is no validation split, so nothing tells when it begins to learn by heart: "
-            "export_dataset(validation_share=0.1) holds one back."
+            Hint("There is no validation split, so overfitting goes unnoticed: export with validation_share=0.1.")
         )
     return Choice(method, dataset, None, reasons, tuple(blockers), tuple(notes))
 
@@ -180,15 +193,22 @@ def _online(services: Services, method: str, environment: str | None, agent: Age
         missing = Blocker(
             code="no_environment",
             message=f"{method} learns by acting, and no environment is named",
-            remedy=f"give `environment`, such as one of: {named}; list_library(kind='environments') has all",
+            remedy=Hint(
+                f"give `environment`, such as one of: {named}; ", call("list_library", kind="environments"), " has all"
+            ),
         )
         return Choice(method, None, None, said, (missing,))
-    blockers, notes = list[Blocker](), list[str]()
+    blockers, notes = list[Blocker](), list[Hint]()
     rate = _rate(services, agent, environment)
     if rate is None:
+        name = (agent.id or agent.name) if agent else "starter"
+        measure = call("evaluate_agent", agent=name, environment=environment)
         notes.append(
-            f"Nobody has measured this agent in {environment}: evaluate_agent first; where it never succeeds there is "
-            "nothing to learn by acting."
+            Hint(
+                f"This agent was not measured in {environment}: first ",
+                measure,
+                "; an agent that never succeeds learns nothing by acting.",
+            )
         )
     elif rate.value == 0 and rate.n >= _ASKED:
         never = f"the agent solved none of {rate.n} tasks in {environment}, so all runs of a task earn the same"
@@ -196,7 +216,11 @@ def _online(services: Services, method: str, environment: str | None, agent: Age
             Blocker(
                 code="no_successes",
                 message=f"{never} and {method} has nothing to learn from",
-                remedy="train it on good runs first (export_dataset(kind='sft'), start_training(method='sft'))",
+                remedy=Hint(
+                    "train it on good runs first: ",
+                    call("export_dataset", kind="sft", name="good-runs", filter={"outcome": "success"}),
+                    ", then plan that training",
+                ),
             )
         )
     else:
@@ -238,31 +262,38 @@ def _best_of_library(services: Services, environment: str | None, agent: Agent |
     nothing = Blocker(
         code="no_data",
         message=f"{few[0].lower()}{few[1:]}, and no environment is named in which more could be made",
-        remedy="import_trajectories or record_trajectory, or name an `environment` such as quintain/inventory",
+        remedy=Hint(
+            "let an agent act with ",
+            call("collect_rollouts", agent="starter", environment="quintain/inventory"),
+            ", import runs with ",
+            call("import_trajectories", path=...),
+            ", or name an `environment`",
+        ),
     )
     return Choice("sft", None, None, (f"{few}.",), (nothing,))
 
 
-def _making(services: Services, kind: str, environment: str | None) -> str:
-    """How a dataset of a kind comes to be, from what is stored."""
+def _making(services: Services, kind: str, environment: str | None) -> Hint:
+    """Return how to make a dataset of a kind from what is stored."""
     outcomes = _outcomes(services, TrajectoryFilter(environment=environment))
-    where = f"'environment': {environment!r}" if environment else ""
+    where = {"environment": environment} if environment else {}
+    collect = call("collect_rollouts", agent="starter", environment=environment or "quintain/inventory", attempts=4)
     if kind == "text":
-        return "name files of text: quintain train --config with `text`, or export_dataset(kind='text', path=...)"
+        return Hint("name files of text: ", call("export_dataset", kind="text", name="texts", path=...))
     if kind == "sft":
         if not outcomes["success"]:
-            return "there is no successful run yet: collect_rollouts, import_trajectories or record_trajectory first"
-        chosen = ", ".join(part for part in ("'outcome': 'success'", where) if part)
-        return f"export_dataset(kind='sft', name='good-runs', filter={{{chosen}}}) takes {outcomes['success']} runs"
-    chosen = f"filter={{{where}}}" if where else "filter=..."
+            return Hint("there is no successful run yet: make some with ", collect, ", import or record runs")
+        export = call("export_dataset", kind="sft", name="good-runs", filter={"outcome": "success", **where})
+        return Hint(export, f" takes {counted(outcomes['success'], 'run')}")
+    chosen: Any = where or ...
     if kind in ("dpo", "reward") and _has_preferences(services):
-        return f"export_dataset(kind={kind!r}, name='pairs', {chosen}, pairs='recorded') takes the recorded preferences"
+        export = call("export_dataset", kind=kind, name="pairs", filter=chosen, pairs="recorded")
+        return Hint(export, " takes the recorded preferences")
+    export = call("export_dataset", kind=kind, name=f"my-{kind}", filter=chosen)
     if not (outcomes["success"] and outcomes["failure"]):
-        return (
-            f"good and bad runs are needed, and {outcomes['success']} successes and {outcomes['failure']} failures are stored: "
-            f"collect_rollouts(attempts=4), then export_dataset(kind={kind!r}, ...)"
-        )
-    return f"export_dataset(kind={kind!r}, name='my-{kind}', {chosen}) makes one from recorded runs"
+        stored = f"{outcomes['success']} successes and {outcomes['failure']} failures"
+        return Hint(f"good and bad runs are needed, and {stored} are stored: ", collect, ", then ", export)
+    return Hint(export, " makes one from recorded runs")
 
 
 def _has_preferences(services: Services) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from quintain.hints import Hint, call
 from quintain.records.agent import Agent
 from quintain.records.hyperparameters import DPOConfig, GRPOConfig, TrainingConfig
 from quintain.records.plan import Blocker, Estimate
@@ -44,20 +45,20 @@ class Taken(NamedTuple):
 
 def estimate(services: Services, asked: Asked) -> Taken:
     """Memory, disk and duration; what is not known is null, and `unknown` says how to find out."""
-    unknown, reasons = dict[str, str](), list[str]()
+    unknown, reasons = dict[str, Hint](), list[str]()
     told = Estimate(
         device=asked.device.kind,
         available_memory_mb=_known(asked.device.memory_mb),
         available_disk_mb=_known(free_disk_mb(services.settings.home)),
     )
     if isinstance(asked.model, str):
-        unknown |= dict.fromkeys(("memory_mb", "duration_s", "disk_mb"), asked.model)
+        unknown |= dict.fromkeys(("memory_mb", "duration_s", "disk_mb"), Hint(asked.model))
     else:
         told = _with_sizes(told, asked, asked.model)
     if asked.environment is not None:
         told = _acting(services, told, asked, unknown, reasons)
     elif asked.data is None:
-        unknown["duration_s"] = "there is nothing to learn from yet: see `blockers`"
+        unknown["duration_s"] = Hint("there is nothing to learn from yet: see `blockers`")
     else:
         told = _on_data(told, asked, asked.data, unknown, reasons)
     if asked.earlier is not None:
@@ -102,13 +103,13 @@ def _with_sizes(told: Estimate, asked: Asked, model: ModelFacts) -> Estimate:
     )
 
 
-def _on_data(told: Estimate, asked: Asked, data: DataFacts, unknown: dict[str, str], reasons: list[str]) -> Estimate:
+def _on_data(told: Estimate, asked: Asked, data: DataFacts, unknown: dict[str, Hint], reasons: list[str]) -> Estimate:
     counted, name = data.counted, (asked.agent.id or asked.agent.name) if asked.agent else "..."
     steps = planned_steps(asked.method, asked.config, data.rows)
     told = told.model_copy(update={"steps": steps, "tokens": counted.tokens if counted else None})
     if counted is None:
         told = told.model_copy(update={"tokens_range": data.tokens_range})
-        unknown["tokens"] = f"preview_dataset(dataset_id={asked.dataset_id!r}, model={name!r}) counts them"
+        unknown["tokens"] = Hint(call("preview_dataset", dataset_id=asked.dataset_id, model=name), " counts them")
         fewest, most = CHARACTERS_A_TOKEN
         reasons.append(
             f"Nobody has counted its tokens: {data.characters:,} characters are taken for {data.tokens_range[0]:,} to "
@@ -118,9 +119,9 @@ def _on_data(told: Estimate, asked: Asked, data: DataFacts, unknown: dict[str, s
     if isinstance(asked.model, str):
         return told
     if rate is None:
-        unknown["duration_s"] = (
-            "nobody has trained like this here, and its rate cannot be measured before: start_training with max_steps=2, "
-            "then plan again"
+        unknown["duration_s"] = Hint(
+            "this machine has no earlier training of this kind, and the rate cannot be measured before one: start one with "
+            "max_steps=2, then plan again"
         )
         return told
     if counted is not None:
@@ -152,11 +153,11 @@ def _rate(asked: Asked, model: ModelFacts, reasons: list[str]) -> float | None:
     return rate
 
 
-def _acting(services: Services, told: Estimate, asked: Asked, unknown: dict[str, str], reasons: list[str]) -> Estimate:
+def _acting(services: Services, told: Estimate, asked: Asked, unknown: dict[str, Hint], reasons: list[str]) -> Estimate:
     """A method that acts: how long its episodes are nobody knows before one has run."""
-    unknown.setdefault("memory_mb", "the caches of episodes that are played come on top: the first run tells")
-    remedy = (
-        "nobody knows how long episodes take: start it with fewer rounds (rollouts=1, or iterations=1), then plan again"
+    unknown.setdefault("memory_mb", Hint("the caches of episodes come on top: the first run shows how much"))
+    remedy = Hint(
+        "the duration of episodes is unknown: start it with fewer rounds (rollouts=1, or iterations=1), then plan again"
     )
     config = asked.config
     if asked.method == EVOLVE or not isinstance(config, DPOConfig | GRPOConfig):
