@@ -173,7 +173,11 @@ def test_a_live_recording_grows_and_closes_with_its_outcome(run: Caller) -> None
         ({"action": "search", "filter": {"text": "\x00"}}, "invalid_input", ["NUL"]),
         ({"action": "train", "dataset": "d", "max_samples": -1}, "invalid_input", ["max_samples", "-1"]),
         ({"action": "train", "config": "~no_such_user/a.yaml"}, "invalid_input", ["without a home folder"]),
-        ({"action": "train", "dataset": "d", "model_name": "~no_such_user/a"}, "model_not_found", ["cannot read folder"]),
+        (
+            {"action": "train", "dataset": "d", "model_name": "~no_such_user/a"},
+            "model_not_found",
+            ["cannot read folder"],
+        ),
         ({"action": "train", "dataset": "d", "model_name": "x" * 900}, "model_not_found", ["cannot read folder"]),
         ({"action": ["train"]}, "unknown_action", ["['train']"]),
         ({"action": "train", "dataset": 5}, "invalid_input", ["dataset_id", "string", "got 5"]),
