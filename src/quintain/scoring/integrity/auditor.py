@@ -11,8 +11,8 @@ from quintain.records.trajectory import Trajectory
 from quintain.scoring.integrity.echo import find_echo
 from quintain.scoring.integrity.form import find_form
 from quintain.scoring.integrity.ledger import Ledger
-from quintain.scoring.integrity.padding import padding_share
-from quintain.scoring.integrity.repetition import find_repetition
+from quintain.scoring.integrity.permissions import is_exempt
+from quintain.scoring.integrity.repetition import find_repetition, padding_share
 from quintain.scoring.integrity.samples import Hit, Reservoir, Sign
 from quintain.scoring.integrity.subject import RECORDED, Subject, rewards_of
 from quintain.scoring.integrity.tampering import find_tampering
@@ -85,7 +85,7 @@ class Auditor:
         seen = Subject(run, {name: value for reward in reversed(rewards) for name, value in reward.metrics.items()})
         self._n += 1
         for check, single in _SINGLE.items():
-            if sign := single.find(seen):
+            if not is_exempt(run, check) and (sign := single.find(seen)):
                 hit = Hit(seen.id, {reward.source: reward.value for reward in rewards}, sign.evidence)
                 self._hits[check, sign.sure].add(hit)
         if not rewards:
