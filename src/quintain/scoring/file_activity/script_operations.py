@@ -163,7 +163,8 @@ def _substituted(program: str) -> tuple[str, str]:
     pairs = [(found.group(2), found.group(3)) for found in _SUBSTITUTION.finditer(program)]
     removed = [old for old, _ in pairs]
     added = [new for _, new in pairs]
-    removed += [found.group(1) for pattern in (_DELETED_LINES, _PERL_DROPS) for found in pattern.finditer(program)]
+    rest = _SUBSTITUTION.sub("", program)
+    removed += [found.group(1) for pattern in (_DELETED_LINES, _PERL_DROPS) for found in pattern.finditer(rest)]
     if not removed:
         added += [found.group(1) for found in _ADDED_LINES.finditer(program)]
     return "\n".join(removed), "\n".join(added)
