@@ -340,7 +340,7 @@ def test_a_target_by_another_name_of_the_same_tool_is_met_unless_it_was_on_offer
 def test_no_tool_called_where_some_are_needed_is_worth_nothing() -> None:
     score = _score(answer("It is 7."), target_tools=["look"])
     assert (score.value, score.status) == (0.0, "scored")
-    assert "no tool was called, and the task needs some" in score.feedback
+    assert "the task needs tools and none was called" in score.feedback
 
 
 @pytest.mark.parametrize("targets", ["", 7, {"a": 1}, [1], None])

@@ -18,7 +18,7 @@ _READERS = frozenset(
 _LISTERS = frozenset({"grep", "rg", "ls", "wc", "file", "stat", "echo"})
 _REMOVERS = frozenset({"rm", "unlink", "shred", "del", "erase", "rd", "Remove-Item"})
 _SURE = frozenset({"cd", "mkdir", "cat", "echo", "export", "set", "true", "rm", "mv", "cp", "apply_patch", "tee"})
-"""Programs that can be taken to have succeeded where a later command stands behind `&&`."""
+"""Programs that can be taken to have succeeded where a later command follows `&&`."""
 _SUBSTITUTION = re.compile(r"s([/|#@,!])(.*?)(?<!\\)\1(.*?)(?<!\\)\1", re.DOTALL)
 _DELETED_LINES = re.compile(r"/(.+?)/d\b")
 _ADDED_LINES = re.compile(r"\b[\d$]*\s*[aic]\\?\s*(.+)")
