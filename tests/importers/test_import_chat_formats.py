@@ -364,7 +364,7 @@ def test_bad_rows_are_listed_with_their_line_and_reason(tmp_path: Path) -> None:
     assert len(runs) == 1
     assert [(line, reason[:31]) for line, reason in report.rejected] == [
         (2, "expected a run, got a task with"),
-        (3, "a row must be an object, not in"),
+        (3, "expected a row that is an obje"),
         (4, "expected a run, got a task with"),
         (5, "expected chat messages (`messag"),
     ]
