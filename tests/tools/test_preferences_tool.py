@@ -212,7 +212,7 @@ def test_unknown_outcomes_make_no_pair_and_equal_ones_a_tie_where_asked(services
         0,
         {"no_contrast": 2, "outcome_unknown": 1},
     )
-    assert bare["next_step"].startswith("Nothing was recorded.")
+    assert bare["next_step"].startswith("Nothing was recorded:")
     tied = _recorded(settings, source="mined", trajectory_ids=ids, ties=True)
     assert (tied["created"], tied["ties"]) == (1, 1)
     assert services.store.preferences.among(ids)[0].better == "tie"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from quintain.checkers.checked import Checked
+from quintain.checkers.check_result import CheckResult
 from quintain.records.score import Component, Score
 from quintain.records.trajectory import Trajectory
 
@@ -24,8 +24,8 @@ def unscored(run: Trajectory, scorer: str, reason: str, components: Sequence[Com
     return Score(trajectory_id=run_id, scorer=scorer, status="unscored", reason=reason, components=tuple(components))
 
 
-def of_check(run: Trajectory, scorer: str, checked: Checked) -> Score:
+def of_check(run: Trajectory, scorer: str, checked: CheckResult) -> Score:
     """What a check of the run's answer found, as a score."""
     if checked.value is None:
-        return unscored(run, scorer, checked.why)
-    return scored(run, scorer, checked.value, checked.why)
+        return unscored(run, scorer, checked.reason)
+    return scored(run, scorer, checked.value, checked.reason)

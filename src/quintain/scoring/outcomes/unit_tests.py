@@ -69,7 +69,7 @@ class UnitTestScorer:
             return unscored(trajectory, self.name, error.message)
         found = verdict(plan.command, plan.witnessed, ran, plan.limits)
         note = f"Files of the run that steer or replace tests were left out: {', '.join(plan.left_out[:3])}."
-        told = f"{found.told} {note}" if plan.left_out else found.told
+        told = f"{found.reason} {note}" if plan.left_out else found.reason
         return scored(trajectory, self.name, float(found.passed), told)
 
     def _walls(self) -> Sandbox | str:

@@ -12,6 +12,7 @@ from pydantic import Field
 
 from quintain.datasets.splits import task_key
 from quintain.errors import InvalidInput
+from quintain.hints import Hint, call
 from quintain.records.calibration import Calibration, DomainFit
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.record import clip, shown
@@ -181,14 +182,18 @@ def _require_enough(services: Services, runs: Sequence[_Run], scorer: str, label
     n_scored, n_labelled = (
         len(services.store.scores.trajectories_scored_by((source_of(name).scorer,))) for name in (scorer, labels)
     )
-    who = f", or let people label runs that {clip(scorer)!r} has scored: get_judging_batch(judge='person')"
-    remedy = f"score more of the labelled runs: score_trajectories(scorer={clip(scorer)!r}, ...){who}"
-    raise InvalidInput(
+    remedy = Hint(
+        "score more of the labelled runs: ",
+        call("score_trajectories", scorer=clip(scorer), filter=...),
+        f", or let people label runs that {clip(scorer)!r} has scored: ",
+        call("get_judging_batch", limit=10, judge="person"),
+    )
+    missing = (
         f"{len(runs)} runs have both a score of {clip(scorer)!r} and a label of {clip(labels)!r}; a calibration needs at least "
         f"{MIN_LABELS}, better {FEW_LABELS}. In the store {n_scored:,} runs have scores and {n_labelled:,} have labels, of any "
-        f"rubric; {remedy}",
-        code="too_few_labels",
+        "rubric; "
     )
+    raise InvalidInput(Hint(missing, remedy), code="too_few_labels")
 
 
 def _outline(found: DomainFit) -> dict[str, Any]:
@@ -200,14 +205,15 @@ def _outline(found: DomainFit) -> dict[str, Any]:
     }
 
 
-def _next(scorer: str, fitted: Fitted) -> str:
+def _next(scorer: str, fitted: Fitted) -> Hint:
     if fitted.error_after < fitted.error_before:
-        return (
-            f"From now on the values of {scorer!r} go through this map wherever they are read: score_trajectories(scorer="
-            f"{{{scorer!r}: 1}}, filter={{...}}) shows them; export_dataset and record_preferences(source='mined') take them by "
-            f"scorer={scorer!r}, and by 'raw:{scorer}' as they were."
+        return Hint(
+            f"From now on this map is applied to the values of {scorer!r} wherever they are read: ",
+            call("score_trajectories", scorer={scorer: 1}, filter=...),
+            f" shows them. Exports and mined preferences take them by scorer={scorer!r}, and uncalibrated by 'raw:{scorer}'.",
         )
-    return "Label more runs with get_judging_batch(judge='person') and fit again: no map helps so far."
+    label = call("get_judging_batch", limit=10, judge="person")
+    return Hint("No map helps so far: label more runs with ", label, " and fit again.")
 
 
 def _panel(made: Calibration, domain: str, found: DomainFit) -> dict[str, Any]:

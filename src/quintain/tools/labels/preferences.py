@@ -19,6 +19,7 @@ from quintain.datasets.selection import (
     filter_runs,
 )
 from quintain.errors import InvalidInput
+from quintain.hints import Hint, call
 from quintain.records.dataset import Number
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.preference import Preference
@@ -93,7 +94,7 @@ class _Told:
 
     preferences: list[Preference] = field(default_factory=list)
     skipped: Counter[str] = field(default_factory=Counter)
-    details: dict[str, str] = field(default_factory=dict)
+    details: dict[str, Hint] = field(default_factory=dict)
     """Reason -> what to do about it, or the first case of it."""
     outdated: list[Preference] = field(default_factory=list)
     """Stored preferences that were mined from other values than there are now."""
@@ -102,7 +103,7 @@ class _Told:
     def skip(self, reason: str, detail: str, n: int = 1) -> None:
         """Count what is left out; of each reason the first detail is kept."""
         self.skipped[reason] += n
-        self.details.setdefault(reason, detail)
+        self.details.setdefault(reason, Hint(detail))
 
 
 def record_preferences(
@@ -168,12 +169,13 @@ def _said(services: Services, source: Source, pairs: Sequence[Any]) -> _Told:
     there: list[tuple[tuple[int, SaidPair], tuple[str, ...]]] = []
     for place, pair in said:
         if gone := [run for run in pair.sides if run not in known]:
-            told.skip("unknown_run", f"pairs[{place}]: no stored run {shown(gone[0])}; search_trajectories lists them")
+            search = call("search_trajectories")
+            told.skip("unknown_run", Hint(f"pairs[{place}]: no stored run {shown(gone[0])}; ", search, " lists them"))
         else:
             there.append(((place, pair), pair.sides))
     for (place, pair), (one, other) in with_runs(services, there):
         if fault := _fault(one, other, pair.step):
-            told.skip(fault[0], f"pairs[{place}]: {fault[1]}")
+            told.skip(fault[0], Hint(f"pairs[{place}]: ", fault[1]))
         else:
             preference = pair.preference(source)
             if services.settings.redact and preference.reason:
@@ -221,7 +223,8 @@ def _fault(one: Trajectory, other: Trajectory, step: int | None = None) -> tuple
     """Why two runs cannot be compared: a reason, and what is wrong in words."""
     two = f"{one.id} and {other.id}"
     if opened := [run.id for run in (one, other) if is_open(run)]:
-        return "still_open", f"{opened[0]} is still being recorded; close it first (record_trajectory, live='close')"
+        close = call("record_trajectory", trajectory_id=opened[0], live="close")
+        return "still_open", Hint(f"{opened[0]} is still being recorded; close it first: ", close)
     if comparison_key(one) != comparison_key(other):
         return "different_tasks", (
             f"{two} are of different tasks ({shown(one.task.id or one.task.prompt)}, "
@@ -370,18 +373,22 @@ def _example(preference: Preference) -> dict[str, Any]:
     return preference.model_dump(mode="json", include={"id", "a", "b", "better", "step", "margin"}, exclude_none=True)
 
 
-_NOTHING = (
-    "no two of these runs are of one task and worth different amounts; collect more attempts of each task "
-    "(collect_rollouts(attempts=8)), or choose other runs (search_trajectories)."
+_NOTHING = Hint(
+    "no two of these runs are of one task and differ in value; collect more attempts of each task, such as ",
+    call("collect_rollouts", agent="starter", environment="quintain/inventory", attempts=8),
+    ", or choose other runs: ",
+    call("search_trajectories"),
+    ".",
 )
 
 
-def _next_step(stored: Sequence[Preference], found: Sequence[tuple[str, ...]], told: _Told) -> str:
+def _next_step(stored: Sequence[Preference], found: Sequence[tuple[str, ...]], told: _Told) -> Hint:
+    export = call("export_dataset", kind="dpo", name="pairs", pairs="recorded", filter=...)
     if not stored:
         why = [told.details[reason] for reason, _ in told.skipped.most_common(1)] or [_NOTHING]
-        return f"Nothing was recorded. {why[0][0].upper()}{why[0][1:]}"
+        return Hint("Nothing was recorded: ", why[0])
     if found:
-        return "Compare the runs of a circle once more: no order of them fits. Then export_dataset(kind='dpo', pairs='recorded')."
+        return Hint("Compare the runs of a circle once more: no order of them fits. Then ", export, ".")
     if all(one.better == "tie" for one in stored):
-        return "All of it are ties, which no pair is made of; compare other runs of these tasks."
-    return "Freeze them: export_dataset(kind='dpo' or 'reward', name=..., pairs='recorded', filter=...)."
+        return Hint("All of these are ties, which make no pairs; compare other runs of these tasks.")
+    return Hint("Freeze them with ", export, " (or kind 'reward').")
