@@ -152,13 +152,16 @@ def test_equal_arguments_in_another_order_match_and_other_values_do_not(tmp_path
     assert metrics["tool_match"] >= metrics["action_match"] + 1 / metrics["steps"]
 
 
-def test_a_stopped_job_goes_on_behind_the_rows_that_it_has_and_ends_the_same(tmp_path: Path) -> None:
-    rows = [DatasetRow(trajectory=run) for run in experts(20)]
-    _, whole = measured(tmp_path / "whole" / "job-1", rows)
-    partial, nothing = measured(tmp_path / "parts" / "job-1", rows, after=1)
+def test_a_stopped_job_continues_after_its_finished_rows_and_ends_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evaluate_dataset, "_BATCH", 2)
+    rows, agent = [DatasetRow(trajectory=run) for run in experts(4)], tiny(tmp_path / "model")
+    _, whole = measured(tmp_path / "whole" / "job-1", rows, agent, max_new_tokens=8)
+    partial, nothing = measured(tmp_path / "parts" / "job-1", rows, agent, after=1, max_new_tokens=8)
     assert nothing is None
-    assert partial == JobResult(report={"rows": 16, "planned": 20})
-    _, resumed = measured(tmp_path / "parts" / "job-1", rows)
+    assert partial == JobResult(report={"rows": 2, "planned": 4})
+    _, resumed = measured(tmp_path / "parts" / "job-1", rows, agent, max_new_tokens=8)
     assert whole is not None
     assert resumed is not None
     assert resumed.suite_hash == whole.suite_hash

@@ -55,12 +55,12 @@ def test_a_stopped_job_explores_and_scores_as_a_whole_one(tmp_path: Path) -> Non
     """At 0.05 attempts repeat each other; the third is hotter then, and hotter whichever attempt of the job plays it."""
     asked: dict[str, Any] = {"attempts": 3, "diversity": 4.0, "scorer": {"outcome": 1.0, "rules": 3.0}}
     whole = play(tmp_path / "whole", **asked)
-    for folder, kind, after in ((tmp_path / "a", "trajectory", 3), (tmp_path / "b", "score", 1)):
-        part = play(folder, Stopping(folder, kind, after), **asked)
-        assert part.trajectories is None
-        assert play(folder, **asked).report == whole.report
-        assert written(folder) == written(tmp_path / "whole")
-        assert len(outputs(folder, "score")) == 6
+    folder = tmp_path / "parts"
+    for kind, after in (("trajectory", 3), ("score", 1)):
+        assert play(folder, Stopping(folder, kind, after), **asked).trajectories is None
+    assert play(folder, **asked).report == whole.report
+    assert written(folder) == written(tmp_path / "whole")
+    assert len(outputs(folder, "score")) == 6
     played = runs(tmp_path / "whole")
     for task in {task for task, _ in played}:
         done = [action_sequence(played[task, attempt]) for attempt in range(3)]
