@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,16 +14,9 @@ from quintain.records.job import JobEvent, RecipeSpec
 from quintain.records.lineage import Lineage
 from quintain.records.score import Score
 from quintain.store.lineage.links import Ref
-from quintain.store.store import Store, open_store
+from quintain.store.store import Store
 from store_shelves import base_agent, compared, dataset, job, measured, rollout, trained, training
 from trajectory_runs import NOW, answer, later, run, user
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    opened = open_store(f"sqlite:///{tmp_path / 'quintain.db'}")
-    yield opened
-    opened.close()
 
 
 def add(store: Store, *names: str, **fields: object) -> list[str]:

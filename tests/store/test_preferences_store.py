@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from quintain.errors import NotFound
 from quintain.records.preference import Preference
-from quintain.settings import Settings
-from quintain.store.store import Store, open_store
+from quintain.store.store import Store
 from trajectory_runs import NOW, answer, later, run, user
-
-
-@pytest.fixture
-def store(settings: Settings) -> Iterator[Store]:
-    opened = open_store(settings.url)
-    yield opened
-    opened.close()
 
 
 def _runs(store: Store, n: int) -> list[str]:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -28,16 +25,9 @@ from quintain.records.trajectory import (
     Trajectory,
     Usage,
 )
-from quintain.store.store import Store, open_store
+from quintain.store.store import Store
 from store_shelves import dataset
 from trajectory_runs import NOW, answer, call, later, run, user
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    opened = open_store(f"sqlite:///{tmp_path / 'quintain.db'}")
-    yield opened
-    opened.close()
 
 
 def _ids(store: Store, **conditions: object) -> set[str]:
