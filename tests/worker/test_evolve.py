@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +21,9 @@ from quintain.records.hyperparameters import CONFIGS
 from quintain.records.job import Envelope, EvolveSpec, JobEvent, JobResult
 from quintain.records.trajectory import Trajectory
 from quintain.worker.evolution import loop as evolve
-from quintain.worker.reporter import FileReporter
 from tiny_models import save_tiny_model
 from trainers.runs import Killed, same
+from worker.stopping import Stopping
 
 INVENTORY = "quintain/inventory"
 SMALL: dict[str, Any] = {
@@ -40,22 +39,6 @@ SMALL: dict[str, Any] = {
 }
 """Eight episodes of exploring, two steps of training, two episodes of measuring: 2 + 2 x 12 + 2 steps, for an agent that never
 gets better is not compared with itself."""
-
-
-class Reporter(FileReporter):
-    """The worker's own reporter, with a death or a request to stop after a step of the whole evolution."""
-
-    def __init__(self, folder: Path, *, kill_at: int | None = None, stop_at: int | None = None) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        super().__init__(JobDirectory(folder), 1, lambda: datetime.now(UTC))
-        self._kill_at, self._stop_at = kill_at, stop_at
-
-    def progress(self, step: int, total_steps: int, metrics: dict[str, float | None]) -> None:
-        super().progress(step, total_steps, metrics)
-        if step == self._kill_at:
-            raise Killed
-        if step == self._stop_at:
-            self.request_stop()
 
 
 def spec(
@@ -86,7 +69,7 @@ def spec(
 
 def play(folder: Path, given: EvolveSpec | None = None, **stops: int) -> JobResult:
     job = folder / "job-1"
-    return evolve.run(given or spec(folder), job, Reporter(job, **stops))
+    return evolve.run(given or spec(folder), job, Stopping(job, **stops))
 
 
 def outputs(folder: Path, kind: str, job: str = "job-1") -> list[dict[str, Any]]:
@@ -189,7 +172,7 @@ def test_an_evolution_that_is_told_to_stop_is_continued_by_another_job_that_keep
     shutil.rmtree(first.stages / "02-select")
     _copy_from(first.stages, second.stages)
     assert (second.stages / "02-explore" / "result.json").exists()
-    result = evolve.run(given, second.path, Reporter(second.path))
+    result = evolve.run(given, second.path, Stopping(second.path))
     assert result.report["rounds"][0] == stopped.report["rounds"][0]
     assert [report["dataset_id"] for report in result.report["rounds"]] == ["ds-1-1", "ds-2-2"]
     assert [agent["job_id"] for agent in outputs(tmp_path, "agent", "job-2")] == [

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +13,10 @@ from safetensors.torch import load_file
 
 from quintain.environments.isolated import isolated
 from quintain.errors import InvalidInput, TrainingFailed
-from quintain.jobs.directory import JobDirectory
 from quintain.records.agent import Agent, ModelRef
 from quintain.records.dataset import GroupRow
 from quintain.records.hyperparameters import CONFIGS, SFTConfig
 from quintain.records.job import Envelope, JobEvent, TrainSpec
-from quintain.records.record import Record
 from quintain.records.seams import Environment, TimeStep
 from quintain.records.trajectory import Action, Actor, AgentInfo, Outcome, OutcomeStatus, Step, Task, Trajectory
 from quintain.store.store import open_store
@@ -29,10 +26,9 @@ from quintain.trainers.rendering.renderer import Renderer
 from quintain.worker import online_rollouts
 from quintain.worker.job_kinds import train as training
 from quintain.worker.online_rollouts import reward_of, rollout_collector
-from quintain.worker.reporter import FileReporter
 from tiny_models import tiny_model, tiny_tokenizer
+from worker.stopping import MOMENT, Stopping
 
-MOMENT = datetime(2026, 1, 2, tzinfo=UTC)
 STARTER = Agent(id="agent:starter@1", name="starter", model=ModelRef(source="starter", path="starter"))
 
 
@@ -48,26 +44,6 @@ def _one_thread() -> Any:
 def tiny() -> tuple[LoadedModel, Renderer]:
     tokenizer = tiny_tokenizer()
     return LoadedModel(tiny_model(tokenizer, context=4096), tokenizer, 4096), Renderer.of(tokenizer)
-
-
-class Stopping(FileReporter):
-    """The worker's reporter, asked to stop once so many records have been handed over, or after a step."""
-
-    def __init__(self, folder: Path, after: int | None = None, at_step: int | None = None) -> None:
-        super().__init__(JobDirectory(folder), 1, lambda: MOMENT)
-        self.left, self.at_step = after, at_step
-
-    def progress(self, step: int, total_steps: int, metrics: dict[str, float | None]) -> None:
-        super().progress(step, total_steps, metrics)
-        if step == self.at_step:
-            self.request_stop()
-
-    def output(self, kind: str, record: Record) -> None:
-        super().output(kind, record)
-        if self.left is not None and kind == "trajectory":
-            self.left -= 1
-            if self.left == 0:
-                self.request_stop()
 
 
 def spec(
@@ -89,7 +65,7 @@ def collect(
     folder: Path, tiny: tuple[LoadedModel, Renderer], job: TrainSpec, iteration: int = 0, after: int | None = None
 ) -> list[GroupRow]:
     folder.mkdir(exist_ok=True)
-    return rollout_collector(job, folder, Stopping(folder, after))(*tiny, iteration)
+    return rollout_collector(job, folder, Stopping(folder, "trajectory" if after else "", after or 0))(*tiny, iteration)
 
 
 def written(folder: Path) -> list[Trajectory]:
@@ -329,7 +305,7 @@ def test_an_online_job_stopped_in_a_rollout_and_between_updates_continues_bit_eq
     )  # fmt: skip
     monkeypatch.setattr(online_rollouts, "_EPISODES_AT_ONCE", 4)
     resumed: list[int | None] = []
-    stops: list[dict[str, int]] = [{"at_step": 1}, {"after": 4}, {}]
+    stops: list[dict[str, Any]] = [{"stop_at": 1}, {"kind": "trajectory", "after": 4}, {}]
     for name, runs in (("whole", [{}]), ("parts", stops)):
         folder = tmp_path / name / "job-1"
         folder.mkdir(parents=True)
