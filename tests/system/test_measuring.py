@@ -62,7 +62,7 @@ async def measure(client: Client, where: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("where", ["dataset", pytest.param("environment", marks=pytest.mark.soak)])
 def test_two_agents_are_measured_and_compared(settings: Settings, where: str) -> None:
-    store_expert_runs(settings, 4)
+    store_expert_runs(settings, 6)
 
     async def talk() -> dict[str, Any]:
         async with Client(server(settings)) as client:

@@ -300,7 +300,7 @@ def test_an_online_job_stopped_in_a_rollout_and_between_updates_continues_bit_eq
     """Two rollouts of eight episodes with two updates each: stopped after an update, then within the second rollout."""
     job = spec(
         method=method,
-        group_size=4, tasks_per_step=2, rollouts=2, updates_per_rollout=2, max_new_tokens=32, max_turns=2,
+        group_size=4, tasks_per_step=2, rollouts=2, updates_per_rollout=2, max_new_tokens=48, max_turns=3,
         checkpoint_every_steps=1, learning_rate=1e-3, seed=2,
     )  # fmt: skip
     monkeypatch.setattr(online_rollouts, "_EPISODES_AT_ONCE", 4)
