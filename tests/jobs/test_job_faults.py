@@ -76,7 +76,7 @@ def test_random_kills_of_workers_and_shims_lose_nothing(jobs: JobHome, each: int
     assert sum(kills.values()) >= 0.75 * 5 * each
 
 
-def test_the_job_of_a_killed_starter_ends_with_nobody_there(jobs: JobHome) -> None:
+def test_the_job_of_a_killed_starter_ends_without_any_server(jobs: JobHome) -> None:
     starter = jobs.starter(SHORT, "mine")
     assert starter.stdout is not None
     job_id, _ = starter.stdout.readline().split()
@@ -128,7 +128,7 @@ def test_a_worker_stopped_from_outside_is_no_cancel(jobs: JobHome) -> None:
     assert jobs.wait(job.id, JobStatus.SUCCEEDED).attempt == 2
 
 
-def test_a_shim_that_is_told_to_end_stops_its_worker_and_starts_nothing(jobs: JobHome) -> None:
+def test_a_terminated_shim_stops_its_worker_and_starts_nothing(jobs: JobHome) -> None:
     job = jobs.runner.start(SHORT).job
     jobs.wait_for_step(job.id, 2)
     shim = jobs.directory(job.id).shim()
@@ -155,7 +155,7 @@ def test_a_sleeping_job_is_not_taken_for_dead(jobs: JobHome) -> None:
     assert jobs.wait(job.id, JobStatus.SUCCEEDED).attempt == 1
 
 
-def test_a_worker_that_ends_without_a_word_has_crashed_and_its_log_says_how(
+def test_a_worker_that_ends_without_a_result_has_crashed_and_its_log_is_quoted(
     jobs: JobHome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With this variable Python cannot start; the shim runs isolated and does not mind, its reconcile does."""

@@ -134,7 +134,7 @@ def test_a_queued_job_is_cancelled_at_once(jobs: JobHome) -> None:
     assert jobs.runner.reconcile() == set()
 
 
-def test_a_failing_job_says_why_and_keeps_its_traceback_in_the_log(jobs: JobHome) -> None:
+def test_a_failing_job_reports_the_reason_and_keeps_its_traceback_in_the_log(jobs: JobHome) -> None:
     job = jobs.runner.start(SelftestSpec(steps=5, fail_at=3)).job
     failed = jobs.wait(job.id, JobStatus.FAILED)
     assert failed.error is not None
@@ -145,7 +145,7 @@ def test_a_failing_job_says_why_and_keeps_its_traceback_in_the_log(jobs: JobHome
     assert "Traceback" not in failed.error.model_dump_json()
 
 
-def test_a_log_flood_stays_bounded_and_says_what_was_dropped(jobs: JobHome) -> None:
+def test_a_log_flood_stays_bounded_and_reports_the_dropped_bytes(jobs: JobHome) -> None:
     """30 MB in; kept are the first 4 MiB and between 2 and 4 MiB of the end."""
     job = jobs.runner.start(SelftestSpec(steps=1, log_bytes=30_000_000)).job
     jobs.wait(job.id, JobStatus.SUCCEEDED)

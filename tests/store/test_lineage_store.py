@@ -141,7 +141,7 @@ def test_a_replay_buffer_carries_what_earlier_jobs_learned_from(store: Store) ->
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_what_an_agent_learned_from_and_whom_a_run_shaped_are_the_same_relation(store: Store, seed: int) -> None:
+def test_training_sources_and_agents_trained_on_are_inverse_relations(store: Store, seed: int) -> None:
     """In a random history of 12 datasets and 15 trainings, each from an agent that there was before."""
     rng = random.Random(seed)
     runs = add(store, *(f"t{i}" for i in range(20)))

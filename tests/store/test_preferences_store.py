@@ -22,7 +22,7 @@ def _said(a: str, b: str, better: str = "a", **more: Any) -> Preference:
     return Preference(**({"a": a, "b": b, "better": better, "source": "person", "rater": "person:Ada"} | more))
 
 
-def test_who_says_the_opposite_later_is_heard_and_who_repeats_it_says_it_once(store: Store) -> None:
+def test_a_later_preference_replaces_the_opposite_one_and_a_repetition_is_stored_once(store: Store) -> None:
     a, b = _runs(store, 2)
     (first,) = store.preferences.add_many([_said(a, b)], NOW)
     assert (first.chosen, first.rejected, first.created_at) == (a, b, NOW)
@@ -83,7 +83,7 @@ def test_a_preference_needs_both_runs_and_is_stored_with_all_others_or_none(stor
         _said(a, a)
 
 
-def test_forgetting_a_run_forgets_what_was_said_of_it(store: Store) -> None:
+def test_forgetting_a_run_deletes_its_scores_and_preferences(store: Store) -> None:
     a, b, c = _runs(store, 3)
     store.preferences.add_many([_said(a, b), _said(b, c), _said(a, c)], NOW)
     store.lineage.forget([a], NOW)

@@ -337,7 +337,7 @@ def test_pages_are_complete_and_stable_while_rows_are_added(store: Store) -> Non
     assert page_no == 5
 
 
-def test_the_last_full_page_says_that_it_is_the_last(store: Store) -> None:
+def test_the_last_full_page_has_no_cursor(store: Store) -> None:
     store.trajectories.add_many([run(f"t{i}") for i in range(4)], NOW)
     page = store.trajectories.search(TrajectoryFilter(), limit=2)
     assert page.next_cursor is not None

@@ -57,7 +57,7 @@ def tiny(folder: Path) -> Agent:
     return Agent(id="agent:tiny@1", name="tiny", model=ModelRef(source="folder", path=str(folder)))
 
 
-def test_a_model_is_told_by_loss_and_by_the_next_action_and_two_pair_by_row(tmp_path: Path) -> None:
+def test_loss_and_next_action_distinguish_models_and_evaluations_pair_by_row(tmp_path: Path) -> None:
     """The embedded model has learnt the expert's ways, a random one has not: it writes no call at all."""
     rows = [DatasetRow(trajectory=run) for run in expert_runs(12, "held_out")]
     result, trained = measured(tmp_path / "a" / "job-1", rows)
@@ -173,7 +173,7 @@ def test_text_has_a_loss_and_no_verdict_and_what_is_not_to_be_repeated_is_counte
     assert (thumbs.rate.n, thumbs.n_error) == (1, 1)
 
 
-def test_a_task_of_a_benchmark_tells_the_first_tool_alone(tmp_path: Path) -> None:
+def test_a_benchmark_task_judges_the_first_tool_only(tmp_path: Path) -> None:
     run = expert_runs(1, "held_out")[0]
     plan = tuple(action.tool for step in run.agent_steps for action in step.actions)
     known = BenchmarkRow(task=run.task, tools=run.tools, plan=plan)

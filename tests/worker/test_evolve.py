@@ -160,7 +160,7 @@ def test_rounds_that_select_nothing_train_nothing_climb_all_levels_and_use_patie
     assert not (tmp_path / "datasets").exists()
 
 
-def test_an_evolution_that_is_told_to_stop_is_continued_by_another_job_that_keeps_what_is_done(tmp_path: Path) -> None:
+def test_a_stopped_evolution_is_continued_by_a_job_that_keeps_finished_stages(tmp_path: Path) -> None:
     """It stops when it has explored for the second time, and before it has chosen: that is explored anew, for the runs stay with
     the other job; the first round is not."""
     tmp_path /= "one"
@@ -189,7 +189,7 @@ def test_an_evolution_that_is_told_to_stop_is_continued_by_another_job_that_keep
 
 
 @pytest.mark.parametrize(("split", "words"), [("held_out", "held-out tasks"), ("train", "training tasks")])
-def test_too_few_tasks_are_told_before_anything_is_played(tmp_path: Path, split: str, words: str) -> None:
+def test_too_few_tasks_are_rejected_before_the_first_episode(tmp_path: Path, split: str, words: str) -> None:
     """Held out 2 + 2 are needed, and 4 to explore; there are 3 of one and 9 of the other."""
     tasks = tmp_path / "tasks.jsonl"
     splits = [split] * 3 + [{"held_out": "train", "train": "held_out"}[split]] * 9

@@ -197,7 +197,7 @@ def test_a_rollout_without_any_verdict_ends_the_run(
         ("unknown", None, None),
     ],
 )
-def test_an_episode_is_worth_what_its_environment_says_else_its_verdict(
+def test_the_reward_of_an_episode_is_the_environments_or_else_its_verdict(
     status: str, reward: float | None, worth: float | None
 ) -> None:
     outcome = Outcome(status=OutcomeStatus(status), reward=reward)

@@ -134,9 +134,7 @@ def test_a_recipe_killed_in_every_stage_continues_there_and_ends_with_the_same_w
     )
 
 
-def test_a_recipe_that_is_told_to_stop_hands_over_a_report_of_the_stages_that_are_done(
-    spec: RecipeSpec, tmp_path: Path
-) -> None:
+def test_a_stopped_recipe_reports_its_finished_stages(spec: RecipeSpec, tmp_path: Path) -> None:
     folder = tmp_path / "job-b"
     result = recipe.run(spec, folder, Stopping(folder, stop_at=3))
     assert result.is_partial
