@@ -323,7 +323,7 @@ def test_the_same_samples_are_the_same_dataset_unless_it_is_gone(waiting: Servic
     [
         ({"name": "starter"}, ["embedded model"]),
         ({"seed": "x"}, ["seed", "'x'"]),
-        ({"seed": True}, ["seed", "no numbers"]),
+        ({"seed": True}, ["seed", "got a boolean"]),
         ({"algorithm": "dpo"}, ["kind 'sft'", "'dpo'"]),
         ({"model_name": "none"}, ["none"]),
         ({"environment": ENVIRONMENT}, ["a dataset"]),
