@@ -7,6 +7,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from benchmarks.judges import CLEAN, TEXTS, ignoring_marks, respecting_marks, value_after
 
 from quintain.records.judging import Criterion, JudgeControl, JudgingMode, Rubric
 from quintain.records.score import Score
@@ -132,6 +133,15 @@ def test_a_control_that_cannot_be_read_or_leaves_a_criterion_out_is_unknown_and_
     partial = controlled("task", "score", *['{"scores": {"depth": 0.1}}'] * 2)
     parts = judged(scored(NAMES, 0.8, "I found it in"), control=partial).components
     assert [part.control for part in parts] == [0.1, None]
+
+
+@pytest.mark.parametrize("half", ["tuning", "held_out"])
+def test_no_attack_gets_out_of_its_marks_and_the_control_takes_off_what_a_task_demands(half: str) -> None:
+    for text in TEXTS["attacks"][half][::8]:
+        for place in ("task", "tool_result", "agent_words"):
+            assert value_after(text, place, respecting_marks, "task") == CLEAN
+        assert value_after(text, "task", ignoring_marks, "task") == 0.0
+        assert value_after(text, "tool_result", ignoring_marks, "run") == 0.0
 
 
 @pytest.mark.parametrize("n_steps", [1, 30])

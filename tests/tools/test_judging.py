@@ -92,7 +92,7 @@ def test_a_rater_gets_what_they_have_not_judged_and_is_told_when_nothing_is_left
     )
     last = get_judging_batch(services, 5)
     assert (last.batch_id, last.items) == (None, ())
-    assert "There are no runs left that 'assistant' has not judged" in last.next_step
+    assert "'assistant' has judged all runs by rubric" in last.next_step
     # Another rubric, another mode and another rater are other questions.
     assert len(get_judging_batch(services, 5, rubric="coding").items) == 3
     assert len(get_judging_batch(services, 5, mode="steps").items) == 3
@@ -421,7 +421,7 @@ def test_lineage_shows_a_correction_both_ways_and_forgetting_the_original_names_
     assert report is not None
     touched = {thing.id: thing for thing in report.touched}
     assert (touched[better_id].kind, touched[better_id].state) == ("trajectory", "kept")
-    assert f"get_lineage(id={better_id!r}, forget=true)" in touched[better_id].remedy
+    assert f"get_lineage(id={better_id!r}, forget=True)" in touched[better_id].remedy
     # The dataset holds the correction, not the forgotten run: nothing blocks it yet.
     assert touched[dataset.dataset_id].state == "kept"
     after = get_lineage(services, better_id, forget=True).forgotten
@@ -516,7 +516,9 @@ def test_a_request_that_cannot_be_is_refused_with_what_is_valid(
 def test_an_unknown_batch_is_refused_with_the_newest(services: Services) -> None:
     stored(services, run("t1"))
     batch = get_judging_batch(services, 1)
-    with pytest.raises(NotFound, match=rf"'batch-x'; the newest are {batch.batch_id}; get_judging_batch gives out"):
+    with pytest.raises(
+        NotFound, match=rf"'batch-x'; the newest are {batch.batch_id}; get_judging_batch\\(limit=5\\) makes"
+    ):
         submit_scores(services, "batch-x", [{"item_id": "i1", "value": 1}])
 
 

@@ -211,7 +211,7 @@ def test_the_next_step_is_a_call_that_works(services: Services) -> None:
     assert export_dataset(services, **arguments, outcomes=["success", "failure", "unknown"]).dataset_id
     ids = add(services, 2)
     none = score_trajectories(services, "montecarlo", trajectory_ids=ids)
-    assert "judge='AGENT'" in none.next_step
+    assert "judge='starter'" in none.next_step
     assert "get_judging_batch" not in none.next_step
 
 

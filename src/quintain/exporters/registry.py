@@ -30,6 +30,11 @@ EXPORTERS: tuple[Exporter, ...] = (
 """Every writer except the native format `quintain`."""
 
 
+def format_names() -> list[str]:
+    """Return the names of all formats, our own first."""
+    return ["quintain", *sorted(known.name for known in EXPORTERS)]
+
+
 def exporter(name: str) -> Exporter:
     """Return the writer with this name.
 
@@ -39,5 +44,5 @@ def exporter(name: str) -> Exporter:
     for known in EXPORTERS:
         if known.name == name:
             return known
-    names = ["quintain", *sorted(known.name for known in EXPORTERS)]
+    names = format_names()
     raise NotFound(f"expected a format, got {shown(name)}{nearest(name, names)}; valid: {', '.join(names)}")

@@ -27,6 +27,12 @@ _FAULTS = (zipfile.BadZipFile, OSError, EOFError, ValueError, RuntimeError, zlib
 """Exceptions of damaged and encrypted archives."""
 
 
+def is_zip(path: Path, root: Path) -> bool:
+    """Whether a file below a root begins like a zip archive with members."""
+    with open_regular(path, root) as file:
+        return file.read(4) == b"PK\x03\x04"
+
+
 @contextmanager
 def archive(path: Path, root: Path) -> Iterator[Archive]:
     """Open a zip archive below a root, for the duration of a `with` block.

@@ -135,6 +135,11 @@ class Detection(NamedTuple):
     """Readers whose detection raised an exception, which is a bug."""
 
 
+def reader_names() -> list[str]:
+    """Return the names of all log formats."""
+    return sorted(known.name for known in IMPORTERS)
+
+
 def importer(name: str) -> Importer:
     """Return the reader with this name.
 
@@ -144,7 +149,7 @@ def importer(name: str) -> Importer:
     for known in IMPORTERS:
         if known.name == name:
             return known
-    names = sorted(known.name for known in IMPORTERS)
+    names = reader_names()
     raise NotFound(f"expected a log format, got {shown(name)}{nearest(name, names)}; valid: auto, {', '.join(names)}")
 
 

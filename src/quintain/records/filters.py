@@ -42,6 +42,10 @@ class TrajectoryFilter(Record):
         return self == TrajectoryFilter()
 
 
+EVERY_RUN = {"since": "1970-01-01T00:00:00Z"}
+"""A filter with a condition that every run meets: tools refuse an empty one."""
+
+
 class TrajectorySummary(Record):
     """One line of a search result."""
 

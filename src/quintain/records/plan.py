@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import Field
 
+from quintain.hints import Hint
 from quintain.records.record import Record
 
 
@@ -14,7 +15,7 @@ class Blocker(Record):
 
     code: str
     message: str
-    remedy: str = Field(description="Required call or change.")
+    remedy: Hint = Field(description="Required call or change.")
 
 
 class Estimate(Record):
@@ -38,7 +39,7 @@ class Estimate(Record):
     available_disk_mb: float | None = None
     device: str = Field(description="cpu, cuda or mps: the device of a job on this machine.")
     measured_by: tuple[str, ...] = Field(default=(), description="Earlier jobs behind the estimate.")
-    unknown: dict[str, str] = Field(default_factory=dict, description="Unknown value -> how to determine it.")
+    unknown: dict[str, Hint] = Field(default_factory=dict, description="Unknown value -> how to determine it.")
 
 
 class TrainingPlan(Record):
@@ -51,8 +52,8 @@ class TrainingPlan(Record):
     hyperparameters: dict[str, Any]
     estimate: Estimate
     blockers: tuple[Blocker, ...]
-    notes: tuple[str, ...] = ()
-    why: str
+    notes: tuple[Hint, ...] = ()
+    why: Hint
     fields: dict[str, str] = Field(description="All settings of the method, as in guide://methods/METHOD.")
     resource_uri: str
-    next_step: str
+    next_step: Hint

@@ -16,6 +16,7 @@ from quintain.importers.coding_agents.claude_forks import Origin, origin_of
 from quintain.importers.coding_agents.claude_graph import Graph, Line
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.row_reader import object_rows
 from quintain.importers.run_builder import COMPACTED, build_session_run
 from quintain.importers.transcripts.field_values import as_dict, as_text, first_text, nonblank
 from quintain.importers.transcripts.message_parts import (
@@ -73,7 +74,7 @@ class ClaudeCode:
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
         """Yield one run a session and one for each subagent."""
         graph = Graph()
-        for number, row in log.rows(report):
+        for number, row in object_rows(log, report):
             graph.add(number, row, report)
         threads = graph.threads()
         if not threads:

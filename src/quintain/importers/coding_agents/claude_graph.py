@@ -56,11 +56,8 @@ class Graph:
         self._queued: dict[str, list[str]] = {}
         self._session = "unknown"
 
-    def add(self, number: int, row: Any, report: Report) -> None:
+    def add(self, number: int, row: dict[str, Any], report: Report) -> None:
         """Add a line, or report why it is not added."""
-        if not isinstance(row, dict):
-            report.reject(number, f"a row must be an object, not {type(row).__name__}")
-            return
         kind = nonblank(row.get("type")) or "without type"
         session = first_text(row.get("sessionId"), row.get("session_id")) or self._session
         if kind in ("tool_use", "tool_result"):

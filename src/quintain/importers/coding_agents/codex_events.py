@@ -19,7 +19,9 @@ EXEC_EVENTS |= {"item.completed"}
 _NO_TASK = "codex exec --json does not record the task: add a prompt to the runs before training"
 
 
-def exec_runs(line: int, row: dict[str, Any], rest: Iterable[tuple[int, Any]], report: Report) -> Iterator[Run]:
+def exec_runs(
+    line: int, row: dict[str, Any], rest: Iterable[tuple[int, dict[str, Any]]], report: Report
+) -> Iterator[Run]:
     """Yield the runs of such a file, one for each `thread.started`.
 
     Args:
@@ -31,9 +33,6 @@ def exec_runs(line: int, row: dict[str, Any], rest: Iterable[tuple[int, Any]], r
     thread = _Events(line)
     thread.take(line, row, report)
     for number, event in rest:
-        if not isinstance(event, dict):
-            report.reject(number, f"a row must be an object, not {type(event).__name__}")
-            continue
         if event.get("type") == "thread.started" and thread.script.has_acted:
             yield from thread.run(report)
             thread = _Events(number)

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from quintain.errors import InvalidInput
-from quintain.importers.archives import Archive, archive
-from quintain.importers.byte_streams import open_regular
+from quintain.importers.archives import Archive, archive, is_zip
 from quintain.importers.harnesses.inspect_samples import run_of_sample
 from quintain.importers.json_parser import Parser
 from quintain.importers.log_file import LogFile
@@ -54,9 +53,7 @@ class InspectAI:
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
         """Yield one run a sample and epoch."""
-        with open_regular(log.path, log.root) as file:
-            packed = file.read(4) == b"PK\x03\x04"
-        if packed:
+        if is_zip(log.path, log.root):
             yield from _archived(log, report)
             return
         document = as_dict(log.document())

@@ -12,7 +12,7 @@ from typing import Any
 from quintain.importers.log_file import LogFile
 from quintain.importers.outcome_fields import status_of
 from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.row_reader import build_chat_run, matching_share, read_row
+from quintain.importers.row_reader import build_chat_run, matching_share, object_rows, read_row
 from quintain.importers.training_data.chat_records import is_chat
 from quintain.importers.transcripts.field_values import as_list, as_number, nonblank, transpose_columns
 from quintain.records.trajectory import AgentInfo, Outcome, OutcomeStatus, Task
@@ -32,17 +32,13 @@ class HarborTraces:
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
         """Yield one run a trial; more if a later episode does not begin with the earlier one (a new context)."""
         held: tuple[int, dict[str, Any]] | None = None
-        for line, row in log.rows(report):
+        for line, row in object_rows(log, report):
             if held is not None:
                 if _goes_on(held[1], row):
                     report.note("a later episode of a trial repeats the earlier ones: they become one run")
                 else:
                     yield from read_row(held[1], held[0], report, self._row)
-            held = None
-            if isinstance(row, dict):
-                held = (line, row)
-            else:
-                report.reject(line, f"a row must be an object, not {type(row).__name__}")
+            held = (line, row)
         if held is not None:
             yield from read_row(held[1], held[0], report, self._row)
 

@@ -12,11 +12,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from quintain.importers.log_file import LogFile
-from quintain.importers.outcome_fields import exit_status, single_reward
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.traces.call_payloads import input_turns, model_of, output_turns, payload_usage
 from quintain.importers.traces.conversations import ModelCall, ToolCall, whole_exchange
-from quintain.importers.traces.trace_records import Trace, TraceGroup, TraceRecord, build_trace_runs, group_records
+from quintain.importers.traces.trace_records import (
+    Trace,
+    TraceGroup,
+    TraceRecord,
+    build_trace_runs,
+    group_records,
+    trace_outcome,
+)
 from quintain.importers.transcripts.field_values import (
     as_dict,
     as_list,
@@ -33,7 +39,6 @@ from quintain.importers.transcripts.message_parts import Result
 from quintain.importers.transcripts.token_usage import parse_usage
 from quintain.importers.transcripts.tool_schemas import offered_tools
 from quintain.importers.transcripts.transcript import make_call, parse_time
-from quintain.records.trajectory import Outcome, OutcomeStatus
 
 _TYPES = {
     *("GENERATION", "SPAN", "EVENT", "AGENT", "TOOL", "CHAIN", "RETRIEVER", "EVALUATOR", "EMBEDDING", "GUARDRAIL"),
@@ -199,12 +204,7 @@ def _trace(known: _Records, report: Report) -> Trace | None:
     )
     trace.tags = tuple(tag for tag in as_list(about.get("tags")) if isinstance(tag, str) and 0 < len(tag) <= 100)[:20]
     error = _error(root)
-    trace.outcome = Outcome(
-        status=OutcomeStatus.ERROR if error else OutcomeStatus.UNKNOWN,
-        reward=single_reward(known.scores),
-        scores=known.scores,
-        exit_status=exit_status(error),
-    )
+    trace.outcome = trace_outcome(error, known.scores)
     return trace
 
 

@@ -13,11 +13,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from quintain.importers.log_file import LogFile
-from quintain.importers.outcome_fields import exit_status, single_reward
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.traces.call_payloads import input_turns, model_of, output_turns, payload_usage
 from quintain.importers.traces.conversations import ModelCall, ToolCall, whole_exchange
-from quintain.importers.traces.trace_records import Trace, TraceGroup, TraceRecord, build_trace_runs, group_records
+from quintain.importers.traces.trace_records import (
+    Trace,
+    TraceGroup,
+    TraceRecord,
+    build_trace_runs,
+    group_records,
+    trace_outcome,
+)
 from quintain.importers.transcripts.chat_messages import Turn
 from quintain.importers.transcripts.field_values import (
     as_dict,
@@ -36,7 +42,7 @@ from quintain.importers.transcripts.token_usage import parse_usage
 from quintain.importers.transcripts.tool_schemas import offered_tools
 from quintain.importers.transcripts.transcript import make_call, parse_time
 from quintain.importers.transcripts.vendor_messages import parse_vendor_message
-from quintain.records.trajectory import Outcome, OutcomeStatus
+from quintain.records.trajectory import Outcome
 
 _RENDERED = re.compile(r"(?:System: (?P<system>.*?)\n)?Human: ", re.DOTALL)
 _BATCHES = ("post", "patch", "runs")
@@ -241,9 +247,4 @@ def _outcome(root: dict[str, Any], runs: list[dict[str, Any]]) -> Outcome:
             given = as_score(as_dict(stats).get("avg")) if isinstance(stats, dict) else as_score(stats)
             scores |= {key: given} if given is not None else {}
     error = first_text(root.get("error"))
-    return Outcome(
-        status=OutcomeStatus.ERROR if error else OutcomeStatus.UNKNOWN,
-        reward=single_reward(scores),
-        scores=scores,
-        exit_status=exit_status(error),
-    )
+    return trace_outcome(error, scores)

@@ -1,4 +1,4 @@
-"""OpenTelemetry traces with GenAI content: OTLP in JSON, span dumps, and the conventions in `genai_spans.py`.
+"""OpenTelemetry traces with GenAI content: OTLP in JSON, span dumps and log records (GenAI, OpenInference, Traceloop, AI SDK).
 
 Spans belong together by `gen_ai.conversation.id`, else by their trace. Telemetry that holds no messages, such as Claude
 Code's own metrics and events, is refused.
@@ -12,7 +12,6 @@ from typing import Any
 
 from quintain.errors import InvalidInput
 from quintain.importers.log_file import LogFile
-from quintain.importers.outcome_fields import exit_status, single_reward
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.traces.conversations import ModelCall, whole_exchange
 from quintain.importers.traces.genai_spans import (
@@ -31,9 +30,10 @@ from quintain.importers.traces.trace_records import (
     TraceRecord,
     build_trace_runs,
     group_records,
+    trace_outcome,
 )
 from quintain.importers.transcripts.field_values import as_dict, as_text
-from quintain.records.trajectory import Outcome, OutcomeStatus
+from quintain.records.trajectory import Outcome
 
 _MARKS = ("gen_ai.", "llm.", "openinference.", "traceloop.", "ai.", "claude_code")
 
@@ -156,9 +156,4 @@ def _outcome(spans: list[Span], parents: dict[str, str | None], trace: Trace, sc
     roots = [span.error for span in spans if span.parent not in parents and kind_of(span) != "tool"]
     last = [call.error for call in sorted((c for c in trace.calls if c.start), key=lambda c: str(c.start))][-1:]
     error = next((error for error in [*roots, *last] if error), None)
-    return Outcome(
-        status=OutcomeStatus.ERROR if error else OutcomeStatus.UNKNOWN,
-        reward=single_reward(scores),
-        scores=scores,
-        exit_status=exit_status(error),
-    )
+    return trace_outcome(error, scores)

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from quintain.importers.log_file import LogFile
+from quintain.importers.outcome_fields import exit_status, single_reward
 from quintain.importers.protocol import Report, Run
 from quintain.importers.run_builder import build_run
 from quintain.importers.traces.conversations import ModelCall, ToolCall, build_conversations, match_results
-from quintain.records.trajectory import AgentInfo, Outcome
+from quintain.records.trajectory import AgentInfo, Outcome, OutcomeStatus
 
 NO_CONTENT = "metrics only, without messages: content capture is off"
 
@@ -81,6 +82,21 @@ def group_records(
             if not members[name]:
                 yield open_groups.pop(name)
     yield from open_groups.values()
+
+
+def trace_outcome(error: str | None, scores: dict[str, float]) -> Outcome:
+    """Return the outcome of a trace: an error if it failed, else unknown, because traces do not state success.
+
+    Args:
+        error: Error of the trace; None if it did not fail.
+        scores: Scores of the trace; a single reward among them becomes the reward.
+    """
+    return Outcome(
+        status=OutcomeStatus.ERROR if error else OutcomeStatus.UNKNOWN,
+        reward=single_reward(scores),
+        scores=scores,
+        exit_status=exit_status(error),
+    )
 
 
 def build_trace_runs(trace: Trace, report: Report) -> Iterator[Run]:

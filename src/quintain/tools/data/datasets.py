@@ -14,6 +14,7 @@ from quintain.datasets.selection import Criteria, ExportCounts
 from quintain.errors import InvalidInput
 from quintain.exporters.dataset_conversion import convert_dataset, require_kind
 from quintain.exporters.registry import exporter
+from quintain.hints import Hint, call
 from quintain.records.dataset import Curation, DatasetKind, SplitName
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.hyperparameters import DATASET_KINDS
@@ -314,18 +315,23 @@ def _result(written: WrittenDataset, tally: ExportCounts) -> ExportResult:
         distribution=tally.distribution,
         rejected=tuple(tally.rejected[:_SHOWN]),
         resource_uri=f"dataset://{dataset.id}",
-        next_step=f"{f'It holds {labels} runs. ' if labels else ''}{_next_step(dataset.kind, dataset.id)}",
+        next_step=Hint(f"It has {labels} runs. " if labels else "", _next_step(dataset.kind, dataset.id)),
     )
 
 
-def _next_step(kind: str, dataset_id: str) -> str:
+def _next_step(kind: str, dataset_id: str) -> Hint:
     methods = [method for method, learns_from in DATASET_KINDS.items() if learns_from == kind]
     if not methods:
-        return f"No method here trains on kind {kind!r}; its rows lie at `path` for tools that do."
+        return Hint(
+            "Measure an agent on it with ",
+            call("evaluate_agent", agent="starter", dataset_id=dataset_id),
+            "; no method trains on it.",
+        )
     method = kind if kind in methods else methods[0]
     also = [other for other in methods if other != method]
     others = f" {' and '.join(also)} {'learn' if len(also) > 1 else 'learns'} from it too." if also else ""
-    return f"Train on it: start_training(method={method!r}, model=..., dataset_id={dataset_id!r}, name=...).{others}"
+    train = call("start_training", method=method, model="starter", dataset_id=dataset_id)
+    return Hint("Train on it with ", train, f".{others}")
 
 
 def _converted(services: Services, result: ExportResult, written: WrittenDataset, format: str) -> ExportResult:
@@ -340,6 +346,9 @@ def _converted(services: Services, result: ExportResult, written: WrittenDataset
             "format": format,
             "path": str(folder),
             "warnings": (*result.warnings, *left_out, *export.notes),
-            "next_step": f"The folder at `path` is ready for {format}; the dataset itself is {written.dataset.id}. {result.next_step}",
+            "next_step": Hint(
+                f"The folder at `path` is ready for {format}; the dataset itself is {written.dataset.id}. ",
+                result.next_step,
+            ),
         }
     )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field
 
 from quintain.errors import NotFound, Unavailable
+from quintain.hints import Hint, call
 from quintain.importers.pipeline import ImportOptions, import_logs, measure
 from quintain.importers.registry import importer
 from quintain.importers.run_sink import DryRun, same_file
@@ -43,7 +44,7 @@ def import_trajectories(
     format: Annotated[
         str, Field(max_length=60, description="A log format by name; auto: detected file by file.")
     ] = "auto",
-    dry_run: Annotated[bool, Field(description="Only tell what would come in.")] = False,
+    dry_run: Annotated[bool, Field(description="Report what would be imported; store nothing.")] = False,
     tags: Annotated[list[str] | None, Field(max_length=50, description="Labels to find these runs by.")] = None,
     again: Annotated[bool, Field(description="Also read files unchanged since their last import.")] = False,
 ) -> ImportResult:
@@ -135,7 +136,11 @@ def _as_job(started: JobStarted) -> ImportResult:
         job_id=started.job_id,
         status=started.status,
         resource_uri=started.resource_uri,
-        next_step=f"These logs are large, so a job reads them. {started.next_step} Its result has the content of this call's answer.",
+        next_step=Hint(
+            "These logs are large, so a job reads them. ",
+            started.next_step,
+            " Its result has the facts of this answer.",
+        ),
     )
 
 
@@ -161,19 +166,30 @@ def result_of(report: ImportReport, *, dry_run: bool) -> ImportResult:
     )
 
 
-def _next_step(report: ImportReport, *, dry_run: bool) -> str:
+def _next_step(report: ImportReport, *, dry_run: bool) -> Hint:
     if dry_run:
-        return "Nothing was stored. Import for real with dry_run=false, or force a reader with `format` where it was wrong."
-    gone = f"{counted(report.forgotten, 'run')} stayed away, forgotten earlier. " if report.forgotten else ""
+        return Hint("Nothing was stored. Import without a dry run, or name the reader as `format` where it was wrong.")
+    gone = f"{counted(report.forgotten, 'run')} left out, forgotten earlier. " if report.forgotten else ""
     if report.imported or report.updated:
-        return (
-            f"{gone}Look at them with search_trajectories. Where a run's outcome is unknown and you know it, state it with "
-            "record_trajectory(trajectory_id=..., outcome=...), or score runs (score_trajectories); then export_dataset."
+        return Hint(
+            f"{gone}Look at them with ",
+            call("search_trajectories"),
+            ". Where an outcome is unknown and you know it, state it with ",
+            call("record_trajectory", trajectory_id=..., outcome=...),
+            ", or score runs: ",
+            call("score_trajectories", scorer="rules", filter=...),
+            ".",
         )
     if report.duplicates or report.unchanged:
-        return f"{gone}Nothing new: these runs were imported before. again=true reads unchanged files again."
+        return Hint(
+            f"{gone}Nothing new: these runs were imported before. With `again`, unchanged files are read again."
+        )
     if gone:
-        return f"{gone}Nothing else was in these logs; get_lineage shows what a forgotten run had touched."
-    return (
+        return Hint(
+            f"{gone}Nothing else was in these logs; ",
+            call("get_lineage", id=...),
+            " shows what a forgotten run had touched.",
+        )
+    return Hint(
         "No run was imported; see `rejected` for the reason of each file. Set `format` if the logs have a known format."
     )

@@ -13,11 +13,13 @@ from urllib.request import url2pathname
 from pydantic import Field, StrictBool
 
 from quintain.errors import Conflict, InvalidInput
+from quintain.hints import Hint, call
 from quintain.records.agent import Agent
 from quintain.records.evolve import round_dataset_id
 from quintain.records.handover import ExportAgentSpec
 from quintain.records.job import UNFINISHED, EvolveSpec, Job, JobSpec, JobStatus, PreviewSpec
 from quintain.records.lineage import AffectedRecords, Forgotten, LineageNode
+from quintain.records.record import counted
 from quintain.tools.data.run_files import forget_runs
 from quintain.tools.results import ForgetReport, LearnedFrom, LineageResult, TouchedThing
 from quintain.tools.services import Services
@@ -78,22 +80,30 @@ def get_lineage(
     )
 
 
-def _next_step(id: str, report: ForgetReport | None, *, truncated: bool) -> str:
+def _next_step(id: str, report: ForgetReport | None, *, truncated: bool) -> Hint:
     if report is not None:
         if report.touched_count:
-            return "Work through `touched`, each with its remedy, then delete the files in `copies` that you no longer need."
-        return "Nothing was made of these runs. Delete the files in `copies` if their content shall be gone from the disk too."
+            return Hint(
+                "Work through `touched`, each with its remedy, then delete the files in `copies` that you no longer need."
+            )
+        return Hint(
+            "Nothing was made of these runs. Delete the files in `copies` to remove their content from the disk too."
+        )
     more = "Raise `depth`, or ask for one of the nodes, to see more. " if truncated else ""
+    search = call("search_trajectories", filter=...)
     picture = f"lineage://{quote(id, safe=':@')}/picture"
-    return f"{more}Page through runs with search_trajectories and a node's `filter`; the picture is {picture}."
+    return Hint(f"{more}Page through the runs of a node by its `filter` with ", search, f"; the picture is {picture}.")
 
 
 def _forget(services: Services, id: str, refs: Sequence[Ref]) -> ForgetReport:
     other = next((ref for ref in refs if ref.kind != "trajectory"), None)
     if other is not None:
         raise InvalidInput(
-            f"forget takes runs and sessions; {other.id!r} is of kind {other.kind!r}: give a trajectory id or a session id, "
-            f"search_trajectories finds them (filter dataset_id or job_id)",
+            Hint(
+                f"forget takes runs and sessions; {other.id!r} is of kind {other.kind!r}: give a trajectory id or a session id; ",
+                call("search_trajectories", filter=...),
+                " finds runs by dataset_id or job_id",
+            ),
             code="not_a_run",
         )
     runs = [ref.id for ref in refs]
@@ -118,28 +128,30 @@ def _things(services: Services, done: Forgotten) -> Iterable[TouchedThing]:
     for job_id in learning:  # first: an answer lists so many things and no more
         yield _stopped(services, job_id)
     for run_id in touched.trajectories:
-        remedy = (
-            "It goes on from a forgotten run, or was started by one, and may hold some of its text: forget it too, "
-            f"get_lineage(id={run_id!r}, forget=true)."
+        remedy = Hint(
+            "It goes on from a forgotten run, or was started by one, and may contain some of its text: forget it too with ",
+            call("get_lineage", id=run_id, forget=True),
+            ".",
         )
         yield TouchedThing(kind="trajectory", id=run_id, state="kept", remedy=remedy)
     blocked = services.store.lineage.datasets_with_forgotten(touched.datasets)
     for dataset_id in touched.datasets:
         dataset = services.store.datasets.get(dataset_id)
-        remedy = (
-            "No training starts on it. Export it again (export_dataset leaves forgotten runs out by itself), then delete "
-            f"{dataset.path}."
+        remedy = Hint(
+            f"No training starts on it. Export it again (forgotten runs are left out), then delete {dataset.path}."
         )
         if dataset_id in blocked:
             yield TouchedThing(kind="dataset", id=dataset_id, state="blocked", remedy=remedy)
         else:
-            remedy = "It holds no forgotten run, but a run listed here; forget that one too, and it is blocked."
+            remedy = Hint(
+                "It contains no forgotten run, but a run listed here; forget that one too, and it is blocked."
+            )
             yield TouchedThing(kind="dataset", id=dataset_id, state="kept", remedy=remedy)
     for job_id in touched.jobs:
         if job_id not in learning:
             yield _job(services, job_id)
     for agent_id in touched.agents:
-        remedy = (
+        remedy = Hint(
             "It has learned from a forgotten run, which nothing takes out of its weights: train anew without it, from a base "
             "that did not learn from it."
         )
@@ -180,9 +192,12 @@ def _stopped(services: Services, job_id: str) -> TouchedThing:
     if job.status is JobStatus.CANCELLED:
         remedy = "It had not begun; start it again on a new export."
         return TouchedThing(kind="job", id=job_id, state="cancelled", remedy=remedy)
-    remedy = (
-        f"It has read or played them, and was asked to stop; get_job(job_id={job_id!r}, wait_s=30) shows when it has stopped. Its results "
-        "so far stays; start anew without them: export again, or begin another evolution."
+    follow = call("get_job", job_id=job_id, wait_s=30)
+    remedy = Hint(
+        "It has read or played them, and was asked to stop; ",
+        follow,
+        " shows when it has stopped. Its results so far stay; start anew without them: export again, or begin another "
+        "evolution.",
     )
     return TouchedThing(kind="job", id=job_id, state="stopping", remedy=remedy)
 
@@ -190,10 +205,10 @@ def _stopped(services: Services, job_id: str) -> TouchedThing:
 def _job(services: Services, job_id: str) -> TouchedThing:
     job = services.store.jobs.get(job_id)
     if job.status in UNFINISHED:
-        remedy = f"It works with what it has read already. Stop it with cancel_job(job_id={job_id!r})."
+        remedy = Hint("It works with what it has read already. Stop it with ", call("cancel_job", job_id=job_id), ".")
         return TouchedThing(kind="job", id=job_id, state=job.status, remedy=remedy)
     if isinstance(job.spec, ExportAgentSpec) and Path(job.spec.destination).is_dir():
-        remedy = f"It handed over an agent that learned from them: delete {job.spec.destination}, and its copies."
+        remedy = Hint(f"It handed over an agent that learned from them: delete {job.spec.destination}, and its copies.")
         return TouchedThing(kind="job", id=job_id, state=job.status, remedy=remedy)
     return TouchedThing(kind="job", id=job_id, state=job.status, remedy="It does not go on; its results stay readable.")
 
@@ -260,8 +275,11 @@ def require_remembered(services: Services, spec_or_dataset: JobSpec | str) -> No
     for dataset_id, n in services.store.lineage.datasets_with_forgotten(wanted).items():
         dataset = services.store.datasets.get(dataset_id)
         raise Conflict(
-            f"dataset {dataset_id} ({dataset.name}) holds {n} forgotten run{'s' if n > 1 else ''}, so no training starts on it; "
-            f"export it again, forgotten runs are left out by themselves: export_dataset(kind={dataset.kind!r}, name=...)",
+            Hint(
+                f"dataset {dataset_id} ({dataset.name}) contains {counted(n, 'forgotten run')}, so no training starts on it; "
+                "export it again, forgotten runs are left out: ",
+                call("export_dataset", kind=dataset.kind, name=dataset.name, filter={"dataset_id": dataset_id}),
+            ),
             code="forgotten",
         )
 
@@ -274,7 +292,7 @@ def require_untainted(services: Services, agent: Agent) -> None:
     """
     if note := taint_note(services, agent.id):
         raise Conflict(
-            f"{note.removeprefix('Note: ').strip()} So it is not handed over: train anew without them (export_dataset leaves "
+            f"{note.removeprefix('Note: ').strip()} So it is not handed over: train anew without them (an export leaves "
             "forgotten runs out), from a base that did not learn from them",
             code="forgotten",
         )

@@ -14,12 +14,14 @@ from pydantic import Field, ValidationError
 from quintain import __version__
 from quintain.datasets.manifest import notes_of
 from quintain.errors import Conflict, InvalidInput, QuintainError, Unavailable
+from quintain.hints import Hint, call
 from quintain.records.agent import Agent
 from quintain.records.dataset import Dataset
 from quintain.records.hyperparameters import CONFIGS, DATASET_KINDS, TrainingConfig
 from quintain.records.job import UNFINISHED, Job, JobStatus, PreviewSpec
 from quintain.records.preview import MAX_SHOWN, PreviewReport, Sample, Show
 from quintain.records.record import Seed
+from quintain.tools.jobs.next_steps import preview_again
 from quintain.tools.results import PreviewResult
 from quintain.tools.services import Services
 from quintain.tools.training.agents import require_weights, resolve_agent
@@ -67,7 +69,7 @@ def preview_dataset(
     """X-ray a dataset before training: rows exactly as the model will see them, what is trained, what falls off.
 
     Rows come as spans of trained and masked text; counted over all rows are tokens, what max_length cuts, stop tokens, tool
-    schemas, null keys, duplicates, leaks between splits. `verdict` is one line; `warnings` say what to do.
+    schemas, null keys, duplicates, leaks between splits. `verdict` is one line; `warnings` name the remedies.
     While `status` is running, call it again with the same arguments.
     """
     result: PreviewResult | None = None
@@ -229,7 +231,8 @@ def _read(path: Path) -> PreviewReport | None:
 
 def _report_of(job: Job, spec: PreviewSpec) -> PreviewReport:
     if job.status is JobStatus.CANCELLED:
-        raise Conflict(f"the preview {job.id} was cancelled; call preview_dataset again to start another")
+        again = preview_again(spec)
+        raise Conflict(Hint(f"the preview {job.id} was cancelled; ", again, " starts another"))
     error = job.error
     if job.status is JobStatus.FAILED and error is not None:
         failure = QuintainError if error.code == "crashed" else InvalidInput
@@ -237,7 +240,8 @@ def _report_of(job: Job, spec: PreviewSpec) -> PreviewReport:
     report = _read(spec.answer)
     if report is None:
         why = f"is {job.status}" + (f" ({error.message})" if error else ", but its report is gone")
-        raise Unavailable(f"the preview {job.id} {why}; call preview_dataset again, or get_job(detail='log')")
+        again, log = preview_again(spec), call("get_job", job_id=job.id, detail="log")
+        raise Unavailable(Hint(f"the preview {job.id} {why}; call ", again, " again, or read the log: ", log))
     return report
 
 
@@ -251,7 +255,7 @@ def _waiting(job: Job, spec: PreviewSpec) -> PreviewResult:
         step=job.step,
         total_steps=job.total_steps,
         resource_uri=f"dataset://{spec.dataset_id}",
-        next_step="Call preview_dataset again with the same arguments: it waits for this job and then answers with the rows.",
+        next_step=Hint("Call ", preview_again(spec), " again: it waits for this job and then answers with the rows."),
     )
 
 
@@ -265,7 +269,7 @@ def _result(spec: PreviewSpec, report: PreviewReport, max_chars: int) -> Preview
     counts = statistics.model_dump(mode="json", exclude=hidden, exclude_none=True)
     ready = statistics.verdict.startswith("Ready")
     method = spec.dataset_kind if spec.dataset_kind in _SHOWN_AS else statistics.method
-    training = f"start_training(method={method!r}, model={report.agent!r}, dataset_id={spec.dataset_id!r})"
+    training = call("start_training", method=method, model=report.agent, dataset_id=spec.dataset_id)
     return PreviewResult(
         dataset_id=spec.dataset_id,
         model=report.agent,
@@ -283,7 +287,9 @@ def _result(spec: PreviewSpec, report: PreviewReport, max_chars: int) -> Preview
         notice=_NOTICE,
         rows=tuple(rows),
         resource_uri=f"dataset://{spec.dataset_id}",
-        next_step=f"{'Go on with' if ready else 'Mend what the verdict names, preview again, then go on with'} {training}.",
+        next_step=Hint(
+            "Go on with " if ready else "Fix what the verdict names, preview again, then go on with ", training, "."
+        ),
     )
 
 

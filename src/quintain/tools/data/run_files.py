@@ -10,6 +10,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from quintain.errors import NotFound, Unavailable, disk_remedy
+from quintain.hints import Hint, call
 from quintain.records.job import RunsFile
 from quintain.records.trajectory import Trajectory
 from quintain.tools.services import Services
@@ -43,7 +44,8 @@ def write_runs(services: Services, runs: Iterable[Trajectory]) -> RunsFile:
             file.flush()
             os.fsync(file.fileno())
         if not n:
-            raise NotFound("no run was chosen; search_trajectories shows what a filter finds", code="nothing_matches")
+            search = call("search_trajectories")
+            raise NotFound(Hint("no run was chosen; ", search, " lists stored runs"), code="nothing_matches")
         path = folder / f"{digest.hexdigest()}.jsonl"
         aside.replace(path)
         _prune(services, folder)

@@ -8,6 +8,7 @@ from typing import Any
 
 from quintain.endpoints.profiles import find_profile, read_profiles
 from quintain.errors import InvalidInput, NotFound
+from quintain.hints import Hint, call
 from quintain.records.agent import Agent
 from quintain.records.job import JudgeSpec, ScoreSpec
 from quintain.records.judging import JudgingMode, Rubric
@@ -96,12 +97,12 @@ def start_model_scoring(services: Services, runs: Iterable[Trajectory], agent: A
     if scorer.role == "policy":
         raise InvalidInput(
             f"{scorer.id or scorer.name} acts and was not trained to score; as a judge by a rubric it is scorer='judge', "
-            f"judge={scorer.name!r}; start_training(method='reward') makes a reward model"
+            f"judge={scorer.name!r}; training with method 'reward' makes a reward model"
         )
     cache = str(services.settings.cache_dir / JUDGEMENTS)
     spec = ScoreSpec(agent=scorer, runs=write_runs(services, runs), cache_dir=cache)
     started = start(services, spec, _key(spec))
-    return started.model_copy(update={"next_step": f"{agreement_note(scorer)} {started.next_step}"})
+    return started.model_copy(update={"next_step": Hint(agreement_note(scorer), " ", started.next_step)})
 
 
 def _judge(services: Services, name: str) -> Agent:
@@ -113,8 +114,10 @@ def _judge(services: Services, name: str) -> Agent:
     """
     if name in {"assistant", "person"}:
         raise InvalidInput(
-            f"expected endpoint:NAME or an agent as `judge`, got {name!r}, who judges without a job; use "
-            f"get_judging_batch(judge={name!r}) and submit_scores"
+            Hint(
+                f"expected endpoint:NAME or an agent as `judge`, got {name!r}, who judges without a job; use ",
+                call("get_judging_batch", limit=5, judge=name),
+            )
         )
     try:
         agent = _agent(services, name)

@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from quintain.errors import Conflict, InvalidInput, NotFound
+from quintain.hints import Hint, call
 from quintain.records.judging import BatchItem, JudgingBatch, JudgingMode, Verdict
 from quintain.records.preference import Preference
 from quintain.records.record import explain, shown
@@ -103,13 +104,16 @@ def _take(taking: Taking, given: Submission, items: Mapping[str, BatchItem]) -> 
     item = items[given.item_id]
     if taking.by != "form" and item.item_id in batch.forms:
         raise Conflict(
-            f"{batch.rater} was asked {item.item_id} in a form, and only their own answer in a form counts; "
-            "get_judging_batch(judge='person') asks them",
+            Hint(
+                f"{batch.rater} was asked {item.item_id} in a form, and only their own answer in a form counts; ",
+                call("get_judging_batch", limit=5, judge="person", mode=batch.mode),
+                " asks them",
+            ),
             code="asked_in_form",
         )
     seen = show_item(services, batch, item)
     if seen is None:
-        raise NotFound(RUN_CHANGED.format(item.item_id), code="run_changed")
+        raise NotFound(run_changed(item.item_id), code="run_changed")
     if services.settings.redact and given.rationale:
         given = given.model_copy(update={"rationale": redact_text(given.rationale)[0]})
     warnings: list[str] = []
@@ -125,10 +129,13 @@ def _take(taking: Taking, given: Submission, items: Mapping[str, BatchItem]) -> 
     done.warnings += [f"{item.item_id}: {warning}" for warning in warnings]
 
 
-RUN_CHANGED = (
-    "a run of {} was forgotten, or has grown since it was shown: it can no longer be judged here; leave the item out and take "
-    "a new batch (get_judging_batch)"
-)
+def run_changed(item_id: str) -> Hint:
+    """Return why an item can no longer be judged."""
+    return Hint(
+        f"a run of {item_id} was forgotten, or has grown since it was shown: it can no longer be judged here; leave the item "
+        "out and take a new batch: ",
+        call("get_judging_batch", limit=5),
+    )
 
 
 def _judge_run(taking: Taking, seen: Shown, given: Submission) -> list[str]:
