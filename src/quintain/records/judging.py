@@ -1,4 +1,4 @@
-"""Judging: rubrics, what a judge is asked, and what it answers. A judgement that failed has a reason and no number."""
+"""Rubrics, verdicts and batches of judges. A judgement that failed has a reason and no number."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Criterion(Record):
 
 
 class Rubric(Record):
-    """What a judge goes by; the value is the weighted mean of the criteria."""
+    """Criteria of a judge; the value is their weighted mean."""
 
     name: Name
     description: str = ""
@@ -69,7 +69,7 @@ class Verdict(Record):
 
 
 class BatchItem(Record):
-    """One thing to judge of a batch; it names runs, and never holds their text."""
+    """One thing to judge of a batch, by the ids of its runs, without their text."""
 
     item_id: str = Field(description="What the judge sees in place of ids.")
     trajectory_ids: tuple[str, ...] = Field(min_length=1, description="In the order in which they are shown.")
@@ -83,7 +83,7 @@ class BatchItem(Record):
 
 
 class JudgingBatch(Record):
-    """What was given to a judge, so that its answers find their runs again."""
+    """Items that were given to a judge, so that its answers find their runs again."""
 
     id: str
     judge: Judge
