@@ -21,7 +21,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from quintain.endpoints.client import Clock, EndpointClient, identity, price, read_key
-from quintain.endpoints.completion import Completion, Said
+from quintain.endpoints.completion import AssistantMessage, Completion
 from quintain.endpoints.conversation import ToolNames, sendable
 from quintain.endpoints.faults import NOT_TAKEN, STOPPED, UNANSWERED
 from quintain.endpoints.parallel import in_parallel
@@ -219,11 +219,11 @@ class RemotePolicy:
         return Reply(text=found.text, thought=found.text.strip() or None, actions=tuple(actions), **about)
 
 
-def _to_message(found: Completion, reply: Reply) -> Said:
+def _to_message(found: Completion, reply: Reply) -> AssistantMessage:
     """Return the answer as a message of its conversation: the parsed actions of ReAct text, else the text as written."""
     if reply.actions and not found.actions:
-        return Said(role="assistant", thought=reply.thought, actions=reply.actions)
-    return Said(role="assistant", content=found.text, actions=found.actions, kept=found.kept)
+        return AssistantMessage(role="assistant", thought=reply.thought, actions=reply.actions)
+    return AssistantMessage(role="assistant", content=found.text, actions=found.actions, kept=found.kept)
 
 
 def _call_text(action: Action) -> str:
