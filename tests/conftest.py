@@ -16,7 +16,6 @@ os.environ.setdefault("OMP_NUM_THREADS", "2")
 from hypothesis import settings as generated
 
 from quintain.settings import Settings
-from quintain.store.store import open_store
 from quintain.threads import limit_spinning
 
 limit_spinning()  # torch reads it when it is imported
@@ -38,19 +37,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def migrated_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An empty database with the newest schema: to copy it is a tenth of the work of migrating one."""
+def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A migrated database without records. A copy saves each test the migration: 0.05 s of CPU, and as much waiting for disk."""
+    from quintain.store.store import open_store
+
     path = tmp_path_factory.mktemp("database") / "quintain.db"
     open_store(f"sqlite:///{path}").close()
     return path
 
 
 @pytest.fixture
-def home(tmp_path: Path, migrated_database: Path) -> Path:
-    """A home folder with an empty database."""
+def home(tmp_path: Path, empty_database: Path) -> Path:
+    """A home folder with a database that has no records."""
     folder = tmp_path / "home"
     folder.mkdir()
-    shutil.copy(migrated_database, folder)
+    shutil.copyfile(empty_database, folder / empty_database.name)
     return folder
 
 
