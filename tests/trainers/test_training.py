@@ -221,7 +221,7 @@ def test_a_dataset_with_nothing_to_learn_is_refused_with_the_reasons(model_folde
 
 def test_runs_that_no_max_length_can_hold_are_told_so(model_folder: Path, tmp_path: Path) -> None:
     long = [DatasetRow(trajectory=episode(1, question="long " * 3000))]
-    with pytest.raises(TrainingFailed, match=r"too_long 1.*that fit into the \d+ tokens that the model can read"):
+    with pytest.raises(TrainingFailed, match=r"too_long 1.*that fit into the model's context of \d+ tokens"):
         run(spec(model_folder, tmp_path / "out"), tmp_path / "job", long)
     with pytest.raises(TrainingFailed, match=r"too_long 1.*raise max_length above 200"):
         run(spec(model_folder, tmp_path / "other", max_length=200), tmp_path / "job2", long)

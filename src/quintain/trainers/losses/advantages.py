@@ -1,4 +1,4 @@
-"""Who gets the credit: step factors, advantages of runs and steps, and weights for behaviour cloning."""
+"""Step factors, advantages of runs and steps, and weights for behaviour cloning."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def step_factors(rewards: Sequence[float | None]) -> list[float]:
 
     Returns:
         One factor a step, at least 0, with mean 1. All 1 where a reward is missing or not finite, or where the mean
-        reward is not above 0: then the rewards do not say which steps to prefer.
+        reward is not above 0: then the rewards do not rank the steps.
     """
     known = _known(rewards)
     if np.isnan(known).any() or not known.size or known.mean() <= 0:
