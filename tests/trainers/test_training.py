@@ -138,7 +138,7 @@ def test_a_damaged_checkpoint_is_passed_over_with_the_reason(model_folder: Path,
     assert resumed.steps[0][0] == 3
     code, message = resumed.warnings[0]
     assert code == "checkpoint_skipped"
-    assert "step-00000004: weights.safetensors is not what its manifest says" in message
+    assert "step-00000004: weights.safetensors differs from its manifest" in message
 
 
 @pytest.mark.parametrize(

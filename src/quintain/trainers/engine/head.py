@@ -175,7 +175,7 @@ def _logit_gradient(probabilities: torch.Tensor, tile: _Tile, weight: torch.Tens
 
 
 class _Gradients:
-    """What tiles add to the gradients of the hidden states and of the weight; None where that needs none."""
+    """Gradients of the hidden states and of the weight, summed over tiles; None if not needed."""
 
     def __init__(self, hidden: torch.Tensor, weight: torch.Tensor, needed: tuple[bool, ...]) -> None:
         self.hidden = torch.empty_like(hidden) if needed[0] else None

@@ -157,7 +157,7 @@ def _write_merged(agent: Agent, heads: tuple[str, ...], renderer: Renderer, fold
 
 
 def _generation(before: Any, loaded: LoadedModel, renderer: Renderer, sampling: Sampling) -> GenerationConfig:
-    """How the agent picks its tokens and where it stops, in the names of transformers; nothing of the base's settings stays."""
+    """Return the agent's sampling settings and end tokens, in the names of transformers; nothing of the base's settings stays."""
     eos = getattr(before, "eos_token_id", None)
     ends = renderer.end_ids | {i for i in (eos if isinstance(eos, list) else [eos]) if i is not None}
     warm = {"temperature": sampling.temperature, "top_p": sampling.top_p, "top_k": 0}
@@ -203,7 +203,7 @@ def _base(ref: ModelRef, *, hashed: bool = False) -> dict[str, Any]:
 
 
 def _template(renderer: Renderer, agent: Agent) -> dict[str, Any]:
-    """How the agent's turns are written, for those who build prompts themselves."""
+    """Return the format of the agent's turns, for programs that build prompts themselves."""
     ends = sorted(renderer.end_ids)
     return {
         "asked": agent.template,

@@ -126,7 +126,7 @@ def conclude(evidence: Evidence) -> Conclusion:
 
 
 def _blanks(evidence: Evidence) -> Iterator[Remark]:
-    """Rows that training would not take, or would stop at."""
+    """Yield warnings about rows that training would drop or fail at."""
     train, faults = evidence.train, evidence.faults.found
     if refused := faults.get("refused"):
         yield Remark("refused", f"training would stop at {refused.where()}: {refused.example}", "drop these rows", True)
@@ -187,7 +187,7 @@ def _cuts(evidence: Evidence) -> Iterator[Remark]:
 
 
 def _more_room(evidence: Evidence) -> str:
-    """What brings back the turns that fall off; settings only where they can."""
+    """Return the remedy for cut-off turns; settings only if they help."""
     context, length, room = evidence.context, evidence.max_length, evidence.room
     if evidence.longest <= context:
         return f"set max_length to {evidence.longest} (the model's context holds {context})"
@@ -203,7 +203,7 @@ def _more_room(evidence: Evidence) -> str:
 
 
 def _remedy(evidence: Evidence, dropped: Mapping[str, int]) -> str:
-    """What to do about the reason that keeps out most rows."""
+    """Return the remedy for the most frequent drop reason."""
     worst = max(dropped, key=lambda reason: dropped[reason], default="")
     worst = worst.removeprefix("chosen_").removeprefix("rejected_")
     if worst in {"too_long", "no_member_rendered"}:
