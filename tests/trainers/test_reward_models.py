@@ -27,7 +27,7 @@ from trainers.runs import rows_for, run, run_of, same, spec, weights
 pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")
 
 LORA = LoraConfig(rank=4, alpha=8.0)
-QUICK: dict[str, Any] = {"epochs": 8, "learning_rate": 1e-2}
+QUICK: dict[str, Any] = {"epochs": 8, "learning_rate": 1e-2, "checkpoint_every_steps": 100}
 
 
 @pytest.fixture(scope="module")

@@ -36,10 +36,17 @@ def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_training_lowers_the_loss_and_the_agent_learns_what_it_saw(model_folder: Path, tmp_path: Path) -> None:
     rows = [DatasetRow(trajectory=episode(2))]
-    job = spec(model_folder, tmp_path / "out", epochs=160, batch_size=1, learning_rate=2e-2, schedule="linear")
+    options = {
+        "epochs": 80,
+        "batch_size": 1,
+        "learning_rate": 3e-2,
+        "schedule": "linear",
+        "checkpoint_every_steps": 100,
+    }
+    job = spec(model_folder, tmp_path / "out", **options)
     report, heard = run(job, tmp_path / "job", rows)
     assert heard.phases == ["loading_model", "rendering", "training", "saving"]
-    assert report.steps == 160
+    assert report.steps == 80
     assert report.first_loss
     assert report.final_loss is not None
     assert report.first_loss > 5 > 0.1 > report.final_loss
