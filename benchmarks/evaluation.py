@@ -31,7 +31,7 @@ from quintain.environments.wrappers import (
     wrap,
 )
 from quintain.evaluation.episodes import EpisodePlan, EpisodeSettings, run_episodes
-from quintain.evaluation.statistics.effects import tasks_to_show
+from quintain.evaluation.statistics.effects import required_tasks
 from quintain.evaluation.statistics.significance import paired_t, wilcoxon
 from quintain.evaluation.statistics.success_rates import (
     clopper_pearson,
@@ -137,7 +137,7 @@ def power(studies: int) -> None:
     """Share of studies in which a test finds the difference that is there; McNemar's, of as many tasks as were promised to do."""
     drawn = np.random.default_rng(2)
     for difference, discordant in ((0.05, 0.2), (0.1, 0.3), (0.3, 0.4)):
-        n = tasks_to_show(difference, discordant)
+        n = required_tasks(difference, discordant)
         up, down = (discordant + difference) / 2, (discordant - difference) / 2
         tables = drawn.multinomial(n, [up, down, 1 - up - down], size=studies)
         found = float(np.mean([_mcnemar(int(down_), int(up_)) < LEVEL for up_, down_, _ in tables]))

@@ -19,7 +19,7 @@ from quintain.jobs.directory import JobDirectory
 from quintain.records.agent import Agent, ModelRef
 from quintain.records.hyperparameters import CONFIGS
 from quintain.records.job import EvaluateSpec, JobSpec, TrainSpec
-from quintain.worker import kinds
+from quintain.worker import job_kinds
 from quintain.worker.reporter import FileReporter
 
 ENVIRONMENT = "quintain/inventory"
@@ -84,7 +84,7 @@ def _solved(agent: Agent, seed: int, folder: Path) -> list[bool]:
 
 def _carry_out(spec: JobSpec, folder: Path) -> None:
     folder.mkdir()
-    kinds.run(spec, folder, FileReporter(JobDirectory(folder), 1, lambda: datetime.now(UTC)))
+    job_kinds.run(spec, folder, FileReporter(JobDirectory(folder), 1, lambda: datetime.now(UTC)))
 
 
 def cases(studies: int) -> None:

@@ -93,7 +93,7 @@ def _ours(folder: Path) -> dict[str, Any]:
     from quintain.datasets.manifest import sha256_of
     from quintain.records.agent import Agent, ModelRef
     from quintain.records.job import TrainSpec
-    from quintain.worker.train import run
+    from quintain.worker.job_kinds.train import run
 
     listener, job = Listener(), folder / f"job-{os.getpid()}"
     job.mkdir()

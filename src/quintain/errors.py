@@ -1,17 +1,17 @@
-"""The one exception tree.
+"""The exception hierarchy.
 
     QuintainError
-    +-- InvalidInput        an argument, a record or a file is wrong; the caller can correct it
-    |   +-- UnknownField    a name that nothing reads (also a KeyError)
-    +-- NotFound            an id, name or file does not exist (also a LookupError)
-    +-- Conflict            the thing exists already or is in a state that forbids the request
-    +-- Refused             a security rule or an operator setting forbids it (also a PermissionError)
-    +-- Unavailable         disk full, database busy or newer than this program: try again or repair
-    +-- TrainingFailed      a run could not go on: divergence, empty mask, model and data do not fit
+    +-- InvalidInput        wrong argument, record or file; the caller can correct it
+    |   +-- UnknownField    unknown field name (also a KeyError)
+    +-- NotFound            unknown id, name or file (also a LookupError)
+    +-- Conflict            the record exists, or its state forbids the request
+    +-- Refused             forbidden by a security rule or an operator setting (also a PermissionError)
+    +-- Unavailable         disk full, database busy or newer than this program: retry or repair
+    +-- TrainingFailed      a run cannot continue: divergence, empty mask, model does not fit the data
 
-Each error carries a short stable `code`; the text states what was wrong, what is valid and what to do next. The
-server turns these into tool errors (server/failures.py), the facade into `{"status": "error"}`, the worker into the
-job's `error`. All of them pickle.
+Each error has a short stable `code`. Its message has the form `expected WHAT, got WHAT; REMEDY`. The server turns
+errors into tool errors (server/failures.py), the facade into `{"status": "error"}`, the worker into the job's `error`.
+All of them pickle.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _FORBIDDEN = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
 
 
 class QuintainError(Exception):
-    """A failure that we foresaw and can explain; caught at the tool, CLI and worker borders only."""
+    """An anticipated failure. Caught only at the boundaries: tools, CLI and worker."""
 
     code = "error"
 
@@ -45,13 +45,13 @@ def _rebuild(kind: type[QuintainError], message: str, code: str) -> QuintainErro
 
 
 class InvalidInput(QuintainError, ValueError):
-    """An argument, a record or a file is wrong; the message names the value, the bound and the remedy."""
+    """Wrong argument, record or file. The message names the value, the bound and the remedy."""
 
     code = "invalid_input"
 
 
 class UnknownField(InvalidInput, KeyError):
-    """A field or argument that nothing reads; the message lists the valid ones."""
+    """Unknown field or argument. The message lists the valid ones."""
 
     code = "unknown_field"
 
@@ -59,19 +59,19 @@ class UnknownField(InvalidInput, KeyError):
 
 
 class NotFound(QuintainError, LookupError):
-    """An id, name or file does not exist; the message names near or recent ones."""
+    """Unknown id, name or file. The message lists similar or recent ones."""
 
     code = "not_found"
 
 
 class Conflict(QuintainError):
-    """The thing exists already, or its state forbids the request."""
+    """The record exists, or its state forbids the request."""
 
     code = "conflict"
 
 
 class Refused(QuintainError, PermissionError):
-    """A security rule or an operator's setting forbids the request; the message names the setting."""
+    """Forbidden by a security rule or an operator setting, which the message names."""
 
     code = "refused"
 
@@ -79,21 +79,21 @@ class Refused(QuintainError, PermissionError):
 
 
 class Unavailable(QuintainError):
-    """The machine cannot do it now: disk full, database busy, or a database of a newer version."""
+    """Temporarily impossible: disk full, database busy, or database of a newer version."""
 
     code = "unavailable"
 
 
 def disk_remedy(error: OSError) -> str:
-    """What to do where the disk did not take a file."""
+    """Return the remedy for an error while writing a file."""
     if error.errno in _FULL:
         return "free disk space"
     if error.errno in _FORBIDDEN:
-        return "let this user write there, or set QUINTAIN_HOME to a folder that it may write"
+        return "give this user write permission, or set QUINTAIN_HOME to a writable folder"
     return "check the disk"
 
 
 class TrainingFailed(QuintainError):
-    """A run could not go on; the message names the step and the last good checkpoint where there is one."""
+    """A run cannot continue. The message names the step and, if any, the last good checkpoint."""
 
     code = "training_failed"

@@ -1,4 +1,4 @@
-"""What the operator decides, read from the environment (`QUINTAIN_*`) here and nowhere else."""
+"""Operator settings, read from the environment (`QUINTAIN_*`) only here."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _default_home() -> Path:
 
 
 class Settings(BaseSettings):
-    """Operator settings; every field can be set as `QUINTAIN_<NAME>`."""
+    """Operator settings. Every field can be set as `QUINTAIN_<NAME>`."""
 
     model_config = SettingsConfigDict(env_prefix="QUINTAIN_", frozen=True, extra="ignore")
 
@@ -28,27 +28,31 @@ class Settings(BaseSettings):
     )
     roots: Annotated[tuple[Path, ...], NoDecode] = Field(
         default=(),
-        description="Extra folders that tools may read models and files from, and export agents into; separated by the path separator.",
+        description="Further folders for reading models and files and for agent exports, separated by the path separator.",
     )
-    allow_hub: bool = Field(default=False, description="May models be named by a Hub name and downloaded?")
-    slots: int = Field(default=1, ge=1, le=64, description="How many jobs that need a device may run at once.")
-    max_attempts: int = Field(default=5, ge=1, le=100, description="Attempts that a job gets before it is interrupted.")
-    auto_resume: bool = Field(default=True, description="Start a job's next attempt by itself when its process died?")
+    allow_hub: bool = Field(default=False, description="Allow models to be named by a Hub name and downloaded.")
+    slots: int = Field(default=1, ge=1, le=64, description="Maximum number of concurrent jobs that need a device.")
+    max_attempts: int = Field(default=5, ge=1, le=100, description="Attempts before a job is interrupted.")
+    auto_resume: bool = Field(default=True, description="Start a job's next attempt when its process died.")
     grace_s: float = Field(default=20.0, gt=0, le=600, description="Seconds between SIGTERM and SIGKILL on cancel.")
-    redact: bool = Field(default=True, description="Take keys, passwords and personal data out of what is imported?")
+    redact: bool = Field(default=True, description="Remove keys, passwords and personal data from imports.")
     model_terms: Literal["warn", "allow", "block"] = Field(
         default="warn",
-        description="Exports of what models wrote whose terms restrict training: warn, allow in silence, or block.",
+        description="Exports of model output whose terms restrict training: warn, allow silently, or block.",
     )
     sandbox: Literal["auto", "bubblewrap", "unshare", "docker", "off"] = Field(
         default="auto",
-        description="What walls commands of agents and their tests run behind; auto: the first whose walls hold here; off: none run.",
+        description="Sandbox for commands of agents and their tests. auto: the first that works here; off: run no commands.",
     )
     sandbox_image: str = Field(
         default="python:3.11-slim",
-        description="Image of the docker sandbox; it must be on this machine, nothing is pulled.",
+        description="Image of the docker sandbox. It must exist on this machine; nothing is pulled.",
     )
-    poll_s: float = Field(default=0.3, gt=0, le=60, description="Seconds between two looks of the server at its jobs.")
+    judge_control: Literal["task", "run", "off"] = Field(
+        default="task",
+        description="Control runs without the agent's text for judges: one per task, one per run, or none.",
+    )
+    poll_s: float = Field(default=0.3, gt=0, le=60, description="Seconds between job checks of the server.")
 
     @field_validator("roots", mode="before")
     @classmethod
@@ -59,55 +63,55 @@ class Settings(BaseSettings):
 
     @property
     def url(self) -> str:
-        """The SQLAlchemy URL in force."""
+        """Effective SQLAlchemy URL."""
         return self.database_url or f"sqlite:///{self.home / 'quintain.db'}"
 
     @property
     def jobs_dir(self) -> Path:
-        """One folder a job: its mailbox."""
+        """Parent of the job folders."""
         return self.home / "jobs"
 
     @property
     def datasets_dir(self) -> Path:
-        """One immutable folder a dataset."""
+        """Parent of the immutable dataset folders."""
         return self.home / "datasets"
 
     @property
     def exports_dir(self) -> Path:
-        """One folder an export in the format of another trainer."""
+        """Parent of the exports in other trainers' formats."""
         return self.home / "exports"
 
     @property
     def agents_dir(self) -> Path:
-        """One folder a trained model."""
+        """Parent of the trained models."""
         return self.home / "agents"
 
     @property
     def cache_dir(self) -> Path:
-        """What later jobs can use again: reference log-probabilities, replay buffers."""
+        """Caches shared by jobs: reference log-probabilities and replay buffers."""
         return self.home / "cache"
 
     @property
     def inbox_dir(self) -> Path:
-        """Files that tools may read without further permission."""
+        """Folder whose files tools may always read."""
         return self.home / "inbox"
 
     @property
     def environments_file(self) -> Path:
-        """The operator's MCP servers that agents may act on (`environments.servers`)."""
+        """Operator's MCP servers that agents may act on (`environments.servers`)."""
         return self.home / "environments.toml"
 
     @property
     def endpoints_file(self) -> Path:
-        """The operator's profiles of models behind HTTP (`endpoints.profiles`)."""
+        """Operator's profiles of models behind HTTP (`endpoints.profiles`)."""
         return self.home / "endpoints.toml"
 
 
 def read_settings(home: Path | None = None) -> Settings:
-    """The operator's settings, on this home folder where one is given.
+    """Read the operator settings, optionally for a given home folder.
 
     Raises:
-        InvalidInput: a variable of the environment holds what its setting cannot be; names it and what is valid.
+        InvalidInput: An environment variable has an invalid value.
     """
     try:
         return Settings(home=home) if home is not None else Settings()
@@ -117,18 +121,18 @@ def read_settings(home: Path | None = None) -> Settings:
             for fault in error.errors(include_url=False, include_context=False)
         ]
         raise InvalidInput(
-            f"{'; '.join(faults)}; set it right, or unset it for the default", code="bad_setting"
+            f"{'; '.join(faults)}; correct it, or unset it for the default", code="bad_setting"
         ) from None
 
 
 def secret(name: str) -> str | None:
-    """The value of an environment variable that an endpoint profile names for its key; None where it is not set.
+    """Return the value of an environment variable that an endpoint profile names for its key, or None.
 
-    Only the worker calls this, at the moment of use: the value is never logged, stored or part of a message.
+    Only the worker calls this, when it sends a request: the value is never logged, stored or part of a message.
     """
     return os.environ.get(name, "").strip() or None
 
 
 def has_secret(name: str) -> bool:
-    """Is there a value in an environment variable that an endpoint profile names for its key?"""
+    """Whether an environment variable that an endpoint profile names for its key has a value."""
     return secret(name) is not None

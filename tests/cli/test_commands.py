@@ -25,7 +25,7 @@ def test_doctor_runs_a_real_job_from_start_to_end(home: Path) -> None:
 
 def test_a_job_can_be_shown_and_an_unknown_one_is_told_plainly(home: Path) -> None:
     quintain("doctor", home=home)
-    (job_id,) = [word for word in quintain("jobs", home=home).stdout.split() if word.startswith("job-")]
+    job_id = next(word for word in quintain("jobs", home=home).stdout.split() if word.startswith("job-"))
     shown = json.loads(quintain("jobs", "show", job_id, home=home).stdout)
     assert (shown["status"], shown["step"]) == ("succeeded", 3)
     missing = quintain("jobs", "show", "job-none", home=home)
@@ -35,9 +35,9 @@ def test_a_job_can_be_shown_and_an_unknown_one_is_told_plainly(home: Path) -> No
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("serve", "--transport", "carrier-pigeon"), ["[invalid_input]", "carrier-pigeon", "stdio, http"]),
+        (("serve", "--transport", "carrier-pigeon"), ["[invalid_input]", "carrier-pigeon", "stdio or http"]),
         (("serve", "--toolsets", "data,magic"), ["[", "magic", "evaluate"]),
-        (("jobs", "show"), ["[invalid_input]", "needs a job id"]),
+        (("jobs", "show"), ["Missing argument", "job_id"]),
     ],
 )
 def test_a_wrong_option_is_refused_with_the_valid_ones(
@@ -57,7 +57,11 @@ def test_a_home_that_cannot_be_written_is_told_with_the_setting(tmp_path: Path) 
 
 @pytest.mark.parametrize(
     ("code", "said"),
-    [(errno.EROFS, "let this user write there"), (errno.ENOSPC, "free disk space"), (errno.EIO, "check the disk")],
+    [
+        (errno.EROFS, "give this user write permission"),
+        (errno.ENOSPC, "free disk space"),
+        (errno.EIO, "check the disk"),
+    ],
 )
 def test_what_to_do_about_a_disk_depends_on_what_it_says(code: int, said: str) -> None:
     assert disk_remedy(OSError(code, "no")).startswith(said)
@@ -76,8 +80,8 @@ def test_doctor_and_export_see_that_a_home_cannot_be_written(
     for name in ("TemporaryFile", "mkdtemp"):
         monkeypatch.setattr(tempfile, name, refuse)
     assert run_doctor(settings.home) == 1
-    assert "Read-only file system); let this user write there" in capsys.readouterr().out
-    with pytest.raises(Unavailable, match="let this user write there, or set QUINTAIN_HOME") as raised:
+    assert "Read-only file system); give this user write permission" in capsys.readouterr().out
+    with pytest.raises(Unavailable, match="give this user write permission, or set QUINTAIN_HOME") as raised:
         export_dataset(services, "sft", "x", trajectory_ids=[added.id])
     assert "disk space" not in raised.value.message
     services.close()

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-from typer.main import get_command
 
-from quintain.cli.main import app
+from quintain.cli.main import command
 from quintain.exporters.registry import EXPORTERS
 from quintain.records.dataset import DatasetKind
 from quintain.records.trajectory import OutcomeStatus
@@ -66,11 +65,17 @@ def test_ready_made_rows_become_a_dataset(stored: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("stf", "x", "--all"), "no kind is called 'stf'"),
+        (
+            ("stf", "x", "--all"),
+            "expected one of sft, dpo, kto, grpo, text, reward, prm, benchmark, got 'stf' (did you mean 'sft'?)",
+        ),
         (("sft", "x"), "--tag or --text, take every stored run with --all"),
         (("sft", "x", "--all", "--format", "tlr"), "no format is called 'tlr'"),
         (("text", "x", "--rows", "r.txt", "--format", "openai"), "cannot hold kind 'text'"),
-        (("sft", "x", "--all", "--keep", "good"), "--keep 'good' is no outcome"),
+        (
+            ("sft", "x", "--all", "--keep", "good"),
+            "--keep: expected one of success, failure, error, truncated, unknown, got 'good'",
+        ),
         (("sft", "x", "--rows", "r.jsonl", "--column", "prompt"), "must be NAME=COLUMN"),
     ],
 )
@@ -83,11 +88,10 @@ def test_a_wrong_request_is_refused_with_what_is_valid(arguments: tuple[str, ...
 def test_a_folder_that_is_there_is_never_written_over(stored: Path, tmp_path: Path) -> None:
     done = export("sft", "x", "--all", "--out", str(tmp_path), home=stored)
     assert done.returncode == 2
-    assert "exists and an export never changes" in done.stderr
+    assert "exists, and an export never changes" in done.stderr
 
 
 def test_the_help_names_every_format_and_kind() -> None:
-    command = get_command(app).commands["export"]  # type: ignore[attr-defined]
-    told = {parameter.name: parameter.help for parameter in command.params}
-    assert [known.name for known in EXPORTERS if known.name not in told["format"]] == []
-    assert [kind for kind in get_args(DatasetKind) if kind not in told["kind"]] == []
+    helps = {parameter.name: parameter.help for parameter in command("export").params}  # type: ignore[attr-defined]
+    assert [known.name for known in EXPORTERS if known.name not in helps["format"]] == []
+    assert [kind for kind in get_args(DatasetKind) if kind not in helps["kind"]] == []

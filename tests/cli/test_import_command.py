@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from quintain.cli.imports import _show, run_import
+from quintain.cli.imports import show_import
 from quintain.records.imports import ImportedFile
 from quintain.tools.results import ImportResult
+from terminal import quintain
 
 FOLDER = "-Users-somebody-projects-a-very-long-name-of-a-repository"
 
@@ -29,20 +30,20 @@ def _result(*names: str) -> ImportResult:
 def test_the_end_of_a_long_path_is_shown_however_narrow_the_screen(width: int) -> None:
     names = ["19e9e5c8-82a7-46f5-93e8-c29600cb5b27.jsonl", "5d6f1b7a-0000-46f5-93e8-c29600cb5b27.jsonl"]
     console = Console(soft_wrap=True, width=width, file=io.StringIO())
-    _show(console, _result(*names))
+    show_import(console, _result(*names))
     column = "".join(line[1:].split(" ")[0] for line in console.file.getvalue().splitlines())  # type: ignore[attr-defined]
     assert all(name in column for name in names)
 
 
-def test_runs_that_were_updated_are_told_and_are_no_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_updated_runs_are_counted_and_are_no_failure(tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
     log = tmp_path / "logs" / "chat.jsonl"
     row = {"messages": [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Hello."}]}
-    said = []
+    printed = []
     for tag in ("one", "two"):
         log.write_text(json.dumps(row) + "\n")
-        options = {"format": "auto", "dry_run": False, "again": True, "redact": True, "json_out": False}
-        assert run_import(log, tags=[tag], home=tmp_path / "home", **options) == 0  # type: ignore[arg-type]
-        said.append(capsys.readouterr().out)
-    assert "1 run came in, 0 were updated" in said[0]
-    assert "0 runs came in, 1 were updated" in said[1]
+        done = quintain("import", str(log), "--again", "--tag", tag, home=tmp_path / "home")
+        assert done.returncode == 0, done.stderr
+        printed.append(done.stdout)
+    assert "1 run came in, 0 were updated" in printed[0]
+    assert "0 runs came in, 1 were updated" in printed[1]

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 import pytest
 from rich.console import Console
 
-from quintain.cli.interrupts import collected_interrupts
 from quintain.cli.jobs import watch
+from quintain.cli.session import collected_interrupts
 from quintain.records.job import SelftestSpec
 from quintain.settings import Settings
 from quintain.tools.services import open_services
@@ -53,7 +53,7 @@ def test_ctrl_c_at_any_moment_ends_the_watching_and_nothing_else(
         view = watch(services, job.id, Console(file=told, width=200))
         press.join()
         assert view.status == "running"
-        assert f"{job.id} goes on without you" in told.getvalue()
+        assert f"{job.id} keeps running" in told.getvalue()
     assert (lost, caplog.text) == ([], "")
     services.jobs.cancel(job.id)
     services.close()

@@ -71,7 +71,7 @@ def test_a_batch_goes_out_and_its_answers_come_in_as_files(
 
 
 def test_the_agreement_of_raters_is_a_table(home: Path, ids: list[str]) -> None:
-    assert "there is nothing to compare" in judge(home, "--agreement").output
+    assert "nothing to compare" in judge(home, "--agreement").output
     assert json.loads(judge(home, "--agreement", "--json").output) is None
     for name, typed in (("ann", ("1\n1", "5\n5")), ("bo", ("1\n1", "5\n5"))):
         judge(
@@ -88,8 +88,8 @@ def test_the_agreement_of_raters_is_a_table(home: Path, ids: list[str]) -> None:
     ("arguments", "words"),
     [
         (("--rubric", "codding"), ["codding", "did you mean 'coding'"]),
-        (("--rubric", "none.yaml"), ["there is no file 'none.yaml'"]),
-        (("none.json",), ["'none.json' cannot be read"]),
+        (("--rubric", "none.yaml"), ["cannot find 'none.yaml'"]),
+        (("none.json",), ["cannot read 'none.json'"]),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(
@@ -117,5 +117,5 @@ def test_half_a_correction_is_asked_again_at_the_terminal(home: Path, settings: 
 
 def test_remedies_name_commands(home: Path) -> None:
     told = judge(home, typed="").output
-    assert "No run is stored: record runs (quintain record" in told
-    assert "record_trajectory" not in told
+    assert "No run is stored: record or import runs, or let an agent make some with quintain collect starter" in told
+    assert "collect_rollouts" not in told

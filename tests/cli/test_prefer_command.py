@@ -57,19 +57,19 @@ def test_a_file_of_pairs_is_recorded_and_every_bad_line_told(stored: tuple[Path,
     assert done.returncode == 0, done.stderr
     assert "2 preferences recorded, 1 tie among those recorded or changed" in done.stdout
     assert "left out: unknown_run 1: pairs[2]: no stored run 'traj-none'" in done.stdout
-    assert "note: line 2 is no JSON" in done.stdout
-    assert "note: line 4 is list, no object" in done.stdout
+    assert "note: line 2 is not JSON" in done.stdout
+    assert "note: line 4 is list, expected an object" in done.stdout
     assert f"{min(b, c)} = {max(b, c)}  (person:Ada)" in quintain("prefer", "list", home=home).stdout
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["mine"], "which runs? Name them with --agent"),
-        (["mine", "--all", "--mode", "outside-in"], "--mode 'outside-in' is none (did you mean 'outside_in'?)"),
-        (["record"], "which file?"),
+        (["mine"], "[empty_filter] expected a choice of runs, got none; name them with --agent"),
+        (["mine", "--all", "--mode", "outside-in"], "best_worst, forks, got 'outside-in' (did you mean 'outside_in'?)"),
+        (["record"], "Missing argument"),
         (["record", "no-such.jsonl"], "does not exist"),
-        (["imported", "file.jsonl", "--all"], "'imported' reads stored runs and no file"),
+        (["imported", "file.jsonl", "--all"], "unexpected extra argument"),
         (["list", "--run", "traj-none"], "expected the id of a stored trajectory, got 'traj-none'"),
     ],
 )
@@ -87,7 +87,7 @@ def test_a_file_of_which_nothing_comes_in_is_no_success(stored: tuple[Path, list
     done = quintain("prefer", "record", str(path), home=stored[0])
     assert done.returncode == 2
     assert "0 preferences recorded\n" in done.stdout
-    assert "search_trajectories (a tool of quintain serve) lists them" in done.stdout
+    assert "quintain search lists them" in done.stdout
     a, b, _ = stored[1]
     path.write_text(json.dumps({"chosen": a, "rejected": b}), encoding="utf-8")
     assert [quintain("prefer", "record", str(path), home=stored[0]).returncode for _ in range(2)] == [0, 0]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from quintain.cli.train import read_settings
+from quintain.cli.options import read_settings
 from quintain.errors import InvalidInput
 from quintain.settings import Settings
 from quintain.tools.jobs.jobs import get_job, list_jobs
@@ -119,7 +119,7 @@ def test_what_cannot_be_started_is_told_with_exit_status_2(
 
 def test_a_config_file_of_wrong_values_is_told_with_exit_status_2(config: Path, home: Path) -> None:
     whole = config.read_text(encoding="utf-8").replace("name: reader\n", "")
-    for line, word in (("name: 5", "got 5"), ("seed: abc", "'abc'"), ("? [a, b]\n: 1", "names are plain text")):
+    for line, word in (("name: 5", "got 5"), ("seed: abc", "'abc'"), ("? [a, b]\n: 1", "expected a text as name")):
         config.write_text(f"{whole}{line}\n", encoding="utf-8")
         done = train("--config", str(config), home=home)
         assert (done.returncode, word in done.stderr) == (2, True), done.stderr

@@ -6,22 +6,21 @@ from typing import Any
 
 import pytest
 
-from quintain.environments.mcp_server.answer import Answer
 from quintain.environments.mcp_server.arguments import draw_arguments
 from quintain.environments.mcp_server.checks import judge, read_checks
 from quintain.environments.mcp_server.generation import _calls
 from quintain.environments.mcp_server.mining import mine_tasks
 from quintain.environments.mcp_server.tasks import digest, write_rows
-from quintain.environments.servers import Call, ServerProfile
+from quintain.environments.servers import Call, ServerProfile, ToolResult
 from quintain.environments.task_files import read_tasks, split_of
 from quintain.errors import InvalidInput
 from quintain.records.trajectory import Action, Actor, Observation, Outcome, OutcomeStatus, Step, Task, Trajectory
 
-NOTE = Answer("buy milk, 2 l", {"text": "buy milk", "litres": 2})
+NOTE = ToolResult("buy milk, 2 l", {"text": "buy milk", "litres": 2})
 
 
 def verdict(
-    checker: Any, answer: str | None = None, calls: tuple[Call, ...] = (), state: Answer = NOTE
+    checker: Any, answer: str | None = None, calls: tuple[Call, ...] = (), state: ToolResult = NOTE
 ) -> float | None:
     return judge(read_checks({"checker": checker}), answer, calls, lambda call: state).value
 
@@ -64,7 +63,7 @@ def test_the_state_of_the_server_is_asked_for_and_compared(expectation: dict[str
 
 
 def test_a_question_that_the_server_refuses_means_that_the_state_is_not_there() -> None:
-    refused = Answer("no such note", is_error=True)
+    refused = ToolResult("no such note", is_error=True)
     assert verdict({"type": "state", "tool": "read", "contains": "note"}, state=refused) == 0.0
 
 
@@ -86,7 +85,7 @@ def test_calls_must_hold_the_named_arguments_and_may_hold_others(
     assert verdict(checker, calls=made) == value
 
 
-def test_one_call_stands_for_one_expected_call_and_the_pairing_is_found_where_there_is_one() -> None:
+def test_each_call_matches_one_expected_call_and_a_possible_matching_is_found() -> None:
     """f(a=1, b=2) meets both expectations and f(a=1) only the first: a greedy pairing in the order of the calls would fail."""
     expect = [{"tool": "f", "args": {"a": 1}}, {"tool": "f", "args": {"b": 2}}]
     checker = {"type": "calls", "expect": expect}
@@ -94,7 +93,7 @@ def test_one_call_stands_for_one_expected_call_and_the_pairing_is_found_where_th
     assert verdict(checker, calls=(call("f", a=1, b=2),)) == 0.0
 
 
-def test_several_checkers_must_all_hold_and_none_means_no_verdict() -> None:
+def test_all_checkers_must_pass_and_no_checker_means_no_verdict() -> None:
     answer, state = {"type": "answer", "answer": 1}, {"type": "state", "tool": "read", "contains": "milk"}
     both = {"type": "all", "checkers": [answer, state]}
     assert verdict(both, "1") == 1.0
@@ -126,8 +125,8 @@ def test_checkers_of_answers_are_understood_as_task_files_write_them(metadata: d
     ("checker", "message"),
     [
         ({"type": "magic"}, "magic"),
-        ({"type": "answer"}, "needs an `answer`"),
-        ({"type": "regex"}, "needs a `pattern`"),
+        ({"type": "answer"}, "expected an `answer`"),
+        ({"type": "regex"}, "expected a `pattern`"),
         ({"type": "state", "tool": "read"}, "one of `expect`, `contains`, `regex`, `json`"),
         ({"type": "state", "tool": "read", "expect": 1, "contains": "a"}, "one of `expect`"),
         ({"type": "calls", "expect": []}, "at least 1"),
@@ -136,7 +135,7 @@ def test_checkers_of_answers_are_understood_as_task_files_write_them(metadata: d
         ("unit_tests", "checker"),
     ],
 )
-def test_a_checker_that_is_none_is_refused_with_what_is_wrong(checker: Any, message: str) -> None:
+def test_an_invalid_checker_is_refused_with_the_reason(checker: Any, message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         read_checks({"checker": checker})
 

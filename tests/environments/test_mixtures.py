@@ -67,24 +67,24 @@ def test_whatever_the_weights_are_the_text_of_a_mixture_stays_itself() -> None:
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        ("mix()", "not 0"),
-        ({}, "not 0"),
-        ({str(n): 1.0 for n in range(MAX_PARTS + 1)}, "not 51"),
-        ("mix(a)", "the weight of '' is 'a'"),
+        ("mix()", "got 0"),
+        ({}, "got 0"),
+        ({str(n): 1.0 for n in range(MAX_PARTS + 1)}, "got 51"),
+        ("mix(a)", "as the weight of '', got 'a'"),
         ("mix(a=0)", "from 1e-06 to 1e"),
         ("mix(a=nan)", "from 1e-06 to 1e"),
-        ({"a": True}, "is True"),
-        ({"a": float("inf")}, "is inf"),
+        ({"a": True}, "got True"),
+        ({"a": float("inf")}, "got inf"),
         ({"a": 10**400}, "from 1e-06 to 1e"),
         ({"a": "2 "}, None),
-        ("mix(a=1,a=2)", "twice; add the weights up"),
+        ("mix(a=1,a=2)", "twice; add up its weights"),
         ({"a?x=1&y=2": 1, "a?y=2&x=1": 1}, "twice"),
-        ("mix(a?x=1,b=2)", "the options of 'a?x' cannot be read"),
-        ({"mix(a=1,b=1)": 1, "c": 1}, "is a mixture and cannot be a part"),
-        ({1: 2}, "a part of the mixture is 1"),
+        ("mix(a?x=1,b=2)", "cannot read the options of 'a?x'"),
+        ({"mix(a=1,b=1)": 1, "c": 1}, "got the mixture 'mix(a=1,b=1)'; name its parts"),
+        ({1: 2}, "as a part of a mixture, got 1"),
     ],
 )
-def test_what_is_no_mixture_is_told(wrong: Any, words: str | None) -> None:
+def test_an_invalid_mixture_is_refused(wrong: Any, words: str | None) -> None:
     if words is None:
         assert parts_of(wrong) == {"a": 1}
         return
@@ -117,7 +117,7 @@ class Asked:
 
 def test_different_tasks_with_one_id_are_refused_and_equal_ones_drawn_once() -> None:
     sources = {"a": Asked("one", 8), "b": Asked("two", 4)}
-    with pytest.raises(InvalidInput, match="a and b have different tasks with the id '0'"):
+    with pytest.raises(InvalidInput, match="got '0' for different tasks of a and b"):
         mixture("mix", sources, {"a": 1, "b": 1}).tasks("train", 2, 0)
     same = mixture("mix", {**sources, "b": Asked("one", 4)}, {"a": 1, "b": 1})
     assert [(task.environment, task.id) for task in same.tasks("train", 4, 0)] == [("a", "0"), ("b", "2"), ("a", "1")]
@@ -152,7 +152,7 @@ def test_one_environment_stays_as_it_is_written(services: Services, one: str) ->
     assert usable_reference(services, f"{one.replace(',', '%2C')}=3,quintain/math=1").startswith("mix(")
 
 
-def test_a_comma_within_options_among_weights_is_told_to_be_written_otherwise(services: Services) -> None:
+def test_a_comma_within_options_of_a_mixture_is_refused_with_the_escape(services: Services) -> None:
     written = "quintain/inventory?types=lookup,compare=2,quintain/math=1"
     with pytest.raises(InvalidInput, match=r"'compare=2'.*write a comma within options as %2C"):
         usable_reference(services, written)

@@ -24,7 +24,6 @@ from quintain.errors import InvalidInput, NotFound, Refused
 from quintain.evaluation.suites import plan_suite
 from quintain.records.trajectory import Action, Task
 from quintain.settings import Settings
-from quintain.tools import RLTrainingTool
 from quintain.tools.evaluation.environment_references import usable_reference
 from quintain.tools.services import open_services
 from quintain.tools.training.config_files import start_recipe
@@ -62,7 +61,7 @@ def answered(task: Task, answer: Any) -> tuple[float | None, str]:
     return step.reward, str(step.observations[0].content)
 
 
-def test_a_row_becomes_a_task_with_all_that_it_says() -> None:
+def test_a_row_becomes_a_task_with_all_its_columns() -> None:
     row = {
         "id": 7,
         "prompt": "Mend it.",
@@ -116,7 +115,7 @@ def test_a_row_of_swe_bench_keeps_its_tests_and_not_its_solution() -> None:
         "+assert True",
     )
     assert "line 3" not in json.dumps(metadata)
-    with pytest.raises(InvalidInput, match="FAIL_TO_PASS is 'nonsense'"):
+    with pytest.raises(InvalidInput, match=r"FAIL_TO_PASS to be a list of test names.*got 'nonsense'"):
         task_of({**SWE, "FAIL_TO_PASS": "nonsense"})
 
 
@@ -126,7 +125,7 @@ def test_a_row_of_gsm8k_gives_its_final_answer_alone() -> None:
     assert (task.prompt, task.metadata) == ("How many clips?", {"answer": "72", "n_steps": 2})
     assert task.id == task_of({"question": "How many clips?", "answer": "#### 1"}).id
     assert task.id != task_of({"question": "How many more clips?", "answer": "#### 1"}).id
-    with pytest.raises(InvalidInput, match="final answer must follow"):
+    with pytest.raises(InvalidInput, match="expected a final answer after `####`"):
         task_of({"question": "How many?", "answer": "I wonder. ####"})
 
 
@@ -153,21 +152,21 @@ def test_every_bad_line_is_named_with_its_reason(tmp_path: Path) -> None:
     assert "'mixed.jsonl' has 6 bad rows" in told
     for part in (
         "line 2: ",
-        "line 3: the id 'a' stands in line 1 already",
-        "line 4: [1, 2] is no JSON object",
+        "line 3: duplicate id 'a', first in line 1",
+        "line 4: expected a JSON object, got [1, 2]",
         "line 5: row.prompt",
-        "line 6: holds neither id nor prompt (fields: type)",
+        "line 6: expected an id or a prompt, got the fields type",
         "and 1 more line",
     ):
         assert part in told
 
 
-def test_a_file_without_tasks_and_no_file_at_all_are_told_apart(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match="holds no tasks"):
+def test_an_empty_file_and_a_missing_file_are_different_errors(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match=r"expected tasks in .*, got none"):
         read_tasks(written(tmp_path / "empty.jsonl", ""))
-    with pytest.raises(NotFound, match=r"no task file.*nowhere\.jsonl"):
+    with pytest.raises(NotFound, match=r"no_task_file\].*nowhere\.jsonl'"):
         read_tasks(tmp_path / "nowhere.jsonl")
-    with pytest.raises(InvalidInput, match="no regular file"):
+    with pytest.raises(InvalidInput, match="expected a regular file"):
         read_tasks(tmp_path)
 
 
@@ -228,9 +227,7 @@ def test_tasks_are_drawn_by_seed_and_fewer_are_a_prefix_of_more(tmp_path: Path) 
     assert tasks[:20] == source.tasks("held_out", 20, 3)
     assert tasks != source.tasks("held_out", 50, 4)
     assert len({task.id for task in tasks}) == 50
-    with pytest.raises(
-        InvalidInput, match=r"n_tasks is 51; 'a.jsonl' has 50 tasks in held_out and 0 in the other split"
-    ):
+    with pytest.raises(InvalidInput, match=r"got 51: 'a.jsonl' has 50 tasks in held_out and 0 in the other split"):
         source.tasks("held_out", 51, 3)
     with pytest.raises(InvalidInput, match="0 tasks in train and 50 in the other"):
         source.tasks("train", 1, 3)
@@ -245,7 +242,7 @@ def test_any_environment_takes_the_tasks_of_a_file(tmp_path: Path) -> None:
     assert (task.id, source.id) == (task_id, "quintain/inventory")
     assert str(first.message).startswith("What is the ")
     assert source.version.startswith("1+")
-    with pytest.raises(InvalidInput, match="it has: difficulty, types, tasks"):
+    with pytest.raises(InvalidInput, match="valid: difficulty, types, tasks"):
         task_source(f"quintain/inventory?task={path}")
 
 
@@ -277,7 +274,7 @@ def test_one_answer_tasks_are_judged_by_their_row(tmp_path: Path) -> None:
         ({"prompt": " ", "answer": 1}, "its prompt is empty"),
         (
             {"prompt": "Well?", "checker": {"type": "unit_tests", "command": "pytest"}},
-            "judges answers by answer, json, regex",
+            "expected a checker of type answer, json, regex",
         ),
         ({"prompt": "Well?", "checker": {"type": "regex", "pattern": "("}}, "cannot be used"),
         ({"prompt": "Well?", "checker": {"type": "answer", "answer": 1, "tolerance": -1}}, "tolerance"),
@@ -314,7 +311,7 @@ def test_an_answer_that_hedges_is_wrong(answer: str) -> None:
         (Action(tool="submit", args={"answer": "x" * 30_000}), "at most 20000"),
     ],
 )
-def test_a_call_that_hands_no_answer_in_is_told_and_costs_nothing(action: Action, told: str) -> None:
+def test_a_call_without_an_answer_gets_an_error_and_costs_nothing(action: Action, told: str) -> None:
     question = Question()
     question.reset(Task(id="a", prompt="Well?", metadata={"answer": 42}))
     step = question.step([action])
@@ -346,32 +343,12 @@ def test_tools_read_task_files_within_the_roots_alone(settings: Settings, tmp_pa
     for option in ("quintain/tasks?file=", "quintain/inventory?tasks="):
         with pytest.raises(Refused, match="outside the allowed roots"):
             usable_reference(services, f"{option}{outside}")
-    with pytest.raises(NotFound, match="no task file"):
+    with pytest.raises(NotFound, match=r"no_task_file.*does not exist"):
         usable_reference(services, "quintain/tasks?file=nowhere.jsonl")
 
 
-def test_an_agent_is_measured_on_a_file_of_its_users_own(home: Path) -> None:
-    tool = RLTrainingTool(home)
-    path = written(home / "mine.jsonl", *numbered(4, split="test", type="sum", difficulty="easy"))
-    asked = {
-        "action": "evaluate",
-        "agent": "starter",
-        "environment": f"quintain/tasks?file={path}",
-        "n_tasks": 4,
-        "wait": True,
-    }
-    answer = json.loads(tool.run(asked))
-    assert answer["status"] == "success", answer
-    runs = json.loads(tool.run({"action": "search", "filter": {"environment": "quintain/tasks"}}))["items"]
-    assert {run["prompt"] for run in runs} == {f"What is {i} + 1?" for i in range(4)}
-    written(path, *numbered(3), {"id": "bad"})
-    refused = json.loads(tool.run(asked))
-    assert (refused["status"], refused["code"]) == ("error", "bad_task_rows")
-    tool.close()
-
-
 def test_the_row_in_the_docs_is_a_task_that_can_be_solved(tmp_path: Path) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "environments.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "use-your-own-tasks.md").read_text(encoding="utf-8")
     row = re.search(r"```json\n(.*shop-17.*)\n```", page)
     assert row is not None
     task = Questions(written(tmp_path / "docs.jsonl", row[1])).tasks("held_out", 1, 0)[0]
@@ -404,7 +381,7 @@ _FIELDS = st.sampled_from(
 
 
 @given(_JSON | st.dictionaries(_FIELDS, _JSON, max_size=8))
-def test_any_json_is_a_task_or_a_reason_why_it_is_none(value: Any) -> None:
+def test_any_json_becomes_a_task_or_an_error(value: Any) -> None:
     try:
         task = task_of(value)
     except (InvalidInput, ValidationError):

@@ -76,7 +76,7 @@ def test_attributes_pass_through_every_wrapper_and_the_innermost_can_be_reached(
     assert environment.closed
 
 
-def test_an_episode_is_cut_after_so_many_steps_but_a_verdict_stands() -> None:
+def test_an_episode_is_truncated_after_max_steps_unless_the_last_step_ends_it() -> None:
     environment = max_steps(3)(Counter(goal=3))
     for _ in range(2):  # an environment that can begin again is counted anew
         environment.reset(Task(prompt="p"))
@@ -87,7 +87,7 @@ def test_an_episode_is_cut_after_so_many_steps_but_a_verdict_stands() -> None:
     assert [short.step(LOOK).truncated for _ in range(2)] == [False, True]
 
 
-def test_time_runs_from_reset_on_and_statistics_are_told_at_the_end() -> None:
+def test_time_runs_from_reset_and_the_last_step_has_statistics() -> None:
     moments = iter([0.0, 4.0, 11.0])
     environment = time_limit(10.0, lambda: next(moments))(Counter(goal=9))
     environment.reset(Task(prompt="p"))
@@ -116,7 +116,7 @@ def test_rewards_are_replaced_and_long_observations_cut_with_a_word() -> None:
     assert (text.text[:2], picture.uri) == ("fo", "file:///p.png")  # type: ignore[union-attr]
 
 
-def test_a_recorder_hands_over_each_episode_once_with_its_verdict_or_none() -> None:
+def test_a_recorder_passes_on_each_episode_once_with_its_outcome() -> None:
     kept: list[Trajectory] = []
     environment = recorder(AgentInfo(name="mine", model="m"), kept.append)(Counter(goal=2))
     environment.reset(Task(id="t", prompt="Go."))
@@ -152,20 +152,20 @@ def test_options_of_a_reference_are_typed_and_checked(counter: str) -> None:
         ("?goal=many", "goal"),
         ("?pace=never", "pace"),
         ("?gaol=5", "goal, pace"),
-        ("?goal=1&goal=2", "twice"),
+        ("?goal=1&goal=2", "each option once"),
         ("?goal", "option=value"),
         ("?", "option=value"),
     ):
         with pytest.raises(InvalidInput, match=told):
             registry.task_source(counter + wrong)
-    with pytest.raises(InvalidInput, match="it has: difficulty, types, tasks"):
+    with pytest.raises(InvalidInput, match="valid: difficulty, types, tasks"):
         registry.task_source("quintain/inventory?colour=red")
 
 
 def test_a_registered_environment_takes_no_name_that_is_taken(counter: str) -> None:
     assert {"quintain/inventory", "test/counter"} <= set(registry.environment_ids())
     for name in (counter, "quintain/inventory"):
-        with pytest.raises(Conflict, match="already"):
+        with pytest.raises(Conflict, match="taken"):
             registry.register(name, Counter)
     with pytest.raises(InvalidInput, match="acme/shop"):
         registry.register("not a name", Counter)
@@ -187,7 +187,7 @@ def test_a_mixture_draws_by_weight_and_plays_each_task_where_it_belongs(counter:
     first = next(task for task in tasks if task.environment == "quintain/inventory")
     assert other.reset(first) == Inventory().make().reset(first)
     assert len(other.tools) == 4
-    with pytest.raises(InvalidInput, match="no part of the mixture"):
+    with pytest.raises(InvalidInput, match=r"got .x. of None; draw tasks from the mixture"):
         source.make().reset(Task(id="x", prompt="p"))
 
 

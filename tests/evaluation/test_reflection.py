@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from evaluation.test_episodes import Counting, tick
 from quintain.evaluation.episodes import Episode, EpisodePlan, EpisodeSettings, run_episodes
-from quintain.evaluation.reflection import as_own, failed_runs, second_tries, write_notes
+from quintain.evaluation.reflection import failed_runs, retry_plans, without_reflection, write_notes
 from quintain.records.evaluation import EpisodeResult
 from quintain.records.seams import Reply, Stop, Turn
 from quintain.records.trajectory import AgentInfo, OutcomeStatus, SampledTokens, Trajectory
@@ -56,7 +56,7 @@ def test_a_second_try_that_succeeds_is_kept_under_the_tasks_own_prompt_without_l
     assert "| Hm." in asked, "the run is quoted line by line, as data"
     assert set(policy.closed) >= {"reflection-000000", "reflection-000001"}
 
-    again = play(policy, second_tries(notes, tries=2, first=1))
+    again = play(policy, retry_plans(notes, tries=2, first=1))
     assert [(e.result.task_id, e.result.repeat, e.result.success) for e in again] == [
         ("t0", 1, True),
         ("t1", 1, True),
@@ -64,7 +64,7 @@ def test_a_second_try_that_succeeds_is_kept_under_the_tasks_own_prompt_without_l
         ("t1", 2, True),
     ]
     assert "Your notes on that:\nI did not tick. I should tick.\nNow solve it." in policy.asked[-5] + policy.asked[-6]
-    run = as_own(again[0].trajectory, notes[0])
+    run = without_reflection(again[0].trajectory, notes[0])
     assert run.identity == again[0].trajectory.identity
     assert [step.message for step in run.steps[:2]] == ["Count.", "count 0"], "the note is no part of what is learnt"
     assert "should tick" not in run.model_copy(update={"extra": {}}).model_dump_json()

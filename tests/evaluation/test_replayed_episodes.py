@@ -10,7 +10,7 @@ import pytest
 from quintain.environments.inventory import Inventory
 from quintain.environments.inventory.scripted_policy import Expert
 from quintain.evaluation.episodes import Episode, EpisodePlan, EpisodeSettings, replay, run_episodes
-from quintain.evaluation.recorded_runs import DIVERGED
+from quintain.evaluation.replay_divergence import DIVERGED
 from quintain.records.seams import Reply, Turn
 from quintain.records.trajectory import Action, Actor, AgentInfo, Observation, OutcomeStatus, Step, Trajectory
 
@@ -86,16 +86,16 @@ def test_another_answer_than_recorded_ends_the_episode_with_both() -> None:
     said = replay(Inventory(), EpisodePlan(run.task, prefix=(first, *run.agent_steps[1:])), SETTINGS)
     assert said.status is OutcomeStatus.ERROR
     assert said.error is not None
-    assert said.error.startswith(f"{DIVERGED}: at step 0 the environment answers")
+    assert said.error.startswith(f"{DIVERGED}: at step 0 the environment returned")
     assert "Nothing here." in said.error
     assert play(run, (first,), Fixed(submit(1))).result.success is None
 
 
-def test_steps_behind_the_end_are_told() -> None:
+def test_steps_after_the_end_diverge() -> None:
     run = solved()
     more = (*from_first_turn(run, len(run.agent_steps)), run.agent_steps[0])
     said = replay(Inventory(), EpisodePlan(run.task, prefix=more), SETTINGS)
-    assert "the run is over, and the run recorded a further step" in (said.error or "")
+    assert "the run has ended, but the run recorded a further step" in (said.error or "")
 
 
 def test_turns_of_the_recorded_run_count_against_the_limit() -> None:

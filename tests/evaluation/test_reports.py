@@ -6,8 +6,8 @@ import pytest
 
 from evaluation.test_comparison import evaluated
 from quintain.evaluation.comparison import compare
-from quintain.evaluation.reports.forest import forest
-from quintain.evaluation.reports.formats import as_html, as_markdown
+from quintain.evaluation.reports.forest_plot import forest_plot
+from quintain.evaluation.reports.rendering import as_html, as_markdown
 from quintain.evaluation.reports.report import comparison_report, evaluation_report
 from quintain.records.evaluation import Evaluation, Failures, Origin
 
@@ -53,7 +53,7 @@ def test_markdown_shows_stored_text_as_it_is() -> None:
     assert all("\\|\\`\\[a\\]" in row and "# head" in row for row in rows)
 
 
-def test_a_report_of_an_evaluation_says_what_it_found() -> None:
+def test_a_report_of_an_evaluation_contains_its_results() -> None:
     """Repeats 1101 and 1001: 5 of 8 episodes, of four tasks 2 solved always, 1 once: pass@2 = 3/4, pass^2 = 1/2."""
     text = as_markdown(evaluation_report(evaluated("a", "1101", "1001")))
     assert "# agent:a@1 in test/env" in text
@@ -89,7 +89,7 @@ def test_what_is_unknown_is_called_so() -> None:
 def test_a_forest_shows_differences_and_rates_with_their_intervals() -> None:
     three = [evaluated(name, "1" * n + "0" * (30 - n)) for name, n in (("a", 28), ("b", 25), ("c", 3))]
     comparison = compare(three, ["a", "b", "c"], "cmp-1", None)
-    differences, rates = forest(comparison)["panels"]
+    differences, rates = forest_plot(comparison)["panels"]
     assert [row["label"] for row in differences["forest"]][-1] == "b\n- a"
     assert [row["strong"] for row in differences["forest"]] == [True, True, False]
     for row in (*differences["forest"], *rates["forest"]):

@@ -1,4 +1,4 @@
-"""Tests and effect sizes: equal to scipy where it has them, right where it has none."""
+"""Tests and effect sizes against scipy, and against hand-derived values where scipy has none."""
 
 from __future__ import annotations
 
@@ -13,20 +13,16 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from quintain.errors import InvalidInput
-from quintain.evaluation.statistics.effects import cliffs_delta, cohens_dz, hedges_g, rank_biserial, tasks_to_show
-from quintain.evaluation.statistics.groups import letters
+from quintain.evaluation.statistics.effects import cohens_dz, required_tasks
 from quintain.evaluation.statistics.significance import (
     benjamini_hochberg,
     bonferroni,
     bootstrap_mean,
+    compact_letter_display,
     equivalence,
-    mann_whitney,
     paired_t,
-    permutation,
-    welch_t,
     wilcoxon,
 )
-from quintain.evaluation.statistics.success_rates import sign_flip_exact
 
 
 def scores(n: int, seed: int, shift: float = 0.0, digits: int | None = None) -> list[float]:
@@ -40,10 +36,6 @@ def test_every_test_gives_scipys_p_value_to_nine_digits(n: int, digits: int | No
     a, b = scores(n, 1, digits=digits), scores(n, 2, shift=0.4, digits=digits)
     differences = [y - x for x, y in zip(a, b, strict=True)]
     assert paired_t(differences).p == pytest.approx(stats.ttest_rel(b, a).pvalue, abs=1e-9)
-    assert welch_t(a, b).p == pytest.approx(stats.ttest_ind(b, a, equal_var=False).pvalue, abs=1e-9)
-    ties = len(set(a) | set(b)) < 2 * n
-    method = "exact" if n <= 8 and not ties else "asymptotic"
-    assert mann_whitney(a, b).p == pytest.approx(stats.mannwhitneyu(b, a, method=method).pvalue, abs=1e-9)
     kept = [d for d in differences if d]
     tied = len({abs(d) for d in kept}) < len(kept)
     signed = "exact" if len(kept) <= 50 and not tied else "approx"
@@ -52,7 +44,7 @@ def test_every_test_gives_scipys_p_value_to_nine_digits(n: int, digits: int | No
 
 def test_the_statistic_has_the_sign_of_the_difference() -> None:
     up, down = [0.1, 0.2, 0.4, 0.3], [-0.1, -0.2, -0.4, -0.3]
-    for test in (paired_t, wilcoxon, permutation):
+    for test in (paired_t, wilcoxon):
         rising, falling = test(up), test(down)
         assert rising.p == pytest.approx(falling.p)
         assert rising.statistic is None or falling.statistic is None or rising.statistic >= 0 >= falling.statistic
@@ -61,20 +53,8 @@ def test_the_statistic_has_the_sign_of_the_difference() -> None:
 def test_without_variance_a_difference_is_significant_and_none_is_not() -> None:
     assert paired_t([1.0, 1.0, 1.0]).p == 0.0
     assert paired_t([0.0, 0.0, 0.0]).p == 1.0
-    assert welch_t([0.0, 0.0], [1.0, 1.0]).p == 0.0
-    assert welch_t([1.0, 1.0], [1.0, 1.0]).p == 1.0
     assert wilcoxon([0.0, 0.0]).p == 1.0
-    assert mann_whitney([1.0, 1.0], [1.0]).p == 1.0
     assert bootstrap_mean([2.0, 2.0, 2.0]) == (2.0, 2.0, "no variance")
-
-
-def test_the_permutation_test_of_whole_numbers_is_the_exact_sign_flip_test() -> None:
-    """Of the 2^5 = 32 patterns of (1, 1, 1, 1, -1), sums of at least 3 in size: one with 0 and five with 1 flipped, twice."""
-    assert permutation([1, 1, 1, 1, -1]).p == pytest.approx(12 / 32)
-    assert sign_flip_exact([1, 1, 1, 1, -1]) == pytest.approx(12 / 32)
-    drawn = permutation([0.3] * 10 + [-0.1] * 10, seed=3)
-    assert drawn.method.endswith("drawn")
-    assert drawn == permutation([0.3] * 10 + [-0.1] * 10, seed=3)
 
 
 def test_equivalence_is_the_worse_of_two_one_sided_tests() -> None:
@@ -146,28 +126,24 @@ def test_the_bootstrap_interval_is_scipys_bca_from_ten_values_on() -> None:
 
 
 def test_effect_sizes_equal_hand_derived_numbers_and_keep_their_sign() -> None:
-    """Differences 1, 2, 3: mean 2, deviation 1. Ranks of (-1, 2, 3): 1, 2, 3, so (5 - 1) / 6. Of 4 pairs b is above in 3."""
+    """Differences 1, 2, 3: mean 2, deviation 1."""
     assert cohens_dz([1, 2, 3]) == pytest.approx(2.0)
     assert cohens_dz([-1, -2, -3]) == pytest.approx(-2.0)
     assert cohens_dz([1, 1]) is None
-    assert rank_biserial([-1, 2, 3, 0]) == pytest.approx(4 / 6)
-    assert cliffs_delta([1, 3], [2, 4]) == pytest.approx(0.5)
-    assert hedges_g([0.0, 2.0], [2.0, 4.0]) == pytest.approx(2 / math.sqrt(2) * (1 - 3 / 7))
-    assert hedges_g([1.0, 1.0], [1.0, 1.0]) is None
 
 
 def test_the_number_of_tasks_is_connors_and_has_the_power_that_it_promises() -> None:
     """psi 0.2, d 0.05: (1.95996 x 0.44721 + 0.84162 x 0.44441)^2 / 0.0025 = 625.6."""
-    n = tasks_to_show(0.05, 0.2)
+    n = required_tasks(0.05, 0.2)
     assert n == 626
-    assert tasks_to_show(-0.05, 0.2) == n
+    assert required_tasks(-0.05, 0.2) == n
     drawn = np.random.default_rng(0)
     counts = drawn.multinomial(n, [0.125, 0.075, 0.8], size=2000)
     found = [stats.binomtest(int(b), int(b + c)).pvalue < 0.05 for b, c, _ in counts]
     assert np.mean(found) == pytest.approx(0.8, abs=0.05)
 
 
-@pytest.mark.parametrize("test", [paired_t, wilcoxon, permutation])
+@pytest.mark.parametrize("test", [paired_t, wilcoxon])
 def test_too_few_or_impossible_values_are_refused(test) -> None:
     with pytest.raises(InvalidInput, match="at least"):
         test([])
@@ -175,12 +151,16 @@ def test_too_few_or_impossible_values_are_refused(test) -> None:
         test([1.0, float("nan")])
 
 
-def test_letters_are_shared_by_those_who_cannot_be_told_apart() -> None:
+def test_agents_without_a_significant_difference_share_a_letter() -> None:
     """a > c only: b is like both. With a > b and a > c too, a stands alone. All different: one letter each."""
-    assert letters(["a", "b", "c"], [("a", "c")]) == {"a": "a", "b": "ab", "c": "b"}
-    assert letters(["a", "b", "c"], [("a", "b"), ("c", "a")]) == {"a": "a", "b": "b", "c": "b"}
-    assert letters(["a", "b", "c"], []) == {"a": "a", "b": "a", "c": "a"}
-    assert letters(["a", "b", "c"], [("a", "b"), ("a", "c"), ("b", "c")]) == {"a": "a", "b": "b", "c": "c"}
+    assert compact_letter_display(["a", "b", "c"], [("a", "c")]) == {"a": "a", "b": "ab", "c": "b"}
+    assert compact_letter_display(["a", "b", "c"], [("a", "b"), ("c", "a")]) == {"a": "a", "b": "b", "c": "b"}
+    assert compact_letter_display(["a", "b", "c"], []) == {"a": "a", "b": "a", "c": "a"}
+    assert compact_letter_display(["a", "b", "c"], [("a", "b"), ("a", "c"), ("b", "c")]) == {
+        "a": "a",
+        "b": "b",
+        "c": "c",
+    }
 
 
 @given(st.integers(1, 7), st.data())
@@ -188,6 +168,6 @@ def test_two_agents_share_a_letter_exactly_where_they_do_not_differ(n: int, data
     names = [f"agent-{i}" for i in range(n)]
     pairs = list(combinations(names, 2))
     different = data.draw(st.lists(st.sampled_from(pairs), unique=True)) if pairs else []
-    shown = letters(names, different)
+    shown = compact_letter_display(names, different)
     assert all(shown.values())
     assert {pair for pair in pairs if not set(shown[pair[0]]) & set(shown[pair[1]])} == set(different)

@@ -7,10 +7,10 @@ from random import Random
 import pytest
 from scipy.stats import beta, binom, binomtest, permutation_test, ttest_1samp
 
+from quintain.evaluation.statistics.significance import holm
 from quintain.evaluation.statistics.success_rates import (
     clopper_pearson,
     clustered_difference,
-    holm,
     mcnemar_exact,
     mean_over_tasks,
     newcombe_paired,
@@ -59,7 +59,7 @@ def test_without_repeats_tasks_and_episodes_are_the_same() -> None:
     assert rate_over_tasks([(1, 1), (0, 1), (1, 1), (0, 0)]) == clopper_pearson(2, 3)
 
 
-def test_repeats_that_always_agree_tell_no_more_than_one() -> None:
+def test_repeats_that_always_agree_count_as_one() -> None:
     """4 of 10 tasks solved in each of 8 repeats: variance between tasks 0.4 * 0.6 * 10/9 / 10, so 9 episodes are left of 80,
 
     and t with 9 instead of 79 degrees of freedom takes (1.9905 / 2.2622)^2 of them: 6.968.

@@ -87,7 +87,7 @@ def test_a_split_without_rows_leaves_no_file(format: str, tmp_path: Path) -> Non
 
 def test_an_export_of_which_nothing_is_left_says_why(tmp_path: Path) -> None:
     rows = sft(asks(), acts(("a b", {}, "x")), says("Done."))
-    with pytest.raises(InvalidInput, match=r"name of a tool .*: 1 rows.*atif"):
+    with pytest.raises(InvalidInput, match=r"tool name must .*: 1 rows.*atif"):
         exported("openai", rows, "sft", tmp_path)
     assert not (tmp_path / "openai").exists()
 
@@ -96,7 +96,7 @@ def test_an_export_of_which_nothing_is_left_says_why(tmp_path: Path) -> None:
 def test_a_row_that_does_not_fit_is_dropped_with_its_reason_and_the_others_stay(format: str, tmp_path: Path) -> None:
     rows = [*rows_of("sft", 2), *[DatasetRow(trajectory=trajectory(task_id="w"), weight=0)]]
     export, folder = exported(format, rows, "sft", tmp_path)
-    assert export.dropped == {"the row has weight 0: nothing is learned from it": 1}
+    assert export.dropped == {"the row has weight 0": 1}
     assert len(lines_in(folder / "train.jsonl")) == 2
 
 
@@ -112,7 +112,7 @@ def test_ids_of_calls_are_made_where_a_log_had_none_and_results_find_their_calls
     assert len(set(ids)) == 4
     results = [(m["tool_call_id"], m["name"], m["content"]) for m in messages if m["role"] == "tool"]
     assert results[:2] == [(ids[0], "search", "A"), (ids[1], "open", "B")]
-    assert "results that answer no call stand as turns of the user (2)" in export.notes
+    assert "results without a call become user turns (2)" in export.notes
 
 
 def test_pictures_are_left_out_and_told(tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ def test_pictures_are_left_out_and_told(tmp_path: Path) -> None:
     export, folder = exported("openai", sft(seen, says("A cat.")), "sft", tmp_path)
     # The run's task has a prompt, but the user has spoken: it is not said twice.
     assert lines_in(folder / "train.jsonl")[0]["messages"][0] == {"role": "user", "content": "Look."}
-    assert "pictures are left out (1)" in export.notes
+    assert "images are left out (1)" in export.notes
 
 
 def test_rows_stream_through_a_writer_in_constant_memory(tmp_path: Path) -> None:
@@ -220,7 +220,7 @@ def test_trl_messages_hold_arguments_as_objects_and_tools_as_text(tmp_path: Path
 def test_trl_refuses_arguments_that_are_no_object(tmp_path: Path) -> None:
     broken = Step(actor=Actor.AGENT, actions=(Action(tool="open", raw_args='{"id": '),))
     export, _ = exported("trl", [*rows_of("sft", 1), *sft(asks(), broken)], "sft", tmp_path)
-    assert export.dropped == {"the arguments of a call are no JSON object": 1}
+    assert export.dropped == {"expected a JSON object as the arguments of a call": 1}
 
 
 def test_trl_completions_are_the_turns_that_may_be_trained_on_each_after_all_that_came_before(tmp_path: Path) -> None:
@@ -238,7 +238,7 @@ def test_trl_completions_are_the_turns_that_may_be_trained_on_each_after_all_tha
 def test_trl_messages_tell_how_many_masks_they_lose(tmp_path: Path) -> None:
     rows = sft(asks(), says("Old.", copied_context=True), asks("And now?"), says("New."))
     export, _ = exported("trl", rows, "sft", tmp_path)
-    assert "turns that must not be trained on are trained on: the format has no switch for them (1)" in export.notes
+    assert "masked turns are trained on: the format has no loss mask (1)" in export.notes
 
 
 def test_trl_prompts_of_groups_have_columns_for_reward_functions(tmp_path: Path) -> None:
@@ -266,7 +266,7 @@ def test_trl_steps_end_with_the_step_that_their_label_judges(tmp_path: Path) -> 
             "labels": [False, True],
         }
     ]
-    assert "steps without a label stand before the next step that has one (1)" in export.notes
+    assert "steps without a label are joined to the next labelled step (1)" in export.notes
     assert any("rounded" in note for note in export.notes)
 
 
@@ -310,7 +310,7 @@ def test_openai_rows_keep_its_rules_and_say_masks_as_weights(tmp_path: Path) -> 
     assert row["messages"][-1]["role"] == "assistant"
     assert row["parallel_tool_calls"] is True
     assert "thoughts of the agent are lost (1)" in export.notes
-    assert any(note.startswith("results after the last turn of the agent are left out") for note in export.notes)
+    assert any(note.startswith("results after the last agent turn are left out") for note in export.notes)
     assert read(folder / "train.jsonl", folder).only.agent_steps[3].train is False
 
 
@@ -330,10 +330,10 @@ def test_openai_arguments_are_what_the_model_wrote(tmp_path: Path) -> None:
     [
         (
             (asks(), Step(actor=Actor.AGENT, actions=(Action(tool="open", args={}),)), says("Done.")),
-            "a call in the midst",
+            "a call inside the run",
         ),
-        ((asks(), Step(actor=Actor.AGENT, thought="Hm.")), "holds only a thought"),
-        ((asks(), acts(("no schema!", {}, "x")), says("Done.")), "the name of a tool"),
+        ((asks(), Step(actor=Actor.AGENT, thought="Hm.")), "with only a thought"),
+        ((asks(), acts(("no schema!", {}, "x")), says("Done.")), "a tool name"),
     ],
 )
 def test_openai_drops_what_its_validation_would_refuse(steps: tuple[Step, ...], reason: str, tmp_path: Path) -> None:
@@ -363,7 +363,7 @@ def test_schemas_in_the_words_of_other_makers_keep_their_parameters(
 def test_openai_drops_a_run_with_a_tool_that_has_no_name(tmp_path: Path) -> None:
     nameless = DatasetRow(trajectory=trajectory(asks(), says("7."), tools=({"description": "x"},)))
     export, _ = exported("openai", [*rows_of("sft", 1), nameless], "sft", tmp_path)
-    assert [n for said, n in export.dropped.items() if "the name of a tool" in said] == [1]
+    assert [n for said, n in export.dropped.items() if "a tool name" in said] == [1]
 
 
 @pytest.mark.parametrize("format", ["openai", "llamafactory", "axolotl"])
@@ -454,8 +454,8 @@ def test_llamafactory_joins_parallel_results_and_says_thoughts_and_remarks_befor
 @pytest.mark.parametrize(
     ("steps", "reason"),
     [
-        ((asks(), says("a"), says("b")), "do not take turns"),
-        ((asks(), says("a"), system("New rules."), asks(), says("b")), "a system message stands in the midst"),
+        ((asks(), says("a"), says("b")), "do not alternate"),
+        ((asks(), says("a"), system("New rules."), asks(), says("b")), "a system message inside the run"),
     ],
 )
 def test_llamafactory_drops_runs_that_do_not_alternate(steps: tuple[Step, ...], reason: str, tmp_path: Path) -> None:
@@ -536,8 +536,8 @@ def test_knowlyr_keeps_low_rewards_in_groups_and_its_benchmark_is_one_array(tmp_
 @pytest.mark.parametrize(
     ("steps", "reason"),
     [
-        ((asks(), says("a"), asks("b"), says("c")), "a user or a system speaks during the run"),
-        ((asks(), says("a", thought="x\nAction: open({})")), "reads as the marks of this format"),
+        ((asks(), says("a"), asks("b"), says("c")), "a user or system message inside the run"),
+        ((asks(), says("a", thought="x\nAction: open({})")), "contains the marks of this format"),
     ],
 )
 def test_knowlyr_drops_what_its_text_could_not_give_back(steps: tuple[Step, ...], reason: str, tmp_path: Path) -> None:
@@ -597,5 +597,5 @@ def test_weights_and_margins_of_pairs_are_told_and_a_weight_of_0_leaves_a_pair_o
         pair.model_copy(update={"weight": weight}) for pair, weight in zip(rows_of("dpo", 3), (1, 2, 0), strict=True)
     ]
     export, _ = exported("trl", rows, "dpo", tmp_path)
-    assert export.dropped == {"the row has weight 0: nothing is learned from it": 1}
+    assert export.dropped == {"the row has weight 0": 1}
     assert {"weights of rows are lost (1)", "margins of pairs are lost (2)"} <= export.notes.keys()

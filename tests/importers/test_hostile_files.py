@@ -20,8 +20,7 @@ from hypothesis import strategies as st
 
 from hostile import CALM, JSON, MB, OBJECTS, imported, log, memory_below, rows, zip_of
 from quintain.errors import InvalidInput
-from quintain.importers import byte_streams
-from quintain.importers import json_parser as cleaning
+from quintain.importers import byte_streams, json_parser
 from quintain.importers.log_file import LogFile
 from quintain.importers.probing import outline, probe
 from quintain.importers.protocol import Report
@@ -171,11 +170,11 @@ def test_a_line_of_200_mb_is_rejected_without_being_held(tmp_path: Path) -> None
     assert report.rejected == [(2, "larger than 64 MB")]
 
 
-def test_an_element_of_100_mb_is_rejected_without_being_held(tmp_path: Path) -> None:
+def test_an_element_of_66_mb_is_rejected_without_being_held(tmp_path: Path) -> None:
     path, good = tmp_path / "log.json", json.dumps(GOOD[0]).encode()
     with path.open("wb") as file:
         file.write(b"[" + good + b', {"a": ["')
-        for _ in range(100):
+        for _ in range(66):
             file.write(b'x", "' * (MB // 5))
         file.write(b'"]},' + good + b"]")
     report = Report()
@@ -199,10 +198,10 @@ def test_many_rows_are_read_in_constant_memory(tmp_path: Path) -> None:
 def test_a_value_of_too_many_values_is_refused_before_it_is_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cleaning, "MAX_VALUES", 1000)
+    monkeypatch.setattr(json_parser, "MAX_VALUES", 1000)
     found, rejected, _ = rows(tmp_path, b'{"a": [' + b"[]," * 2000 + b"[]]}\n{}\n")
     assert found == [{}]
-    assert rejected == [(1, "holds more than 1,000 values")]
+    assert rejected == [(1, "expected at most 1,000 values")]
 
 
 @pytest.mark.parametrize("packing", ["gzip", "zstd", "bzip2"])
@@ -225,7 +224,7 @@ def test_a_document_that_unpacks_to_too_much_is_refused(tmp_path: Path, monkeypa
         file.document()
 
 
-# --- what is no regular file, and what lies outside -----------------------------------------------------------------------
+# --- what expected a regular file, and what lies outside -----------------------------------------------------------------------
 
 ROW = json.dumps({"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": ANSWER}]}) + "\n"
 
@@ -251,12 +250,12 @@ def test_links_pipes_sockets_and_secret_files_are_listed_and_not_opened(tmp_path
 
     reasons = {one.file: one.reason for one in report.rejected}
     assert report.imported == 1 or os.geteuid() == 0
-    assert "leads out of the folder" in reasons["a-link-out.jsonl"]
-    assert "leads out of the folder" in reasons["a-folder-out"]
-    assert "where it lies" in reasons["a-link-in.jsonl"]
-    assert "where it lies" in reasons["a-loop"]
-    assert "leads nowhere" in reasons["a-broken-link"]
-    assert "leads nowhere" in reasons["a-ring"]
+    assert "target outside the folder" in reasons["a-link-out.jsonl"]
+    assert "target outside the folder" in reasons["a-folder-out"]
+    assert "at its own path" in reasons["a-link-in.jsonl"]
+    assert "at its own path" in reasons["a-loop"]
+    assert "a broken link" in reasons["a-broken-link"]
+    assert "a broken link" in reasons["a-ring"]
     assert "named pipe" in reasons["a-pipe.jsonl"]
     assert "socket" in reasons["s"]
     if os.geteuid() != 0:
@@ -345,7 +344,7 @@ def test_strange_names_of_files_are_read_and_shown_harmlessly(tmp_path: Path, na
 
 
 OTHER_FILES = {
-    "README.md": (b"# Logs\n\n[a list](x) of {things}\n", "text that is no JSON"),
+    "README.md": (b"# Logs\n\n[a list](x) of {things}\n", "text other than JSON"),
     "notes.txt": (b"[1] a footnote\n", "JSON"),
     "picture.png": (b"\x89PNG\r\n\x1a\n\0\0\0", "an image"),
     "model.bin": (b"\x01\x02\x00\x00" * 100, "a binary file"),
@@ -357,9 +356,9 @@ OTHER_FILES = {
     "config.json": (b'{"learning_rate": 0.1, "name": "x"}', "with the keys learning_rate, name"),
     "numbers.json": (b"[1, 2, 3]", "JSON"),
     "text.json": (b'"hello"', "JSON"),
-    "config.yaml": (b"a: 1\nb: [x]\n", "text that is no JSON"),
-    "main.py": (b"import os\nprint({'a': 1})\n", "text that is no JSON"),
-    "table.csv": (b"a,b\n1,2\n", "text that is no JSON"),
+    "config.yaml": (b"a: 1\nb: [x]\n", "text other than JSON"),
+    "main.py": (b"import os\nprint({'a': 1})\n", "text other than JSON"),
+    "table.csv": (b"a,b\n1,2\n", "text other than JSON"),
     "docs.zip": (zip_of({"a.txt": b"x"}), "zip archive"),
 }
 
@@ -371,7 +370,7 @@ def test_a_file_that_is_no_log_is_refused_in_plain_words_and_is_no_failure(tmp_p
     report = imported(tmp_path)
     assert (report.imported, report.n_refused + report.n_rejected, report.format) == (0, 1, None)
     assert reason in report.rejected[0].reason or report.n_rejected
-    assert report.notes[0].startswith("None of 1 files holds a trajectory")
+    assert report.notes[0].startswith("None of 1 files contains a trajectory")
 
 
 # --- generated ------------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from log_rows import counts, damaged, detected, read_file, read_rows
+from log_rows import counts, detected, read_file, read_rows
 from quintain.errors import InvalidInput
 from quintain.importers.transcripts.chat_messages import from_messages, read_turns
 from quintain.importers.transcripts.transcript import Transcript, make_call, parse_time, parsed_arguments
@@ -355,7 +355,7 @@ def test_unknown_roles_and_parts_are_counted_and_the_rest_comes_in(tmp_path: Pat
     assert [(o.call_id, o.content) for o in run.steps[1].observations] == [("lost", '{"rows": [1]}')]
     assert run.steps[1].extra == {"name": "bot"}
     assert report.unknown == {"role:critic": 1, "part:video": 1, "message": 1, "field:logprobs": 1}
-    assert list(report.notes) == ["results whose call is not in the log stand with the turn before them"]
+    assert list(report.notes) == ["results without a call in the log are attached to the preceding turn"]
 
 
 def test_bad_rows_are_listed_with_their_line_and_reason(tmp_path: Path) -> None:
@@ -363,10 +363,10 @@ def test_bad_rows_are_listed_with_their_line_and_reason(tmp_path: Path) -> None:
     runs, report = read_rows(tmp_path, "openai_chat", rows)
     assert len(runs) == 1
     assert [(line, reason[:30]) for line, reason in report.rejected] == [
-        (2, "a task without a run: it holds"),
-        (3, "a row must be an object, not i"),
-        (4, "a task without a run: it holds"),
-        (5, "holds no chat messages (`messa"),
+        (2, "expected a run, got a task wit"),
+        (3, "expected a row that is an obje"),
+        (4, "expected a run, got a task wit"),
+        (5, "expected chat messages (`messa"),
     ]
 
 
@@ -578,7 +578,7 @@ def test_a_crew_session_that_completed_is_not_called_a_success(tmp_path: Path) -
     ((run,), _) = read_rows(tmp_path, "crew", pipeline)
     assert (run.agent.name, len(run.agent_steps)) == ("crew/pipeline/reviewer", 2)
     assert read_rows(tmp_path, "crew", CREW[:3])[1].rejected == [
-        (1, "a task without a run: it holds no turn of an agent")
+        (1, "expected a run, got a task without an agent turn")
     ]
 
 
@@ -607,33 +607,6 @@ def test_a_sage_dialog_keeps_results_without_inventing_calls(tmp_path: Path) -> 
     assert (run.task.id, run.task.prompt, run.task.difficulty) == ("sft_000045", "Debug the chip", "hard")
     assert run.task.metadata == {"target_tools": ["oscilloscope_log_014"], "source": "self-play"}
     assert (run.tags, len(report.notes)) == (("split:train",), 1)
-
-
-@pytest.mark.parametrize(
-    ("name", "row"),
-    [
-        ("openai_chat", OPENAI_ROW),
-        ("anthropic_messages", ANTHROPIC),
-        ("sharegpt", SHAREGPT),
-        ("agentgym", AGENTGYM),
-        ("agentinstruct", {"id": "os_1", "conversations": MESSAGES}),
-        ("harbor_traces", _trace(0, MESSAGES, "1.0")),
-        ("adp", ADP),
-        ("sage", SAGE),
-        ("crew", CREW),
-    ],
-)
-def test_damaged_rows_are_read_or_rejected_and_never_raise(tmp_path: Path, name: str, row: Any) -> None:
-    rows = list(damaged(row, seed=7, n=400))
-    if name == "crew":
-        for lines in rows[:60]:
-            if isinstance(lines, list):
-                read_rows(tmp_path, name, lines)
-        return
-    runs, report = read_rows(tmp_path, name, rows)
-    assert len(runs) + report.n_rejected >= len(rows) or name == "harbor_traces"
-    assert len(runs) > 100
-    assert not [found for found in (detected([row]).failed for row in rows) if found]
 
 
 @pytest.mark.parametrize(

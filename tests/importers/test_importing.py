@@ -252,7 +252,7 @@ def test_subagents_and_continuations_are_linked_by_what_is_stored(
 
     child, root, after, _ = [run.identity for run in kept.runs]
     assert kept.links == [RunLink(identity=root, subagents=(child,)), RunLink(identity=after, continues=root)]
-    assert any("1 links lead to runs that are not part" in note for note in report.notes)
+    assert any("1 links refer to runs outside" in note for note in report.notes)
 
 
 @dataclass(frozen=True)
@@ -302,7 +302,7 @@ def test_a_reader_that_fails_takes_no_other_file_down(tmp_path: Path, at: str, m
     report, kept = take(tmp_path)
     if at == "detect":
         assert report.imported == 8
-        assert "The reader faulty (KeyError) could not look at 2 files; please report it." in report.notes
+        assert "The reader faulty (KeyError) failed to detect the format of 2 files; please report it." in report.notes
     else:
         assert report.imported == 6, "two rows before the fault, and all of the other file"
         assert report.rejected[0].file == "1.jsonl"
@@ -376,10 +376,10 @@ def test_a_format_can_be_forced_and_must_exist(tmp_path: Path) -> None:
 
 def test_an_empty_folder_and_one_without_runs_say_so_plainly(tmp_path: Path) -> None:
     report, _ = take(tmp_path)
-    assert (report.notes, report.format, report.confidence) == (("There is no file to read.",), None, 0.0)
+    assert (report.notes, report.format, report.confidence) == (("The folder has no file to read.",), None, 0.0)
     write(tmp_path / "config.json", {"a": 1})
     report, _ = take(tmp_path)
-    assert report.notes[0].startswith("None of 1 files holds a trajectory")
+    assert report.notes[0].startswith("None of 1 files contains a trajectory")
 
 
 def test_a_path_that_is_none_is_refused_with_a_remedy(tmp_path: Path) -> None:

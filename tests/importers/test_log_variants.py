@@ -171,14 +171,14 @@ def test_what_a_person_typed_while_claude_worked_is_a_turn_unless_another_line_s
         return {"type": "queue-operation", "operation": operation, "sessionId": "s", **more}
 
     told = {"type": "attachment", "uuid": "t", "parentUuid": "a1", "sessionId": "s"}
-    told["attachment"] = {"type": "queued_command", "prompt": "told twice"}
+    told["attachment"] = {"type": "queued_command", "prompt": "duplicate record"}
     rows = [
         claude("u1", None, "s", "user", "Start"),
         claude("a1", "u1", "s", "assistant", "On it"),
         queue("enqueue", content="parser first"),
         queue("remove"),
-        queue("enqueue", content="told twice"),
-        queue("remove", content="told twice"),
+        queue("enqueue", content="duplicate record"),
+        queue("remove", content="duplicate record"),
         told,
         queue("enqueue", content="taken back"),
         queue("popAll", content="taken back"),
@@ -187,7 +187,13 @@ def test_what_a_person_typed_while_claude_worked_is_a_turn_unless_another_line_s
     ]
     rows[-1]["message"]["model"] = "<synthetic>"
     run, report = one("claude_code", write(tmp_path / "s.jsonl", rows), tmp_path)
-    assert outline(run) == ["user: Start", "agent: On it", "user: parser first", "user: told twice", "agent: Fine"]
+    assert outline(run) == [
+        "user: Start",
+        "agent: On it",
+        "user: parser first",
+        "user: duplicate record",
+        "agent: Fine",
+    ]
     assert report.unknown["no response requested"] == 1
     assert "api error" not in report.unknown
 
@@ -374,7 +380,7 @@ def test_a_verifiers_completion_that_repeats_its_prompt_is_no_second_question(tm
     assert outline(run) == ["user: 2+2?", "agent:  > py(c) < 4(c)", "agent: 4"]
     assert run.trajectory.outcome.scores == {"fmt": 0.5}
     assert run.trajectory.extra["turns"] == 2.0
-    assert not any("whose call is not in the log" in note for note in report.notes)
+    assert not any("without a call in the log" in note for note in report.notes)
 
 
 def test_a_verifiers_task_is_asked_by_its_data_and_not_by_a_summary_of_its_past(tmp_path: Path) -> None:
@@ -459,7 +465,7 @@ def test_text_that_a_template_rendered_is_taken_apart_where_it_is_plainly_marked
     runs, report = read("verl", write(tmp_path / "1.jsonl", rows), tmp_path)
     told = ["system: S", "user: Q", "agent: call", "user: <tool_response>1</tool_response>", "agent: A"]
     assert (outline(runs[0]), len(runs[1].trajectory.steps)) == (told, 2)
-    assert any("marks are gone" in note for note in report.notes)
+    assert any("without its special tokens" in note for note in report.notes)
     llama = "<|begin_of_text|><|start_header_id|>user<|end_header_id|>\n\nQ<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n"
     again = (
         llama
@@ -643,4 +649,4 @@ VARIANTS: dict[str, list[Any]] = {
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_variants_with_odd_values_are_rejected_at_worst(tmp_path: Path, name: str) -> None:
-    survives(name, VARIANTS[name], tmp_path, rounds=150)
+    survives(name, VARIANTS[name], tmp_path, rounds=60)

@@ -173,7 +173,7 @@ def test_a_value_too_large_to_be_known_by_its_beginning_says_so(tmp_path: Path) 
         file.writelines(b'{"role":"user","content":"%s"},' % (b"x" * 2**22) for _ in range(9))
         file.write(b'{"role":"assistant","content":"a"}]}')
     (rejected,) = import_logs(tmp_path, ImportOptions(), DryRun({})).rejected
-    assert "too large to be known by its beginning (name its format)" in rejected.reason
+    assert "too large to detect from its beginning (set its format)" in rejected.reason
 
 
 def test_a_block_of_an_unknown_kind_is_no_word_of_the_agent(tmp_path: Path) -> None:

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobs.conftest import now
-from quintain.jobs.directory import write_whole
+from quintain.jobs.directory import write_atomically
 from quintain.records.agent import Agent, ModelRef, Sampling
-from quintain.records.dataset import Dataset, MadeDataset
+from quintain.records.dataset import Dataset, DatasetOutput
 from quintain.records.evaluation import Evaluation, Rate
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.job import JobError, JobResult, JobStatus, SelftestSpec
@@ -24,7 +24,7 @@ def dead_job(jobs: JobHome) -> tuple[str, FileReporter]:
     job = jobs.runner_with(slots=0, light_kinds=frozenset()).start(SelftestSpec()).job
     directory = jobs.directory(job.id)
     directory.prepare(job)
-    write_whole(directory.path / "shim.json", b'{"attempt": 1, "shim": 1, "worker": null}')
+    write_atomically(directory.path / "shim.json", b'{"attempt": 1, "shim": 1, "worker": null}')
     assert jobs.store.jobs.begin_attempt(job.id, 0, 1, now())
     return job.id, FileReporter(directory, 1, now)
 
@@ -82,7 +82,7 @@ def test_a_dataset_that_a_job_made_is_stored_once_with_its_runs_and_agents_find_
     for run in runs:
         reporter.output("trajectory", run)
     for _ in range(2):  # as an attempt does that goes on after its predecessor died
-        reporter.output("dataset", MadeDataset(dataset=dataset, trajectory_ids=tuple(run.id or "" for run in runs)))
+        reporter.output("dataset", DatasetOutput(dataset=dataset, trajectory_ids=tuple(run.id or "" for run in runs)))
     reporter.output("agent", agent("first").model_copy(update={"job_id": f"{job_id}/01-train"}))
     reporter.output("agent", agent("second").model_copy(update={"parent": "first"}))
     reporter.result(JobResult())
@@ -139,7 +139,7 @@ def test_bad_lines_are_counted_and_the_good_ones_around_them_stay(jobs: JobHome)
     assert job.status is JobStatus.SUCCEEDED
     assert jobs.store.trajectories.count(TrajectoryFilter(job_id=job_id)) == 2
     (warning,) = job.warnings
-    assert warning.startswith("bad_output: 4 trajectory line(s) could not be stored; the first: ")
+    assert warning.startswith("bad_output: 4 trajectory line(s) could not be stored; first error: ")
 
 
 def test_a_result_written_before_a_late_cancel_counts(jobs: JobHome) -> None:

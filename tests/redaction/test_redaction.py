@@ -223,12 +223,17 @@ def _gone(text: str, secret: str, kind: str) -> None:
     assert redact_text(clean) == (clean, Counter())
 
 
+AROUND = ("{}", "key: {}.", '("{}")', "a\n{}\nb", "a\\n{}\\nb", "ключ {} 鍵", "{}, {}", "`{}`", "x=%22{}%22")
+
+
 @pytest.mark.parametrize(("kind", "token"), TOKENS, ids=lambda value: value[:14])
-@pytest.mark.parametrize(
-    "around", ["{}", "key: {}.", '("{}")', "a\n{}\nb", "a\\n{}\\nb", "ключ {} 鍵", "{}, {}", "`{}`", "x=%22{}%22"]
-)
-def test_a_token_of_known_shape_goes_whatever_stands_around_it(kind: str, token: str, around: str) -> None:
-    _gone(around.replace("{}", token), token, kind)
+def test_a_token_of_known_shape_is_redacted_whatever_surrounds_it(kind: str, token: str) -> None:
+    for around in AROUND:
+        _gone(around.replace("{}", token), token, kind)
+    # The search for literals finds the place within words, escaped once and twice, and behind letters that grow when lowered.
+    once = json.dumps(token)[1:-1]
+    for text in (token, once, json.dumps(once), f"abc{token}xyz", f"İ{token}", "-" * 70_000 + token):
+        assert may_hold(text)
 
 
 @pytest.mark.parametrize(("kind", "text", "secret"), CONTEXTS, ids=lambda value: value[:24])
@@ -236,26 +241,13 @@ def test_a_value_goes_where_its_name_says_that_it_is_secret(kind: str, text: str
     whole = text.format(secret)
     _gone(whole, secret, kind)
     assert redact_text(whole)[0] == text.format(f"[REDACTED:{kind}]"), "nothing else has changed"
+    for variant in (json.dumps(whole), json.dumps(json.dumps(whole)), f"abc{whole}xyz"):
+        assert may_hold(variant)
 
 
 @pytest.mark.parametrize("text", HARMLESS, ids=lambda text: text[:30])
 def test_what_is_no_secret_stays(text: str) -> None:
     assert redact_text(text) == (text, Counter())
-
-
-@pytest.mark.parametrize(("kind", "token"), TOKENS, ids=lambda value: value[:14])
-def test_the_search_for_literals_misses_no_pattern(kind: str, token: str) -> None:
-    """Glued to letters on both sides, escaped once and twice, in either case around it: the places are still found."""
-    once = json.dumps(token)[1:-1]
-    for text in (token, once, json.dumps(once), f"abc{token}xyz", f"İ{token}", "-" * 70_000 + token):
-        assert may_hold(text)
-
-
-@pytest.mark.parametrize(("kind", "text", "secret"), CONTEXTS, ids=lambda value: value[:24])
-def test_the_search_for_literals_misses_no_context(kind: str, text: str, secret: str) -> None:
-    whole = text.format(secret)
-    for variant in (whole, json.dumps(whole), json.dumps(json.dumps(whole)), f"abc{whole}xyz"):
-        assert may_hold(variant)
 
 
 def test_a_secret_across_the_border_of_two_blocks_is_found() -> None:
@@ -335,7 +327,7 @@ PIECES = st.sampled_from(
 
 
 @given(st.lists(PIECES, max_size=8))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_redacting_twice_changes_nothing(pieces: list[str]) -> None:
     clean, _ = redact_text("".join(pieces))
     again, counts = redact_text(clean)
@@ -430,27 +422,26 @@ def test_the_kitchen_sink_has_every_field_of_a_trajectory_that_holds_text() -> N
 
 
 @pytest.mark.parametrize("secret", [KEY, PEM, "bob.smith@corp.com"], ids=["key", "pem", "email"])
-@pytest.mark.parametrize(("where", "plant"), PLANTS, ids=[where for where, _ in PLANTS])
-def test_a_secret_planted_in_any_field_is_gone(where: str, plant: Plant, secret: str) -> None:
-    run = Trajectory.model_validate(plant(f"before {secret} after"))
-    clean = redact(run)
-    dumped = clean.model_dump_json()
-    assert json.dumps(secret)[1:-1] not in dumped
-    assert "[REDACTED:" in dumped
-    assert sum(clean.redactions.values()) == 1
-    assert Trajectory.model_validate_json(dumped) == clean, "every value is still of its type"
-    assert redact(clean) is clean
+def test_a_secret_planted_in_any_field_is_gone(secret: str) -> None:
+    for where, plant in PLANTS:
+        run = Trajectory.model_validate(plant(f"before {secret} after"))
+        clean = redact(run)
+        dumped = clean.model_dump_json()
+        assert json.dumps(secret)[1:-1] not in dumped, where
+        assert "[REDACTED:" in dumped, where
+        assert sum(clean.redactions.values()) == 1, where
+        assert Trajectory.model_validate_json(dumped) == clean, "every value is still of its type"
+        assert redact(clean) is clean, where
 
 
-@pytest.mark.parametrize(
-    ("where", "plant"), [plant for plant in PLANTS if "(key)" not in plant[0]], ids=lambda value: str(value)[:30]
-)
-def test_a_secret_in_json_inside_any_field_is_gone(where: str, plant: Plant) -> None:
+def test_a_secret_in_json_inside_any_field_is_gone() -> None:
     """The newlines of a private key are escaped there, and its slashes can be."""
     inner = json.dumps({"file": PEM, "user": "b"}).replace("/", "\\/")
-    dumped = redact(Trajectory.model_validate(plant(inner))).model_dump_json()
-    assert "MIIEow" not in dumped
-    assert "kKhlGeJYozo2t60EG8L0561g13R29LvM" not in dumped
+    for where, plant in PLANTS:
+        if "(key)" not in where:
+            dumped = redact(Trajectory.model_validate(plant(inner))).model_dump_json()
+            assert "MIIEow" not in dumped, where
+            assert "kKhlGeJYozo2t60EG8L0561g13R29LvM" not in dumped, where
 
 
 def test_a_clean_run_is_handed_back_as_it_is() -> None:
@@ -628,8 +619,8 @@ def test_time_grows_with_the_text_and_not_with_its_square(piece: str) -> None:
         return time.process_time() - began
 
     seconds(1000)
-    small = min(seconds(30_000) for _ in range(3))
-    assert min(seconds(120_000) for _ in range(2)) < 9 * small + 0.1
+    small = min(seconds(15_000) for _ in range(3))
+    assert min(seconds(60_000) for _ in range(2)) < 9 * small + 0.05
 
 
 @pytest.mark.soak

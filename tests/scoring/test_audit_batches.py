@@ -11,7 +11,7 @@ from audit_cases import chat
 from quintain.records.audit import AuditReport, Finding
 from quintain.records.score import Component, Score
 from quintain.records.trajectory import OutcomeStatus, Trajectory
-from quintain.scoring.integrity import Auditor
+from quintain.scoring.integrity.auditor import Auditor
 
 FACT = "The bridge was finished in 1894 and carries two lanes of traffic over the river."
 FILLER = "It is important to note that this is worth mentioning here. "

@@ -13,7 +13,7 @@ from quintain.records.audit import AuditReport
 from quintain.records.imports import IngestStatus
 from quintain.records.score import Score
 from quintain.records.trajectory import Trajectory
-from quintain.scoring.integrity import Auditor
+from quintain.scoring.integrity.auditor import Auditor
 
 
 class Kept(DryRun):

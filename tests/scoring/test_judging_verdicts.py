@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from quintain.records.judging import Criterion, Rubric
+from quintain.scoring.judges.crediting import score_of
 from quintain.scoring.judges.showing import show_run
-from quintain.scoring.judges.verdicts import read_preference, read_ranking, read_verdict, score_of
+from quintain.scoring.judges.verdicts import read_preference, read_ranking, read_verdict
 from trajectory_runs import call, run, user
 
 RUBRIC = Rubric(
@@ -51,7 +52,10 @@ BAD = [
     ('{"scores": {"depth": null, "tone": 1}}', "number from 0 to 1"),
     ('{"scores": {"depth": 0.5, "depth": 1, "tone": 1}}', "twice"),
     ('{"scores": {"depht": 0.5, "tone": 1}}', "unknown criterion 'depht' .did you mean 'depth'"),
-    ('{"scores": [0.5, 1]}', "must be an object"),
+    ('{"scores": [0.5, 1]}', "expected an object"),
+    ('{"scores": {"depth": {"value": 0.5, "why": ""}, "tone": 1}}', "scores.depth has the unknown key 'why'"),
+    ('{"scores": {"depth": {"quotes": []}, "tone": 1}}', "scores.depth.value: expected a number"),
+    ('{"scores": {"depth": {"quotes": [1], "value": 1}, "tone": 1}}', "scores.depth.quotes: expected a list of texts"),
     ('{"scores": {"depth": 0.5, "tone": 1}, "overall": 1}', "unknown key 'overall'"),
     ('{"rationale": "good"}', "no 'scores'"),
     ('{"scores": {"depth": 0.5, "tone": 1}, "rationale": 3}', "rationale"),
@@ -112,7 +116,7 @@ def test_steps_are_valued_one_by_one_and_the_run_is_their_mean() -> None:
         (steps(s0={"depth": 1, "tone": 1}, s1=None, s2=None), "step 2, which does not exist"),
         (steps(s0={"depth": 1, "tone": 1}, **{"s-1": None}), "number of a step"),
         (steps(s0={"depth": 1, "tone": 1}, s01=None), "number of a step"),
-        (steps(s0={"depth": 1, "tone": 1}, s1=0.5), "must be an object"),
+        (steps(s0={"depth": 1, "tone": 1}, s1=0.5), "expected an object"),
         (GOOD, "no 'steps'"),
     ],
 )

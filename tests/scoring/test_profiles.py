@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from quintain.environments.sandbox.workshop import ARGUMENTS
+from quintain.environments.sandbox.coding_tools import ARGUMENTS
 from quintain.errors import InvalidInput, NotFound, QuintainError
 from quintain.records.trajectory import Task
 from quintain.scoring.profiles import PROFILES, bare_name, domain_of, profile, profile_for
@@ -137,11 +137,11 @@ def test_a_profile_can_extend_a_built_in_one(tmp_path: Path) -> None:
         ({"name": "x", "tools": [{"name": "a", "category": "reed"}]}, "profile.tools[0].category"),
         ({"name": "x", "rules": {"redundancy": 1}}, "profile.rules.redundancy"),
         ({"name": "x", "rules": {"errors": 1.5}}, "profile.rules.errors"),
-        ({"name": "x", "rules": {"errors": True}}, "true and false are no numbers"),
-        ({"name": "x", "mix": {"outcome": 0, "process": 0}}, "mix has no weight above 0"),
+        ({"name": "x", "rules": {"errors": True}}, "expected a number, got a boolean"),
+        ({"name": "x", "mix": {"outcome": 0, "process": 0}}, "expected a weight above 0 in mix"),
         (
             {"name": "x", "mix": {"outcome": 0.4, "process": 0.6}},
-            "mix gives the outcome 0.4 of all weights; it must be at least 0.5",
+            "expected at least half of the mix for the outcome, got 0.4",
         ),
         ({"name": "x", "mix": {"result": 1}}, "profile.mix.result"),
         (
@@ -149,7 +149,7 @@ def test_a_profile_can_extend_a_built_in_one(tmp_path: Path) -> None:
                 "name": "x",
                 "tools": [{"name": "a", "category": "read", "aliases": ["B"]}, {"name": "b", "category": "write"}],
             },
-            "stand for two tools",
+            "for two tools",
         ),
         ({"name": "x", "extends": "codeing"}, "profile.extends is 'codeing'; it must be one of advisory, browser"),
         ({"name": "x", "extends": "coding", "rules": [1]}, "profile.rules"),
@@ -164,7 +164,7 @@ def test_a_file_that_is_no_profile_is_told_by_its_field(tmp_path: Path, fields: 
 def test_names_and_files_that_do_not_exist_are_told(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match=r"no profile 'codin' \(did you mean 'coding'\?\); built in: advisory, browser"):
         profile("codin")
-    with pytest.raises(NotFound, match="there is no file"):
+    with pytest.raises(NotFound, match="cannot find"):
         profile(str(tmp_path / "none.json"))
     for text in ('{"name": "a", "name": "b"}', "[]", "{", "\x00"):
         (tmp_path / "bad.json").write_text(text, encoding="utf-8")

@@ -150,7 +150,7 @@ CATALOG = (
     ToolSpec("add_note", add_note, "Add a note", False, False, True, "writing"),
     ToolSpec("slow_note", slow_note, "Add a note slowly", False, False, True, "writing"),
     ToolSpec("odd_note", odd_note, "Odd", False, True, False, "writing"),
-    ToolSpec("count", count, "Count", True, False, True, "reading", watch=watch_count),
+    ToolSpec("count", count, "Count", True, False, True, "reading", watch_source=watch_count),
     ToolSpec("draw_note", draw_note, "Draw", True, False, True, "reading", picture=True),
 )
 

@@ -136,7 +136,7 @@ def test_a_correction_is_asked_again_once_and_then_told(settings: Settings, serv
     assert [seen.message[:7] for seen in person.seen] == ["1 of 2.", "1 of 2.", "2 of 2."]
     assert ended["submitted"]["accepted"] == 2
     assert [one["item_id"] for one in ended["submitted"]["rejected"]] == ["i1"]
-    assert "Not taken: i1" in ended["next_step"]
+    assert "Rejected: i1" in ended["next_step"]
     assert given(services) == [pytest.approx(0.7)] * 2
 
 

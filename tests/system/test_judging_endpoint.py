@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import threading
@@ -24,6 +23,7 @@ from quintain.tools.data.lineage import get_lineage
 from quintain.tools.jobs.jobs import cancel_job
 from quintain.tools.labels.score_jobs import start_judging
 from quintain.tools.services import open_services
+from scripted_judges import readable, scored
 from trajectory_runs import answer, run, user
 from trajectory_runs import call as act
 
@@ -37,6 +37,7 @@ api_key_env = "A_JUDGES_KEY"
 input_usd_per_mtok = 1
 output_usd_per_mtok = 10
 """
+NAMES = [criterion.name for criterion in RUBRICS["default"].criteria]
 RUNS = [run("t1", user(), act("look", said), answer("Done.")) for said in ("a red box", "a blue box", "nothing")]
 
 
@@ -44,10 +45,12 @@ def judge(asked: Asked, before: int) -> Answer:
     """Busy at first; the red box is worth 0.9, the blue 0.4; of an empty room it talks."""
     if before == 0:
         return fails(429, Retry_After="0")
-    if "| nothing" in asked.user:
+    text = readable(asked.user)
+    if "| nothing" in text:
         return says("I cannot see a box, so about 0.2?")
-    value = 0.9 if "| a red box" in asked.user else 0.4
-    return says(json.dumps({"scores": {c.name: value for c in RUBRICS["default"].criteria}, "rationale": "a box"}))
+    box = next((box for box in ("a red box", "a blue box") if f"| {box}" in text), "")
+    value = {"a red box": 0.9, "a blue box": 0.4, "": 0.0}[box]
+    return says(scored(NAMES, value, box, rationale="a box"))
 
 
 def test_an_endpoint_judges_runs_through_a_client_and_a_worker(
@@ -71,8 +74,8 @@ def test_an_endpoint_judges_runs_through_a_client_and_a_worker(
         assert view["status"] == "succeeded", view
         report = view["result"]["report"]
         assert (view["result"]["n"], view["result"]["n_error"]) == (2, 1)
-        assert (report["requests"], report["retries"], report["usd"]) == (4, 1, pytest.approx(0.0006))
-        assert [asked.headers["Authorization"] for asked in fake.asked] == [f"Bearer {KEY}"] * 4
+        assert (report["requests"], report["retries"], report["usd"]) == (6, 1, pytest.approx(0.001))
+        assert [asked.headers["Authorization"] for asked in fake.asked] == [f"Bearer {KEY}"] * 6
     verdicts = {run_id: services.store.scores.by_scorers(["judge"], [run_id])[run_id][-1] for run_id in ids}
     assert [verdicts[run_id].value for run_id in ids] == [0.9, 0.4, None]
     assert "prose" in (verdicts[ids[2]].reason or "")
@@ -98,16 +101,18 @@ def test_an_endpoint_judges_runs_through_a_client_and_a_worker(
     assert KEY not in told
 
 
-@pytest.mark.parametrize("end", ["killed", "cancelled"])
-def test_a_judging_job_that_is_killed_or_cancelled_goes_on_and_pays_for_nothing_twice(
-    settings: Settings, end: str
-) -> None:
-    """Twelve runs, one request at a time; the sixth request hangs until the worker is gone."""
-    let_go = threading.Event()
-    values = json.dumps({"scores": {c.name: 0.5 for c in RUBRICS["default"].criteria}})
+def test_a_judging_job_that_is_killed_and_cancelled_continues_and_pays_for_nothing_twice(settings: Settings) -> None:
+    """Twelve runs, one request at a time after the two on their control.
+
+    The sixth run's request hangs until the worker is killed, and the ninth run's until the job is cancelled.
+    """
+    released = [threading.Event(), threading.Event()]
 
     def answers(asked: Asked, before: int) -> Answer:
-        return Answer(hang=let_go) if before == 5 and not let_go.is_set() else says(values)
+        for hangs_at, event in zip((7, 11), released, strict=True):
+            if before == hangs_at and not event.is_set():
+                return Answer(hang=event)
+        return says(scored(NAMES, 0.5, "Done.") if "Done." in readable(asked.user) else scored(NAMES, 0.0))
 
     with serving(answers) as fake:
         profile = PROFILE.format(url=fake.url).replace('api_key_env = "A_JUDGES_KEY"', "concurrency = 1\ntimeout_s = 8")
@@ -118,28 +123,24 @@ def test_a_judging_job_that_is_killed_or_cancelled_goes_on_and_pays_for_nothing_
         stored = services.store.trajectories.iterate(ids=ids)
         job_id = start_judging(services, stored, judge="endpoint:judge", rubric="default").job_id
 
-        async def scenario() -> dict[str, Any]:
+        async def scenario() -> tuple[dict[str, Any], dict[str, Any]]:
             async with Client(create_server(settings)) as client:
                 await until(client, job_id, lambda view: view["step"] >= 5)
-                if end == "killed":
-                    shim = JobDirectory(settings.jobs_dir / job_id).shim()
-                    assert shim is not None
-                    assert shim.worker is not None
-                    os.kill(shim.worker, signal.SIGKILL)
-                else:
-                    cancel_job(services, job_id)
-                    stopped = await until(client, job_id, ended)
-                    assert stopped["status"] == "cancelled", stopped
-                let_go.set()
-                going_on = job_id
-                if end == "cancelled":
-                    going_on = (await call(client, "resume_job", job_id=job_id))["job_id"]
-                return await until(client, going_on, ended)
+                shim = JobDirectory(settings.jobs_dir / job_id).shim()
+                assert shim is not None
+                assert shim.worker is not None
+                os.kill(shim.worker, signal.SIGKILL)
+                released[0].set()
+                await until(client, job_id, lambda view: view["step"] >= 8)
+                cancel_job(services, job_id)
+                cancelled = await until(client, job_id, ended)
+                released[1].set()
+                resumed = await call(client, "resume_job", job_id=job_id)
+                return cancelled, await until(client, resumed["job_id"], ended)
 
-        view = anyio.run(scenario)
+        cancelled, view = anyio.run(scenario)
+        assert (cancelled["status"], cancelled["attempt"]) == ("cancelled", 2), cancelled
         assert (view["status"], view["result"]["n"], view["result"]["n_error"]) == ("succeeded", 12, 0), view
-        assert len(fake.asked) == 13, "only the request without an answer was repeated"
+        assert len(fake.asked) == 16, "only the two requests without an answer were repeated"
         assert all(services.store.scores.by_scorers(["judge"], [run_id])[run_id][0].value == 0.5 for run_id in ids)
-        if end == "killed":
-            assert all(len(services.store.scores.by_scorers(["judge"], [run_id])[run_id]) == 1 for run_id in ids)
         services.close()

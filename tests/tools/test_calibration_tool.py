@@ -160,7 +160,7 @@ def test_the_tool_its_resource_and_its_picture_are_there_in_both_eras(
                 bad = await client.call_tool("list_library", {"kind": "scorers", "cursor": "x"})
                 assert "leave it out" in bad.content[0].text
                 bad = await client.call_tool("list_library", {"kind": "agents", "limit": True})
-                assert "true and false are no numbers" in bad.content[0].text
+                assert "expected a number, got a boolean" in bad.content[0].text
 
     anyio.run(main)
 

@@ -8,7 +8,7 @@ import pytest
 
 from evaluation.test_comparison import evaluated
 from quintain.errors import InvalidInput, NotFound
-from quintain.evaluation.reports.formats import as_markdown
+from quintain.evaluation.reports.rendering import as_markdown
 from quintain.evaluation.reports.report import comparison_report
 from quintain.records.agent import Agent, ModelRef, Sampling
 from quintain.records.evaluation import Evaluation
@@ -90,7 +90,7 @@ def test_a_leaderboard_takes_the_best_of_each_agent_on_the_suite_that_most_have_
         (2, "agent:a@1", 0.1, "b"),
     ]
     assert (board.suite_hash, board.n_evaluations, board.n_tasks, board.other_suites) == ("suite", 3, 30, ("other",))
-    with pytest.raises(NotFound, match="nobody was evaluated in 'moon'"):
+    with pytest.raises(NotFound, match="no agent was evaluated in 'moon'"):
         environment_leaderboard(services, "moon")
 
 

@@ -64,15 +64,15 @@ def start(services: Services, **settings: Any) -> EvolveSpec:
         ({"training": {"gamma": 1}}, ["in `training`", "hyperparameters.gamma", "fields of sft"]),
         ({"train": "dpo", "training": {"rollouts": 3}}, ["rollouts would have no effect"]),
         ({"training": {"replay": {}}}, ["replay", "accumulate"]),
-        ({"train": "dpo", "attempts": 1}, ["train is 'dpo'", "set attempts to 2 or more"]),
-        ({"temperature": 0}, ["greedy attempts are all alike"]),
-        ({"temperature": [1.0, 0.5]}, ["1..0.5", "the lower one first"]),
-        ({"temperature": [0.5, 1.0], "attempts": 1}, ["a pair and attempts is 1"]),
-        ({"select": "rejection", "ratio": 0.5}, ["ratio is 0.5", "select 'rejection'", "leave it out"]),
-        ({"select": "threshold", "threshold": None}, ["threshold is null"]),
-        ({"train": "grpo", "threshold": 0.7}, ["threshold is 0.7", "train 'grpo'"]),
-        ({"train": "grpo", "select": "rejection"}, ["select is 'rejection'", "leave select out"]),
-        ({"train": "grpo", "reflect": 1}, ["reflect is 1", "log-probs"]),
+        ({"train": "dpo", "attempts": 1}, ["train 'dpo'", "raise attempts"]),
+        ({"temperature": 0}, ["makes all attempts equal"]),
+        ({"temperature": [1.0, 0.5]}, ["1..0.5", "swap them"]),
+        ({"temperature": [0.5, 1.0], "attempts": 1}, ["attempts 1, got a pair"]),
+        ({"select": "rejection", "ratio": 0.5}, ["no ratio", "got 0.5", "select 'rejection'", "omit it"]),
+        ({"select": "threshold", "threshold": None}, ["a threshold", "got null"]),
+        ({"train": "grpo", "threshold": 0.7}, ["no threshold", "got 0.7", "train 'grpo'"]),
+        ({"train": "grpo", "select": "rejection"}, ["got 'rejection'", "omit it"]),
+        ({"train": "grpo", "reflect": 1}, ["reflect 0", "got 1", "log-probs"]),
         ({"curriculum": []}, ["curriculum.levels"]),
         ({"curriculum": ["?difficulty=easy", "?difficulty=moon"]}, ["curriculum.levels[1]", "'moon'"]),
     ],
@@ -168,7 +168,7 @@ def test_the_command_refuses_two_words_for_one_setting_and_files_of_other_method
 ) -> None:
     home = ["--environment", INVENTORY, "--home", str(settings.home)]
     twice = CliRunner().invoke(app, ["evolve", "--iterations", "2", "--set", "iterations=3", *home])
-    assert (twice.exit_code, "say the same" in twice.stderr) == (2, True)
+    assert (twice.exit_code, "give the same setting" in twice.stderr) == (2, True)
     file = tmp_path / "sft.yaml"
     file.write_text("method: sft\ndataset: runs\n", encoding="utf-8")
     other = CliRunner().invoke(app, ["evolve", "--config", str(file), *home])
@@ -189,7 +189,7 @@ REPORT: dict[str, Any] = {
         {"round": 2, "environment": INVENTORY, "explored": 240, "explored_success": None, "selected": 0}
         | {"decision": "nothing_selected"},
     ],
-    "stopped": "patience: 1 round in a row without a gain that is surely above 0",
+    "stopped": "patience: 1 round in a row without a significant gain",
     "result_round": 1,
     "final": {"before": 0.34, "after": 0.96, "gain": 0.62, "ci_low": 0.547, "ci_high": 0.683, "p": 9.4e-38}
     | {"evaluations": ["eval-1-final-start", "eval-1-final-result"]},

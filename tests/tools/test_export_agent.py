@@ -14,7 +14,7 @@ from quintain.errors import Conflict, InvalidInput, NotFound, QuintainError, Ref
 from quintain.exporters.agent_card import model_card, modelfile
 from quintain.records.agent import Agent, ModelRef, Sampling
 from quintain.records.filters import TrajectoryFilter
-from quintain.records.handover import Ancestor, ExportAgentSpec, HandedOver, Parity, Provenance
+from quintain.records.handover import AgentExport, Ancestor, ExportAgentSpec, Parity, Provenance
 from quintain.records.job import JobStatus
 from quintain.settings import Settings
 from quintain.tools.data.datasets import export_dataset
@@ -36,7 +36,7 @@ def services(settings: Settings) -> Iterator[Services]:
     opened.close()
 
 
-def handed(agent: Agent, provenance: Provenance, **fields: Any) -> HandedOver:
+def handed(agent: Agent, provenance: Provenance, **fields: Any) -> AgentExport:
     parity = Parity(
         compared_in="float32",
         stored_in="bfloat16",
@@ -58,7 +58,7 @@ def handed(agent: Agent, provenance: Provenance, **fields: Any) -> HandedOver:
         "files": {},
         "bytes": 0,
     }
-    return HandedOver(agent=agent, provenance=provenance, parity=parity, **(given | fields))
+    return AgentExport(agent=agent, provenance=provenance, parity=parity, **(given | fields))
 
 
 def test_what_cannot_be_handed_over_is_refused_before_a_job_is_made(services: Services, settings: Settings) -> None:

@@ -551,7 +551,7 @@ def test_a_dataset_is_written_in_another_format_beside_it_with_the_hashes_of_its
 def test_a_format_that_cannot_hold_the_rows_is_refused_and_leaves_no_folder(services: Services) -> None:
     _store(services, _mixed())
     for kind, format, said in (
-        ("kto", "numbers", "format 'numbers' cannot hold kind 'kto'; it holds sft"),
+        ("kto", "numbers", "format 'numbers' supports the kinds sft, got 'kto'"),
         ("sft", "number", "did you mean 'numbers'.*valid: quintain, broken, numbers"),
     ):
         with pytest.raises(QuintainError, match=said):

@@ -132,7 +132,7 @@ def test_large_logs_are_read_by_a_job_that_tells_the_same(
 
 
 def test_an_unknown_format_or_path_is_told_at_once(services: Services, inbox: Path) -> None:
-    with pytest.raises(LookupError, match=r"no log format is called 'claude_kode'.*did you mean 'claude_code'"):
+    with pytest.raises(LookupError, match=r"expected a log format, got 'claude_kode'.*did you mean 'claude_code'"):
         imports.import_trajectories(services, ".", "claude_kode")
     with pytest.raises(LookupError, match=r"'nowhere' does not exist"):
         imports.import_trajectories(services, "nowhere")
@@ -209,4 +209,4 @@ def test_a_number_that_is_too_large_is_told_in_plain_words(services: Services, i
     (inbox / "odd.json").write_text("[" + "7" * 5000)
     (row,) = imports.import_trajectories(services, "odd.json").rejected
     assert row.place == "odd.json"
-    assert "begins like JSON, but cannot be read: " in row.reason
+    assert "starts like JSON, but cannot be read: " in row.reason

@@ -15,6 +15,7 @@ from quintain.records.filters import TrajectoryFilter
 from quintain.records.judging import JudgingBatch
 from quintain.records.score import Score
 from quintain.records.trajectory import AgentInfo, OutcomeStatus, Task, Trajectory
+from quintain.scoring.judges.fencing import is_mark
 from quintain.settings import Settings
 from quintain.tools.data.datasets import export_dataset
 from quintain.tools.data.lineage import get_lineage
@@ -22,6 +23,7 @@ from quintain.tools.labels.judging.results import JudgingBatchResult
 from quintain.tools.labels.judging.tools import ask_person, get_judging_batch, submit_scores
 from quintain.tools.services import Services, open_services
 from quintain.tools.spec import Answer, Question
+from scripted_judges import readable
 from trajectory_runs import NOW, answer, call, run, user
 
 GOOD = {"task_completion": 1.0, "process": 0.5}
@@ -45,7 +47,7 @@ def attempts(task: str, n: int, **fields: Any) -> list[Trajectory]:
 
 
 def shown(batch: JudgingBatchResult) -> str:
-    return "\n".join(item.text for item in batch.items)
+    return readable("\n".join(item.text for item in batch.items))
 
 
 def of(services: Services, batch: JudgingBatchResult) -> JudgingBatch:
@@ -90,7 +92,7 @@ def test_a_rater_gets_what_they_have_not_judged_and_is_told_when_nothing_is_left
     )
     last = get_judging_batch(services, 5)
     assert (last.batch_id, last.items) == (None, ())
-    assert "There are no runs left that 'assistant' has not judged" in last.next_step
+    assert "'assistant' has judged all runs by rubric" in last.next_step
     # Another rubric, another mode and another rater are other questions.
     assert len(get_judging_batch(services, 5, rubric="coding").items) == 3
     assert len(get_judging_batch(services, 5, mode="steps").items) == 3
@@ -138,6 +140,41 @@ def test_a_good_answer_is_stored_as_the_weighted_mean_and_others_are_rejected_on
     assert (score.scorer, score.rater, score.value) == ("judge", "assistant", pytest.approx(0.8))
     assert "done, with a detour" in score.feedback
     assert len(services.store.scores.of_trajectory(of(services, batch).items[1].trajectory_ids[0])) == 0
+
+
+def test_an_assistant_reads_marked_text_and_its_quotes_are_checked_and_a_person_reads_plain_text(
+    services: Services,
+) -> None:
+    ids = stored(
+        services, run("t1", user(), answer("I looked everywhere.")), run("t2", user(), answer("Nothing there."))
+    )
+    batch = get_judging_batch(services, 2, trajectory_ids=ids)
+    (mark,) = {character for item in batch.items for character in item.text if is_mark(character)}
+    assert f'The character "{mark}" was drawn at random' in batch.instructions
+    assert any(f"|{mark}I{mark}looked{mark}everywhere." in item.text for item in batch.items)
+    place = {item.trajectory_ids[0]: item.item_id for item in of(services, batch).items}
+    told = {"process": {"quotes": [f"I{mark}looked{mark}everywhere."], "value": 0.5}, "task_completion": 1}
+    good = {"item_id": place[ids[0]], "scores": told}
+    bad = {"item_id": place[ids[1]], "scores": told}
+    result = submit_scores(services, str(batch.batch_id), [good, bad])
+    assert (result.accepted, len(result.rejected)) == (1, 1)
+    assert "which is not in the run as it was shown; correct it and submit" in result.rejected[0].reason
+    (score,) = services.store.scores.of_trajectory(ids[0])
+    assert (score.value, score.feedback) == (0.8, "[no evidence] Without a quote from the run: task_completion.")
+    wrong = submit_scores(services, str(batch.batch_id), [{"item_id": "i1", "scores": GOOD, "quotes": ["x"]}])
+    assert "expected `quotes` beside each value" in wrong.rejected[0].reason
+    person = get_judging_batch(services, 1, judge="person", trajectory_ids=ids[:1])
+    assert "| I looked everywhere." in person.items[0].text
+    assert not any(map(is_mark, person.model_dump_json()))
+    assert "quotes" not in person.instructions + person.items[0].answer
+
+
+def test_a_batch_of_an_earlier_version_can_still_be_read(services: Services) -> None:
+    stored(services, run("t1"))
+    kept = of(services, get_judging_batch(services, 1)).model_dump(mode="json")
+    kept["items"][0] |= {"twin": "i2", "bare": True}
+    old = JudgingBatch.model_validate(kept | {"halves": {"i1": {"score": None}}})
+    assert old.items[0].item_id == "i1"
 
 
 def test_an_item_that_is_answered_again_is_replaced_and_its_history_kept(services: Services) -> None:
@@ -252,7 +289,7 @@ def test_the_same_word_in_both_orders_stays_a_preference(services: Services) -> 
     (found,) = services.store.preferences.among(kept.items[0].trajectory_ids)
     assert found.chosen == kept.items[0].trajectory_ids[1]
     wrong = submit_scores(services, kept.id, [{"item_id": "i2", "better": "the first one"}])
-    assert "must be 'A', 'B' or 'tie'" in wrong.rejected[0].reason
+    assert "expected 'A', 'B' or 'tie'" in wrong.rejected[0].reason
 
 
 def test_a_ranking_becomes_preferences_with_its_ties(services: Services) -> None:
@@ -384,7 +421,7 @@ def test_lineage_shows_a_correction_both_ways_and_forgetting_the_original_names_
     assert report is not None
     touched = {thing.id: thing for thing in report.touched}
     assert (touched[better_id].kind, touched[better_id].state) == ("trajectory", "kept")
-    assert f"get_lineage(id={better_id!r}, forget=true)" in touched[better_id].remedy
+    assert f"get_lineage(id={better_id!r}, forget=True)" in touched[better_id].remedy
     # The dataset holds the correction, not the forgotten run: nothing blocks it yet.
     assert touched[dataset.dataset_id].state == "kept"
     after = get_lineage(services, better_id, forget=True).forgotten
@@ -479,7 +516,9 @@ def test_a_request_that_cannot_be_is_refused_with_what_is_valid(
 def test_an_unknown_batch_is_refused_with_the_newest(services: Services) -> None:
     stored(services, run("t1"))
     batch = get_judging_batch(services, 1)
-    with pytest.raises(NotFound, match=rf"'batch-x'; the newest are {batch.batch_id}; get_judging_batch gives out"):
+    with pytest.raises(
+        NotFound, match=rf"'batch-x'; the newest are {batch.batch_id}; get_judging_batch\\(limit=5\\) makes"
+    ):
         submit_scores(services, "batch-x", [{"item_id": "i1", "value": 1}])
 
 

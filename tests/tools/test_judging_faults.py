@@ -302,7 +302,7 @@ def test_why_there_is_nothing_to_judge_is_told(services: Services, ask: Ask) -> 
     )
     judged(ask, {"skip": True})
     assert (
-        "left that 'assistant' has not judged by rubric 'default', of 1 run"
+        "'assistant' has judged all runs by rubric 'default', of 1 run"
         in ask("get_judging_batch", limit=1)["next_step"]
     )
     ask("get_lineage", id=run_id, forget=True)
@@ -315,7 +315,7 @@ def test_mining_that_finds_nothing_names_the_reason_and_the_next_call(services: 
     ask("get_lineage", id=run_id, forget=True)
     told = ask("record_preferences", source="mined", trajectory_ids=[run_id])
     assert [(one["reason"], one["count"]) for one in told["skipped"]] == [("forgotten", 1)]
-    assert told["next_step"].startswith("Nothing was recorded. These runs were forgotten (get_lineage)")
+    assert told["next_step"].startswith("Nothing was recorded: these runs were forgotten (get_lineage)")
 
 
 def test_a_forgotten_item_is_not_asked_for_again(services: Services, ask: Ask) -> None:
@@ -376,4 +376,4 @@ def test_a_judge_sees_nothing_of_who_stated_an_outcome(services: Services, ask: 
 def test_true_and_false_are_no_numbers(services: Services, refused: Callable[..., str], tool: str, given: Any) -> None:
     stored(services, run("t1"))
     name = {"name": "x"} if tool == "export_dataset" else {}
-    assert "true and false are no numbers; give a number" in refused(tool, **given, **name)
+    assert "expected a number, got a boolean" in refused(tool, **given, **name)

@@ -115,7 +115,7 @@ def test_forgetting_a_session_blocks_all_that_it_touched(services: Services, his
         lambda: resume_job(services, stopped),
     ):
         with pytest.raises(
-            Conflict, match=rf"\[forgotten\] dataset {dataset_id} \(good\) holds 1 forgotten run, .* export"
+            Conflict, match=rf"\[forgotten\] dataset {dataset_id} \(good\) contains 1 forgotten run, .* export"
         ):
             refused()
     assert services.store.evaluations.get("eval-1").rate.value == 0.5

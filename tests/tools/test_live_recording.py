@@ -63,8 +63,11 @@ def test_closing_without_an_outcome_keeps_the_one_that_was_stated(tool: RLTraini
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"messages": [said("3")], "tags": ["live"]}, "marks open recordings"),
-        ({"trajectory": {"tags": ["live"], "steps": [{"actor": "agent", "message": "3"}]}}, "marks open recordings"),
+        ({"messages": [said("3")], "tags": ["live"]}, "reserved for open recordings"),
+        (
+            {"trajectory": {"tags": ["live"], "steps": [{"actor": "agent", "message": "3"}]}},
+            "reserved for open recordings",
+        ),
         ({"messages": [said("3")], "trajectory_id": "traj-1"}, "open recording"),
         ({"live": "append", "messages": [said("3")]}, "needs the `trajectory_id`"),
         (

@@ -14,10 +14,10 @@ import anyio
 import pytest
 from mcp import Client
 
-from quintain.cli.plan import run_plan
 from quintain.datasets.selection import ExportCounts
 from quintain.datasets.splits import KeyedRow
 from quintain.errors import InvalidInput, NotFound
+from quintain.hints import call as tool_call
 from quintain.records.agent import ModelRef
 from quintain.records.dataset import BenchmarkRow, DatasetRow, LabelledRow, PairRow, Row
 from quintain.records.hyperparameters import CONFIGS, DATASET_KINDS, ONLINE_METHODS, LoraConfig, SFTConfig
@@ -40,6 +40,7 @@ from quintain.tools.training.planning.model_files import Matrix, ModelFacts, rea
 from quintain.tools.training.planning.plan import plan_training
 from quintain.tools.training.planning.settings import settle
 from quintain.tools.training.start import start_training
+from terminal import quintain
 from trajectory_runs import answer, call, run, user
 
 INVENTORY = "quintain/inventory"
@@ -105,7 +106,7 @@ def codes(plan: TrainingPlan) -> list[str]:
 def test_a_goal_in_plain_words_asks_for_a_method(goal: str, method: str | None) -> None:
     wish = wish_of(goal)
     assert wish.method == method
-    assert wish.said in goal
+    assert wish.wording in goal
     assert environment_in("make my agent solve inventory tasks more often") == INVENTORY
     assert environment_in("anything") is None
 
@@ -127,7 +128,7 @@ def test_without_data_the_goal_decides_and_what_is_missing_blocks_with_its_remed
     gone = plan_training(services, goal="imitate the successful runs", model="/no/such/folder")
     assert codes(gone)[0] == "model_not_found"
     assert gone.estimate.memory_mb is None
-    with pytest.raises(InvalidInput, match="nothing says what to plan"):
+    with pytest.raises(InvalidInput, match="expected something to plan for"):
         plan_training(services)
     with pytest.raises(NotFound):
         plan_training(services, dataset_id="none")
@@ -324,7 +325,8 @@ def test_the_plan_is_the_same_over_mcp_and_by_dict_call(services: Services, home
 
     planned = anyio.run(main)
     assert planned.keys() >= {"method", "hyperparameters", "estimate", "blockers", "why", "fields", "next_step"}
-    assert planned["next_step"].endswith("hyperparameters=those of this plan).")
+    start = tool_call("start_training", method="sft", model="agent:starter@1", dataset_id=dataset_id)
+    assert f"{str(start)[:-1]}, hyperparameters={{" in planned["next_step"]
     program = RLTrainingTool(home=home)
     told = json.loads(program.run({"action": "plan", "dataset_id": dataset_id}))
     refused = json.loads(program.run({"action": "plan", "dataset_id": dataset_id, "hyperparameters": {"epoch": 1}}))
@@ -334,24 +336,21 @@ def test_the_plan_is_the_same_over_mcp_and_by_dict_call(services: Services, home
     assert "did you mean 'epochs'" in refused["message"]
 
 
-def test_the_command_shows_the_plan_and_ends_with_1_where_something_blocks(
-    services: Services, home: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_shows_the_plan_and_ends_with_1_where_something_blocks(services: Services, home: Path) -> None:
     dataset_id = good_runs(services)
-    assert run_plan({"dataset_id": dataset_id}, ["epochs=2"], json_out=False, home=home) == 0
-    lines = capsys.readouterr().out.splitlines()
-    start = f"Start it: quintain train --method sft --model agent:starter@1 --dataset {dataset_id} --set epochs=2.0"
-    assert any(line.startswith(start) for line in lines), lines
-    assert run_plan({"goal": "online"}, [], json_out=False, home=home) == 1
-    assert "[no_environment] grpo learns by acting" in capsys.readouterr().out
+    done = quintain("plan", "--dataset", dataset_id, "--set", "epochs=2", home=home)
+    start = f"quintain train --method sft --model agent:starter@1 --dataset {dataset_id} --set epochs=2.0"
+    assert (done.returncode, start in done.stdout) == (0, True), done.stdout
+    blocked = quintain("plan", "online", home=home)
+    assert (blocked.returncode, "[no_environment] grpo learns by acting" in blocked.stdout) == (1, True)
 
 
 @pytest.mark.soak
 def test_planning_loads_no_torch(services: Services, home: Path) -> None:
     good_runs(services)
     program = (
-        "import sys; from quintain.cli.plan import run_plan; from pathlib import Path; "
-        f"run_plan({{'dataset_id': 'some-sft'}}, [], json_out=True, home=Path({str(home)!r})); "
+        "import sys; from quintain.cli.main import app; "
+        f"app(['plan', '--dataset', 'some-sft', '--home', {str(home)!r}], standalone_mode=False); "
         "print([name for name in ('torch', 'transformers') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True)

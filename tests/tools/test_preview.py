@@ -74,7 +74,7 @@ def test_a_preview_shows_rows_and_counts_and_is_remembered_without_another_job(s
     again = preview_dataset(services, dataset_id, "agent:starter@1", rows=2)
     assert again == first
     assert [job.kind for job in list_jobs(services).items] == ["preview"]
-    assert get_job(services, first.job_id).next_step.startswith("Read it: call preview_dataset")
+    assert get_job(services, first.job_id).next_step.startswith("Read the rows with preview_dataset")
 
     # Other rows of the same dataset: a new job, which counts nothing again.
     other = preview_dataset(services, dataset_id, "starter", rows=1, show="longest")
@@ -144,7 +144,9 @@ def test_a_running_preview_is_joined_and_can_be_cancelled(services: Services, mo
     waiting = preview_dataset(services, dataset_id, "starter")
     assert waiting.status in {"queued", "running"}
     assert waiting.trained_tokens is None
-    assert waiting.next_step.startswith("Call preview_dataset again with the same arguments")
+    assert waiting.next_step.startswith(
+        "Call preview_dataset(dataset_id='ds-boxes', model='agent:starter@1', method='sft') again"
+    )
     assert preview_dataset(services, dataset_id, "starter").job_id == waiting.job_id
     cancel_job(services, waiting.job_id)
     spec = preview_spec(services, dataset_id, "starter", None, None, Sample())

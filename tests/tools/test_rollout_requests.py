@@ -23,7 +23,7 @@ from quintain.tools.labels.replays import start_replay
 from quintain.tools.labels.scoring import score_trajectories
 from quintain.tools.labels.step_labels import start_step_labels
 from quintain.tools.services import Services, open_services
-from quintain.worker.run_lines import open_runs
+from quintain.worker.run_inputs import open_run_inputs
 from trajectory_runs import answer, run, user
 
 INVENTORY = "quintain/inventory"
@@ -137,7 +137,7 @@ def test_a_run_is_carried_out_again_where_it_was_recorded_options_included(servi
     runs = [recorded(*place, task=f"t{i}") for i, place in enumerate(places)]
     spec = spec_of(services, start_replay(services, runs))
     assert isinstance(spec, ReplaySpec)
-    written = list(open_runs(spec.runs).stream())
+    written = list(open_run_inputs(spec.runs).stream())
     assert [one.id for one in written] == [one.id for one in runs]
     found = [one.task.environment for one in written]
     assert found[:5] == [hard, INVENTORY, "quintain/math", INVENTORY, f"{INVENTORY}?difficulty=easy"]
@@ -151,7 +151,7 @@ def test_a_run_is_carried_out_again_where_it_was_recorded_options_included(servi
     labelled = start_step_labels(services, [runs[0]], agent=spec_of(services, start(services)).agent)
     labels = spec_of(services, labelled)
     assert isinstance(labels, StepLabelSpec)
-    assert labels.environment == next(open_runs(labels.runs).stream()).task.environment == hard
+    assert labels.environment == next(open_run_inputs(labels.runs).stream()).task.environment == hard
 
 
 def start(services: Services) -> Any:

@@ -211,7 +211,7 @@ def test_the_next_step_is_a_call_that_works(services: Services) -> None:
     assert export_dataset(services, **arguments, outcomes=["success", "failure", "unknown"]).dataset_id
     ids = add(services, 2)
     none = score_trajectories(services, "montecarlo", trajectory_ids=ids)
-    assert "judge='AGENT'" in none.next_step
+    assert "judge='starter'" in none.next_step
     assert "get_judging_batch" not in none.next_step
 
 
@@ -266,7 +266,7 @@ def test_a_pipe_in_place_of_a_file_is_refused_at_once(services: Services, argume
     pipe = services.settings.inbox_dir / "pipe.json"
     os.mkfifo(pipe)
     more: dict[str, Any] = {"rubric": {"scorer": "judge", "judge": "starter"}, "profile": {"scorer": "rules"}}[argument]
-    with pytest.raises(InvalidInput, match="no regular file"):
+    with pytest.raises(InvalidInput, match="not a regular file"):
         score_trajectories(services, filter=TrajectoryFilter(since=NOW), **more, **{argument: "pipe.json"})
 
 

@@ -143,8 +143,8 @@ def test_rows_and_masks_are_those_of_generation_markers(name: str, style: Any, s
         for row in rows:
             ids, mask = marked(renderer, trajectory, int(row.step_index.max()))
             assert ids[: len(row)] == row.token_ids.tolist()
-            runs = runs_of(row.supervised.tolist())
-            assert [(start, end - missing) for start, end in runs] == runs_of(mask[: len(row)])[-len(runs) :]
+            runs = read_episodes(row.supervised.tolist())
+            assert [(start, end - missing) for start, end in runs] == read_episodes(mask[: len(row)])[-len(runs) :]
 
 
 def marked(renderer: Renderer, trajectory: Trajectory, last: int) -> tuple[list[int], list[bool]]:
@@ -162,7 +162,7 @@ def marked(renderer: Renderer, trajectory: Trajectory, last: int) -> tuple[list[
     return list(written["input_ids"]), [bool(m) for m in written["assistant_masks"]]
 
 
-def runs_of(mask: list[bool]) -> list[tuple[int, int]]:
+def read_episodes(mask: list[bool]) -> list[tuple[int, int]]:
     """Start and end of each run of True."""
     edges = [i for i, (a, b) in enumerate(zip([False, *mask], [*mask, False], strict=True)) if a != b]
     return list(zip(edges[::2], edges[1::2], strict=True))

@@ -19,13 +19,13 @@ from quintain.datasets.manifest import sha256_of
 from quintain.errors import Conflict, InvalidInput, Unavailable
 from quintain.jobs.processes import try_lock_folder, unlock
 from quintain.records.agent import Agent, ModelRef, Sampling
-from quintain.records.handover import Ancestor, ExportAgentSpec, ExportFormat, HandedOver, Provenance
+from quintain.records.handover import AgentExport, Ancestor, ExportAgentSpec, ExportFormat, Provenance
 from quintain.records.hyperparameters import LoraConfig
 from quintain.trainers.handover import writing
 from quintain.trainers.models import load_model, save_model
 from quintain.trainers.rendering.styles import FALLBACK_TEMPLATE
 from quintain.trainers.value_head import head_of
-from quintain.worker.export_agent import run
+from quintain.worker.job_kinds.export_agent import run
 from tiny_models import save_tiny_model, tiny_tokenizer
 
 pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")
@@ -127,14 +127,14 @@ def test_plain_transformers_and_peft_read_what_was_written_as_the_agent(exported
         assert told["input_ids"] == wanted["input_ids"]
 
 
-def test_the_folder_holds_what_another_program_needs_and_says_how_it_was_checked(exported: Exported) -> None:
+def test_the_folder_contains_what_another_program_needs_and_the_verification(exported: Exported) -> None:
     weights = {"adapter": ["adapter_config.json", "adapter_model.safetensors"]}
     weights["merged"] = ["config.json", "generation_config.json", "model.safetensors"]
     common = ["README.md", "agent.json", "chat_template.jinja", "tokenizer.json", "tokenizer_config.json"]
     for format, folder in exported.folders.items():
         report = exported.reports[format]
         assert report["files"] == sorted([*common, *weights[format]]) == sorted(p.name for p in folder.iterdir())
-        told = HandedOver.model_validate_json((folder / "agent.json").read_bytes())
+        told = AgentExport.model_validate_json((folder / "agent.json").read_bytes())
         assert told.files == {name: sha256_of(folder / name) for name in told.files}
         assert set(told.files) == set(report["files"]) - {"agent.json"}
         assert (told.agent, told.job_id, told.format) == (exported.agent, JOB, format)
@@ -168,7 +168,7 @@ def test_an_attempt_after_the_end_gives_the_same_result_and_writes_nothing(expor
     assert export(exported.agent, "merged", folder) == exported.reports["merged"]
     assert (folder / "agent.json").stat().st_mtime_ns == before
     other = spec_of(exported.agent, "merged", folder)
-    with pytest.raises(Conflict, match="overwrites nothing"):  # of another job
+    with pytest.raises(Conflict, match="overwrite nothing"):  # of another job
         run(other, folder.parent / "job-0000000002", Heard())
 
 
@@ -201,7 +201,7 @@ def test_a_folder_with_files_is_refused_whenever_they_came(exported: Exported, t
 
     heard = Heard({"publishing": occupy})
     for _ in range(2):  # it comes while the export is written; it was there before
-        with pytest.raises(Conflict, match="overwrites nothing"):
+        with pytest.raises(Conflict, match="overwrite nothing"):
             export(exported.agent, "adapter", taken, heard)
         assert [path.name for path in tmp_path.iterdir()] == ["taken"]
         assert (taken / "mine.txt").read_text() == "mine"
@@ -235,7 +235,7 @@ def test_a_job_that_is_asked_to_stop_and_one_without_room_leave_nothing(
         export(exported.agent, "merged", tmp_path / "out")
     assert full.value.code == "disk_full"
     (tmp_path / "file").write_text("")
-    with pytest.raises(Unavailable, match="cannot be written"):
+    with pytest.raises(Unavailable, match="cannot write to"):
         export(exported.agent, "merged", tmp_path / "file" / "out")
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
@@ -295,11 +295,11 @@ def test_weights_are_stored_as_the_base_has_them_and_in_shards_where_they_are_la
     assert "quintain-fallback" in report["notes"][0]
 
 
-def test_an_agent_without_adapter_is_copied_and_the_report_says_so(exported: Exported, tmp_path: Path) -> None:
+def test_an_agent_without_adapter_is_copied_with_a_note(exported: Exported, tmp_path: Path) -> None:
     report = export(agent_of(exported.base, None), "merged", tmp_path / "out")
     assert report["parity"]["max_difference"] == 0
     assert report["notes"] == [
-        "agent:clerk@1 has no adapter (trained in all its weights), so nothing was merged: these are its weights, copied"
+        "agent:clerk@1 has no adapter (all weights trained), so nothing was merged: the weights are a copy"
     ]
     (exported.base / "config.json").rename(exported.base / "gone")
     try:

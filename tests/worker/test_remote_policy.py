@@ -20,7 +20,8 @@ from quintain.records.evaluation import Evaluation
 from quintain.records.job import EvaluateSpec, Job, JobResult, JobStatus
 from quintain.records.record import Record
 from quintain.records.trajectory import OutcomeStatus, Step, Trajectory
-from quintain.worker import remote_policy, rollouts
+from quintain.worker import remote_policy
+from quintain.worker.job_kinds import rollouts
 from quintain.worker.policies import open_policy
 from quintain.worker.reporter import FileReporter
 
@@ -166,9 +167,7 @@ def test_a_react_agent_writes_text_and_gets_observations_as_a_user(tmp_path: Pat
 
 
 @PROTOCOLS
-def test_arguments_that_are_no_object_are_told_to_the_model_and_the_conversation_goes_on(
-    tmp_path: Path, protocol: str
-) -> None:
+def test_the_model_learns_of_invalid_arguments_and_the_conversation_continues(tmp_path: Path, protocol: str) -> None:
     def answer(asked: Asked, before: int) -> Answer:
         if before == 0:
             bad = Call("search", '{"query": ', "bad") if protocol == "openai" else Call("search", "chair", "bad")
@@ -185,7 +184,7 @@ def test_arguments_that_are_no_object_are_told_to_the_model_and_the_conversation
     assert second.observations[0].is_error
     told = heard(fake.asked[1])
     assert [role for role, _ in told[-2:]] == ["tool", "user"]
-    assert told[-1][1].startswith("Your turn could not be read: the arguments of 'search' must be a JSON object")
+    assert told[-1][1].startswith("Your turn could not be read: expected a JSON object as arguments of 'search'")
     assert evaluation(tmp_path).results[0].failure in {"format", "wrong_tool"}
 
 
@@ -240,7 +239,7 @@ def test_what_concerns_all_requests_ends_the_job_with_the_remedy(tmp_path: Path,
 
 
 def test_an_endpoint_that_is_silent_for_long_ends_the_job(tmp_path: Path) -> None:
-    with serving(lambda asked, before: fails(503)) as fake, pytest.raises(Unavailable, match="20 requests in a row"):
+    with serving(lambda asked, before: fails(503)) as fake, pytest.raises(Unavailable, match="20 consecutive requests"):
         play(tmp_path, fake, 40, profile={"concurrency": 1, "max_attempts": 1})
     assert len(fake.asked) == remote_policy.BROKEN_AFTER
 
@@ -262,7 +261,7 @@ def test_a_failed_job_that_is_resumed_goes_on_with_the_answers_of_the_one_before
     """The account is empty after seven answers; the new job asks for what is left."""
     refused = fails(429, "insufficient_quota")
     with serving(lambda asked, before: refused if before == 7 else expert(asked)) as fake:
-        with pytest.raises(Refused, match="no credit left: see to it, then resume the job"):
+        with pytest.raises(Refused, match="no credit left; add credit, then resume the job"):
             play(tmp_path / "job-1", fake, 4, profile={"concurrency": 1})
         now = datetime.now(UTC)
         spec = EvaluateSpec(agent=AGENT, environment="quintain/inventory", n_tasks=4)
@@ -332,5 +331,5 @@ def test_signed_thinking_goes_back_as_it_came_and_is_kept_as_reasoning(tmp_path:
 
 
 def test_an_agent_without_weights_opens_nothing_where_the_job_needs_them() -> None:
-    with pytest.raises(InvalidInput, match="this job needs its weights"):
+    with pytest.raises(InvalidInput, match="expected local weights"):
         open_policy(AGENT, Sampling())

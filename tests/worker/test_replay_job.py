@@ -21,7 +21,7 @@ from quintain.records.trajectory import (
     Step,
     Trajectory,
 )
-from quintain.worker import replay
+from quintain.worker.job_kinds import replay
 from worker.stopping import Stopping
 
 
@@ -31,7 +31,7 @@ def recorded(n: int = 1, **settings: Any) -> list[Trajectory]:
     return [episode.trajectory for episode in run_episodes(Inventory(), Expert(), plans, EpisodeSettings(**given))]
 
 
-def carry_out(folder: Path, runs: list[Trajectory], after: int = 0, **spec: Any) -> JobResult:
+def run_stage(folder: Path, runs: list[Trajectory], after: int = 0, **spec: Any) -> JobResult:
     path = folder.parent / "runs.jsonl"
     path.write_text("".join(run.model_dump_json() + "\n" for run in runs), encoding="utf-8")
     file = RunsFile(path=str(path), sha256=hashlib.sha256(path.read_bytes()).hexdigest(), n=len(runs))
@@ -45,7 +45,7 @@ def scores(folder: Path) -> list[Score]:
 
 def score(folder: Path, run: Trajectory, **changes: Any) -> Score:
     """Of the run as it would be if it had been recorded otherwise."""
-    carry_out(folder, [run.model_copy(update=changes)])
+    run_stage(folder, [run.model_copy(update=changes)])
     return scores(folder)[0]
 
 
@@ -71,7 +71,7 @@ def test_the_first_divergence_is_named_with_both_answers_and_later_steps_are_not
     assert (found.value, [step.value for step in found.steps]) == (0.0, [1.0, 0.0, None, None])
     assert found.components[0].value == 0.25
     assert found.components[1].value is None
-    assert found.feedback.startswith("first divergence at step 1 the environment answers")
+    assert found.feedback.startswith("first divergence at step 1 the environment returned")
     assert str(run.agent_steps[1].observations[0].content)[:20] in found.feedback
     assert "Empty shelf." in found.feedback
     opening = score(tmp_path / "opening", run, steps=(Step(actor="user", message="Hello?"), *run.steps[2:]))
@@ -106,7 +106,7 @@ def test_another_outcome_than_recorded_is_worth_nothing_though_all_answers_agree
         tmp_path / "stated", run, outcome=Outcome(status=OutcomeStatus.FAILURE), extra={STATED_BY: "person:a"}
     )
     assert (stated.value, stated.components[1].value) == (1.0, None)
-    assert "as person:a stated" in stated.feedback
+    assert "stated by person:a" in stated.feedback
     cut = run.steps[: run.steps.index(run.agent_steps[-1])]
     assert score(tmp_path / "cut", run, steps=cut).value == 0.0  # what is left of it did not succeed
     ended = Outcome(status=OutcomeStatus.TRUNCATED, exit_status="context")
@@ -120,20 +120,20 @@ def test_the_limit_that_cut_a_run_off_cuts_it_off_again(tmp_path: Path) -> None:
     assert (found.value, found.components[1].feedback) == (1.0, "now truncated; recorded truncated")
 
 
-def test_what_cannot_be_told_is_unscored_with_the_reason(tmp_path: Path) -> None:
+def test_unverifiable_runs_are_unscored_with_the_reason(tmp_path: Path) -> None:
     run = recorded()[0]
     task, submit = run.task, Action(tool="submit", args={"answer": 1})
     changes: list[tuple[dict[str, Any], str]] = [
-        ({"task": task.model_copy(update={"environment": None})}, "does not say in which environment"),
+        ({"task": task.model_copy(update={"environment": None})}, "does not name its environment"),
         ({"task": task.model_copy(update={"environment": "acme/shop"})}, "no environment is called 'acme/shop'"),
         ({"task": task.model_copy(update={"environment": "acme/file"})}, "outside the allowed roots"),
-        ({"task": task.model_copy(update={"id": "other"})}, "failed while it was carried out again"),
-        ({"steps": (*run.steps[:2], Step(actor="agent", extra={"acted": False}))}, "did nothing"),
+        ({"task": task.model_copy(update={"id": "other"})}, "failed during the replay"),
+        ({"steps": (*run.steps[:2], Step(actor="agent", extra={"acted": False}))}, "never acted"),
         ({"outcome": Outcome(status=OutcomeStatus.ERROR, exit_status="environment_error")}, "no outcome to verify"),
     ]
     runs = [run.model_copy(update={"id": f"traj-{i}", **change}) for i, (change, _) in enumerate(changes)]
     known = run.model_copy(update={"id": "traj-known", "steps": altered(run, -1, actions=(submit,))})
-    result = carry_out(tmp_path / "job", [*runs, known], unusable={"acme/file": "a file outside the allowed roots"})
+    result = run_stage(tmp_path / "job", [*runs, known], unusable={"acme/file": "a file outside the allowed roots"})
     found = scores(tmp_path / "job")
     for one, (_, words) in zip(found, changes, strict=False):
         assert (one.value, words in (one.reason or "")) == (None, True), one.reason
@@ -145,6 +145,6 @@ def test_what_cannot_be_told_is_unscored_with_the_reason(tmp_path: Path) -> None
 
 def test_a_stopped_job_goes_on_with_the_runs_that_are_left(tmp_path: Path) -> None:
     runs = recorded(3)
-    assert carry_out(tmp_path / "job", runs, after=1) == JobResult(report={"replayed": 1, "planned": 3})
-    whole = carry_out(tmp_path / "job", runs)
+    assert run_stage(tmp_path / "job", runs, after=1) == JobResult(report={"replayed": 1, "planned": 3})
+    whole = run_stage(tmp_path / "job", runs)
     assert (whole.n, whole.report["reproduced"], len(scores(tmp_path / "job"))) == (3, 3, 3)

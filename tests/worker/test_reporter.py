@@ -18,7 +18,7 @@ from quintain.jobs.directory import JobDirectory
 from quintain.records.job import Envelope, JobError, JobEvent, JobResult, SelftestSpec
 from quintain.records.seams import Reporter
 from quintain.records.trajectory import Actor, Step, Task, Trajectory
-from quintain.worker import kinds
+from quintain.worker import job_kinds
 from quintain.worker.__main__ import failure_of
 from quintain.worker.reporter import FileReporter
 
@@ -52,7 +52,7 @@ def test_a_metric_that_is_not_finite_is_null_and_warned_of_once(tmp_path: Path) 
     reporter.progress(1, 3, {"loss": math.nan, "reward": 1.0})
     reporter.progress(2, 3, {"loss": math.inf})
     warning, first, second = events_of(tmp_path)
-    assert warning.message == "loss was nan at step 1; it is reported as null wherever it is not finite"
+    assert warning.message == "loss was nan at step 1; non-finite values are reported as null"
     assert (first.metrics, second.metrics) == ({"loss": None, "reward": 1.0}, {"loss": None})
     assert "NaN" not in (tmp_path / "events.jsonl").read_text()
 
@@ -82,7 +82,7 @@ def test_a_record_that_is_no_unicode_is_left_out_with_a_warning(tmp_path: Path) 
 
 
 def test_an_unknown_kind_of_output_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="the kinds are trajectory, dataset, agent, evaluation"):
+    with pytest.raises(ValueError, match=r"trajectory, dataset, agent, evaluation.*got 'picture'"):
         reporter_of(tmp_path).output("picture", SelftestSpec())
 
 
@@ -91,21 +91,21 @@ def test_a_selftest_continues_from_the_newest_checkpoint_that_can_be_read(tmp_pa
     folder.mkdir()
     (folder / "step-00000002.json").write_text('{"step": 2}')
     (folder / "step-00000003.json").write_text('{"st')
-    result = kinds.run(SelftestSpec(steps=4, step_s=0), tmp_path, reporter_of(tmp_path))
+    result = job_kinds.run(SelftestSpec(steps=4, step_s=0), tmp_path, reporter_of(tmp_path))
     assert result.n == 4
     assert [event.step for event in events_of(tmp_path) if event.type == "progress"] == [3, 4]
     assert sorted(path.name for path in folder.iterdir()) == ["step-00000003.json", "step-00000004.json"]
 
 
-def test_a_run_that_is_told_to_stop_hands_over_nothing_but_a_report(tmp_path: Path) -> None:
+def test_a_stopped_run_outputs_only_a_report(tmp_path: Path) -> None:
     reporter = reporter_of(tmp_path)
     reporter.request_stop()
-    result = kinds.run(SelftestSpec(steps=4), tmp_path, reporter)
-    assert reporter.told_to_stop
+    result = job_kinds.run(SelftestSpec(steps=4), tmp_path, reporter)
+    assert reporter.stop_acknowledged
     assert result == JobResult(report={"steps": 0, "planned": 4})
 
 
-def test_failures_are_told_without_traceback() -> None:
+def test_failures_are_reported_without_traceback() -> None:
     class OutOfMemoryError(RuntimeError):
         """As torch calls it."""
 
@@ -123,8 +123,8 @@ def test_a_worker_dies_with_its_group_when_its_lifeline_is_cut(tmp_path: Path) -
     """The worker's child, which holds neither lock nor lifeline, goes along."""
     code = """
 import os, subprocess, sys, time
-from quintain.worker import lifeline
-lifeline.hold(os.open(sys.argv[1], os.O_RDWR | os.O_CREAT))
+from quintain.worker import parent_watch
+parent_watch.watch_parent(os.open(sys.argv[1], os.O_RDWR | os.O_CREAT))
 child = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read(); import time; time.sleep(60)"])
 print(child.pid, flush=True)
 time.sleep(60)

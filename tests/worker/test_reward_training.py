@@ -13,9 +13,9 @@ from quintain.jobs.directory import JobDirectory
 from quintain.records.agent import Agent
 from quintain.records.hyperparameters import PRMConfig, RewardConfig
 from quintain.records.job import Envelope, JobEvent, JobResult
-from quintain.worker import train as training
+from quintain.worker.job_kinds import train as training
+from quintain.worker.job_kinds.train import held_out_agreement
 from quintain.worker.reporter import FileReporter
-from quintain.worker.train import agreement_of
 from tiny_models import save_tiny_model
 from trainers.runs import rows_for, spec
 
@@ -48,9 +48,7 @@ def trained(model: Path, folder: Path, method: str, held_out: int) -> tuple[JobR
 
 
 @pytest.mark.parametrize(("method", "role"), [("reward", "reward_model"), ("prm", "step_model")])
-def test_the_agent_says_how_often_it_met_held_out_labels(
-    model_folder: Path, tmp_path: Path, method: str, role: str
-) -> None:
+def test_the_agent_contains_its_held_out_agreement(model_folder: Path, tmp_path: Path, method: str, role: str) -> None:
     result, agent, _ = trained(model_folder, tmp_path, method, held_out=3)
     assert agent.role == role
     assert agent.held_out is not None
@@ -65,17 +63,17 @@ def test_the_agent_says_how_often_it_met_held_out_labels(
     )
 
 
-def test_an_agent_without_held_out_labels_says_so_and_the_job_warns(model_folder: Path, tmp_path: Path) -> None:
+def test_an_agent_without_held_out_labels_is_described_so_and_the_job_warns(model_folder: Path, tmp_path: Path) -> None:
     result, agent, events = trained(model_folder, tmp_path, "reward", held_out=0)
     assert agent.held_out is None
     assert result.report["held_out_agreement"] is None
-    assert "nobody knows how often this model is right" in agent.description
+    assert "its accuracy is unknown" in agent.description
     assert [event.code for event in events if event.type == "warning"][-1] == "no_held_out"
 
 
 def test_the_interval_is_exact() -> None:
     """At its ends 8 of 10 or more, and 8 of 10 or fewer, have a chance of 2.5 % (Clopper and Pearson 1934)."""
-    known = agreement_of("reward", {"reward_accuracy": (8.0, 10.0)})
+    known = held_out_agreement("reward", {"reward_accuracy": (8.0, 10.0)})
     assert known is not None
     assert (known.right, known.n, known.rate) == (8, 10, 0.8)
 
@@ -84,10 +82,10 @@ def test_the_interval_is_exact() -> None:
 
     assert 1 - at_most(7, known.ci_low) == pytest.approx(0.025, abs=1e-6)
     assert at_most(8, known.ci_high) == pytest.approx(0.025, abs=1e-6)
-    steps = agreement_of("prm", {"step_accuracy": (3.0, 4.0), "brier": (1.0, 5.0)})
+    steps = held_out_agreement("prm", {"step_accuracy": (3.0, 4.0), "brier": (1.0, 5.0)})
     assert steps is not None
     assert steps.brier == pytest.approx(0.2)
-    assert agreement_of("prm", {"brier": (0.1, 2.0)}) is None, "labels of 0.5 are on no side"
+    assert held_out_agreement("prm", {"brier": (0.1, 2.0)}) is None, "labels of 0.5 are on no side"
 
 
 def test_settings_of_reward_models_round_trip() -> None:

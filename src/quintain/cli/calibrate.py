@@ -1,69 +1,30 @@
-"""`quintain calibrate`: fit a scorer to people's labels, and show how well it holds."""
+"""`quintain calibrate`: fit a scorer to people's labels, and show the error on labels that it was not fitted to."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Literal
-
-from rich.console import Console
-
-from quintain.cli.border import REFUSED, Command
-from quintain.cli.remedies import in_commands
-from quintain.errors import InvalidInput
+from quintain.cli.session import Use, plain_console, print_json, show_next_step, write_file
 from quintain.exporters.preview_page import printable
-from quintain.tools.labels.calibration import calibration_picture, calibration_table, fit_calibration
-from quintain.tools.results import CalibrationResult
+from quintain.tools.labels.calibration import calibration_picture, calibration_table
 
 
-@dataclass(frozen=True)
-class Asked:
-    """What the command line asks for."""
-
-    scorer: str
-    labels: str
-    method: Literal["auto", "isotonic", "platt"]
-    per_domain: bool
-
-
-def run_calibrate(asked: Asked, *, picture: Path | None, json_out: bool, home: Path | None) -> int:
+def run_calibrate(use: Use) -> int:
     """Fit, print and draw; returns the exit status: 0 fitted, 2 refused."""
-    console = Console(soft_wrap=True, highlight=False, markup=False)
-    with Command(home) as command:
-        services = command.services()
-        made = fit_calibration(services, asked.scorer, asked.labels, method=asked.method, per_domain=asked.per_domain)
-        if json_out:
-            console.print(made.model_dump_json(), emoji=False)
-        else:
-            _print(console, made, calibration_table(services, made.calibration_id))
-        if picture is not None:
-            _write(picture, calibration_picture(services, made.calibration_id))
-            if not json_out:
-                console.print(printable(f"Picture: {picture}"))
-        return 0
-    return REFUSED
-
-
-def _print(console: Console, made: CalibrationResult, table: str) -> None:
-    console.print(printable(f"{made.calibration_id}: {made.n_labels} labels"))
-    console.print(
-        f"Held-out error {made.error_before:.4f} -> {made.error_after:.4f}, Spearman {_number(made.spearman)}"
-    )
-    for line in table.splitlines():
-        console.print(printable(line))
-    for warning in made.warnings:
-        console.print(printable(f"! {warning}"), style="yellow")
-    console.print(printable(in_commands(made.next_step)))
-
-
-def _number(value: float | None) -> str:
-    return "unknown" if value is None else f"{value:.2f}"
-
-
-def _write(path: Path, png: bytes) -> None:
-    try:
-        path.write_bytes(png)
-    except OSError as error:
-        raise InvalidInput(
-            f"the picture cannot be written to {str(path)!r}: {error}; name a file in a folder that exists"
-        ) from None
+    console = plain_console()
+    services = use.services()
+    fitted = use.call(services)
+    if use.json_out:
+        print_json(fitted)
+    else:
+        spearman = "unknown" if fitted.spearman is None else f"{fitted.spearman:.2f}"
+        console.print(printable(f"{fitted.calibration_id}: {fitted.n_labels} labels"))
+        console.print(f"Held-out error {fitted.error_before:.4f} -> {fitted.error_after:.4f}, Spearman {spearman}")
+        for line in calibration_table(services, fitted.calibration_id).splitlines():
+            console.print(printable(line))
+        for warning in fitted.warnings:
+            console.print(printable(f"! {warning}"), style="yellow")
+        show_next_step(console, fitted)
+    if (picture := use.own["picture"]) is not None:
+        write_file(picture, calibration_picture(services, fitted.calibration_id), "the picture")
+        if not use.json_out:
+            console.print(printable(f"Picture: {picture}"))
+    return 0

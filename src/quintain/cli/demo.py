@@ -15,9 +15,10 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import anyio
+import typer
 from mcp import Client, StdioServerParameters
 from mcp.types import TextContent, TextResourceContents
 from rich.console import Console
@@ -65,6 +66,16 @@ FAST = Scale(
         "grpo": {"rollouts": 4, "learning_rate": 3e-4, "max_new_tokens": 96},
     },
 )
+
+
+def demo(
+    fast: Annotated[bool, typer.Option("--fast", help="The short form: fewer episodes and tasks.")] = False,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of tasks, sampling and training.")] = 0,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write the results to this file.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder for the demo's home folder and its picture.")] = Path("demo-out"),
+) -> None:
+    """Watch an agent get better: collect, score, export, train, evaluate, compare, all through a real MCP client."""
+    raise typer.Exit(run_demo(fast=fast, seed=seed, json_file=json_file, out=out))
 
 
 def run_demo(*, fast: bool, seed: int, json_file: Path | None, out: Path) -> int:

@@ -7,7 +7,9 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Annotated
 
+import typer
 from rich.console import Console
 
 from quintain import __version__
@@ -19,6 +21,11 @@ from quintain.settings import Settings, has_secret
 from quintain.tools.jobs.jobs import get_job
 from quintain.tools.services import Services, open_services
 from quintain.tools.training.agents import starter_folder
+
+
+def doctor(home: Annotated[Path | None, typer.Option(help="Home folder; default: QUINTAIN_HOME.")] = None) -> None:
+    """Check this installation: folders, database, embedded model, and a real job from start to end."""
+    raise typer.Exit(run_doctor(home))
 
 
 def run_doctor(home: Path | None) -> int:

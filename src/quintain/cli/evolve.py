@@ -1,77 +1,57 @@
-"""`quintain evolve`: start an evolution, watch it, and see what each round brought and what came of it."""
+"""`quintain evolve`: start an evolution, watch it, and show what each round brought."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from quintain.cli.border import REFUSED, Command
-from quintain.cli.jobs import watch
-from quintain.cli.train import read_settings
+from quintain.cli.jobs import followed, show_end, show_error
+from quintain.cli.session import Use, plain_console, print_json
+from quintain.cli.train import request_of
 from quintain.errors import InvalidInput
 from quintain.exporters.preview_page import printable
 from quintain.records.documents import read_document
 from quintain.records.evolve import RoundReport
-from quintain.records.job import UNFINISHED, JobResult
+from quintain.records.job import JobResult
 from quintain.records.record import shown
 from quintain.tools.training.config_files import start_config
 
 _COLUMNS = ("round", "explored", "solved", "selected", "success", "gain [95 %]", "decision")
 
 
-def run_evolve(
-    config: Path | None,
-    given: Mapping[str, Any],
-    chosen: Mapping[str, Any],
-    settings: Sequence[str],
-    *,
-    detach: bool,
-    home: Path | None,
-) -> int:
-    """Start an evolution and follow it; returns the exit status.
-
-    Args:
-        config: A file with a request of method `evolve`.
-        given: Parts of the request that take the place of the file's.
-        chosen: Settings that have options of their own.
-        settings: Settings as KEY=VALUE, which go before the file's.
-        detach: Do not wait for the end.
-        home: The home folder; None: the one of the settings.
+def run_evolve(use: Use) -> int:
+    """Start an evolution and follow it.
 
     Returns:
-        0: succeeded (or started, with `detach`); 1: ended otherwise; 2: not started; 130: left running by Ctrl-C.
+        0: succeeded (or started, with --detach); 1: ended otherwise; 2: not started; 130: left running by Ctrl-C.
     """
-    console = Console(soft_wrap=True)
-    with Command(home) as command:
-        document = {"method": "evolve", **(read_document(config) if config is not None else {})}
-        if document["method"] != "evolve" or "stages" in document:
-            raise InvalidInput(
-                f"{config} is a file of method {shown(document['method'])}; quintain train --config takes those"
-            )
-        changes = read_settings(settings)
-        if twice := sorted(chosen.keys() & changes.keys()):
-            raise InvalidInput(f"--{twice[0]} and --set {twice[0]} say the same; give one of them")
-        folder = config.absolute().parent if config is not None else Path.cwd()
-        services = command.services()
-        started = start_config(services, {**document, **given}, {**changes, **chosen}, folder)
-        if detach:
-            console.print(started.job_id, markup=False)
-            return 0
-        view = watch(services, started.job_id, console)
-        if view.status in UNFINISHED:
-            return 130
-        if view.result is not None:
-            _show(console, view.result)
-        if view.error is not None:
-            told = f"[{view.error.code}] {view.error.message} {view.error.hint}".strip()
-            console.print(printable(told), style="red", markup=False)
-        console.print(printable(f"{view.job_id} is {view.status}. {view.next_step}"), markup=False)
+    console = plain_console(stderr=use.json_out)
+    config: Path | None = use.own["config"]
+    document = {"method": "evolve", **(read_document(config) if config is not None else {})}
+    if document["method"] != "evolve" or "stages" in document:
+        raise InvalidInput(
+            f"{config} is a file of method {shown(document['method'])}; start it with quintain train --config"
+        )
+    settings = dict(use.arguments.get("hyperparameters", {}))
+    chosen = {name: use.own[name] for name in ("iterations", "train") if use.own[name] is not None}
+    if twice := sorted(chosen.keys() & settings.keys()):
+        raise InvalidInput(f"--{twice[0]} and --set {twice[0]} give the same setting; give one of them")
+    folder = config.absolute().parent if config is not None else Path.cwd()
+    services = use.services()
+    document |= request_of(use.arguments)
+    view = followed(services, use, start_config(services, document, {**settings, **chosen}, folder))
+    if isinstance(view, int):
+        return view
+    if use.json_out:
+        print_json(view)
         return 0 if view.status == "succeeded" else 1
-    return REFUSED
+    if view.result is not None:
+        _show(console, view.result)
+    show_error(console, view)
+    show_end(console, view)
+    return 0 if view.status == "succeeded" else 1
 
 
 def _show(console: Console, result: JobResult) -> None:
@@ -82,13 +62,15 @@ def _show(console: Console, result: JobResult) -> None:
         cells = (one.round, one.explored, _share(one.explored_success), one.selected, _share(one.success))
         table.add_row(*map(str, cells), gain, one.decision.replace("_", " "))
     console.print(table)
-    console.print(printable(f"It ended by {result.report.get('stopped')}."), markup=False)
+    console.print(printable(f"It ended by {result.report.get('stopped')}."))
     final = result.report.get("final", {})
-    told = f"On tasks that no round was chosen by: {_share(final.get('before'))} before, {_share(final.get('after'))} after"
+    gain_line = f"On tasks that no round was selected by: {_share(final.get('before'))} before, {_share(final.get('after'))} after"
     if "gain" in final:
-        told += f" ({final['gain']:+.1%}, 95 % {final['ci_low']:+.1%} to {final['ci_high']:+.1%}, p = {final['p']:.2g})"
-    console.print(f"{told}.", markup=False, highlight=False)
-    console.print(printable(f"agent: {result.agent}"), markup=False)
+        gain_line += (
+            f" ({final['gain']:+.1%}, 95 % {final['ci_low']:+.1%} to {final['ci_high']:+.1%}, p = {final['p']:.2g})"
+        )
+    console.print(f"{gain_line}.")
+    console.print(printable(f"agent: {result.agent}"))
 
 
 def _share(value: float | None) -> str:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
-from quintain.cli.border import REFUSED, Command
 from quintain.cli.jobs import watch
-from quintain.cli.remedies import in_commands
+from quintain.cli.session import INTERRUPTED, Use, print_json, show_next_step
 from quintain.records.imports import ImportReport
 from quintain.records.job import UNFINISHED
 from quintain.records.record import counted
-from quintain.tools.data.imports import import_trajectories, result_of
+from quintain.tools.data.imports import result_of
 from quintain.tools.results import ImportResult
 
 _WIDTH = 200
@@ -24,45 +22,35 @@ _PATH_WIDTH = 24
 """Columns that a path has at least; a longer one goes on below."""
 
 
-def run_import(
-    path: Path,
-    *,
-    format: str,
-    dry_run: bool,
-    tags: Sequence[str],
-    again: bool,
-    redact: bool,
-    json_out: bool,
-    home: Path | None,
-) -> int:
-    """Import a file or folder and show what came in, file by file; returns the exit status.
+def run_import(use: Use) -> int:
+    """Import a file or folder and show what came in, file by file.
 
     Returns:
-        0: something came in, or is known already; 1: nothing did; 2: the request was refused; 130: left running by Ctrl-C.
+        0: something came in, or was imported before; 1: nothing did; 2: refused; 130: left running by Ctrl-C.
     """
     console = Console(soft_wrap=True)
-    if not console.is_terminal:  # nobody's screen bounds it
+    if not console.is_terminal:
         console = Console(soft_wrap=True, width=_WIDTH)
-    with Command(home) as command:
-        services = command.services() if redact else command.services(redact=False)
-        result = import_trajectories(services, str(path.absolute()), format, dry_run, list(tags), again)
-        if result.job_id:
-            view = watch(services, result.job_id, console)
-            if view.status in UNFINISHED:
-                return 130
-            if view.result is None:
-                console.print_json(view.model_dump_json())
-                return 1
-            result = result_of(ImportReport.model_validate(view.result.report), dry_run=dry_run)
-        if json_out:
-            console.print_json(result.model_dump_json())
-        else:
-            _show(console, result)
-        return 0 if result.imported or result.updated or result.duplicates or result.unchanged_files else 1
-    return REFUSED
+    services = use.services(redact=False) if use.own["no_redact"] else use.services()
+    result = use.call(services, path=str(Path(use.arguments["path"]).absolute()))
+    if result.job_id:
+        view = watch(services, result.job_id, console)
+        if view.status in UNFINISHED:
+            return INTERRUPTED
+        if view.result is None:
+            console.print_json(view.model_dump_json())
+            return 1
+        report = ImportReport.model_validate(view.result.report)
+        result = result_of(report, dry_run=bool(use.arguments.get("dry_run")))
+    if use.json_out:
+        print_json(result)
+    else:
+        show_import(console, result)
+    return 0 if result.imported or result.updated or result.duplicates or result.unchanged_files else 1
 
 
-def _show(console: Console, result: ImportResult) -> None:
+def show_import(console: Console, result: ImportResult) -> None:
+    """Print an import, file by file."""
     # The end of a path tells files apart, so none is cut.
     table = Table(Column("file", overflow="fold", min_width=_PATH_WIDTH), box=None)
     for name in ("format", "sure", "runs", "turns", "calls", "results", "rejected"):
@@ -84,4 +72,4 @@ def _show(console: Console, result: ImportResult) -> None:
         f"{counted(result.unchanged_files or 0, 'file')} unchanged, {result.rejected_count} rejected; redacted: {redacted}.",
         markup=False,
     )
-    console.print(in_commands(result.next_step), markup=False)
+    show_next_step(console, result)

@@ -1,57 +1,74 @@
-"""`quintain jobs`: look after jobs from a terminal."""
+"""`quintain jobs`: list, show, watch, cancel and resume jobs; and following the job that another command started."""
 
 from __future__ import annotations
 
 import time
 from contextlib import suppress
-from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from quintain.cli.border import REFUSED, Command
-from quintain.cli.interrupts import collected_interrupts
-from quintain.errors import InvalidInput
+from quintain.cli.command_lines import command_line, for_terminal
+from quintain.cli.session import (
+    INTERRUPTED,
+    Use,
+    collected_interrupts,
+    in_line,
+    plain_console,
+    print_json,
+    show_next_step,
+)
+from quintain.exporters.preview_page import printable
+from quintain.hints import call
 from quintain.records.job import UNFINISHED
-from quintain.tools.jobs.jobs import cancel_job, get_job, list_jobs, resume_job
-from quintain.tools.results import JobView
+from quintain.tools.jobs.jobs import get_job
+from quintain.tools.results import JobStarted, JobView
 from quintain.tools.services import Services
 
 
-def run_jobs(action: str, job_id: str | None, home: Path | None) -> int:
-    """Carry out one action on jobs; returns the exit status."""
-    console = Console()
-    with Command(home) as command:
-        services = command.services()
-        if action == "list":
-            console.print(_table(services))
-            return 0
-        if job_id is None:
-            raise InvalidInput(f"`quintain jobs {action}` needs a job id; `quintain jobs` lists them")
-        if action == "watch":
-            view = watch(services, job_id, console)
-        else:
-            view = {"show": get_job, "cancel": cancel_job, "resume": resume_job}[action](services, job_id)
-        console.print_json(view.model_dump_json())
-        if action == "watch" and view.status in UNFINISHED:
-            return 130  # what a shell expects of a command that Ctrl-C ended
-        return 0 if view.status not in {"failed"} else 1
-    return REFUSED
-
-
-def _table(services: Services) -> Table:
+def run_list(use: Use) -> int:
+    """List jobs; returns the exit status."""
+    found = use.call(use.services())
+    if use.json_out:
+        print_json(found)
+        return 0
     table = Table("job", "kind", "status", "step", "created", box=None)
-    for item in list_jobs(services, limit=50).items:
+    for item in found.items:
         step = f"{item.step}/{item.total_steps or '?'}"
         table.add_row(item.job_id, item.kind, item.status, step, f"{item.created_at:%Y-%m-%d %H:%M:%S}")
-    return table
+    Console().print(table)
+    show_next_step(plain_console(), found)
+    return 0
+
+
+def run_show(use: Use) -> int:
+    """Show a job after the call; returns 1 where it has failed."""
+    view = use.call(use.services())
+    Console(soft_wrap=True).print_json(view.model_dump_json())
+    return 1 if view.status == "failed" else 0
+
+
+def run_watch(use: Use) -> int:
+    """Follow a job to its end; returns 1 where it has failed, 130 where Ctrl-C ended the watching."""
+    view = watch(use.services(), use.arguments["job_id"], Console())
+    Console(soft_wrap=True).print_json(view.model_dump_json())
+    return INTERRUPTED if view.status in UNFINISHED else 1 if view.status == "failed" else 0
+
+
+def followed(services: Services, use: Use, started: JobStarted) -> JobView | int:
+    """Follow a started job to its end; or return the exit status where the command ends before it."""
+    if use.detach:
+        plain_console().print(started.job_id)
+        return 0
+    view = watch(services, started.job_id, plain_console(stderr=use.json_out))
+    return INTERRUPTED if view.status in UNFINISHED else view
 
 
 def watch(services: Services, job_id: str, console: Console) -> JobView:
     """Show a job's progress until it has ended, or until Ctrl-C; the job itself goes on."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with collected_interrupts() as left:
+    with collected_interrupts() as interrupts:
         view = get_job(services, job_id)
         with suppress(KeyboardInterrupt), Progress(*columns, console=console) as progress:
             bar = progress.add_task(job_id, total=None)
@@ -60,16 +77,40 @@ def watch(services: Services, job_id: str, console: Console) -> JobView:
                 progress.update(bar, completed=view.step, total=view.total_steps, description=" ".join(about))
                 if view.status not in UNFINISHED:
                     return view
-                if left:
+                if interrupts:
                     break
                 time.sleep(min(services.settings.poll_s, 1))
                 view = get_job(services, job_id)
-    console.print(
-        f"{job_id} goes on without you. Watch it again with `quintain jobs watch {job_id}`, stop it with "
-        f"`quintain jobs cancel {job_id}`.",
-        soft_wrap=True,
-    )
+    follow, stop = call("get_job", job_id=job_id, wait_s=30), call("cancel_job", job_id=job_id)
+    text = f"{job_id} keeps running. Watch it with `{command_line(follow)}`, stop it with `{command_line(stop)}`."
+    console.print(text, soft_wrap=True)
     return view
+
+
+def show_job(console: Console, view: JobView, *, json_out: bool = False) -> int:
+    """Print the end of a job, and return the exit status."""
+    if json_out:
+        print_json(view)
+    else:
+        show_error(console, view)
+        if view.result is not None:
+            facts = view.result.model_dump(mode="json", exclude_none=True, exclude={"report"})
+            for name, value in facts.items():
+                console.print(printable(f"{name.replace('_', ' ')}: {in_line(value)}"))
+        show_end(console, view)
+    return 0 if view.status == "succeeded" else 1
+
+
+def show_error(console: Console, view: JobView) -> None:
+    """Print the error of a job, if it has one."""
+    if view.error is not None:
+        text = f"[{view.error.code}] {view.error.message} {view.error.hint}".strip()
+        console.print(printable(text), style="red")
+
+
+def show_end(console: Console, view: JobView) -> None:
+    """Print how a job ended, and the next step."""
+    console.print(printable(f"{view.job_id} is {view.status}. {for_terminal(view.next_step)}"))
 
 
 def _figures(view: JobView) -> list[str]:

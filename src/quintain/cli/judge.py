@@ -2,113 +2,61 @@
 
 from __future__ import annotations
 
-import json
-import sys
-from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from quintain.cli.border import REFUSED, Command
-from quintain.cli.remedies import in_commands
-from quintain.errors import InvalidInput, NotFound
+from quintain.cli.command_lines import for_terminal
+from quintain.cli.record import read_json
+from quintain.cli.session import Use, plain_console, print_json, show_next_step
+from quintain.errors import InvalidInput
 from quintain.exporters.preview_page import printable
-from quintain.records.filters import TrajectoryFilter
-from quintain.records.judging import Judge, JudgingMode
 from quintain.records.record import shown
-from quintain.scoring.judges.rubrics import read_rubric_file
 from quintain.tools.calls import check
-from quintain.tools.catalog import CATALOG
+from quintain.tools.catalog import tool
 from quintain.tools.labels.judging.agreement import agreement
 from quintain.tools.labels.judging.results import Agreement, JudgingBatchResult, SubmitResult
-from quintain.tools.labels.judging.tools import ROUNDS, ask_person, get_judging_batch, submit_file, submit_scores
+from quintain.tools.labels.judging.tools import ROUNDS, ask_person, submit_file
 from quintain.tools.services import Services
 from quintain.tools.spec import Answer, Entry, Question
 
 _MAX_BYTES = 16 * 2**20
 _STOP = "q"
-_BATCH = next(spec for spec in CATALOG if spec.function is get_judging_batch)
-_SUBMIT = next(spec for spec in CATALOG if spec.function is submit_scores)
 
 
-@dataclass(frozen=True)
-class Asked:
-    """What the command line asks for; None and empty: not asked."""
-
-    answers: str | None
-    """JSON file of answers to a batch; `-` is standard input."""
-    judge: Judge
-    mode: JudgingMode
-    rubric: str | None
-    """Name, or a JSON or YAML file."""
-    rater: str | None
-    limit: int
-    seed: int
-    filter: Mapping[str, Any]
-    """Fields of `TrajectoryFilter`."""
-    agreement: bool
+def run_judge(use: Use) -> int:
+    """Judge, make a batch, take answers, or show the agreement; returns the exit status: 0 done, 2 refused."""
+    console = plain_console()
+    services = use.services()
+    if use.own["agreement"]:
+        _show_agreement(console, agreement(services, services.store.judging.iterate()), json_out=use.json_out)
+    elif use.own["answers"] is not None:
+        answers = check(tool("submit_scores"), _answers(use.own["answers"]))
+        _show_submitted(console, submit_file(services, **answers), json_out=use.json_out)
+    elif use.json_out or use.arguments.get("judge") == "assistant":
+        print_json(use.call(services, **_defaults(use)))
+    else:
+        _interview(console, services, check(use.spec, {**use.arguments, **_defaults(use)}))
+    return 0
 
 
-def run_judge(asked: Asked, *, json_out: bool, home: Path | None) -> int:
-    """Judge, give out a batch, take answers, or show the agreement; returns the exit status: 0 done, 2 refused."""
-    console = Console(soft_wrap=True, highlight=False, markup=False)
-    with Command(home) as command:
-        services = command.services()
-        if asked.agreement:
-            _agreement(console, agreement(services, services.store.judging.iterate()), json_out=json_out)
-        elif asked.answers is not None:
-            _submitted(console, submit_file(services, **check(_SUBMIT, _answers(asked.answers))), json_out=json_out)
-        elif json_out or asked.judge == "assistant":
-            console.print(get_judging_batch(services, **_arguments(asked)).model_dump_json(), emoji=False)
-        else:
-            _interview(console, services, _arguments(asked))
-        return 0
-    return REFUSED
-
-
-def _arguments(asked: Asked) -> dict[str, Any]:
-    """The arguments of `get_judging_batch`, checked as it checks them."""
-    rubric: Any = asked.rubric
-    if rubric is not None and Path(rubric).suffix.lower() in {".json", ".yaml", ".yml"}:
-        rubric = read_rubric_file(Path(rubric)).model_dump(mode="json")
-    chosen = TrajectoryFilter.model_validate({name: value for name, value in asked.filter.items() if value})
-    given = {
-        "limit": asked.limit,
-        "judge": asked.judge,
-        "mode": asked.mode,
-        "rubric": rubric,
-        "rater": asked.rater,
-        "seed": asked.seed,
-        "filter": None if chosen.is_empty else chosen,
-    }
-    return check(_BATCH, {name: value for name, value in given.items() if value is not None})
+def _defaults(use: Use) -> dict[str, Any]:
+    """Return the terminal's own defaults: a person judges five items."""
+    return {"judge": "person", "limit": 5, **use.arguments}
 
 
 def _answers(file: str) -> dict[str, Any]:
-    try:
-        data = sys.stdin.buffer.read(_MAX_BYTES + 1) if file == "-" else Path(file).read_bytes()
-    except OSError as error:
-        raise NotFound(
-            f"{file!r} cannot be read ({error.strerror}); give a JSON file, or - for standard input"
-        ) from None
-    if len(data) > _MAX_BYTES:
-        raise InvalidInput(
-            f"{file!r} holds more than {_MAX_BYTES:,} bytes; submit the answers in parts", code="too_large"
-        )
-    try:
-        value = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise InvalidInput(f"{file!r} is not JSON ({error})") from None
+    value = read_json(file, _MAX_BYTES)
     if not isinstance(value, dict):
-        raise InvalidInput(f'{file!r} holds {shown(value)}; answers are {{"batch_id": ..., "scores": [...]}}')
+        raise InvalidInput(
+            f'{file!r} contains {shown(value)}; expected answers as {{"batch_id": ..., "scores": [...]}}'
+        )
     return value
 
 
 def _interview(console: Console, services: Services, arguments: dict[str, Any]) -> None:
-    """Ask at the terminal until all that was wanted is judged, nothing is left, or the person stops."""
+    """Ask at the terminal until all wanted items are judged, none is left, or the person stops."""
     left = arguments["limit"]
     while left > 0:
         asked = ask_person(services, None, **{**arguments, "limit": min(left, ROUNDS)})
@@ -120,16 +68,16 @@ def _interview(console: Console, services: Services, arguments: dict[str, Any]) 
             raise InvalidInput(
                 "only a person is asked at the terminal; an assistant judges with --judge assistant --json"
             )
-        _round(console, asked)
+        _show_round(console, asked)
         left -= ROUNDS
         if stopped or asked.submitted is None:
             return
 
 
 def _answer(console: Console, question: Question) -> tuple[Answer, bool]:
-    """What the person puts in, and whether they stop here; what was complete by then is an answer all the same."""
+    """Return the person's answer, and whether they stop here; a complete form counts even then."""
     console.print(printable(question.message))
-    console.print(f"\nAn empty line leaves out what may stay empty; {_STOP} stops, and what was answered stays.")
+    console.print(f"\nAn empty line skips an optional entry; {_STOP} stops, and earlier answers stay stored.")
     values: dict[str, str] = {}
     for entry in question.entries:
         value = _line(console, entry)
@@ -142,7 +90,7 @@ def _answer(console: Console, question: Question) -> tuple[Answer, bool]:
 
 
 def _line(console: Console, entry: Entry) -> str | None:
-    """What the person puts in; a choice may be shortened. None: they stop."""
+    """Return one entry of the form; a choice may be shortened. None: the person stops."""
     options = f" [{' / '.join(entry.options)}]" if entry.options else ""
     while True:
         try:
@@ -162,34 +110,32 @@ def _line(console: Console, entry: Entry) -> str | None:
         console.print(f"Please choose one of: {', '.join(entry.options)}")
 
 
-def _round(console: Console, result: JudgingBatchResult) -> None:
+def _show_round(console: Console, result: JudgingBatchResult) -> None:
     if result.submitted is not None:
-        _submitted(console, result.submitted, json_out=False)
+        _show_submitted(console, result.submitted, json_out=False)
     else:
-        console.print(printable(in_commands(result.next_step)))
+        show_next_step(console, result)
 
 
-def _submitted(console: Console, result: SubmitResult, *, json_out: bool) -> None:
+def _show_submitted(console: Console, result: SubmitResult, *, json_out: bool) -> None:
     if json_out:
-        console.print(result.model_dump_json(), emoji=False)
+        print_json(result)
         return
     console.print(f"{result.accepted} stored, {len(result.rejected)} rejected, {len(result.remaining)} open.")
     for one in result.rejected:
-        console.print(printable(in_commands(f"{one.item_id}: {one.reason}")))
+        console.print(printable(f"{one.item_id}: {for_terminal(one.reason)}"))
     for warning in result.warnings:
-        console.print(printable(in_commands(warning)))
+        console.print(printable(for_terminal(warning)))
     for run in result.corrections:
         console.print(f"Correction stored as {run}.")
 
 
-def _agreement(console: Console, found: Agreement | None, *, json_out: bool) -> None:
+def _show_agreement(console: Console, found: Agreement | None, *, json_out: bool) -> None:
     if json_out:
         console.print(found.model_dump_json() if found else "null", emoji=False)
         return
     if found is None:
-        console.print(
-            "No runs were judged by two raters, and no pair was shown in both orders: there is nothing to compare."
-        )
+        console.print("No run was judged by two raters, and no pair was shown in both orders: nothing to compare.")
         return
     table = Table("rater", "rater", "runs", "kappa", "weighted kappa", "mean difference", box=None)
     for pair in found.pairs:

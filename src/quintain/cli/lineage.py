@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import typer
 from rich.console import Console
@@ -11,36 +10,39 @@ from rich.markup import escape
 from rich.table import Table
 from rich.tree import Tree
 
-from quintain.cli.border import REFUSED, Command
-from quintain.errors import InvalidInput
+from quintain.cli.command_lines import for_terminal
+from quintain.cli.session import Use, print_json, write_file
 from quintain.exporters.preview_page import printable
 from quintain.records.lineage import LineageEdge, LineageNode
 from quintain.records.record import counted
-from quintain.tools.data.lineage import get_lineage, node_text
+from quintain.tools.data.lineage import node_text
 from quintain.tools.jobs.pictures import lineage_picture
 from quintain.tools.results import ForgetReport, LineageResult
 
 _STYLES = {"forgotten": "red", "blocked": "red", "tainted": "yellow"}
 
 
-def run_lineage(id: str, *, depth: int, png: Path | None, forget: bool, yes: bool, home: Path | None) -> int:
-    """Print the lineage of a thing, forget it where asked, draw it where asked; returns the exit status."""
+def run_lineage(use: Use) -> int:
+    """Print the lineage of a thing; forget runs or draw a picture where asked. Returns the exit status."""
     console = Console()
-    with Command(home) as command:
-        services = command.services()
-        found = get_lineage(services, id, depth)
+    services = use.services()
+    found = use.call(services, forget=False)
+    if use.json_out and not use.arguments.get("forget"):
+        print_json(found)
+    else:
         _print(console, found)
-        if forget:
-            if not yes and not typer.confirm("Remove the content of these runs for good? This cannot be undone"):
-                return 1
-            report = get_lineage(services, id, depth, forget=True).forgotten
-            if report is not None:
-                _print_report(console, report)
-        if png is not None:
-            _write(png, lineage_picture(services, id))
-            console.print(f"Picture: {png}", soft_wrap=True, markup=False)
-        return 0
-    return REFUSED
+    if use.arguments.get("forget"):
+        if not use.own["yes"] and not typer.confirm("Remove the content of these runs for good? This cannot be undone"):
+            return 1
+        forgotten = use.call(services)
+        if use.json_out:
+            print_json(forgotten)
+        elif forgotten.forgotten is not None:
+            _print_report(console, forgotten.forgotten)
+    if (png := use.own["png"]) is not None:
+        write_file(png, lineage_picture(services, use.arguments["id"]), "the picture")
+        console.print(f"Picture: {png}", soft_wrap=True, markup=False)
+    return 0
 
 
 def _print(console: Console, found: LineageResult) -> None:
@@ -93,19 +95,10 @@ def _print_report(console: Console, report: ForgetReport) -> None:
     runs, scores = counted(report.runs, "run"), counted(report.scores_removed, "score")
     console.print(f"Forgotten: {runs} ({report.before} before), {scores} removed.")
     if report.touched:
-        table = Table("touched", "id", "state", "what to do", box=None)
+        table = Table("touched", "id", "state", "remedy", box=None)
         for thing in report.touched:
-            table.add_row(thing.kind, _safe(thing.id), thing.state, _safe(thing.remedy))
+            table.add_row(thing.kind, _safe(thing.id), thing.state, _safe(for_terminal(thing.remedy)))
         console.print(table)
-    for title, paths in (("Removed", report.removed), ("Still on the disk, yours to delete", report.copies)):
+    for title, paths in (("Removed", report.removed), ("Still on the disk, delete it yourself", report.copies)):
         for path in paths:
             console.print(printable(f"{title}: {path}"), soft_wrap=True, markup=False)
-
-
-def _write(path: Path, png: bytes) -> None:
-    try:
-        path.write_bytes(png)
-    except OSError as error:
-        raise InvalidInput(
-            f"the picture cannot be written to {str(path)!r}: {error}; name a file in a folder that exists"
-        ) from None

@@ -1,12 +1,329 @@
-"""Options that many commands share."""
+"""Options of a command, derived from its tool: names, types, choices and help come from the tool's signature."""
 
 from __future__ import annotations
 
+import inspect
+import json
+import types
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from importlib import import_module
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import typer
+from annotated_types import Ge, Le
+from pydantic.fields import FieldInfo
 
-HomeOption = Annotated[
-    Path | None, typer.Option(help="Home folder; default: QUINTAIN_HOME, else the platform's data folder.")
-]
+from quintain.cli.table import Command, Own
+from quintain.errors import InvalidInput
+from quintain.records.documents import parse_yaml, read_document
+from quintain.records.filters import EVERY_RUN
+from quintain.records.record import Record, clip, nearest, shown
+from quintain.tools.calls import arguments_model
+from quintain.tools.spec import ToolSpec
+
+_DOCUMENTS = (".json", ".yaml", ".yml")
+_PLAIN = (str, int, float, bool)
+_SETTINGS = "hyperparameters"
+"""The argument that is given as `--set KEY=VALUE`."""
+Shape = Literal["value", "flag", "switch", "list", "settings", "columns", "mix", "document", "yaml"]
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option or positional argument of a command, which gives one argument of the tool or a member of it."""
+
+    argument: str
+    member: str | None
+    flag: str | None
+    """`--name`; None: positional."""
+    shape: Shape
+    type: Any
+    """The type that typer parses."""
+    default: Any
+    required: bool
+    help: str
+    choices: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """Its name among the parsed values."""
+        return self.argument if self.member is None else f"{self.argument}__{self.member}"
+
+    def parameter(self) -> inspect.Parameter:
+        """Return the parameter that typer reads."""
+        parsed = self.type if self.required or self.shape in ("flag", "switch") else self.type | None
+        if self.flag is None:
+            info: Any = typer.Argument(help=self.help, show_default=False)
+        else:
+            info = typer.Option(self.flag, help=self.help, show_default=False, metavar="|".join(self.choices) or None)
+        default: Any = inspect.Parameter.empty if self.required else None
+        if self.shape in ("flag", "switch"):
+            default = self.shape == "switch"
+        return inspect.Parameter(
+            self.key, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[parsed, info]
+        )
+
+    def is_given(self, value: Any) -> bool:
+        """Whether the command line names it."""
+        return (
+            value is not (self.shape == "switch") if self.shape in ("flag", "switch") else value not in (None, [], ())
+        )
+
+    def decode(self, value: Any) -> Any:
+        """Return the value as the tool takes it.
+
+        Raises:
+            InvalidInput: the text has another form.
+        """
+        name = self.flag or self.argument.upper()
+        if self.shape == "settings":
+            return read_settings(value)
+        if self.shape == "columns":
+            return _columns(value, name)
+        if self.shape == "mix":
+            return _mix(value)
+        if self.shape == "document" and not value.lower().endswith(_DOCUMENTS) and not value.startswith("{"):
+            return value
+        if self.shape in ("document", "yaml"):
+            return _structure(value, name)
+        for one in [value] if isinstance(value, str) else value if self.choices else ():
+            if self.choices and one not in self.choices:
+                near = nearest(one, self.choices)
+                raise InvalidInput(f"{name}: expected one of {', '.join(self.choices)}, got {shown(one)}{near}")
+        return value
+
+    def encode(self, value: Any) -> list[str]:
+        """Return the words of a command line that decode to the value; `...` becomes a placeholder."""
+        if self.shape in ("flag", "switch"):
+            return [(self.flag or "").split("/")[self.shape == "switch"]] if value is (self.shape == "flag") else []
+        words = self._texts(value)
+        return words if self.flag is None else [word for text in words for word in (self.flag, text)]
+
+    def _texts(self, value: Any) -> list[str]:
+        name = (self.member or self.argument).upper()
+        if value is ...:
+            return [name]
+        if self.shape == "list":
+            return [name.removesuffix("S") if one is ... else str(one) for one in value]
+        if self.shape == "settings":
+            return [f"{key}={json.dumps(one)}" for key, one in value.items()]
+        if self.shape == "columns":
+            return [f"{key}={one}" for key, one in value.items()]
+        if isinstance(value, Mapping) and all(isinstance(weight, int | float) for weight in value.values()):
+            return [",".join(f"{key}={weight:g}" for key, weight in value.items())]
+        return [str(value)] if isinstance(value, str | int | float) else [json.dumps(value)]
+
+
+def options_of(command: Command, spec: ToolSpec) -> list[Option]:
+    """Return the options of a command, positional ones first; members of filters and settings come as options too."""
+    found: dict[str, Option] = {}
+    taken = {one.flag for one in command.own} | {"--json", "--home", "--help", "--all"}
+    fields = {name: field for name, field in arguments_model(spec).model_fields.items() if name not in command.hidden}
+    for name, field in fields.items():
+        option = _option(command, name, None, field)
+        found[option.key] = option
+        taken.add(option.flag or "")
+    for name, field in fields.items():
+        model = next((one for one in _branches(field.annotation) if _is_model(one)), None)
+        for member, inner in model.model_fields.items() if model is not None else ():
+            option = _option(command, name, member, inner)
+            if option.flag not in taken and command.names.get(f"{name}.{member}", member):
+                found[option.key] = option
+                taken.add(option.flag or "")
+    first = [found[name] for name in command.positional]
+    return [*first, *(option for option in found.values() if option not in first)]
+
+
+def given_arguments(command: Command, options: Iterable[Option], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of the tool that the command line names.
+
+    Raises:
+        InvalidInput: a text of the wrong form, or no runs are selected where the tool needs some.
+    """
+    given: dict[str, Any] = dict(command.fixed)
+    for option in options:
+        if option.is_given(values[option.key]):
+            value = option.decode(values[option.key])
+            if option.member is None:
+                given[option.argument] = value
+            else:
+                given[option.argument] = {**given.get(option.argument, {}), option.member: value}
+    if command.selects:
+        given = _selected(given, everything=values["everything"], instead=command.selects_instead)
+    return given
+
+
+def _selected(given: dict[str, Any], *, everything: bool, instead: Sequence[str]) -> dict[str, Any]:
+    if everything and not given.get("filter"):
+        return {**given, "filter": EVERY_RUN}
+    if not given.get("filter") and not any(given.get(name) for name in ("trajectory_ids", *instead)):
+        names = "--agent, --environment, --task-type, --tag or --text"
+        rows = ", or give ready-made rows with --rows" if instead else ""
+        raise InvalidInput(
+            f"expected a choice of runs, got none; name them with {names}, take every stored run with --all{rows}",
+            code="empty_filter",
+        )
+    return given
+
+
+def own_parameters(command: Command, owned: Iterable[Own]) -> Iterator[inspect.Parameter]:
+    """Return the parameters that belong to the command alone."""
+    for one in owned:
+        info: Any = typer.Option(one.flag, help=one.help) if one.flag else typer.Argument(help=one.help)
+        yield inspect.Parameter(
+            one.name, inspect.Parameter.KEYWORD_ONLY, default=one.default, annotation=Annotated[one.type, info]
+        )
+
+
+def read_settings(settings: Sequence[str]) -> dict[str, Any]:
+    """Return KEY=VALUE pairs as a mapping: values are YAML, a dot in a key leads into a group.
+
+    Raises:
+        InvalidInput: a pair has no `=`, a key comes twice, or a value is not YAML.
+    """
+    values: dict[str, Any] = {}
+    for pair in settings:
+        key, equals, text = pair.partition("=")
+        group, _, member = key.strip().partition(".")
+        try:
+            value = parse_yaml(text)
+        except (ValueError, RecursionError) as error:
+            raise InvalidInput(f"--set {clip(pair)}: the value cannot be read: {error}") from None
+        target = values.setdefault(group, {}) if member else values
+        if not equals or not group or not isinstance(target, dict) or (member or group) in target:
+            raise InvalidInput(
+                f"--set {clip(pair)}: give KEY=VALUE, such as epochs=2 or lora.rank=8, and each key once"
+            )
+        target[member or group] = value
+    return values
+
+
+def _option(command: Command, name: str, member: str | None, field: FieldInfo) -> Option:
+    shape: Shape
+    dotted = name if member is None else f"{name}.{member}"
+    shape, parsed = ("settings", list[str]) if name == _SETTINGS else _shape(field, is_mix=dotted in command.mixes)
+    choices = _choices(field.annotation)
+    word = (command.names.get(dotted) or _singular(member or name, shape)).replace("_", "-")
+    if shape == "switch":
+        word = command.names.get(dotted) or f"{word}/--no-{word}"
+    default = command.defaults.get(dotted, None if field.is_required() else field.default)
+    default = default.value if isinstance(default, Enum) else default
+    flag = word if shape == "switch" else f"--{word}"
+    return Option(
+        argument=name,
+        member=member,
+        flag=None if dotted in command.positional else flag,
+        shape=shape,
+        type=parsed,
+        default=default,
+        required=field.is_required() and dotted not in command.defaults and dotted not in command.optional,
+        help=_help(field, shape, command.listed.get(dotted), default, choices),
+        choices=choices,
+    )
+
+
+def _shape(field: FieldInfo, *, is_mix: bool) -> tuple[Shape, Any]:
+    """Return how an argument is written at the terminal, and the type that typer parses."""
+    branches = _branches(field.annotation)
+    if branches == [bool]:
+        return ("switch" if field.default is True else "flag"), bool
+    if is_mix:
+        return "mix", str
+    if len(branches) == 1:
+        (one,) = branches
+        if one in _PLAIN:
+            return "value", one
+        if get_origin(one) in (list, tuple) and (inner := get_args(one)[0]) is not Any:
+            inner = _branches(inner)[0]
+            return ("list", list[str]) if inner is str or get_origin(inner) is Literal else ("yaml", str)
+        if one == dict[str, str]:
+            return "columns", list[str]
+        return "yaml" if _is_model(one) or get_origin(one) in (dict, list, tuple) else "value", str
+    if str in branches:
+        return ("document" if any(get_args(one)[1:] == (Any,) for one in branches) else "value"), str
+    return "yaml", str
+
+
+def _branches(annotation: Any) -> list[Any]:
+    """Return the types of a union without null, each without its metadata."""
+    if get_origin(annotation) is Annotated:
+        return _branches(get_args(annotation)[0])
+    if get_origin(annotation) in (Union, types.UnionType):
+        return [part for one in get_args(annotation) if one is not type(None) for part in _branches(one)]
+    return [annotation]
+
+
+def _choices(annotation: Any) -> tuple[str, ...]:
+    """Return the values of a closed set, or of a list of them."""
+    branches = _branches(annotation)
+    if len(branches) == 1 and get_origin(branches[0]) in (list, tuple):
+        branches = _branches(get_args(branches[0])[0])
+    (one, *more) = branches
+    if not more and get_origin(one) is Literal:
+        return get_args(one)
+    is_enum = not more and isinstance(one, type) and issubclass(one, Enum)
+    return tuple(member.value for member in one) if is_enum else ()
+
+
+def _is_model(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, Record)
+
+
+def _singular(name: str, shape: Shape) -> str:
+    return name.removesuffix("s") if shape == "list" else name
+
+
+def _help(field: FieldInfo, shape: Shape, listed: str | None, default: Any, choices: Sequence[str]) -> str:
+    text = (field.description or "").replace("`", "").rstrip(".")
+    parts = [text] if text else []
+    if listed:
+        module, _, name = listed.partition(":")
+        parts.append(", ".join(getattr(import_module(module), name)()))
+    if choices:
+        parts.append(f"one of {', '.join(choices)}")
+    bounds = {type(one): one for one in field.metadata if isinstance(one, Ge | Le)}
+    if Ge in bounds:
+        low, high = bounds[Ge].ge, bounds[Le].le if Le in bounds else None  # type: ignore[union-attr]
+        parts.append(f"at least {low}" if high is None else f"{low}..{high}")
+    parts += {"settings": ["KEY=VALUE, repeat"], "list": ["repeat"], "columns": ["NAME=COLUMN, repeat"]}.get(shape, [])
+    parts += ["NAME=WEIGHT,NAME=WEIGHT for a mix"] if shape == "mix" else []
+    parts += ["YAML, or a file of it"] if shape in ("yaml", "document") else []
+    if default not in (None, (), "", False, True):
+        parts.append(f"default {default}")
+    return "; ".join(parts)
+
+
+def _mix(written: str) -> str | dict[str, float]:
+    """Return `rules` as it is, and `outcome=0.6,rules=0.4` as weights."""
+    if "=" not in written:
+        return written
+    pairs = [part.strip().rpartition("=") for part in written.split(",")]
+    try:
+        mix = {name.strip(): float(weight) for name, _, weight in pairs}
+    except ValueError:
+        mix = {}
+    if not mix or "" in mix or len(mix) < len(pairs):
+        raise InvalidInput(
+            f"the mix {written!r:.80} must be NAME=WEIGHT,NAME=WEIGHT, each name once, such as outcome=0.6,rules=0.4"
+        )
+    return mix
+
+
+def _columns(pairs: Sequence[str], flag: str) -> dict[str, str]:
+    parts = [pair.partition("=") for pair in pairs]
+    if wrong := [name for name, sign, theirs in parts if not (name and sign and theirs)]:
+        raise InvalidInput(f"{flag} {wrong[0]!r} must be NAME=COLUMN, such as prompt=question")
+    return {name: theirs for name, _, theirs in parts}
+
+
+def _structure(text: str, name: str) -> Any:
+    """Return a structure that is written as YAML, or stands in a file."""
+    if text.lower().endswith(_DOCUMENTS):
+        return read_document(Path(text))
+    try:
+        return parse_yaml(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(f"{name} {clip(text)}: expected YAML, or a file of it: {error}") from None

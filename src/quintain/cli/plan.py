@@ -3,86 +3,57 @@
 from __future__ import annotations
 
 import json
-import shlex
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
-from quintain.cli.border import REFUSED, Command
-from quintain.cli.remedies import in_commands
-from quintain.cli.train import read_settings
+from quintain.cli.command_lines import for_terminal
+from quintain.cli.session import Use, plain_console, show_next_step
+from quintain.exporters.preview_page import printable
 from quintain.records.plan import Estimate, TrainingPlan
-from quintain.tools.training.planning.plan import plan_training
 
 BLOCKED = 1
 """Exit status of a plan that cannot be carried out as it stands."""
 
 
-def run_plan(given: Mapping[str, Any], settings: Sequence[str], *, json_out: bool, home: Path | None) -> int:
-    """Plan and show; returns the exit status: 0 it can be started, 1 something stands in the way, 2 refused.
-
-    Args:
-        given: Arguments of `plan_training` that were named.
-        settings: Hyperparameters as KEY=VALUE, which stay as they are.
-        json_out: Print the whole plan as JSON.
-        home: The home folder; None: the one of the settings.
-    """
-    console = Console(soft_wrap=True, highlight=False)
-    with Command(home) as command:
-        hyperparameters = read_settings(settings)
-        plan = plan_training(command.services(), **given, hyperparameters=hyperparameters)
-        if json_out:
-            console.print(plan.model_dump_json(indent=2), markup=False)
-        else:
-            _show(console, plan)
-        return BLOCKED if plan.blockers else 0
-    return REFUSED
+def run_plan(use: Use) -> int:
+    """Plan and show; returns the exit status: 0 it can be started, 1 something prevents it, 2 refused."""
+    console = plain_console()
+    plan = use.call(use.services())
+    if use.json_out:
+        console.print(plan.model_dump_json(indent=2))
+    else:
+        _show(console, plan)
+    return BLOCKED if plan.blockers else 0
 
 
 def _show(console: Console, plan: TrainingPlan) -> None:
-    said = [
-        ("method", plan.method),
-        ("model", plan.model),
-        ("dataset", plan.dataset_id),
-        ("environment", plan.environment),
-    ]
-    facts = [(name, str(value)) for name, value in said if value is not None]
+    named = {"method": plan.method, "model": plan.model, "dataset": plan.dataset_id, "environment": plan.environment}
+    facts = [(name, str(value)) for name, value in named.items() if value is not None]
     facts += [(name, json.dumps(value)) for name, value in plan.hyperparameters.items()]
-    for name, text in [*facts, *_taken(plan.estimate)]:
-        console.print(f"{name}: {text}", markup=False)
-    console.print(in_commands(plan.why), markup=False)
-    for note in (*plan.notes, *(f"{name} is not known: {how}" for name, how in plan.estimate.unknown.items())):
-        console.print(f"- {in_commands(note)}", markup=False)
+    for name, text in [*facts, *_estimated(plan.estimate)]:
+        console.print(printable(f"{name}: {text}"))
+    console.print(printable(for_terminal(plan.why)))
+    for note in plan.notes:
+        console.print(printable(f"- {for_terminal(note)}"))
+    for name, how in plan.estimate.unknown.items():
+        console.print(printable(f"- {name} is not known: {for_terminal(how)}"))
     for blocker in plan.blockers:
-        console.print(f"[{blocker.code}] {blocker.message}; {in_commands(blocker.remedy)}", style="red", markup=False)
+        text = f"[{blocker.code}] {blocker.message}; {for_terminal(blocker.remedy)}"
+        console.print(printable(text), style="red")
     if not plan.blockers:
-        console.print(f"Start it: {_command(plan)}", markup=False)
+        show_next_step(console, plan)
 
 
-def _taken(told: Estimate) -> list[tuple[str, str]]:
+def _estimated(estimate: Estimate) -> list[tuple[str, str]]:
     lines = []
-    if told.steps is not None:
-        lines.append(("steps", f"{told.steps}"))
-    if told.memory_mb is not None:
-        free = "" if told.available_memory_mb is None else f" of {told.available_memory_mb:,.0f} free"
-        lines.append(("memory", f"{told.memory_mb:,.0f} MiB{free} ({told.device})"))
-    if told.duration_s is not None:
-        lines.append(("duration", f"{told.duration_s:,.0f} s"))
-    elif told.duration_range_s is not None:
-        low, high = told.duration_range_s
+    if estimate.steps is not None:
+        lines.append(("steps", f"{estimate.steps}"))
+    if estimate.memory_mb is not None:
+        free = "" if estimate.available_memory_mb is None else f" of {estimate.available_memory_mb:,.0f} free"
+        lines.append(("memory", f"{estimate.memory_mb:,.0f} MiB{free} ({estimate.device})"))
+    if estimate.duration_s is not None:
+        lines.append(("duration", f"{estimate.duration_s:,.0f} s"))
+    elif estimate.duration_range_s is not None:
+        low, high = estimate.duration_range_s
         lines.append(("duration", f"{low:,.0f} to {high:,.0f} s"))
     return lines
-
-
-def _command(plan: TrainingPlan) -> str:
-    """The command that starts it."""
-    source = ["--dataset", plan.dataset_id] if plan.dataset_id else ["--environment", plan.environment or ""]
-    settings = [f"{name}={json.dumps(value)}" for name, value in plan.hyperparameters.items()]
-    start = ["quintain", "evolve", plan.model] if plan.method == "evolve" else _train(plan)
-    return shlex.join([*start, *source, *(word for pair in settings for word in ("--set", pair))])
-
-
-def _train(plan: TrainingPlan) -> list[str]:
-    return ["quintain", "train", "--method", plan.method or "", "--model", plan.model]

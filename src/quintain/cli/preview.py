@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from quintain.cli.border import REFUSED, Command
-from quintain.cli.interrupts import collected_interrupts
-from quintain.cli.train import read_settings
-from quintain.errors import Unavailable
+from quintain.cli.session import INTERRUPTED, Use, collected_interrupts, write_file
 from quintain.exporters.preview_page import describe_counts, describe_row, preview_page, printable
 from quintain.records.job import Job, PreviewSpec
-from quintain.records.preview import Histogram, PreviewReport, Sample, Show
+from quintain.records.preview import Histogram, PreviewReport, Sample
+from quintain.tools.calls import check
 from quintain.tools.data.preview import WAIT_S, follow, preview_spec
 from quintain.tools.services import Services
 
@@ -34,42 +28,29 @@ _TRAINED = "black on green"
 _BAR_WIDTH = 40
 
 
-@dataclass(frozen=True)
-class Asked:
-    """What the command line asks for."""
-
-    dataset: str
-    model: str
-    method: str | None
-    settings: Sequence[str]
-    rows: int
-    show: Show
-    seed: int
-
-
-def run_preview(asked: Asked, *, html: Path | None, as_json: bool, home: Path | None) -> int:
+def run_preview(use: Use) -> int:
     """Preview and show; returns the exit status: 0 shown, 2 refused or failed, 130 left by Ctrl-C."""
     console, errors = Console(soft_wrap=True, highlight=False), Console(stderr=True, soft_wrap=True)
     try:
-        with Command(home) as command:
-            hyperparameters: Mapping[str, Any] = read_settings(asked.settings)
-            services = command.services()
-            sample = Sample(rows=asked.rows, show=asked.show, seed=asked.seed)
-            spec = preview_spec(services, asked.dataset, asked.model, asked.method, hyperparameters, sample)
-            report = _finished(services, spec, errors)
+        services = use.services()
+        given = check(use.spec, use.arguments)
+        sample = Sample(**{name: given[name] for name in ("rows", "show", "seed") if name in given})
+        spec = preview_spec(
+            services, given["dataset_id"], given["model"], given.get("method"), given.get("hyperparameters"), sample
+        )
+        report = _finished(services, spec, errors)
+        if (html := use.own["html"]) is not None:
+            write_file(html, preview_page(report), "the page")
+        if use.json_out:
+            console.print(report.model_dump_json(indent=2, exclude_none=True), markup=False)
+        else:
+            _show(console, report)
             if html is not None:
-                _write(html, preview_page(report))
-            if as_json:
-                console.print(report.model_dump_json(indent=2, exclude_none=True), markup=False)
-            else:
-                _show(console, report)
-                if html is not None:
-                    console.print(f"The page is {html}.", markup=False)
-            return 0
+                console.print(f"The page is {html}.", markup=False)
+        return 0
     except KeyboardInterrupt:
-        errors.print("The preview goes on without you; the same command finds it again.")
-        return 130
-    return REFUSED
+        errors.print("The preview keeps running; the same command finds it again.")
+        return INTERRUPTED
 
 
 def _finished(services: Services, spec: PreviewSpec, errors: Console) -> PreviewReport:
@@ -87,13 +68,6 @@ def _finished(services: Services, spec: PreviewSpec, errors: Console) -> Preview
 def _progress(job: Job) -> str:
     counted = f" {job.step} of {job.total_steps} rows" if job.total_steps else ""
     return f"{job.id}: {job.phase or job.status}{counted}"
-
-
-def _write(path: Path, page: str) -> None:
-    try:
-        path.write_text(page, encoding="utf-8")
-    except OSError as error:
-        raise Unavailable(f"{path} cannot be written ({error.strerror}); name another file with --html") from None
 
 
 def _show(console: Console, report: PreviewReport) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from quintain.cli.session import write_file
 from quintain.errors import InvalidInput
-from quintain.evaluation.reports.forest import forest
-from quintain.evaluation.reports.formats import as_html, as_markdown
+from quintain.evaluation.reports.forest_plot import forest_plot
+from quintain.evaluation.reports.rendering import as_html, as_markdown
 from quintain.evaluation.reports.report import comparison_report, evaluation_report
 from quintain.records.evaluation import Comparison, Evaluation
 from quintain.tools.jobs.pictures import draw
@@ -15,7 +16,7 @@ ENDINGS = (".md", ".html", ".json")
 
 
 def require_ending(path: Path | None) -> None:
-    """Refuse a report that no format belongs to, before anything is paid for.
+    """Refuse a report without a format, before anything is computed.
 
     Raises:
         InvalidInput: names the endings.
@@ -38,10 +39,5 @@ def write_report(found: Evaluation | Comparison, path: Path) -> None:
         if path.suffix.lower() == ".md":
             text = as_markdown(report)
         else:
-            text = as_html(report, draw(forest(found)) if isinstance(found, Comparison) else None)
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise InvalidInput(
-            f"the report cannot be written to {str(path)!r}: {error}; name a file in a folder that exists"
-        ) from None
+            text = as_html(report, draw(forest_plot(found)) if isinstance(found, Comparison) else None)
+    write_file(path, text, "the report")

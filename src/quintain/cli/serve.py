@@ -4,20 +4,36 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from quintain.errors import InvalidInput, QuintainError
-from quintain.settings import Settings
+
+
+def serve(
+    transport: Annotated[str, typer.Option(help="stdio, or http on this machine's loopback address.")] = "stdio",
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port for http.")] = 8765,
+    toolsets: Annotated[
+        str | None, typer.Option(help="Comma-separated: data, label, train, evaluate. Default: all.")
+    ] = None,
+    read_only: Annotated[bool, typer.Option("--read-only", help="Offer only tools that change nothing.")] = False,
+    home: Annotated[Path | None, typer.Option(help="Home folder; default: QUINTAIN_HOME.")] = None,
+) -> None:
+    """Serve the tools over MCP."""
+    raise typer.Exit(run_server(transport=transport, port=port, toolsets=toolsets, read_only=read_only, home=home))
 
 
 def run_server(*, transport: str, port: int, toolsets: str | None, read_only: bool, home: Path | None) -> int:
-    """Serve until the client closes stdin (or the process is stopped); returns the exit status."""
+    """Serve until the client closes stdin or the process is stopped; returns the exit status."""
     from quintain.server.app import create_server
     from quintain.server.http import serve_http
     from quintain.server.stdio import serve_stdio
+    from quintain.settings import Settings
 
     try:
         if transport not in {"stdio", "http"}:
-            raise InvalidInput(f"transport {transport!r} is not known; valid: stdio, http")
+            raise InvalidInput(f"expected the transport stdio or http, got {transport!r}")
         settings = Settings(home=home.resolve()) if home else Settings()
         chosen = tuple(part.strip() for part in toolsets.split(",") if part.strip()) if toolsets else None
         server = create_server(settings, toolsets=chosen, read_only=read_only)

@@ -1,1 +1,1 @@
-"""Datasets: chosen runs or ready-made rows, curated, split by task, and frozen into an immutable folder."""
+"""Frozen datasets: selection, curation, splits by task, and immutable folders of rows."""

@@ -1,4 +1,4 @@
-"""Rows of a benchmark: a task, the tools for it, and what is known of the runs on it."""
+"""Benchmark rows: a task, its tools, and the results of known runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _VERDICTS = {OutcomeStatus.SUCCESS: True, OutcomeStatus.FAILURE: False, OutcomeS
 
 
 def reference_of(run: Trajectory) -> Reference:
-    """How a run went; success is null where its outcome is no verdict."""
+    """Return the result of a run; success is null if the outcome is not a verdict."""
     steps = run.agent_steps
     models = dict.fromkeys(step.model or run.agent.model for step in steps)
     return Reference(
@@ -26,12 +26,12 @@ def reference_of(run: Trajectory) -> Reference:
 
 
 def rank_references(references: Sequence[Reference]) -> list[Reference]:
-    """Best first: successes, then the higher reward, then the fewer steps."""
+    """Sort best first: successes, then higher reward, then fewer steps."""
     return sorted(references, key=_rank)
 
 
 def benchmark_row(run: Trajectory, references: Sequence[Reference]) -> BenchmarkRow:
-    """The row of a task.
+    """Build the row of a task.
 
     Args:
         run: Of the first reference; gives the task and its tools, and the plan if it succeeded.

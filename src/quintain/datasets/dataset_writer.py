@@ -1,4 +1,4 @@
-"""Datasets in the format `quintain`: an immutable folder of rows with its manifest, which appears whole or not at all."""
+"""Write a dataset as an immutable folder of rows with a manifest; the folder appears whole or not at all."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _BUFFER_BYTES = 2**20
 
 @dataclass(frozen=True)
 class ExportOptions:
-    """What a dataset is called, how it is split, and what its manifest tells of its making."""
+    """Name, kind and split of a dataset, and the settings recorded in its manifest."""
 
     dataset_id: str
     name: str
@@ -39,36 +39,36 @@ class ExportOptions:
     seed: int = 0
     """Seed of the split."""
     shares: Mapping[SplitName, float] = field(default_factory=dict)
-    """Share of the tasks of each split except train, which gets the rest; none: train only."""
+    """Share of the tasks of each split except train, which gets the rest; empty for train only."""
     criteria: Criteria = field(default_factory=Criteria)
-    """How the runs were chosen."""
+    """Criteria that selected the runs."""
     making: Mapping[str, Any] = field(default_factory=dict)
-    """What else decided the rows, as JSON values."""
+    """Further settings that determined the rows, as JSON values."""
     about: Mapping[str, Any] = field(default_factory=dict)
-    """What else the manifest tells, as JSON values, each under a name of its own."""
+    """Further entries of the manifest, as JSON values by name."""
     model_terms: Terms = "warn"
-    """What to do where a model's terms restrict training on what it wrote; see `quintain.datasets.provenance`."""
+    """Policy for outputs of models whose terms restrict training; see `quintain.datasets.provenance`."""
     created_at: datetime | None = None
-    """When the dataset is made."""
+    """Creation time."""
 
 
 class WrittenDataset(NamedTuple):
-    """A dataset that lies on the disk."""
+    """A dataset on disk."""
 
     dataset: Dataset
     members: list[str]
-    """Ids of the distinct trajectories in it."""
+    """Ids of its distinct trajectories."""
     counts: dict[str, int]
-    """Distinct `trajectories`; of kind `kto` also `desirable` and `undesirable` rows."""
+    """Number of distinct `trajectories`; for kind `kto` also `desirable` and `undesirable` rows."""
     warnings: tuple[str, ...] = ()
-    """What to know before training on it: what was not found, terms of models, tasks that leak between splits."""
+    """Warnings before training: missing runs, terms of models, tasks that leak between splits."""
     redactions: Mapping[str, int] = MappingProxyType({})
-    """Kind of secret -> how many were taken out of what the rows hold."""
+    """Kind of secret -> number removed from the rows."""
 
 
 @dataclass
 class _Contents:
-    """What the rows so far hold; a run that stands in several rows counts once."""
+    """Counts over the rows so far; a run in several rows counts once."""
 
     rows: Counter[str] = field(default_factory=Counter)
     members: dict[str, None] = field(default_factory=dict)
@@ -115,7 +115,7 @@ def write_dataset(
     Args:
         lines: Read once, one at a time; all rows are of the kind that `options` names.
         folder: The dataset's final place; must not exist.
-        options: How to split, and what the manifest tells.
+        options: The split, and the entries of the manifest.
         tally: What was left out; may still be filled while `lines` is read.
 
     Raises:
@@ -135,7 +135,7 @@ def write_dataset(
             aside.rename(folder)
         finally:
             shutil.rmtree(aside, ignore_errors=True)
-    except QuintainError:  # a refusal is an OSError too, and says for itself what to do
+    except QuintainError:  # Refused is an OSError too, and has its own remedy
         raise
     except OSError as error:
         raise Unavailable(
@@ -193,7 +193,7 @@ def _fill(
 
 
 def _more(options: ExportOptions, contents: _Contents, tally: ExportCounts) -> dict[str, Any]:
-    """What the manifest tells besides the dataset and its counts, as far as there is something to tell."""
+    """Return the optional entries of the manifest that have a value."""
     facts: dict[str, Any] = {
         "model_terms": options.model_terms,
         "redactions": dict(contents.redactions),

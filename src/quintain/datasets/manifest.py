@@ -1,4 +1,4 @@
-"""`manifest.json`: what a dataset folder holds, from what, chosen how."""
+"""`manifest.json` of a dataset folder: contents, sources and selection."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def write_manifest(
     counts: Mapping[str, Any],
     more: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write the manifest into a folder that is still being made; the folder's own rename makes it appear whole.
+    """Write the manifest into a folder under construction; renaming the folder publishes it.
 
     Args:
         folder: Where the rows stand now.
         dataset: What the store will hold; its `path` is the final one.
         selection: The options that chose the rows, as JSON values.
         counts: What else there is to count, such as the distinct trajectories.
-        more: What else there is to tell, each under a name of its own.
+        more: Further entries by name.
     """
     content = {
         "dataset": dataset.model_dump(mode="json"),
@@ -53,7 +53,7 @@ def write_manifest(
 
 
 def read_manifest(folder: Path) -> Dataset:
-    """The dataset of a folder, `path` being where the folder stands now.
+    """Return the dataset of a folder, with `path` set to the folder's present location.
 
     Raises:
         NotFound: no manifest there.
@@ -72,7 +72,7 @@ def read_manifest(folder: Path) -> Dataset:
 
 
 def notes_of(folder: Path) -> tuple[str, ...]:
-    """What the manifest says of how the rows were chosen, as sentences; nothing where it cannot be read."""
+    """Return the manifest's notes on the selection; empty if it cannot be read."""
     try:
         notes = json.loads((folder / FILE_NAME).read_text(encoding="utf-8")).get("notes", [])
     except (OSError, ValueError, AttributeError):
@@ -81,6 +81,6 @@ def notes_of(folder: Path) -> tuple[str, ...]:
 
 
 def sha256_of(path: Path) -> str:
-    """SHA-256 of a file, in hexadecimal."""
+    """Return the SHA-256 of a file as hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,4 +1,4 @@
-"""The chat messages of a run: what stood before each turn of the agent, and what it said."""
+"""Convert a run to chat messages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from quintain.records.trajectory import Actor, Trajectory
 
 
 def messages_of(trajectory: Trajectory) -> list[tuple[Message, int]]:
-    """The chat of a trajectory, each message with the index of its step (-1: the task's prompt, said by no step)."""
+    """Return the chat messages of a run, each with its step index (-1 for the task prompt, which has no step)."""
     messages: list[tuple[Message, int]] = []
     for index, step in enumerate(trajectory.steps):
         if step.actor is Actor.AGENT:

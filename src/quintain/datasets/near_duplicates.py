@@ -1,4 +1,4 @@
-"""Runs that say almost the same as an older one, and tasks that ask almost the same: MinHash over shingles of words.
+"""Find near-duplicate runs and tasks with MinHash over word shingles.
 
 The similarity of two texts is the Jaccard index of their sets of three-word shingles (Broder, "On the resemblance and
 containment of documents", 1997), estimated from 128 hashes: its standard error is at most 0.045, and 0.027 at 0.9.
@@ -20,22 +20,22 @@ if TYPE_CHECKING:
     from datasketch import MinHash, MinHashLSH
 
 KINDS = frozenset({"sft", "dpo", "reward", "kto", "prm"})
-"""Kinds of dataset that can be asked for runs that do not resemble each other."""
+"""Dataset kinds that support dropping near-duplicates."""
 
 _HASHES = 128
 _SHINGLE = 3
 _SURELY_BANDED = 0.95
-"""Above it the hashes would make a single band, which the index refuses."""
+"""Above this threshold the index would get a single band, which it rejects."""
 
 # Chinese, Japanese and Korean are written without spaces between words: each character counts as one.
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|[^\W\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+")
 
 
 class NearDuplicateIndex:
-    """The texts so far; of those that resemble each other only the oldest is kept."""
+    """Index of texts; of similar texts only the oldest is kept."""
 
     def __init__(self, threshold: float) -> None:
-        """Begin with none.
+        """Create an empty index.
 
         Args:
             threshold: Jaccard index from which on two texts are near-duplicates, 0.5..1.
@@ -53,7 +53,7 @@ class NearDuplicateIndex:
         self._kept: list[tuple[Any, Hashable]] = []
 
     def find(self, text: str, label: Hashable = None) -> int | None:
-        """The number (from 0) of the oldest kept text of this label that the text resembles; None: it is kept itself."""
+        """Return the number (from 0) of the oldest similar text with this label; None if the text is new and was added."""
         signature = self._signature(text)
         for number in sorted(self._index.query(signature)):
             hashes, other = self._kept[number]
@@ -72,7 +72,7 @@ class NearDuplicateIndex:
 def drop_near_duplicates(
     runs: Iterable[ValuedRun], threshold: float, tally: ExportCounts, *, by_value: bool
 ) -> Iterator[ValuedRun]:
-    """Stream the runs that resemble no older one, over all tasks; the others are counted.
+    """Stream the runs that are not similar to an older one, over all tasks; count the others.
 
     A run that is left out is no measure for later ones, so the runs that stay do not change when newer ones are added.
 
@@ -80,7 +80,7 @@ def drop_near_duplicates(
         runs: Oldest first.
         threshold: As in `Texts`.
         tally: Counts those that are left out as `near_duplicate`.
-        by_value: Only runs that are worth the same resemble each other: where good and bad runs are told apart, two that
+        by_value: Only runs of equal value are compared: where good and bad runs are contrasted, two that
             differ in one word and in their worth are the most telling ones.
     """
     texts = NearDuplicateIndex(threshold)
@@ -92,7 +92,7 @@ def drop_near_duplicates(
 
 
 def agent_text(run: Trajectory) -> str:
-    """What was asked, and what the agent thought, said and called; nothing of what the environment answered."""
+    """Return the prompt and the agent's thoughts, messages and calls, without observations."""
     texts = [run.task.prompt]
     for step in run.agent_steps:
         texts += [step.thought or "", text_of(step.message)]
@@ -103,12 +103,12 @@ def agent_text(run: Trajectory) -> str:
 
 
 def words(text: str) -> list[str]:
-    """The words of a text, case folded; punctuation is none."""
+    """Return the words of a text, case folded and without punctuation."""
     return _WORD.findall(text.casefold())
 
 
 def shingles(text: str) -> set[bytes]:
-    """Every three words in a row; of a shorter text all words as one."""
+    """Return every sequence of three words; a shorter text is one shingle."""
     found = words(text)
     last = max(1, len(found) - _SHINGLE + 1)
     return {" ".join(found[i : i + _SHINGLE]).encode("utf-8") for i in range(last)}

@@ -1,7 +1,7 @@
-"""Who wrote what a dataset is made of, and what the terms of those models say about training on it.
+"""Source models of a dataset, and restrictions in their terms of use.
 
 Only vendors whose published terms plainly restrict it are listed; open-weight models of the same vendors (gpt-oss, Gemma,
-Grok-1) are not. That a model is not listed says nothing about its licence. None of this is legal advice.
+Grok-1) are not. A model that is not listed may still have a restrictive licence. None of this is legal advice.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from quintain.errors import Refused
 from quintain.records.trajectory import Step, Trajectory
 
 Terms = Literal["warn", "allow", "block"]
-"""What to do about outputs of models whose terms restrict training."""
+"""Policy for outputs of models whose terms restrict training."""
 
 UNKNOWN = "unknown"
-"""Stands for a model that no log names."""
+"""Name of a model that the log does not state."""
 
 RESTRICTED = "restricted"
-"""In patterns: every model whose terms restrict training on its outputs."""
+"""Pattern for every model whose terms restrict training on its outputs."""
 
 
 class Restriction(NamedTuple):
-    """Why a model's outputs ask for a look at its terms."""
+    """Reason to check the terms of a model."""
 
     vendor: str
     sentence: str
@@ -36,7 +36,7 @@ class _Vendor(NamedTuple):
     product: str
     forbids: str
     models: re.Pattern[str]
-    """Matches at the beginning of a model's plain name."""
+    """Matches the beginning of a plain model name."""
 
 
 _END = r"(?![a-z0-9])"
@@ -65,20 +65,20 @@ _VENDORS = (
     ),
 )
 _DERIVED = re.compile(r"alpaca|vicuna|llama|qwen|mistral|hermes|gemma|distill|gguf|lora|awq|gptq")
-"""Parts of names that open models carry which were trained on outputs of others, such as `claude2-alpaca-13b`."""
+"""Name parts of open models trained on outputs of others, such as `claude2-alpaca-13b`."""
 _ROUTE = re.compile(
     r"(?:[a-z]{2,6}(?:-[a-z]{2,6})?\.)?(?:anthropic|openai|google|xai)\.|(?:anthropic|openai|google|xai|google_genai|ft|azure):"
 )
 
 
 def plain_name(model: str) -> str:
-    """A model's name without the route to it: `claude-sonnet-4-5` for `us.anthropic.claude-sonnet-4-5`, lower case."""
+    """Return a model name in lower case without its route: `claude-sonnet-4-5` for `us.anthropic.claude-sonnet-4-5`."""
     last = model.strip().lower().rstrip("/").rsplit("/", 1)[-1]
     return _ROUTE.sub("", last, count=1) if _ROUTE.match(last) else last
 
 
 def find_restriction(model: str | None) -> Restriction | None:
-    """What to know about the terms of a model before training on its outputs; None: no listed vendor, or no name."""
+    """Return the restriction on training with a model's outputs; None for other vendors or no name."""
     name = plain_name(model or "")
     if _DERIVED.search(name):
         return None
@@ -130,12 +130,12 @@ def check_terms(source_models: Mapping[str, int], policy: Terms) -> tuple[str, .
 
 
 def written_by(step: Step, run: Trajectory) -> str:
-    """The model that wrote a step, by the step itself, else by the run's agent, else `unknown`."""
+    """Return the model of a step: the step's own, else the agent's, else `unknown`."""
     return step.model or run.agent.model or UNKNOWN
 
 
 def allowed_models(run: Trajectory, patterns: Sequence[str]) -> bool:
-    """Was every step of a run that may be trained on written by a model that the patterns name?
+    """Whether every trainable step of a run was written by a model that the patterns allow.
 
     Args:
         run: Any run.

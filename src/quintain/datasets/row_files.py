@@ -1,4 +1,4 @@
-"""Rows that other tools have made: files of JSON and Parquet, folders of the `datasets` library, data sets of the Hub.
+"""Read dataset rows from JSON and Parquet files, folders of the `datasets` library, and the Hugging Face Hub.
 
 Rows that are not JSON lines already are written to JSON lines first, so that the readers of logs can read them; row n
 becomes line n, and a column can be given the name that the readers know.
@@ -22,12 +22,12 @@ from quintain.importers.protocol import Report
 HUB_NAME = re.compile(
     r"(?P<name>[A-Za-z0-9][\w.-]{0,95}/[\w.-]{1,96})(?::(?P<config>[\w.-]*))?(?::(?P<split>[\w.-]+))?"
 )
-"""`owner/name`, `owner/name:config` or `owner/name:config:split`; the split is train unless named."""
+"""`owner/name`, `owner/name:config` or `owner/name:config:split`; the split defaults to train."""
 
 _JSON = frozenset({".jsonl", ".json", ".ndjson"})
 _COLUMNAR = frozenset({".parquet", ".arrow"})
 _PACKED = frozenset({".gz", ".bz2", ".zst"})
-"""Last suffix of JSON that is packed; how it is packed the first bytes tell."""
+"""Suffixes of compressed JSON; the first bytes identify the compression."""
 _SIDE = re.compile(r"(?:^|[^a-z])(train|validation|valid|val|dev|test|eval)(?:[^a-z]|$)")
 _ROWS_AT_ONCE = 200
 
@@ -35,26 +35,26 @@ _Reader = Callable[[Any], Any]
 
 
 def is_rows(path: Path) -> bool:
-    """Is this, by its name, a file of rows?"""
+    """Whether the file name is that of a file of rows."""
     name = Path(path.name.lower())
     return name.suffix in _JSON | _COLUMNAR or (name.suffix in _PACKED and Path(name.stem).suffix in _JSON)
 
 
 def needs_lines(path: Path, *, text: bool) -> bool:
-    """Must the rows of this file be written to JSON lines before they can be read (as runs, or as `text`)?"""
+    """Whether rows must be converted to JSON lines before they can be read (as runs, or as `text`)."""
     return path.suffix.lower() in _COLUMNAR or (text and is_rows(path) and path.suffix != ".jsonl")
 
 
 class RowFiles(NamedTuple):
-    """The files of a path that hold rows."""
+    """Row files of a path."""
 
     taken: list[Path]
     left_out: list[Path]
-    """Files of rows, of another split or of none, in a folder with a training split."""
+    """Row files outside the training split, in a folder that has one."""
 
 
 def row_files(path: Path) -> RowFiles:
-    """The files that hold the rows of a path: the file itself, or those of a folder, of its training split where it has one.
+    """Return the row files of a path: the file itself, or a folder's files, only its training split if it has one.
 
     Raises:
         NotFound: there is no such path, or the folder holds no file of rows.
@@ -94,7 +94,7 @@ def rows_of(path: Path, report: Report) -> Iterator[Numbered]:
 
 
 def hub_rows(reference: str) -> Iterator[Numbered]:
-    """Stream the rows of a data set of the Hub, numbered from 1.
+    """Stream the rows of a Hub dataset, numbered from 1.
 
     Raises:
         NotFound: the Hub has no such data set, configuration or split.
@@ -157,7 +157,7 @@ def _require_columns(columns: Mapping[str, str], row: Mapping[str, Any]) -> None
 
 
 def _finite(value: Any) -> Any:
-    """The value without NaN, which tables write where a number is missing."""
+    """Replace NaN, which tables use for missing numbers, by None."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
@@ -166,7 +166,7 @@ def _finite(value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Values of tables that JSON does not have."""
+    """Convert table values that JSON does not support."""
     if isinstance(value, Decimal):
         return float(value)
     if isinstance(value, date):
@@ -197,7 +197,7 @@ def _columnar_rows(path: Path) -> Iterator[Any]:
 
 
 def _rows_in(batch: Any) -> list[dict[str, Any]]:
-    """The rows of a batch of Arrow, JSON columns (`datasets.Json`, our own Hub folders) as what their text says."""
+    """Return the rows of an Arrow batch with JSON columns (`datasets.Json`, our Hub folders) decoded."""
     rows: list[dict[str, Any]] = batch.to_pylist()
     readers = _readers(batch.schema)
     return [_read(row, readers) for row in rows] if readers else rows
@@ -208,7 +208,7 @@ def _readers(fields: Iterable[Any]) -> dict[str, _Reader]:
 
 
 def _reader_of(kind: Any) -> _Reader | None:
-    """What makes the value out of the text that Arrow gives for JSON at any depth of this type; None: there is none in it."""
+    """Return a decoder for JSON at any depth of an Arrow type; None if the type has none."""
     if getattr(kind, "extension_name", None) == "arrow.json":
         return _parsed
     if fields := getattr(kind, "fields", None):
@@ -230,7 +230,7 @@ def _parsed(text: str | None) -> Any:
 
 
 def _saved_files(folder: Path) -> list[Path]:
-    """The files of a data set that `save_to_disk` wrote, in their order."""
+    """Return the files of a dataset saved by `save_to_disk`, in order."""
     try:
         named = [entry["filename"] for entry in json.loads((folder / "state.json").read_bytes())["_data_files"]]
         files = [(folder / name).resolve() for name in named]
@@ -250,7 +250,7 @@ def _is_row_file(file: Path, folder: Path) -> bool:
 
 
 def _training_side(sides: Mapping[Path, str], folder: Path) -> list[Path]:
-    """Of paths whose names tell splits those of train, all where no name tells one."""
+    """Return the paths of the training split by name; all paths if no name states a split."""
     splits = {path: (match[1] if (match := _SIDE.search(name)) else None) for path, name in sides.items()}
     names = set(splits.values())
     if len(names) <= 1:

@@ -1,4 +1,4 @@
-"""The rows of a dataset folder, one JSON object a line; which shape they have depends on the dataset's kind."""
+"""Read the rows of a dataset folder, one JSON object a line; their shape depends on the dataset kind."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def read_rows(
 @overload
 def read_rows(folder: Path, split: SplitName, sha256: str | None = None, *, kind: str) -> Iterator[Row]: ...
 def read_rows(folder: Path, split: SplitName, sha256: str | None = None, *, kind: str = "sft") -> Iterator[Row]:
-    """Stream the rows of one split; a split that the dataset does not have is empty.
+    """Stream the rows of one split; a missing split is empty.
 
     Args:
         folder: A dataset folder.
@@ -59,7 +59,7 @@ def _rows_of(path: Path, kind: str) -> Iterator[Row]:
 
 
 def trajectories_of(row: Row) -> tuple[Trajectory, ...]:
-    """The runs that a row of any kind holds."""
+    """Return the runs in a row of any kind."""
     if isinstance(row, PairRow):
         return row.chosen, row.rejected
     if isinstance(row, GroupRow):
@@ -68,7 +68,7 @@ def trajectories_of(row: Row) -> tuple[Trajectory, ...]:
 
 
 def cut_after(run: Trajectory, step: int) -> Trajectory:
-    """A run up to one step of its agent, counted from 0, with nothing of what came before it to be trained on.
+    """Cut a run after one agent step (counted from 0) and exclude the steps before it from training.
 
     What the environment answered to that step is left out; the id stays that of the whole run.
 
@@ -86,7 +86,7 @@ def cut_after(run: Trajectory, step: int) -> Trajectory:
 
 
 def task_of(row: Row) -> Task | None:
-    """The task that a row is of; None for plain text."""
+    """Return the task of a row; None for plain text."""
     if isinstance(row, BenchmarkRow):
         return row.task
     runs = trajectories_of(row)
@@ -94,7 +94,7 @@ def task_of(row: Row) -> Task | None:
 
 
 def members_of(row: Row) -> tuple[str, ...]:
-    """Ids of the runs that a row was made of."""
+    """Return the ids of the runs in a row."""
     if isinstance(row, BenchmarkRow):
         return tuple(reference.trajectory_id for reference in row.references)
     return tuple(run.identified().id or "" for run in trajectories_of(row))

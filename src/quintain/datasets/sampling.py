@@ -1,4 +1,4 @@
-"""Samples of rows by class of task: seeded, without replacement, and the same whatever order the rows come in."""
+"""Reduce datasets: the best share of the runs, and seeded samples by task class, independent of row order."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from quintain.records.seeds import stable_seed
 
 
 class RunValue(NamedTuple):
-    """A run that may go into a dataset, without its text."""
+    """A candidate run without its content."""
 
     trajectory_id: str
     value: float | None
-    """What it is worth, higher is better."""
+    """Value of the run; higher is better."""
     task_class: TaskClass | None = None
 
 
 def top_share(picks: Sequence[RunValue], share: float, seed: int, tally: ExportCounts) -> list[RunValue]:
-    """The best share of the runs, at least one, in their order; the others are counted.
+    """Return the best share of the runs in their order, at least one, and count the others.
 
     Args:
         picks: Each of known value.
@@ -42,15 +42,15 @@ class SampleMember(NamedTuple):
     """A row that may be drawn."""
 
     key: str
-    """Its own: decides by chance whether it is drawn, whatever other rows there are."""
+    """Unique key; with the seed it decides whether the row is drawn, independent of other rows."""
     group: str
-    """Its class."""
+    """Task class."""
 
 
 def draw_sample(
     members: Sequence[SampleMember], weights: Mapping[str, float] | None, most: int | None, seed: int
 ) -> list[int]:
-    """Indices of the rows that are drawn, in their order.
+    """Return the indices of the drawn rows in order.
 
     Each class gives its share of the sample by weight; a class that is used up gives all it has, and the others
     fill the sample by their weights. Without `most` the sample is as large as the weights can be met exactly.
@@ -75,14 +75,14 @@ def draw_sample(
 def distribution(
     members: Sequence[SampleMember], drawn: Sequence[int], wanted: Iterable[str] = ()
 ) -> dict[str, dict[str, int]]:
-    """Class -> rows before and after; those of the classes `wanted` too that have no row."""
+    """Return class -> rows before and after sampling, including empty classes in `wanted`."""
     before, after = Counter(member.group for member in members), Counter(members[i].group for i in drawn)
     before.update(dict.fromkeys(wanted, 0))
     return {name: {"before": n, "after": after[name]} for name, n in sorted(before.items())}
 
 
 def _quotas(sizes: Mapping[str, int], weights: Mapping[str, float], most: int | None) -> dict[str, int]:
-    """Class -> rows that it gives, at most its size."""
+    """Return class -> rows to draw, at most the size of the class."""
     # Only ratios matter; weights next to the largest neither overflow a division nor vanish in one.
     largest = max((weights[name] for name in sizes), default=1.0)
     weights = {name: weights[name] / largest for name in sizes}
@@ -106,7 +106,7 @@ def _quotas(sizes: Mapping[str, int], weights: Mapping[str, float], most: int | 
 
 
 def _rounded(shares: Mapping[str, float], total: int) -> dict[str, int]:
-    """Whole numbers that sum to the total, by largest remainder; no share is rounded up by one or more."""
+    """Round to integers that sum to the total, by largest remainder."""
     whole = {name: math.floor(share) for name, share in shares.items()}
     rest = sorted(shares, key=lambda name: (whole[name] - shares[name], name))
     for name in rest[: total - sum(whole.values())]:

@@ -1,4 +1,4 @@
-"""Which runs go into a dataset, and why the others do not: every run that is left out has one reason."""
+"""Select the runs of a dataset; every run left out is counted with one reason."""
 
 from __future__ import annotations
 
@@ -70,55 +70,55 @@ _MAX_REJECTED = 200
 
 
 class ValuedRun(NamedTuple):
-    """A run and what it is worth."""
+    """A run and its value."""
 
     trajectory: Trajectory
     value: float | None
-    """Higher is better; None: not known."""
+    """Higher is better; None if unknown."""
 
 
 @dataclass(frozen=True)
 class Criteria:
-    """What a run must be to stay."""
+    """Requirements on the runs of a dataset."""
 
     outcomes: frozenset[OutcomeStatus] = frozenset(OutcomeStatus)
-    """The outcomes that stay."""
+    """Outcomes to keep."""
     scorer: str | None = None
-    """Whose scores the values are; None: they come from the outcomes."""
+    """Scorer whose scores are the values; None for values from outcomes."""
     needs_value: bool = False
-    """Leave out runs of unknown value."""
+    """Drop runs of unknown value."""
     min_value: float | None = None
-    """Keep values of at least this; None: off."""
+    """Smallest value to keep; None for no bound."""
     include_held_out: bool = False
-    """Keep evaluation tasks too. They leak into training; off for good reason."""
+    """Keep evaluation tasks. This leaks them into training."""
     keep_repeats: bool = False
-    """Keep runs that equal an earlier one: members of a group count as often as they were sampled."""
+    """Keep runs equal to an earlier one: members of a group count as often as they were sampled."""
     curation: Curation = field(default_factory=Curation)
-    """Bounds of reward and length, and whose models may have written the runs."""
+    """Bounds on reward and length, and allowed source models."""
 
 
 @dataclass
 class ExportCounts:
-    """What became of the runs so far; filled while they stream by."""
+    """Counts and notes of an export, filled while runs are streamed."""
 
     seen: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
-    """Reason -> runs (or texts) that are in no row."""
+    """Reason -> runs (or texts) in no row."""
     tasks_dropped: Counter[str] = field(default_factory=Counter)
-    """Reason -> tasks whose runs make no row, where rows are made of several runs."""
+    """Reason -> tasks without a row, for rows that hold several runs."""
     distribution: dict[str, dict[str, int]] = field(default_factory=dict)
-    """Class of task -> rows before and after sampling."""
+    """Task class -> rows before and after sampling."""
     rejected: list[Rejected] = field(default_factory=list)
-    """Ready-made rows that could not be read, the first of them."""
+    """First unreadable rows."""
     redactions: Counter[str] = field(default_factory=Counter)
-    """Kind of secret -> how many were taken out of plain text; runs hold their own counts."""
+    """Kind of secret -> number removed from plain text; runs have their own counts."""
     preferences: dict[str, Any] = field(default_factory=dict)
-    """What the manifest tells of the recorded preferences that the pairs go by."""
+    """Counts of the recorded preferences behind the pairs, for the manifest."""
     notes: list[str] = field(default_factory=list)
-    """What else to know of the choice, as whole sentences."""
+    """Further notes on the selection, as sentences."""
 
     def reject(self, rows: Iterable[Rejected], n: int | None = None) -> None:
-        """Count rows that could not be read, and keep the first of them.
+        """Count unreadable rows and keep the first ones.
 
         Args:
             rows: With their reasons.
@@ -132,7 +132,7 @@ class ExportCounts:
 
 
 def filter_runs(runs: Iterable[ValuedRun], criteria: Criteria, tally: ExportCounts) -> Iterator[ValuedRun]:
-    """Stream the runs that stay, and count the others with their reasons.
+    """Stream the runs that meet the criteria, and count the others with their reasons.
 
     Args:
         runs: Read once, one at a time.
@@ -149,12 +149,12 @@ def filter_runs(runs: Iterable[ValuedRun], criteria: Criteria, tally: ExportCoun
 
 
 def is_held_out(trajectory: Trajectory) -> bool:
-    """Is this a run on an evaluation task?"""
+    """Whether a run is on an evaluation task."""
     return trajectory.task.metadata.get("split") == "held_out"
 
 
 def comparison_key(trajectory: Trajectory) -> str:
-    """What two runs must share to be compared: the id of the task, else its prompt and the tools; and the environment."""
+    """Return the key that comparable runs share: environment and task id, else prompt and tools."""
     task, key = trajectory.task, task_key(trajectory)
     if task.id or not task.prompt.strip():
         return key
@@ -163,7 +163,7 @@ def comparison_key(trajectory: Trajectory) -> str:
 
 
 def agent_digest(trajectory: Trajectory) -> str:
-    """A digest of what the agent wrote: equal for two runs in which every agent step says, thinks and calls the same.
+    """Return a hash of the agent's text: equal if all agent steps have equal messages, thoughts and calls.
 
     Ids of calls and what the environment answered are not part of it.
     """
@@ -173,10 +173,10 @@ def agent_digest(trajectory: Trajectory) -> str:
 
 
 class Digests(dict[tuple[str, int | None], str]):
-    """Run, and the step that it was cut after -> its `agent_digest`, made once however many pairs it stands in."""
+    """(Run, step after which it was cut) -> `agent_digest`, computed once."""
 
     def of(self, run: Trajectory, step: int | None) -> str:
-        """The digest of a stored run, or of what is left of it up to a step."""
+        """Return the digest of a stored run, or of its beginning up to a step."""
         key = (run.id or "", step)
         if key not in self:
             self[key] = agent_digest(run)
@@ -191,7 +191,7 @@ def _written(step: Step) -> list[object]:
 def drop_remedy(
     reason: str, criteria: Criteria | None = None, kind: str = "sft", *, is_ready_made: bool = False
 ) -> str:
-    """What to do about runs that were left out for this reason.
+    """Return the remedy for runs left out for this reason.
 
     Args:
         reason: As `Tally.dropped` has it.
@@ -249,7 +249,7 @@ def _reason_to_drop(run: ValuedRun, criteria: Criteria, contents: set[int]) -> s
 
 
 def _content_hash(run: Trajectory) -> int:
-    """Hash of what `Trajectory.identity` looks at, less the episode; good within this process, and much quicker.
+    """Hash the content of `Trajectory.identity` without the episode; valid in this process only, and much faster.
 
     Of 64 bits: that two of a million different runs are taken for equal has a probability of 3e-8.
     """
@@ -267,7 +267,7 @@ def _content_hash(run: Trajectory) -> int:
 
 
 def _unmet(run: Trajectory, curation: Curation) -> str | None:
-    """Which bound of quality a run does not meet."""
+    """Return the curation bound that a run does not meet."""
     low, high = curation.min_reward, curation.max_reward
     if low is not None or high is not None:
         reward = run.outcome.reward
@@ -287,7 +287,7 @@ def _unmet(run: Trajectory, curation: Curation) -> str | None:
 
 
 def is_trainable(step: Step) -> bool:
-    """Is there anything in this step that may be trained on?"""
+    """Whether a step has content to train on."""
     if step.actor is not Actor.AGENT or step.train is False or step.copied_context:
         return False
     return bool(step.actions or (step.thought or "").strip() or text_of(step.message).strip())

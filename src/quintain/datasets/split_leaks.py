@@ -1,4 +1,4 @@
-"""Tasks that ask the same under different names: on which side of a split they stand, and how many leak."""
+"""Tasks with equal or similar prompts under different names: keep them on one side of a split, and count leaks."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from quintain.records.dataset import Row, SplitName
 
 
 class LeakCheck:
-    """Counts the tasks outside train whose prompt has the same words as that of a task in train."""
+    """Counts tasks outside train whose prompt has the same words as a task in train."""
 
     def __init__(self) -> None:
         self._seen: set[bytes] = set()
         self._tasks: dict[bytes, Counter[SplitName]] = {}
 
     def add(self, key: str, row: Row, split: SplitName) -> None:
-        """Look at a row and the side that its task went to."""
+        """Add a row and the split of its task."""
         task, digest = task_of(row), _digest(key)
         if task is None or digest in self._seen:
             return
@@ -30,19 +30,19 @@ class LeakCheck:
 
     @property
     def tasks(self) -> int:
-        """How many tasks leak so far."""
+        """Number of leaking tasks so far."""
         return sum(n.total() - n["train"] for n in self._tasks.values() if n["train"])
 
 
 def one_side(kind: str) -> str:
-    """What to do about tasks that leak, in a dataset of this kind."""
+    """Return the remedy for leaking tasks in a dataset of this kind."""
     if kind in KINDS:
         return "with curation.near_duplicates such tasks stand on one side: export again with near_duplicates=1.0"
     return "give tasks of the same words one task.id, and export again: a task stands on one side"
 
 
 def near_prompts_together(lines: Iterable[KeyedRow], threshold: float) -> Iterator[KeyedRow]:
-    """Stream the lines with every task on the side of the oldest task that asks almost the same.
+    """Stream the rows with each task keyed to the oldest task with a similar prompt.
 
     A task keeps its side when newer ones are added, as long as those that are older than it stay in.
 

@@ -1,4 +1,4 @@
-"""Splits by task: rows of one task never stand on both sides, and a task keeps its side when data is added."""
+"""Split by task: rows of one task share a split, and a task keeps its split when data is added."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from quintain.records.trajectory import Trajectory
 
 
 class KeyedRow(NamedTuple):
-    """A row, and the key of the task that decides its split."""
+    """A row and the task key that decides its split."""
 
     key: str
     row: Row
 
 
 def task_key(trajectory: Trajectory) -> str:
-    """What a trajectory's task is told by: its id within its environment, else its prompt, else the run itself."""
+    """Return the key of a trajectory's task: its id within its environment, else its prompt, else the run itself."""
     task = trajectory.task
     if task.id:
         return f"id:{task.environment or ''}:{task.id}"
@@ -30,7 +30,7 @@ def task_key(trajectory: Trajectory) -> str:
 
 
 def check_shares(shares: Mapping[SplitName, float]) -> None:
-    """Refuse shares that leave nothing to train on.
+    """Raise if the shares leave nothing to train on.
 
     Args:
         shares: Share of the tasks of each split except `train`, which gets the rest.
@@ -46,7 +46,7 @@ def check_shares(shares: Mapping[SplitName, float]) -> None:
 
 
 def split_of(key: str, shares: Mapping[SplitName, float], seed: int) -> SplitName:
-    """The side of a task, by a stable hash of seed and key: independent of every other task.
+    """Return the split of a task by a stable hash of seed and key, independent of other tasks.
 
     Args:
         key: From `task_key`.

@@ -1,4 +1,4 @@
-"""How good each step of a run was, for training a process reward model."""
+"""Labels of agent steps, for training a process reward model."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from quintain.records.trajectory import Actor, Step, Trajectory
 
 
 class StepLabels(NamedTuple):
-    """What is known of the agent's steps of a run, in order."""
+    """Labels of the agent's steps of a run, in order."""
 
     labels: tuple[float | None, ...]
     parts: tuple[dict[str, float] | None, ...] = ()
-    """Part of the verdict on a step -> its value in 0..1; empty where no step has parts."""
+    """Component of the verdict on a step -> value in 0..1; empty if no step has components."""
 
 
 def recorded_labels(run: Trajectory) -> tuple[float | None, ...]:
-    """One label for each agent step, in order: its recorded reward; None where there is none or it may not be learned from."""
+    """Return the recorded reward of each agent step; None if missing or not trainable."""
     return tuple(step.reward if _counts(step) else None for step in run.agent_steps)
 
 
 def outcome_labels(run: Trajectory, value: float) -> tuple[float | None, ...]:
-    """One label for each agent step, in order: the worth of the whole run, 1 for a success and 0 for a failure.
+    """Return the value of the whole run, 1 for success and 0 for failure, as the label of each agent step.
 
-    The outcome traced back to every step is a weak label: good steps of failed runs are called bad.
+    The outcome is a weak label for steps: good steps of failed runs count as bad.
     """
     return tuple(value if _counts(step) else None for step in run.agent_steps)
 
 
 def score_labels(run: Trajectory, scores: Sequence[Score]) -> StepLabels:
-    """What scorers said of each agent step: the mean over the raters, of each the newest score that speaks of steps.
+    """Return the mean verdict of the raters on each agent step, from each rater's newest score with steps.
 
     Args:
         run: The run.
@@ -58,7 +58,7 @@ def score_labels(run: Trajectory, scores: Sequence[Score]) -> StepLabels:
 
 
 def reason_against(labels: tuple[float | None, ...]) -> str | None:
-    """Why labels cannot be learned from; None: they can."""
+    """Return the reason why labels cannot be used; None if they can."""
     known = [label for label in labels if label is not None]
     if not known:
         return "no_step_labels"

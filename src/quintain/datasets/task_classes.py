@@ -1,13 +1,11 @@
-"""The four classes of agent tasks, told from a run: which tool, in which order, whether now, and found where.
+"""The four classes of agent tasks, for sampling: stated by the task or the caller, else by the structure of the run.
 
-The rules are those of SAGE's agent fine-tuning (`agent_training/data_formatter.py`, v0.2.4.13), with whole words in place
-of substrings: what the task says of itself, else three distinct tools or eight turns are planning, else a prompt
-that asks to search is retrieval, else one that sets a condition is timing, else it is a matter of selection.
+The classes are those of SAGE's agent fine-tuning (`agent_training/data_formatter.py`, v0.2.4.13). SAGE also classifies
+prompts by keywords such as "find" and "if"; those work in English only and misread quotations, so they are not used here.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import get_args
 
@@ -19,19 +17,16 @@ CLASSES: tuple[TaskClass, ...] = get_args(TaskClass)
 PLANNING_TOOLS = 3
 PLANNING_TURNS = 8
 
-_PROMPT_CHARS = 4000
-"""The words that decide stand at the beginning; a pasted document does not."""
-
-_RETRIEVAL = re.compile(r"\b(?:search(?:es|ed|ing)?|finds?|finding|retriev(?:e|es|ed|ing|al))\b", re.IGNORECASE)
-_TIMING = re.compile(r"\b(?:if|when|wait(?:s|ed|ing)?|check(?:s|ed|ing)?|conditions?)\b", re.IGNORECASE)
-
 
 def task_class(run: Trajectory, known: Mapping[str, TaskClass] | None = None) -> TaskClass:
-    """The class of a run's task.
+    """Return the class of a run's task.
+
+    A class stated in `known`, as the task's type or in its metadata wins. Otherwise a run with three distinct tools or eight
+    turns is planning, and any other run is a matter of tool selection.
 
     Args:
         run: Its task, its turns and the tools that the agent called.
-        known: Task id or type -> class; goes before every rule.
+        known: Task id or type -> class.
     """
     task = run.task
     for name in (task.id, task.type):
@@ -43,9 +38,5 @@ def task_class(run: Trajectory, known: Mapping[str, TaskClass] | None = None) ->
                 return name
     tools = {action.tool for step in run.steps for action in step.actions}
     turns = sum(step.actor is not Actor.SYSTEM for step in run.steps)
-    if len(tools) >= PLANNING_TOOLS or turns >= PLANNING_TURNS:
-        return "multi_step_planning"
-    prompt = task.prompt[:_PROMPT_CHARS]
-    if _RETRIEVAL.search(prompt):
-        return "tool_retrieval"
-    return "timing_decision" if _TIMING.search(prompt) else "tool_selection"
+    is_planning = len(tools) >= PLANNING_TOOLS or turns >= PLANNING_TURNS
+    return "multi_step_planning" if is_planning else "tool_selection"

@@ -1,4 +1,4 @@
-"""The dataset kind `text`: plain text for continued pre-training, one document a row."""
+"""Datasets of kind `text`: plain text for continued pre-training, one document a row."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from quintain.records.text import require_clean
 from quintain.redaction.redact import redact_text
 
 MAX_TEXT_CHARS = 8_000_000
-"""Characters of one document; a longer one is left out with this bound."""
+"""Character limit of one document; longer ones are left out."""
 
 
 class TextFile(NamedTuple):
-    """A file of text: `*.jsonl` holds one object with `text` a line, any other one document."""
+    """A text file: `*.jsonl` has one object with `text` a line, any other file is one document."""
 
     path: Path
     name: str
-    """As rejected rows name it."""
+    """Name used in rejected rows."""
 
 
 Source = TextFile | Path | str
@@ -37,7 +37,7 @@ class _Document(NamedTuple):
     text: str
     line: int | None
     fault: str | None = None
-    """Why it is left out."""
+    """Reason why it is left out."""
 
 
 def write_text(
@@ -67,7 +67,7 @@ def write_text(
 
 
 def check_text(sources: Iterable[Source]) -> None:
-    """Read plain text through as `write_text` would, and write nothing.
+    """Check plain text as `write_text` would read it, without writing.
 
     Raises:
         InvalidInput: a part of it cannot be read, or none of it is text to learn from.
@@ -108,7 +108,7 @@ def _lines(sources: Iterable[Source], tally: ExportCounts, *, redact: bool) -> I
 
 
 def _documents(path: Path) -> Iterator[_Document]:
-    """Each document of a file."""
+    """Yield the documents of a file."""
     try:
         if path.suffix == ".jsonl":
             with path.open("rb") as lines:
@@ -141,7 +141,7 @@ def _of_line(line: bytes, number: int) -> _Document:
 
 
 def _fault(text: str) -> str | None:
-    """Why a text cannot be a document."""
+    """Return the reason why a text cannot be a document."""
     if len(text) > MAX_TEXT_CHARS:
         return f"holds more than {MAX_TEXT_CHARS:,} characters, the bound of one document; split it in parts"
     try:

@@ -1,4 +1,4 @@
-"""Agents against each other on the same tasks: paired, with intervals, corrected for how many pairs there are."""
+"""Paired comparison of agents on the same tasks, with confidence intervals and correction for multiple tests."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from itertools import combinations
 from typing import NamedTuple
 
 from quintain.errors import InvalidInput
-from quintain.evaluation.statistics.effects import cohens_dz, tasks_to_show
-from quintain.evaluation.statistics.groups import letters
+from quintain.evaluation.statistics.effects import cohens_dz, required_tasks
 from quintain.evaluation.statistics.significance import (
     benjamini_hochberg,
     bonferroni,
     bootstrap_mean,
+    compact_letter_display,
     equivalence,
+    holm,
     paired_t,
     wilcoxon,
 )
 from quintain.evaluation.statistics.success_rates import (
     Interval,
     clustered_difference,
-    holm,
     mcnemar_exact,
     newcombe_paired,
     sign_flip_exact,
@@ -39,21 +39,21 @@ from quintain.records.evaluation import (
     RewardDifference,
 )
 
-_POINTS = 0.05
-"""The smallest difference of success rates that people care for, for equivalence and power."""
+_EQUIVALENCE_MARGIN = 0.05
+"""Smallest difference of success rates considered relevant, for equivalence and power."""
 
 SIGNIFICANCE = 0.05
-"""Family-wise error rate: a corrected p-value below it counts as a difference."""
+"""Family-wise error rate. A corrected p-value below it is significant."""
 
 
-class _Tested(NamedTuple):
-    """A pair's difference and test, before correction."""
+class _PairTest(NamedTuple):
+    """Difference and test of a pair, before correction."""
 
     interval: Interval
     ci_method: str
     p: float
     p_method: str
-    solved: list[tuple[int, int]]  # one (successes of a, successes of b) a task
+    solved: list[tuple[int, int]]  # (successes of a, successes of b) per task
     n_excluded: int
 
 
@@ -64,24 +64,24 @@ def compare(
     now: datetime | None,
     correction: Correction = "holm",
 ) -> Comparison:
-    """Compare two or more evaluations of the same suite, each with each.
+    """Compare all pairs of two or more evaluations of the same suite.
 
     Args:
-        evaluations: At least two, of the same suite hash.
-        names: How the agents are called in the result, one for each evaluation, all different.
+        evaluations: At least two, with equal suite hashes.
+        names: Unique display name of each evaluation's agent.
         comparison_id: Id of the result.
-        now: When it was made.
-        correction: How p-values are corrected for the number of pairs.
+        now: Creation time.
+        correction: Correction of p-values for the number of pairs.
 
     Raises:
-        InvalidInput: fewer than two, names that do not fit, different suites, or no task with two verdicts.
+        InvalidInput: Fewer than two evaluations, names that do not match, different suites, or no task with two verdicts.
     """
     _require_comparable(evaluations, names)
     named = list(zip(names, evaluations, strict=True))
     pairs = list(combinations(named, 2))
-    tested = [_test(a, b) for (_, a), (_, b) in pairs]
-    corrected = _CORRECTIONS[correction]([test.p for test in tested])
-    compared = tuple(_pair(*pair, test, p) for pair, test, p in zip(pairs, tested, corrected, strict=True))
+    tests = [_test(a, b) for (_, a), (_, b) in pairs]
+    corrected = _CORRECTIONS[correction]([test.p for test in tests])
+    compared = tuple(_pair(*pair, test, p) for pair, test, p in zip(pairs, tests, corrected, strict=True))
     return Comparison(
         id=comparison_id,
         environment=evaluations[0].environment,
@@ -96,9 +96,9 @@ def compare(
 
 
 def leaderboard(evaluations: Sequence[Evaluation], names: Sequence[str]) -> tuple[LeaderboardRow, ...]:
-    """The places of agents that ran the same suite, with the groups of those that cannot be told apart (Holm).
+    """Rank agents that ran the same suite, with letter groups of agents that do not differ significantly (Holm).
 
-    A pair without a task that has a verdict from both cannot be told apart either.
+    A pair without a common task with verdicts does not differ significantly either.
     """
     named = list(zip(names, evaluations, strict=True))
     pairs, p_values = [], []
@@ -111,15 +111,15 @@ def leaderboard(evaluations: Sequence[Evaluation], names: Sequence[str]) -> tupl
 
 
 def _notes(named: Sequence[tuple[str, Evaluation]]) -> tuple[str, ...]:
-    """What differs between evaluations of one suite besides the agents: how they sampled."""
+    """Return notes on sampling settings that differ between evaluations of one suite."""
     sampled = {name: evaluation.sampling for name, evaluation in named}
     if len(set(sampled.values())) == 1:
         return ()
-    told = "; ".join(
+    settings = "; ".join(
         f"{name}: temperature {s.temperature:g}, top_p {s.top_p:g}, max_new_tokens {s.max_new_tokens}"
         for name, s in sampled.items()
     )
-    return (f"The agents sampled differently ({told}): a difference is one of agent and sampling together.",)
+    return (f"The agents used different sampling settings ({settings}), which may contribute to differences.",)
 
 
 _CORRECTIONS: dict[Correction, Callable[[Sequence[float]], list[float]]] = {
@@ -130,7 +130,7 @@ _CORRECTIONS: dict[Correction, Callable[[Sequence[float]], list[float]]] = {
 
 
 def _pair(
-    named_a: tuple[str, Evaluation], named_b: tuple[str, Evaluation], test: _Tested, p_corrected: float
+    named_a: tuple[str, Evaluation], named_b: tuple[str, Evaluation], test: _PairTest, p_corrected: float
 ) -> PairedComparison:
     (name_a, a), (name_b, b) = named_a, named_b
     n = len(test.solved)
@@ -153,13 +153,13 @@ def _pair(
         only_b=sum(y > x for x, y in test.solved),
         n_excluded=test.n_excluded,
         reward=_reward(a, b),
-        p_equivalent=equivalence(differences, _POINTS).p if n > 1 else None,
-        tasks_for_5_points=tasks_to_show(_POINTS, math.fsum(map(abs, differences)) / n),
+        p_equivalent=equivalence(differences, _EQUIVALENCE_MARGIN).p if n > 1 else None,
+        tasks_for_5_points=required_tasks(_EQUIVALENCE_MARGIN, math.fsum(map(abs, differences)) / n),
     )
 
 
 def _reward(a: Evaluation, b: Evaluation) -> RewardDifference | None:
-    """The difference of mean rewards, with the task as the unit."""
+    """Return the difference of mean rewards with tasks as the unit."""
     rewards_a, rewards_b = _mean_rewards(a), _mean_rewards(b)
     differences = [rewards_b[task] - rewards_a[task] for task in sorted(rewards_a.keys() & rewards_b.keys())]
     if len(differences) < 2:
@@ -178,7 +178,7 @@ def _reward(a: Evaluation, b: Evaluation) -> RewardDifference | None:
 
 
 def _mean_rewards(evaluation: Evaluation) -> dict[str, float]:
-    """Task -> mean reward, for tasks whose every repeat has one."""
+    """Return task -> mean reward, for tasks with a reward in every repeat."""
     rewards: dict[str, list[float]] = {}
     for result in evaluation.results:
         if result.reward is not None:
@@ -189,33 +189,33 @@ def _mean_rewards(evaluation: Evaluation) -> dict[str, float]:
 
 def _require_comparable(evaluations: Sequence[Evaluation], names: Sequence[str]) -> None:
     if len(evaluations) < 2:
-        raise InvalidInput(f"a comparison needs at least 2 evaluations, got {len(evaluations)}; evaluate another agent")
+        raise InvalidInput(f"expected at least 2 evaluations, got {len(evaluations)}; evaluate another agent")
     if len(names) != len(evaluations) or len(set(names)) != len(names):
-        raise InvalidInput(f"{len(evaluations)} evaluations need as many different names, got {list(names)!r}")
+        raise InvalidInput(f"expected {len(evaluations)} different names, got {list(names)!r}; name each evaluation")
     first = evaluations[0]
     for other in evaluations[1:]:
         if other.suite_hash != first.suite_hash:
             tasks = [{result.task_id for result in evaluation.results} for evaluation in (first, other)]
             raise InvalidInput(
-                f"{first.id} ran suite {first.suite_hash} ({len(tasks[0])} tasks) and {other.id} ran suite "
-                f"{other.suite_hash} ({len(tasks[1])} tasks); they share {len(tasks[0] & tasks[1])} tasks. Only equal "
-                "suites can be paired: evaluate both with the same environment, split, n_tasks, repeats, seed and max_turns",
+                f"expected evaluations of one suite, got {first.suite_hash} of {first.id} ({len(tasks[0])} tasks) and "
+                f"{other.suite_hash} of {other.id} ({len(tasks[1])} tasks), with {len(tasks[0] & tasks[1])} common tasks; evaluate "
+                "both with the same environment, split, n_tasks, repeats, seed and max_turns",
                 code="different_suites",
             )
 
 
-def _test(a: Evaluation, b: Evaluation) -> _Tested:
-    """Pair two evaluations by task and repeat, and test their difference with the task as the unit.
+def _test(a: Evaluation, b: Evaluation) -> _PairTest:
+    """Pair two evaluations by task and repeat, and test their difference with tasks as the unit.
 
-    A task counts if every repeat has a verdict from both. Where the repeats of a task always agree (as with one
-    repeat) it is one binary outcome an agent: exact McNemar test, Newcombe interval. Otherwise repeats are not
-    independent, so a task's repeats are summed before the test and averaged before the interval.
+    A task counts if every repeat has a verdict from both agents. If the repeats of a task always agree (as with one
+    repeat), it is one binary outcome per agent: exact McNemar test, Newcombe interval. Otherwise repeats are not
+    independent, so the repeats of a task are summed for the test and averaged for the interval.
     """
     solved, n_excluded = _paired(a, b)
     if not solved:
         raise InvalidInput(
-            f"none of the {n_excluded} tasks of {a.id} and {b.id} has a verdict from both in every repeat; look at "
-            "their errors and evaluate again",
+            f"expected a task of {a.id} and {b.id} with verdicts from both in every repeat, got none of {n_excluded}; "
+            "check their errors and evaluate again",
             code="nothing_to_pair",
         )
     repeats = a.repeats
@@ -224,14 +224,14 @@ def _test(a: Evaluation, b: Evaluation) -> _Tested:
         only_a, only_b = sum(x > y for x, y in solved), sum(y > x for x, y in solved)
         interval = newcombe_paired(both, only_a, only_b, len(solved) - both - only_a - only_b)
         p, p_method = mcnemar_exact(only_a, only_b), "McNemar's exact test"
-        return _Tested(interval, "Newcombe 1998 method 10", p, p_method, solved, n_excluded)
+        return _PairTest(interval, "Newcombe 1998 method 10", p, p_method, solved, n_excluded)
     interval = clustered_difference([(y - x) / repeats for x, y in solved])
     p = sign_flip_exact([y - x for x, y in solved])
-    return _Tested(interval, "t interval over tasks", p, "exact sign-flip test over tasks", solved, n_excluded)
+    return _PairTest(interval, "t interval over tasks", p, "exact sign-flip test over tasks", solved, n_excluded)
 
 
 def _paired(a: Evaluation, b: Evaluation) -> tuple[list[tuple[int, int]], int]:
-    """Successes of both in each task with a verdict from both in every repeat, and how many tasks were left out."""
+    """Return the successes of both per fully judged task, and the number of excluded tasks."""
     by_task_a, by_task_b = verdicts_by_task(a.results), verdicts_by_task(b.results)
     solved, n_excluded = [], 0
     for task_id in sorted(by_task_a.keys() | by_task_b.keys()):
@@ -244,7 +244,7 @@ def _paired(a: Evaluation, b: Evaluation) -> tuple[list[tuple[int, int]], int]:
 
 
 def _flips(named_a: tuple[str, Evaluation], named_b: tuple[str, Evaluation]) -> Iterable[Flip]:
-    """The episodes that one side solved and the other, on the same task and repeat, did not."""
+    """Yield the episodes that one agent solved and the other failed, on the same task and repeat."""
     (name_a, a), (name_b, b) = named_a, named_b
     others: dict[tuple[str, int], EpisodeResult] = {(result.task_id, result.repeat): result for result in b.results}
     for result in a.results:
@@ -264,7 +264,7 @@ def _flips(named_a: tuple[str, Evaluation], named_b: tuple[str, Evaluation]) -> 
 def _leaderboard(
     named: Sequence[tuple[str, Evaluation]], different: Sequence[tuple[str, str]]
 ) -> tuple[LeaderboardRow, ...]:
-    """By success rate, then mean reward; agents that are equal in both share a rank; unknown stands last."""
+    """Rank by success rate, then mean reward. Ties share a rank; unknown values rank last."""
 
     def merit(evaluation: Evaluation) -> tuple[float, float]:
         known = (evaluation.rate.value, evaluation.mean_reward)
@@ -272,7 +272,7 @@ def _leaderboard(
 
     merits = [merit(evaluation) for _, evaluation in named]
     ordered = sorted(named, key=lambda pair: merit(pair[1]), reverse=True)
-    groups = letters([name for name, _ in ordered], different)
+    groups = compact_letter_display([name for name, _ in ordered], different)
     return tuple(
         LeaderboardRow(
             rank=1 + sum(other > merit(evaluation) for other in merits),

@@ -1,12 +1,12 @@
-"""The only episode loop: a policy acts in an environment, and every episode becomes a trajectory and a result.
+"""The episode loop: a policy acts in an environment, and every episode becomes a trajectory and a result.
 
-Episodes run in batches that begin together, so that a local policy decodes them side by side and their KV caches have
-like lengths. An environment is other people's code: where it raises, its episode ends with status `error` and the others
-go on. A policy that raises ends the run: nothing could act any more. One that has no answer for a single episode, as a model
-behind an endpoint may, ends that episode.
+Episodes run in batches that start together, so that a local policy decodes them in parallel with KV caches of similar
+length. Environments are third-party code: an exception ends its episode with status `error`, and the others continue.
+An exception of the policy ends the run. A policy without an answer for one episode, such as a failed request to an
+endpoint, ends that episode only.
 
-An episode can begin with what another run did: its steps are carried out again in the fresh environment, which must answer
-as it did then, and the policy goes on from there. Where it answers otherwise nothing can be said of that run.
+An episode can start from the steps of another run. They are executed again in the new environment, which must respond as
+recorded, and the policy continues from there. If it responds differently, the episode ends with an error.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from quintain.evaluation.failures import NO_ANSWER, UNREADABLE, failure_of
-from quintain.evaluation.recorded_runs import DIVERGED, Divergence, Replay, divergence, said_after
-from quintain.evaluation.references import forbidden_calls, read_metrics, reference_metrics
+from quintain.evaluation.reference_metrics import forbidden_calls, read_metrics, reference_metrics
+from quintain.evaluation.replay_divergence import DIVERGED, Divergence, ReplayResult, find_divergence, user_text_after
 from quintain.evaluation.replies import agent_step, output_tokens, with_cost
 from quintain.records.evaluation import EpisodeResult
 from quintain.records.seams import Environment, Message, Policy, Reply, Stop, TaskSource, TimeStep, Turn
@@ -40,11 +40,11 @@ from quintain.records.trajectory import (
 
 logger = logging.getLogger(__name__)
 
-_AT_ONCE = 32
-"""Environments that are waited for at once, at most."""
+_MAX_PARALLEL = 32
+"""Maximum number of concurrent calls to environments."""
 
 TEMPERATURE = "temperature"
-"""Field of `Trajectory.extra`: at which temperature its tokens were sampled. Their log-probs are those at temperature 1."""
+"""Key in `Trajectory.extra`: sampling temperature of the tokens. Their log-probs are those at temperature 1."""
 
 
 @dataclass(frozen=True)
@@ -54,44 +54,44 @@ class EpisodePlan:
     task: Task
     attempt: int = 0
     key: str = ""
-    """The trajectory's episode key; empty: made of job, task and attempt where there is a job."""
+    """Episode key of the trajectory. If empty, it is made from job, task and attempt."""
     prefix: tuple[Step, ...] = ()
-    """Steps of another run of the task, from its first agent turn to the last that is carried out again."""
+    """Recorded steps to execute again, from the first agent turn of another run of the task."""
     temperature: float | None = None
-    """Of the sampling in this episode, which its trajectory then tells (`extra`); None: the policy's."""
+    """Sampling temperature of this episode, stored in the trajectory's `extra`. None uses that of the policy."""
     hint: str = ""
-    """Said to the policy below what the user asks, and no part of the trajectory."""
+    """Text that the policy sees below the user's message. It is not part of the trajectory."""
 
 
 @dataclass(frozen=True)
 class EpisodeSettings:
-    """What all episodes of a run share."""
+    """Settings shared by all episodes of a run."""
 
     seed: int
     max_turns: int | None
-    """Agent turns of an episode; None: the environment's own limit."""
+    """Maximum number of agent turns per episode. None uses the environment's limit."""
     concurrency: int
-    """Episodes of one batch."""
+    """Number of episodes per batch."""
     agent: AgentInfo
     system_prompt: str | None = None
-    """Replaces the environment's; None: use the environment's."""
+    """Replaces the environment's system prompt, unless None."""
     job_id: str | None = None
     tags: tuple[str, ...] = ()
     forbidden: tuple[str, ...] = ()
-    """Tools that the agent must not call, besides those that a task forbids."""
+    """Tools that the agent must not call, in addition to those that a task forbids."""
 
 
 class Episode(NamedTuple):
     """A finished episode."""
 
     trajectory: Trajectory
-    """With its id. Where the episode ended before the agent's first turn, its agent step is empty and not for training."""
+    """With its id. If the episode ended before the agent's first turn, it has an empty agent step with `train=False`."""
     result: EpisodeResult
 
 
 @dataclass
-class _Live:
-    """An episode under way."""
+class _EpisodeState:
+    """State of a running episode."""
 
     id: str
     plan: EpisodePlan
@@ -100,7 +100,7 @@ class _Live:
     tools: tuple[dict[str, Any], ...] = ()
     max_turns: int = 0
     steps: list[Step] = field(default_factory=list)
-    news: list[Message] = field(default_factory=list)  # what the policy has not seen yet
+    new_messages: list[Message] = field(default_factory=list)  # not yet seen by the policy
     turns: int = 0
     replies: list[Reply] = field(default_factory=list)
     reward: float | None = None
@@ -128,171 +128,179 @@ def run_episodes(
     should_stop: Callable[[], bool] = lambda: False,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[Episode]:
-    """Run the planned episodes; each is yielded when its batch is done, in the order of the plans.
+    """Run the planned episodes. Each is yielded when its batch is finished, in the order of the plans.
 
     Args:
-        source: Where tasks come from and environments are made.
-        policy: Acts; asked for all running episodes of a batch at once.
-        plans: What to run.
-        settings: What the episodes share.
-        should_stop: Looked at before every tick; once true, the batch under way is given up and nothing more is yielded.
-        clock: Seconds, for the duration of episodes.
+        source: Provides tasks and environments.
+        policy: Acts for all running episodes of a batch at once.
+        plans: Episodes to run.
+        settings: Settings shared by the episodes.
+        should_stop: Checked before every turn. Once true, the current batch is discarded and the iteration ends.
+        clock: Returns seconds, for the duration of episodes.
     """
-    with _side_by_side(source) as for_each:
+    with _environment_calls(source) as for_each:
         for start in range(0, len(plans), settings.concurrency):
             batch = [
-                _Live(f"episode-{start + i:06d}", plan)
+                _EpisodeState(f"episode-{start + i:06d}", plan)
                 for i, plan in enumerate(plans[start : start + settings.concurrency])
             ]
             try:
-                for live in batch:
-                    live.began = clock()
-                for_each(lambda live: _begin(live, source, settings), batch)
-                while running := [live for live in batch if live.status is None]:
+                for episode in batch:
+                    episode.began = clock()
+                for_each(lambda episode: _start(episode, source, settings), batch)
+                while running := [episode for episode in batch if episode.status is None]:
                     if should_stop():
                         return
-                    _tick(running, policy, settings, for_each)
-                    for live in running:
-                        live.ended = clock()
-                        if live.status is not None:
-                            policy.close(live.id)  # at once: it frees the rows of the cache for the others
-                if should_stop():  # a policy may have waited for an answer, and given up
+                    _step_all(running, policy, settings, for_each)
+                    for episode in running:
+                        episode.ended = clock()
+                        if episode.status is not None:
+                            policy.close(episode.id)  # immediately, to free its cache rows for the other episodes
+                if should_stop():  # the policy may have given up waiting for an answer
                     return
             finally:
-                for live in batch:
-                    policy.close(live.id)
+                for episode in batch:
+                    policy.close(episode.id)
                 for_each(_close, batch)
-            for live in batch:
-                yield _finished(live, settings)
+            for episode in batch:
+                yield _to_episode(episode, settings)
 
 
-_ForEach = Callable[[Callable[[_Live], None], Sequence[_Live]], None]
+_ForEach = Callable[[Callable[[_EpisodeState], None], Sequence[_EpisodeState]], None]
 
 
 @contextmanager
-def _side_by_side(source: TaskSource) -> Iterator[_ForEach]:
-    """How to do something with each of several episodes: at once where their environments `wait` for other processes."""
+def _environment_calls(source: TaskSource) -> Iterator[_ForEach]:
+    """Yield a function that applies a call to several episodes, in threads if their environments wait for processes."""
     if not getattr(source, "waits", False):
 
-        def in_turn(do: Callable[[_Live], None], lives: Sequence[_Live]) -> None:
-            for live in lives:
-                do(live)
+        def sequential(call: Callable[[_EpisodeState], None], episodes: Sequence[_EpisodeState]) -> None:
+            for episode in episodes:
+                call(episode)
 
-        yield in_turn
+        yield sequential
         return
-    # The threads live until the last episode is over: a child may be made to die with the thread that started it.
-    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="episode") as pool:
+    # Threads live until the last episode ends, because a child process may be tied to the thread that started it.
+    with ThreadPoolExecutor(_MAX_PARALLEL, thread_name_prefix="episode") as pool:
 
-        def at_once(do: Callable[[_Live], None], lives: Sequence[_Live]) -> None:
-            for _ in pool.map(do, lives):
+        def parallel(call: Callable[[_EpisodeState], None], episodes: Sequence[_EpisodeState]) -> None:
+            for _ in pool.map(call, episodes):
                 pass
 
-        yield at_once
+        yield parallel
 
 
-def _begin(live: _Live, source: TaskSource, settings: EpisodeSettings) -> None:
-    live.task = live.plan.task.model_copy(update={"environment": live.plan.task.environment or source.id})
-    with _guarded(live):
-        live.environment = environment = source.make()
-        first = environment.reset(live.task)
-        live.tools = environment.tools
-        live.max_turns = settings.max_turns or environment.max_turns
+def _start(episode: _EpisodeState, source: TaskSource, settings: EpisodeSettings) -> None:
+    episode.task = episode.plan.task.model_copy(update={"environment": episode.plan.task.environment or source.id})
+    with _catch_environment_errors(episode):
+        episode.environment = environment = source.make()
+        first = environment.reset(episode.task)
+        episode.tools = environment.tools
+        episode.max_turns = settings.max_turns or environment.max_turns
         prompt = environment.system_prompt if settings.system_prompt is None else settings.system_prompt
         if prompt:
-            live.steps.append(Step(actor=Actor.SYSTEM, message=prompt))
-            live.news.append(Message(role="system", content=prompt))
-        _say(live, first.message if first.message is not None else live.task.prompt)
-        if live.plan.hint and live.news:
-            live.news[-1] = live.news[-1].model_copy(update={"content": f"{live.news[-1].content}\n\n{live.plan.hint}"})
-        _judge(live, first)
-        _replay(live, live.plan.prefix)
+            episode.steps.append(Step(actor=Actor.SYSTEM, message=prompt))
+            episode.new_messages.append(Message(role="system", content=prompt))
+        _add_user_message(episode, first.message if first.message is not None else episode.task.prompt)
+        if episode.plan.hint and episode.new_messages:
+            newest = episode.new_messages[-1]
+            content = f"{newest.content}\n\n{episode.plan.hint}"
+            episode.new_messages[-1] = newest.model_copy(update={"content": content})
+        _record_outcome(episode, first)
+        _replay_prefix(episode, episode.plan.prefix)
 
 
-def replay(source: TaskSource, plan: EpisodePlan, settings: EpisodeSettings) -> Replay:
-    """Carry out the steps of a plan's prefix again, and say how that ended."""
-    live = _Live("replay", plan)
+def replay(source: TaskSource, plan: EpisodePlan, settings: EpisodeSettings) -> ReplayResult:
+    """Execute the steps of a plan's prefix again and return the result."""
+    episode = _EpisodeState("replay", plan)
     try:
-        _begin(live, source, settings)
+        _start(episode, source, settings)
     finally:
-        _close(live)
-    return Replay(live.status, live.error, live.reward, tuple(live.steps), live.divergence)
+        _close(episode)
+    return ReplayResult(episode.status, episode.error, episode.reward, tuple(episode.steps), episode.divergence)
 
 
-def _replay(live: _Live, prefix: Sequence[Step]) -> None:
-    """Carry out recorded steps; ends the episode with an error where the environment does not answer as recorded."""
+def _replay_prefix(episode: _EpisodeState, prefix: Sequence[Step]) -> None:
+    """Execute recorded steps. End the episode with an error if the environment responds differently."""
     for place, step in enumerate(prefix):
         if step.actor is not Actor.AGENT:
             continue
-        if live.status is not None:
-            return live.diverge(Divergence(live.turns, "a further step", "the run is over"))
-        assert live.environment is not None
-        then = said_after(prefix, place)
-        live.turns += 1
-        live.steps.append(step.model_copy(update={"observations": (), "reward": None}))
-        live.news.append(Message(role="assistant", content=step.message, thought=step.thought, actions=step.actions))
-        if then is not None and then.startswith(UNREADABLE):  # nothing reached the environment
-            _say(live, then)
+        if episode.status is not None:
+            return episode.diverge(Divergence(episode.turns, "a further step", "the run has ended"))
+        assert episode.environment is not None
+        recorded_text = user_text_after(prefix, place)
+        episode.turns += 1
+        episode.steps.append(step.model_copy(update={"observations": (), "reward": None}))
+        episode.new_messages.append(
+            Message(role="assistant", content=step.message, thought=step.thought, actions=step.actions)
+        )
+        if recorded_text is not None and recorded_text.startswith(UNREADABLE):  # never reached the environment
+            _add_user_message(episode, recorded_text)
         else:
-            now = live.environment.step(step.actions)
-            if (found := divergence(live.turns - 1, now, step, then)) is not None:
-                return live.diverge(found)
-            _answer(live, now, step.actions)
-        if live.status is None and live.turns >= live.max_turns:
-            live.end(OutcomeStatus.TRUNCATED, "max_turns")
+            now = episode.environment.step(step.actions)
+            if (found := find_divergence(episode.turns - 1, now, step, recorded_text)) is not None:
+                return episode.diverge(found)
+            _record_answer(episode, now, step.actions)
+        if episode.status is None and episode.turns >= episode.max_turns:
+            episode.end(OutcomeStatus.TRUNCATED, "max_turns")
     return None
 
 
-def _tick(running: Sequence[_Live], policy: Policy, settings: EpisodeSettings, for_each: _ForEach) -> None:
-    """One turn of every running episode."""
+def _step_all(running: Sequence[_EpisodeState], policy: Policy, settings: EpisodeSettings, for_each: _ForEach) -> None:
+    """Run one turn of every running episode."""
     turns = [
         Turn(
-            episode_id=live.id,
-            messages=tuple(live.news),
-            tools=live.tools,
-            seed=stable_seed(settings.seed, live.task.id or live.task.prompt, live.plan.attempt),
-            temperature=live.plan.temperature,
+            episode_id=episode.id,
+            messages=tuple(episode.new_messages),
+            tools=episode.tools,
+            seed=stable_seed(settings.seed, episode.task.id or episode.task.prompt, episode.plan.attempt),
+            temperature=episode.plan.temperature,
         )
-        for live in running
+        for episode in running
     ]
-    for live, reply in zip(running, policy.act(turns), strict=True):
-        live.news.clear()
+    for episode, reply in zip(running, policy.act(turns), strict=True):
+        episode.new_messages.clear()
         if reply.stop is Stop.CONTEXT:
-            live.end(OutcomeStatus.TRUNCATED, "context")
+            episode.end(OutcomeStatus.TRUNCATED, "context")
             continue
         if reply.stop is Stop.FAILED:
-            live.end(OutcomeStatus.ERROR, NO_ANSWER, reply.error)
+            episode.end(OutcomeStatus.ERROR, NO_ANSWER, reply.error)
             continue
-        live.turns += 1
-        live.replies.append(reply)
+        episode.turns += 1
+        episode.replies.append(reply)
         if reply.stop is Stop.REFUSED:
-            live.steps.append(agent_step(reply, settings.agent.model))
-            live.end(OutcomeStatus.TRUNCATED, "refused", reply.error)
+            episode.steps.append(agent_step(reply, settings.agent.model))
+            episode.end(OutcomeStatus.TRUNCATED, "refused", reply.error)
             continue
-    for_each(lambda live: _react(live, settings), [live for live in running if live.status is None])
+    for_each(
+        lambda episode: _apply_reply(episode, settings), [episode for episode in running if episode.status is None]
+    )
 
 
-def _react(live: _Live, settings: EpisodeSettings) -> None:
-    """Let the environment answer the newest turn, and note both."""
-    reply = live.replies[-1]
-    with _guarded(live):
-        assert live.environment is not None
-        # The turn is noted before the environment acts on it: if that raises, the trajectory still shows the cause.
-        live.steps.append(agent_step(reply, settings.agent.model))
+def _apply_reply(episode: _EpisodeState, settings: EpisodeSettings) -> None:
+    """Pass the newest turn to the environment and record its response."""
+    reply = episode.replies[-1]
+    with _catch_environment_errors(episode):
+        assert episode.environment is not None
+        # The turn is recorded first, so that the trajectory shows the cause if the environment raises.
+        episode.steps.append(agent_step(reply, settings.agent.model))
         if reply.error is not None:
-            _say(live, f"{UNREADABLE} {reply.error.rstrip('.')}.")
+            _add_user_message(episode, f"{UNREADABLE} {reply.error.rstrip('.')}.")
         else:
-            _answer(live, live.environment.step(reply.actions), reply.actions)
-        if live.status is None and live.turns >= live.max_turns:
-            live.end(OutcomeStatus.TRUNCATED, "max_turns")
+            _record_answer(episode, episode.environment.step(reply.actions), reply.actions)
+        if episode.status is None and episode.turns >= episode.max_turns:
+            episode.end(OutcomeStatus.TRUNCATED, "max_turns")
 
 
-def _answer(live: _Live, step: TimeStep, actions: Sequence[Action]) -> None:
-    """Note what the environment answers to the newest step."""
+def _record_answer(episode: _EpisodeState, step: TimeStep, actions: Sequence[Action]) -> None:
+    """Record the environment's response to the newest step."""
     observations = _with_call_ids(step.observations, actions)
-    live.steps[-1] = live.steps[-1].model_copy(update={"observations": observations, "reward": step.reward})
-    live.news.extend(Message(role="tool", content=seen.content, call_id=seen.call_id) for seen in observations)
-    _say(live, step.message)
-    _judge(live, step)
+    episode.steps[-1] = episode.steps[-1].model_copy(update={"observations": observations, "reward": step.reward})
+    episode.new_messages.extend(
+        Message(role="tool", content=seen.content, call_id=seen.call_id) for seen in observations
+    )
+    _add_user_message(episode, step.message)
+    _record_outcome(episode, step)
 
 
 def _with_call_ids(observations: Sequence[Observation], actions: Sequence[Action]) -> tuple[Observation, ...]:
@@ -304,75 +312,75 @@ def _with_call_ids(observations: Sequence[Observation], actions: Sequence[Action
     )
 
 
-def _say(live: _Live, text: str | None) -> None:
+def _add_user_message(episode: _EpisodeState, text: str | None) -> None:
     if text:
-        live.steps.append(Step(actor=Actor.USER, message=text))
-        live.news.append(Message(role="user", content=text))
+        episode.steps.append(Step(actor=Actor.USER, message=text))
+        episode.new_messages.append(Message(role="user", content=text))
 
 
-def _judge(live: _Live, step: TimeStep) -> None:
-    """Note the reward and whether the episode is over; full reward (1) is success, no reward no verdict."""
+def _record_outcome(episode: _EpisodeState, step: TimeStep) -> None:
+    """Record the reward and the end of the episode. A reward of 1 is a success; without a reward there is no verdict."""
     if step.reward is not None:
-        live.reward = step.reward
-    if "metrics" in step.info:  # of the newest step that gives any: a turn limit leaves no time for a last one
-        live.metrics = read_metrics(step.info)
+        episode.reward = step.reward
+    if "metrics" in step.info:  # of the newest step with metrics: a turn limit leaves no last step
+        episode.metrics = read_metrics(step.info)
     if step.terminated:
-        if live.reward is None:
-            live.end(OutcomeStatus.UNKNOWN, "terminated")
+        if episode.reward is None:
+            episode.end(OutcomeStatus.UNKNOWN, "terminated")
         else:
-            live.end(OutcomeStatus.SUCCESS if live.reward >= 1 else OutcomeStatus.FAILURE, "terminated")
+            episode.end(OutcomeStatus.SUCCESS if episode.reward >= 1 else OutcomeStatus.FAILURE, "terminated")
     elif step.truncated:
-        live.end(OutcomeStatus.TRUNCATED, "environment")
+        episode.end(OutcomeStatus.TRUNCATED, "environment")
 
 
 @contextmanager
-def _guarded(live: _Live) -> Iterator[None]:
-    """The border to an environment's code: what it raises ends its episode only, and never takes back a verdict."""
+def _catch_environment_errors(episode: _EpisodeState) -> Iterator[None]:
+    """Turn an exception of an environment into the end of its episode, unless the episode already has a verdict."""
     try:
         yield
     except Exception as error:
-        logger.warning("the environment failed in task %s", live.task.id, exc_info=error)
-        if live.status is None:
-            live.end(OutcomeStatus.ERROR, "environment_error", f"{type(error).__name__}: {error}"[:500])
+        logger.warning("environment failed in task %s", episode.task.id, exc_info=error)
+        if episode.status is None:
+            episode.end(OutcomeStatus.ERROR, "environment_error", f"{type(error).__name__}: {error}"[:500])
 
 
-def _close(live: _Live) -> None:
-    if live.environment is not None:
-        with _guarded(live):
-            live.environment.close()
+def _close(episode: _EpisodeState) -> None:
+    if episode.environment is not None:
+        with _catch_environment_errors(episode):
+            episode.environment.close()
 
 
-def _finished(live: _Live, settings: EpisodeSettings) -> Episode:
-    assert live.status is not None
-    plan, task = live.plan, live.task
-    never_acted = Step(actor=Actor.AGENT, train=False, extra={"acted": False})
-    told = {TEMPERATURE: plan.temperature, "error": live.error or None}
+def _to_episode(episode: _EpisodeState, settings: EpisodeSettings) -> Episode:
+    assert episode.status is not None
+    plan, task = episode.plan, episode.task
+    no_action = Step(actor=Actor.AGENT, train=False, extra={"acted": False})
+    extra = {TEMPERATURE: plan.temperature, "error": episode.error or None}
     trajectory = Trajectory(
         episode_key=plan.key or (f"{settings.job_id}/{task.id}/{plan.attempt}" if settings.job_id else ""),
         agent=settings.agent,
         task=task,
-        tools=live.tools,
-        steps=tuple(live.steps) if live.turns else (*live.steps, never_acted),
-        outcome=Outcome(status=live.status, reward=live.reward, exit_status=live.exit_status),
+        tools=episode.tools,
+        steps=tuple(episode.steps) if episode.turns else (*episode.steps, no_action),
+        outcome=Outcome(status=episode.status, reward=episode.reward, exit_status=episode.exit_status),
         tags=settings.tags,
         job_id=settings.job_id,
-        extra={name: value for name, value in told.items() if value is not None},
+        extra={name: value for name, value in extra.items() if value is not None},
     ).identified()
     result = EpisodeResult(
         task_id=task.id or task.prompt,
         repeat=plan.attempt,
-        status=live.status,
-        reward=live.reward,
-        turns=live.turns,
-        output_tokens=output_tokens(live.replies),
-        duration_s=max(live.ended - live.began, 0.0),
+        status=episode.status,
+        reward=episode.reward,
+        turns=episode.turns,
+        output_tokens=output_tokens(episode.replies),
+        duration_s=max(episode.ended - episode.began, 0.0),
         task_type=task.type,
         difficulty=task.difficulty,
         trajectory_id=trajectory.id,
-        error=live.error,
+        error=episode.error,
         failure=failure_of(trajectory),
         calls=sum(len(step.actions) for step in trajectory.agent_steps),
         forbidden=forbidden_calls(trajectory, settings.forbidden),
-        metrics=with_cost(reference_metrics(trajectory) | live.metrics, live.replies),
+        metrics=with_cost(reference_metrics(trajectory) | episode.metrics, episode.replies),
     )
     return Episode(trajectory, result)

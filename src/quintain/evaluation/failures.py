@@ -1,21 +1,19 @@
-"""Why an episode was not solved, by rules that read its trajectory; the first rule that holds names it.
+"""Classification of unsolved episodes by rules on the trajectory's structure. The first matching rule applies.
 
-1. `endpoint_error`, `environment_error`: the endpoint behind the agent had no answer, or the environment failed, so nothing is
-   said of the agent.
-2. `loop`: three turns one after another made the same calls and got the same answers.
-3. The fault of the last turn, or else the fault of more than half of the turns, where a turn's fault is the first of
-   `format` (it could not be read, or the arguments of a call are not JSON), `wrong_tool` (it calls a tool that is not
-   offered) and `bad_arguments` (an offered tool answers with an error).
-4. `wrong_tool`: the task names its `target_tools`, the agent called tools, and none of those.
-5. `gave_up`: the last turn calls no tool though tools are offered, and says nothing, says that it cannot, or was the last
-   one before the episode was cut off.
-6. `timeout`: a limit of turns, tokens or time cut the episode off.
-7. `wrong_answer`: the environment judged what the agent did, and it was not right.
+1. `endpoint_error`, `environment_error`: the agent's endpoint did not answer, or the environment failed, so the episode
+   is no evidence about the agent.
+2. `loop`: three consecutive turns with equal calls and equal results.
+3. The fault of the last turn, or else the fault of more than half of the turns. The fault of a turn is the first of
+   `format` (unreadable, or call arguments are not JSON), `wrong_tool` (calls a tool that is not offered) and
+   `bad_arguments` (an offered tool returns an error).
+4. `wrong_tool`: the task names `target_tools`, and the agent called other tools only.
+5. `gave_up`: tools are offered, and the last turn calls none and is empty or was followed by the cut-off.
+6. `timeout`: a limit of turns, tokens or time ended the episode.
+7. `wrong_answer`: the environment judged the agent's actions to be wrong.
 """
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -25,32 +23,27 @@ from quintain.records.trajectory import Actor, OutcomeStatus, Step, Trajectory, 
 from quintain.scoring.rules.references import target_tools
 
 LOOP = 3
-"""Equal turns one after another that are a loop."""
+"""Number of consecutive equal turns that form a loop."""
 
 UNREADABLE = "Your turn could not be read:"
-"""How an episode answers a turn that is no action; nothing reaches the environment then."""
+"""Start of the reply to a turn that is not an action and did not reach the environment."""
 
 NO_ANSWER = "endpoint_error"
 """Exit status of an episode whose agent got no answer from its endpoint."""
 
-_CANNOT = re.compile(
-    r"\b(?:i (?:can ?not|can['\u2019]t|am unable|was unable|give up|do not know|don['\u2019]t know)|unable to|giving up)\b",
-    re.IGNORECASE,
-)
-
 
 def failure_of(run: Trajectory) -> FailureKind | None:
-    """Why an episode was not solved; None where it was, or where nobody knows."""
+    """Return why an episode was not solved, or None if it was solved or has no verdict."""
     status = run.outcome.status
     if status is OutcomeStatus.ERROR:
         return "endpoint_error" if run.outcome.exit_status == NO_ANSWER else "environment_error"
     if status in {OutcomeStatus.SUCCESS, OutcomeStatus.UNKNOWN}:
         return None
     turns = [step for step in run.agent_steps if step.extra.get("acted") is not False]
-    if _loops(turns):
+    if _is_loop(turns):
         return "loop"
     offered = set(map(_name, run.tools))
-    faults = [_fault(step, offered, _told(run.steps, step)) for step in turns]
+    faults = [_fault(step, offered, _next_user_text(run.steps, step)) for step in turns]
     if faults and faults[-1]:
         return faults[-1]
     (fault, n), *_ = Counter(faults).most_common(1) or [(None, 0)]
@@ -62,8 +55,8 @@ def failure_of(run: Trajectory) -> FailureKind | None:
         return "wrong_tool"
     cut_off = status is OutcomeStatus.TRUNCATED
     if offered and turns and not turns[-1].actions:
-        said = " ".join(part for part in (turns[-1].thought, text_of(turns[-1].message)) if part)
-        if cut_off or not said.strip() or _CANNOT.search(said):
+        text = (turns[-1].thought or "") + text_of(turns[-1].message)
+        if cut_off or not text.strip():
             return "gave_up"
     return "timeout" if cut_off else "wrong_answer"
 
@@ -73,27 +66,27 @@ def _name(tool: Mapping[str, Any]) -> str:
     return str(function.get("name")) if isinstance(function, dict) else ""
 
 
-def _loops(turns: Sequence[Step]) -> bool:
+def _is_loop(turns: Sequence[Step]) -> bool:
     run, before = 1, None
     for step in turns:
-        done = [(a.tool, a.args, a.raw_args if a.args is None else None) for a in step.actions]
-        now = (done, [text_of(seen.content) for seen in step.observations])
-        run = run + 1 if done and now == before else 1
+        calls = [(a.tool, a.args, a.raw_args if a.args is None else None) for a in step.actions]
+        now = (calls, [text_of(seen.content) for seen in step.observations])
+        run = run + 1 if calls and now == before else 1
         if run == LOOP:
             return True
         before = now
     return False
 
 
-def _told(steps: Sequence[Step], step: Step) -> str:
-    """What a user said right after a turn."""
+def _next_user_text(steps: Sequence[Step], step: Step) -> str:
+    """Return the user message directly after a step, or an empty string."""
     place = next(i for i, each in enumerate(steps) if each is step) + 1
     following = steps[place] if place < len(steps) else None
     return text_of(following.message) if following is not None and following.actor is Actor.USER else ""
 
 
-def _fault(step: Step, offered: set[str], told: str) -> FailureKind | None:
-    if told.startswith(UNREADABLE) or any(action.args is None for action in step.actions):
+def _fault(step: Step, offered: set[str], next_user_text: str) -> FailureKind | None:
+    if next_user_text.startswith(UNREADABLE) or any(action.args is None for action in step.actions):
         return "format"
     if any(action.tool not in offered for action in step.actions):
         return "wrong_tool"

@@ -1,4 +1,4 @@
-"""What a policy answered, as a step of the trajectory, and what the answers of an episode cost."""
+"""Conversion of policy replies to trajectory steps, and the token count and cost of an episode."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from quintain.records.seams import Reply, Stop
 from quintain.records.trajectory import Actor, Step, Usage
 
 COST = "cost_usd"
-"""The metric by which an episode says what endpoints charged for it; an environment names its own share by it."""
+"""Metric with an episode's endpoint charges. Environments report their own share under the same name."""
 
 
 def agent_step(reply: Reply, model: str | None) -> Step:
-    """A turn of the agent; of one that could not be read the message holds what was written.
+    """Return the agent step of a reply. The message of an unreadable turn is its raw text.
 
     Args:
-        reply: What the policy wrote.
-        model: Who wrote it, where the reply does not say.
+        reply: Reply of the policy.
+        model: Model name, if the reply does not contain one.
     """
     readable = reply.error is None and (reply.thought is not None or reply.actions)
     refused = reply.stop is Stop.REFUSED
@@ -30,7 +30,7 @@ def agent_step(reply: Reply, model: str | None) -> Step:
         message="" if readable else reply.text,
         thought=reply.thought if readable else None,
         actions=reply.actions if readable else (),
-        train=False if refused else None,  # the agent wrote nothing
+        train=False if refused else None,  # there are no tokens of the agent
         model=reply.model or model,
         usage=_usage(reply),
         sampled=reply.sampled,
@@ -39,16 +39,16 @@ def agent_step(reply: Reply, model: str | None) -> Step:
 
 
 def output_tokens(replies: Sequence[Reply]) -> int:
-    """Tokens that an agent wrote, as far as it is known."""
+    """Return the number of tokens that the agent wrote, as far as known."""
     return sum(used.output_tokens or 0 for reply in replies if (used := _usage(reply)) is not None)
 
 
 def with_cost(metrics: Mapping[str, float], replies: Sequence[Reply]) -> dict[str, float]:
-    """The metrics of an episode with all that was charged for it; without `COST` where a part of that is not known.
+    """Add the agent's charges to the metrics of an episode. Omit `COST` if a charge is unknown.
 
     Args:
-        metrics: Of the environment; its `COST` is what its own endpoints charged.
-        replies: Of the agent, in any order.
+        metrics: Metrics of the environment, whose `COST` covers its own endpoints.
+        replies: Replies of the agent, in any order.
     """
     charged = [reply.cost_usd for reply in replies if reply.usage is not None]
     if not charged:

@@ -1,4 +1,4 @@
-"""Task suites: which tasks an evaluation runs, how often, and the hash by which two evaluations can be paired."""
+"""Task suites: the tasks and repeats of an evaluation, and a hash that shows whether two evaluations can be paired."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from quintain.records.seams import TaskSource
 
 
 class Suite(NamedTuple):
-    """What to run, and the hash that says so."""
+    """Planned episodes and their hash."""
 
     plans: tuple[EpisodePlan, ...]
     hash: str
@@ -28,11 +28,10 @@ def plan_suite(
     max_turns: int | None = None,
     excluded: Collection[str] = (),
 ) -> Suite:
-    """The episodes of an evaluation: all tasks once, then all again, `repeats` times.
+    """Plan the episodes of an evaluation: all tasks once, then all again, `repeats` times.
 
-    The hash covers the environment's id and version, the task ids, the repeats and the turn limit (None: the
-    environment's own): agents evaluated under the same hash met the same tasks equally often, under the same rules.
-    Tasks whose ids are `excluded` are not drawn; others take their place.
+    The hash covers the environment's id and version, the task ids, the repeats and the turn limit (None for that of the
+    environment). Equal hashes mean equal tasks, repeats and rules. Tasks whose ids are `excluded` are replaced by others.
     """
     drawn = source.tasks(split, n_tasks + len(excluded), seed)
     tasks = [task for task in drawn if task.id not in excluded][:n_tasks]

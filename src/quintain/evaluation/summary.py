@@ -1,4 +1,4 @@
-"""From the results of a suite to an evaluation: rates with intervals, means, failures, overall and by kind of task."""
+"""Summary of suite results: success rates with intervals, means, failures, overall and by kind of task."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Literal, TypeVar
 
 from quintain.evaluation.replies import COST
-from quintain.evaluation.statistics.repeats import over_k, pass_at_k, pass_hat_k
+from quintain.evaluation.statistics.pass_at_k import estimate_over_k, pass_at_k, pass_hat_k
 from quintain.evaluation.statistics.success_rates import mean_over_tasks, rate_over_tasks
 from quintain.evaluation.suites import Suite
 from quintain.records.evaluation import (
@@ -33,14 +33,13 @@ _EXAMPLES = 3
 def summarize(
     spec: EvaluateSpec, suite: Suite, results: Sequence[EpisodeResult], *, job_id: str, now: datetime | None = None
 ) -> Evaluation:
-    """The evaluation that a job made: `eval-` and the job's hex is its id. Results may come in any order.
+    """Summarize the results of an evaluation job, given in any order. Its id is `eval-` and the job's hex.
 
-    Rates count episodes with a verdict only; unknown and errored ones are counted apart. The mean reward is over
-    episodes with a reward, and a truncated episode without one earned 0: leaving it out would favour agents that
-    do not finish.
+    Rates count episodes with a verdict only; unknown and errored ones are counted separately. The mean reward covers
+    episodes with a reward, plus truncated episodes as 0: leaving these out would favor agents that do not finish.
     """
     results = sorted(results, key=lambda result: (result.repeat, result.task_id))
-    whole, by_task = means(results), verdicts_by_task(results)
+    whole, by_task = mean_results(results), verdicts_by_task(results)
     repeated = [sum(verdicts) for verdicts in by_task.values() if len(verdicts) == spec.repeats]
     return Evaluation(
         id=f"eval-{job_id.removeprefix('job-')}",
@@ -54,9 +53,9 @@ def summarize(
         max_turns=spec.max_turns,
         job_id=job_id,
         results=tuple(results),
-        rate=rate_of(results),
-        by_type=_by(results, "task_type", rate_of),
-        by_difficulty=_by(results, "difficulty", rate_of),
+        rate=success_rate(results),
+        by_type=_group_by(results, "task_type", success_rate),
+        by_difficulty=_group_by(results, "difficulty", success_rate),
         n_unknown=whole.n_unknown,
         n_error=whole.n_error,
         mean_reward=whole.reward,
@@ -64,24 +63,24 @@ def summarize(
         mean_output_tokens=whole.output_tokens,
         mean_duration_s=whole.duration_s,
         cost_usd=whole.cost_usd and whole.cost_usd * len(results),
-        means_by_type=_by(results, "task_type", means),
-        means_by_difficulty=_by(results, "difficulty", means),
-        pass_at_k=over_k(pass_at_k, repeated, spec.repeats),
-        pass_hat_k=over_k(pass_hat_k, repeated, spec.repeats),
+        means_by_type=_group_by(results, "task_type", mean_results),
+        means_by_difficulty=_group_by(results, "difficulty", mean_results),
+        pass_at_k=estimate_over_k(pass_at_k, repeated, spec.repeats),
+        pass_hat_k=estimate_over_k(pass_hat_k, repeated, spec.repeats),
         failures=_failures(results),
         forbidden=_forbidden(results),
-        metrics=metrics_of(results),
+        metrics=metric_estimates(results),
         created_at=now,
     )
 
 
-def rate_of(results: Iterable[EpisodeResult]) -> Rate:
-    """The success rate of the episodes that have a verdict, with tasks as the unit."""
+def success_rate(results: Iterable[EpisodeResult]) -> Rate:
+    """Return the success rate of episodes with a verdict, with tasks as the unit."""
     return rate_over_tasks([(sum(verdicts), len(verdicts)) for verdicts in verdicts_by_task(results).values()])
 
 
 def verdicts_by_task(results: Iterable[EpisodeResult]) -> dict[str, list[bool]]:
-    """Task -> the verdicts of its repeats; a task without any has an empty list."""
+    """Return task -> verdicts of its repeats. A task without a verdict has an empty list."""
     verdicts: dict[str, list[bool]] = {}
     for result in results:
         found = verdicts.setdefault(result.task_id, [])
@@ -90,8 +89,8 @@ def verdicts_by_task(results: Iterable[EpisodeResult]) -> dict[str, list[bool]]:
     return verdicts
 
 
-def means(results: Sequence[EpisodeResult]) -> Means:
-    """What episodes took on average. A truncated one without a reward earned 0; errored ones count for the reward alone."""
+def mean_results(results: Sequence[EpisodeResult]) -> Means:
+    """Return means over episodes. A truncated one without a reward counts as 0; errored ones count for the reward only."""
     rewards = [
         0.0 if result.reward is None else result.reward
         for result in results
@@ -110,8 +109,8 @@ def means(results: Sequence[EpisodeResult]) -> Means:
     )
 
 
-def metrics_of(results: Iterable[EpisodeResult]) -> dict[str, Estimate]:
-    """Every metric of the episodes, the repeats of a task averaged; over the tasks that have it."""
+def metric_estimates(results: Iterable[EpisodeResult]) -> dict[str, Estimate]:
+    """Return every metric of the episodes: repeats averaged per task, then over tasks that have the metric."""
     by_task: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for result in results:
         for name, value in result.metrics.items():
@@ -124,7 +123,7 @@ def metrics_of(results: Iterable[EpisodeResult]) -> dict[str, Estimate]:
 
 
 def _failures(results: Iterable[EpisodeResult]) -> dict[FailureKind, Failures]:
-    """Kind -> how many, the most frequent first."""
+    """Return kind -> number and examples, most frequent first."""
     kinds: dict[FailureKind, list[EpisodeResult]] = defaultdict(list)
     for result in results:
         if result.failure is not None:
@@ -137,7 +136,7 @@ def _failures(results: Iterable[EpisodeResult]) -> dict[FailureKind, Failures]:
 
 
 def _forbidden(results: Iterable[EpisodeResult]) -> Forbidden | None:
-    """Over the episodes in which something is forbidden; None where there are none."""
+    """Return the forbidden calls over episodes with forbidden tools, or None if there are none."""
     under = [result for result in results if result.forbidden is not None]
     if not under:
         return None
@@ -151,7 +150,7 @@ def _forbidden(results: Iterable[EpisodeResult]) -> Forbidden | None:
     )
 
 
-def _by(
+def _group_by(
     results: Iterable[EpisodeResult], label: Literal["task_type", "difficulty"], of: Callable[[list[EpisodeResult]], R]
 ) -> dict[str, R]:
     groups: dict[str, list[EpisodeResult]] = defaultdict(list)

@@ -1,4 +1,4 @@
-"""What stands beside the weights of a handed-over agent, for people and for Ollama: only facts, nothing that praises."""
+"""Model card and Ollama Modelfile of an exported agent, from facts only."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from quintain.records.agent import Sampling
-from quintain.records.handover import AGENT_FILE, HandedOver, Result
+from quintain.records.handover import AGENT_FILE, AgentExport, Result
 from quintain.records.record import counted
 
 _OLLAMA = frozenset(
@@ -27,17 +27,17 @@ _OLLAMA = frozenset(
         "Qwen2ForCausalLM",
     }
 )
-"""Kinds of models whose safetensors `ollama create` reads (LoadModelMetadata in convert/convert.go of ollama/ollama, 2026)."""
+"""Architectures whose safetensors `ollama create` reads (LoadModelMetadata in convert/convert.go of ollama/ollama, 2026)."""
 
 
-def model_card(handover: HandedOver) -> str:
-    """`README.md`: YAML that the Hugging Face Hub reads, and the same in words."""
+def model_card(handover: AgentExport) -> str:
+    """Return `README.md`: YAML metadata for the Hugging Face Hub, followed by the same facts as text."""
     header = yaml.safe_dump(_header(handover), sort_keys=False, allow_unicode=True)
     return f"---\n{header}---\n\n" + "\n".join(_sections(handover)) + "\n"
 
 
-def modelfile(handover: HandedOver, architecture: str) -> str | None:
-    """`Modelfile` for Ollama; None where it cannot read such weights, or nobody would talk to the agent.
+def modelfile(handover: AgentExport, architecture: str) -> str | None:
+    """Return the `Modelfile` for Ollama; None if Ollama cannot read the weights or the agent is not a policy.
 
     The template is left to Ollama, which knows those of the families that it reads.
     """
@@ -59,7 +59,7 @@ def modelfile(handover: HandedOver, architecture: str) -> str | None:
 
 
 def _parameters(sampling: Sampling) -> Iterator[tuple[str, float]]:
-    """What would else be Ollama's own: it cuts to 40 tokens and punishes repetition, the agent does neither."""
+    """Yield parameters that override Ollama's defaults (top_k 40, repeat penalty), which the agent does not use."""
     yield "temperature", sampling.temperature
     yield "top_p", sampling.top_p
     yield "top_k", 0
@@ -67,7 +67,7 @@ def _parameters(sampling: Sampling) -> Iterator[tuple[str, float]]:
     yield "num_predict", sampling.max_new_tokens
 
 
-def _header(handover: HandedOver) -> dict[str, Any]:
+def _header(handover: AgentExport) -> dict[str, Any]:
     header: dict[str, Any] = {}
     if handover.base["source"] == "hub":
         header["base_model"] = handover.base["name"]
@@ -85,7 +85,7 @@ def _header(handover: HandedOver) -> dict[str, Any]:
     return header
 
 
-def _methods(handover: HandedOver) -> list[str]:
+def _methods(handover: AgentExport) -> list[str]:
     return list(dict.fromkeys(method for one in handover.provenance.ancestors for method in one.methods))
 
 
@@ -98,7 +98,7 @@ def _indexed(result: Result) -> dict[str, Any]:
     }
 
 
-def _sections(handover: HandedOver) -> Iterator[str]:
+def _sections(handover: AgentExport) -> Iterator[str]:
     agent = handover.agent
     yield f"# {agent.name}, version {agent.version}"
     yield ""
@@ -121,7 +121,7 @@ def _sections(handover: HandedOver) -> Iterator[str]:
     yield from _checked(handover)
 
 
-def _training(handover: HandedOver) -> Iterator[str]:
+def _training(handover: AgentExport) -> Iterator[str]:
     yield "| agent | method | learned from | job |"
     yield "|---|---|---|---|"
     for one in handover.provenance.ancestors:
@@ -135,7 +135,7 @@ def _training(handover: HandedOver) -> Iterator[str]:
         yield from ("", f"In all it learned from {counted(handover.provenance.trajectories, 'run')}.")
 
 
-def _results(handover: HandedOver) -> Iterator[str]:
+def _results(handover: AgentExport) -> Iterator[str]:
     if handover.agent.held_out is not None:
         yield f"It met {handover.agent.held_out}."
     if not handover.provenance.results:
@@ -159,7 +159,7 @@ def _row(*cells: str) -> str:
     return f"| {' | '.join(cell.replace('|', chr(92) + '|').replace(chr(10), ' ') for cell in cells)} |"
 
 
-def _use(handover: HandedOver) -> Iterator[str]:
+def _use(handover: AgentExport) -> Iterator[str]:
     name, sampling = handover.agent.name, handover.agent.sampling
     load = ["from transformers import AutoModelForCausalLM, AutoTokenizer", ""]
     if handover.format == "adapter":
@@ -194,7 +194,7 @@ def _use(handover: HandedOver) -> Iterator[str]:
     yield f"It has {prompt}; turns are written as {style[handover.template['style']]}. `{AGENT_FILE}` holds all of this for programs."
 
 
-def _checked(handover: HandedOver) -> Iterator[str]:
+def _checked(handover: AgentExport) -> Iterator[str]:
     parity = handover.parity
     yield (
         f"These files were read back and compared with the agent in {parity.compared_in}, their weights being {parity.stored_in}: over "

@@ -27,13 +27,13 @@ from quintain.records.dataset import (
 
 @dataclass(frozen=True)
 class AtifExporter:
-    """Writes every run of a dataset as a document; what its row says beside it stands in `extra.row`."""
+    """Writes every run as an ATIF document, with its row's own fields in `extra.row`."""
 
     name: str = "atif"
     kinds: frozenset[DatasetKind] = frozenset({"sft", "dpo", "kto", "grpo", "reward", "prm"})
 
     def write(self, dataset: Dataset, rows: Rows, folder: Path) -> Export:
-        """One file a split, one document a line."""
+        """Write one file a split, one document a line."""
         export = Export()
         for split in (name for name in get_args(SplitName) if name in dataset.splits):
             name = f"{split}.jsonl"
@@ -44,7 +44,7 @@ class AtifExporter:
                         export.rows[name] += 1
         if not export.rows:
             raise InvalidInput(
-                f"{dataset.id} holds no runs to write; ATIF holds the kinds {', '.join(sorted(self.kinds))}"
+                f"expected runs in {dataset.id}, got none; ATIF supports the kinds {', '.join(sorted(self.kinds))}"
             )
         export.notes["each line is one ATIF document; import it again with format='atif', which gives equal runs"] = (
             None
@@ -64,7 +64,7 @@ def _documents(row: Row, number: int) -> Iterator[dict[str, Any]]:
 
 
 def _beside(row: Row, number: int, place: int) -> dict[str, Any]:
-    """What a row says of its run, where it says more than that the run is in it."""
+    """Return the fields of a row besides the run itself."""
     if isinstance(row, DatasetRow):
         fields: dict[str, Any] = {} if row.weight == 1 else {"weight": row.weight}
         return fields if row.reward is None else {**fields, "reward": row.reward}

@@ -1,4 +1,4 @@
-"""Axolotl's `chat_template` rows with a mask for each turn, and the part of its YAML that reads them.
+"""Axolotl's `chat_template` rows with a mask on each turn, and the YAML config that reads them.
 
 Arguments and the parameters of tools are JSON text, which Axolotl parses: loaded as objects they would get the keys of
 other rows.
@@ -49,7 +49,7 @@ _PAIR = {
     "message_property_mappings": {"role": "role", "content": "content"},
 }
 _READING: dict[str, dict[str, Any]] = {"sft": _CHAT, "dpo": _PAIR, "text": {"type": "completion", "field": "text"}}
-_REASONING = "thoughts stand in `reasoning_content`: a chat template that does not read it leaves them out"
+_REASONING = "thoughts are in `reasoning_content`: a chat template that does not read it drops them"
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Axolotl:
     kinds: frozenset[DatasetKind] = frozenset({"sft", "dpo", "text"})
 
     def write(self, dataset: Dataset, rows: Rows, folder: Path) -> Export:
-        """One file a split; the validation split, else the test split, becomes `test_datasets`."""
+        """Write one file a split; the validation split, else the test split, becomes `test_datasets`."""
         export = write_splits(dataset, rows, _lines, json_lines(folder))
         (folder / CONFIG).write_text(_config(dataset.kind, list(export.rows)), encoding="utf-8")
         export.notes[f"put the entries of {CONFIG} in your config; its paths are relative to this folder"] = None
@@ -91,7 +91,7 @@ def _lines(row: Row, losses: Losses) -> Iterator[Line]:
         if row.chosen.tools or any(turn.calls for turn in turns):
             raise InvalidInput("a pair has tools, and Axolotl's preference rows hold text alone")
         if not (chosen.text and rejected.text):
-            raise InvalidInput("a side of a pair says nothing")
+            raise InvalidInput("a side of a pair is empty")
         count_lost_values(row, losses)
         losses["thoughts of the agent are lost"] += count_thoughts(turns)
         *messages, best, other = (chat_message(turn, as_text=True, thoughts=False) for turn in turns)

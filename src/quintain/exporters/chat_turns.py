@@ -1,4 +1,4 @@
-"""A run as the turns of a chat in which every result names its call: what the writers of chat formats share."""
+"""Convert a run to chat turns in which every result names its call; shared by the chat formats."""
 
 from __future__ import annotations
 
@@ -14,38 +14,38 @@ from quintain.records.seams import Message
 from quintain.records.trajectory import Action, ImagePart, Step, Trajectory, text_of
 
 Losses = Counter[str]
-"""What a format could not hold, in a sentence -> how often."""
+"""What a format cannot represent, as a sentence -> count."""
 
 _SCHEMAS = ("input_schema", "inputSchema")
 
-PICTURES = "pictures are left out"
-LOOSE = "results that answer no call stand as turns of the user"
-EMPTY = "turns of the agent that hold nothing are left out"
+PICTURES = "images are left out"
+LOOSE = "results without a call become user turns"
+EMPTY = "empty agent turns are left out"
 THOUGHTS = "thoughts of the agent are lost"
-MASKS = "turns that must not be trained on are trained on: the format has no switch for them"
+MASKS = "masked turns are trained on: the format has no loss mask"
 WEIGHTS = "weights of rows are lost"
-FAILED = "marks of failed calls are lost: their results stay as text"
-TRAILING = "results after the last turn of the agent are left out: nothing is learned from them"
+FAILED = "error flags of calls are lost: their results stay as text"
+TRAILING = "results after the last agent turn are left out: nothing is trained after them"
 
 
 class Call(NamedTuple):
-    """A call of the agent with an id that is its own in the run."""
+    """An agent's call with an id unique in the run."""
 
     id: str
     tool: str
     args: dict[str, Any] | None
-    """None: what the model wrote is no JSON object."""
+    """None if the model did not write a JSON object."""
     raw: str
-    """The arguments as the model wrote them, where known, else their JSON."""
+    """Arguments as the model wrote them, else as JSON."""
 
     def arguments(self) -> dict[str, Any]:
-        """The arguments as an object.
+        """Return the arguments as an object.
 
         Raises:
             InvalidInput: the model wrote no JSON object.
         """
         if self.args is None:
-            raise InvalidInput("the arguments of a call are no JSON object")
+            raise InvalidInput("expected a JSON object as the arguments of a call")
         return self.args
 
 
@@ -55,11 +55,11 @@ class Turn(NamedTuple):
     role: Literal["system", "user", "assistant", "tool"]
     text: str
     step: Step | None = None
-    """Of the agent only: the step that it is."""
+    """The agent's step, for agent turns only."""
     thought: str = ""
     calls: tuple[Call, ...] = ()
     answered: Call | None = None
-    """Of a tool only: the call that it answers."""
+    """The answered call, for tool turns only."""
 
     @property
     def trained(self) -> bool:
@@ -117,7 +117,7 @@ def prompt_length(turns: Sequence[Turn]) -> int:
         InvalidInput: there are none.
     """
     if not (n := prompt_turn_count(turns)):
-        raise InvalidInput("nobody speaks before the agent's first turn")
+        raise InvalidInput("expected a message before the agent's first turn")
     return n
 
 
@@ -150,7 +150,7 @@ def last_turns(row: PairRow, losses: Losses) -> tuple[list[Turn], Turn, Turn]:
     opened, chosen, rejected = split_pair(row, losses)
     chosen, rejected = until_last_agent_turn(chosen, losses), until_last_agent_turn(rejected, losses)
     if not chosen or not rejected:
-        raise InvalidInput("a side of a pair holds no turn of the agent")
+        raise InvalidInput("a side of a pair has no agent turn")
     if _comparable(chosen[:-1]) != _comparable(rejected[:-1]):
         raise InvalidInput("the two runs of a pair differ in more than their last turn")
     return [*opened, *chosen[:-1]], chosen[-1], rejected[-1]
@@ -163,7 +163,7 @@ def count_weight(row: DatasetRow | PairRow | LabelledRow | TextRow, losses: Loss
         InvalidInput: it is 0, so nothing is to be learned from the row.
     """
     if row.weight == 0:
-        raise InvalidInput("the row has weight 0: nothing is learned from it")
+        raise InvalidInput("the row has weight 0")
     losses[WEIGHTS] += row.weight != 1
 
 
@@ -213,13 +213,13 @@ def require_answers(turns: Sequence[Turn]) -> None:
     """Refuse a run in which a call has no result although the run goes on.
 
     Raises:
-        InvalidInput: says so.
+        InvalidInput: A call lacks its result.
     """
     for place, turn in enumerate(turns):
         following = turns[place + 1 : place + 1 + len(turn.calls)]
         answered = {then.answered.id for then in following if then.answered}
         if turn.calls and place + 1 < len(turns) and answered != {call.id for call in turn.calls}:
-            raise InvalidInput("a call in the midst of the run has no result")
+            raise InvalidInput("a call inside the run has no result")
 
 
 def function_of(tool: dict[str, Any]) -> dict[str, Any]:

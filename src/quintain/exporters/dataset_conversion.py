@@ -25,8 +25,8 @@ def require_kind(writer: Exporter, kind: DatasetKind) -> None:
     """
     if kind not in writer.kinds:
         raise InvalidInput(
-            f"format {writer.name!r} cannot hold kind {kind!r}; it holds {', '.join(sorted(writer.kinds))}: take one of "
-            "them, or another format"
+            f"format {writer.name!r} supports the kinds {', '.join(sorted(writer.kinds))}, got {kind!r}; use one of "
+            "them or another format"
         )
 
 

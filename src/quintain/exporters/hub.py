@@ -1,4 +1,4 @@
-"""A folder for the Hugging Face Hub: the rows as TRL reads them, and a card that tells what they are made of."""
+"""A folder for the Hugging Face Hub: rows in TRL's format, and a dataset card that lists their sources."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def _card(dataset: Dataset, export: Export, seen: _Seen) -> str:
 
 
 def _manifest(dataset: Dataset) -> dict[str, Any]:
-    """What the manifest tells beside the dataset; nothing where there is none, as in a dataset that was never written."""
+    """Return the manifest; {} if the dataset was never written."""
     try:
         content = json.loads((Path(dataset.path) / FILE_NAME).read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -1,7 +1,7 @@
 """LLaMA-Factory's sharegpt rows (v0) with their `dataset_info.json`.
 
 People and results stand on odd places, the agent on even ones: neighbouring messages of a user are joined, and so are the
-results of parallel calls, as LLaMA-Factory joins those of chat rows. A call is JSON; what is said beside it stands before
+results of parallel calls, as LLaMA-Factory joins those of chat rows. A call is JSON; text beside it comes before
 `<tool_call>`, a thought in `<think>`.
 """
 
@@ -43,9 +43,9 @@ _OF_KIND: dict[DatasetKind, dict[str, Any]] = {
     "reward": {"ranking": True, "columns": {**_COLUMNS, "chosen": "chosen", "rejected": "rejected"}},
     "text": {"columns": {"prompt": "text"}},
 }
-_LAST = "LLaMA-Factory learns only the last turn of a labelled run; what stands before it is its prompt"
+_LAST = "LLaMA-Factory trains only the last turn of a labelled run; the earlier turns are its prompt"
 _TEXT_BESIDE_CALL = (
-    "turns that say or think something beside a call need a LLaMA-Factory that knows `tool_call_words` (2025 and later)"
+    "turns with text or a thought beside a call need a LLaMA-Factory with `tool_call_words` (2025 and later)"
 )
 _RESULTS_JOINED = "results of parallel calls are joined to one observation"
 _USERS_JOINED = "neighbouring messages of the user are joined"
@@ -71,7 +71,7 @@ class LlamaFactory:
         )
         named = ", ".join(entries)
         export.notes[
-            f"set dataset_dir to this folder and dataset to {named}; `mask_history: true` learns only last turns"
+            f"set dataset_dir to this folder and dataset to {named}; `mask_history: true` trains only last turns"
         ] = None
         return export
 
@@ -110,7 +110,7 @@ def _conversation(turns: Sequence[Turn], run: Trajectory, losses: Losses) -> dic
     entries: list[dict[str, str]] = []
     for turn in _in_order(turns[n:]):
         if turn.role == "system":
-            raise InvalidInput("a system message stands in the midst of the run")
+            raise InvalidInput("a system message inside the run is not supported")
         name, value = _turn(turn, losses)
         if entries and entries[-1]["from"] == name and name in {"human", "observation"}:
             losses[_USERS_JOINED if name == "human" else _RESULTS_JOINED] += 1
@@ -119,7 +119,7 @@ def _conversation(turns: Sequence[Turn], run: Trajectory, losses: Losses) -> dic
             entries.append({"from": name, "value": value})
     for place, entry in enumerate(entries):
         if (entry["from"] in {"human", "observation"}) != (place % 2 == 0):
-            raise InvalidInput("the user and the agent do not take turns")
+            raise InvalidInput("the user and the agent do not alternate")
     tools = [function_of(tool) for tool in run.tools]
     return {
         "conversations": entries,
@@ -129,7 +129,7 @@ def _conversation(turns: Sequence[Turn], run: Trajectory, losses: Losses) -> dic
 
 
 def _in_order(turns: Sequence[Turn]) -> list[Turn]:
-    """The turns, with the results of parallel calls in the order of the calls: once joined, nothing else tells them apart."""
+    """Return the turns with results in the order of their parallel calls: once joined, only the order identifies them."""
     ordered = list(turns)
     for place, turn in enumerate(ordered):
         end = place + 1 + len(turn.calls)
@@ -151,7 +151,7 @@ def _turn(turn: Turn, losses: Losses) -> tuple[str, str]:
         return "gpt", before + turn.text
     losses[_TEXT_BESIDE_CALL] += bool(count_thoughts([turn]) or turn.text)
     if _TAG.search(turn.text) or _TAG.search(turn.thought):
-        raise InvalidInput("a turn says the marks of a call beside a call")
+        raise InvalidInput("the text beside a call contains the marks of a call")
     calls = [{"name": call.tool, "arguments": call.arguments()} for call in turn.calls]
     written = json.dumps(calls if len(calls) > 1 else calls[0], ensure_ascii=False)
     written = _TAG.sub(r"\\u003c", written)

@@ -62,7 +62,7 @@ def _lines(row: Row, losses: Losses) -> Iterator[Line]:
             if turn.role == "assistant":
                 message["weight"] = int(turn.trained)
         if not any(turn.trained for turn in turns):
-            raise InvalidInput("no turn of the agent may be trained on")
+            raise InvalidInput("no agent turn is trainable")
         yield {"messages": messages, **_tools(row.trajectory.tools, turns)}
 
 
@@ -77,7 +77,7 @@ def _message(turn: Turn) -> dict[str, Any]:
     message.pop("name", None)
     if turn.role == "assistant" and not turn.text:
         if not turn.calls:
-            raise InvalidInput("a turn of the agent holds only a thought, for which this format has no place")
+            raise InvalidInput("an agent turn with only a thought is not supported")
         message["content"] = None
     return message
 
@@ -92,10 +92,10 @@ def _tools(tools: Sequence[Mapping[str, Any]], turns: Sequence[Turn]) -> dict[st
     functions = [function_of(dict(tool)) for tool in tools]
     for name in [*calls, *(function.get("name") for function in functions)]:
         if not isinstance(name, str) or _NAME.fullmatch(name) is None:
-            raise InvalidInput("the name of a tool is not 1 to 64 letters, digits, _ or -")
+            raise InvalidInput("a tool name must have 1 to 64 letters, digits, _ or -")
     if not functions:
         if calls:
-            raise InvalidInput("the agent calls tools of which the run holds no schemas")
+            raise InvalidInput("the agent calls tools without schemas in the run")
         return {}
     parallel = any(len(turn.calls) > 1 for turn in turns)
     return {

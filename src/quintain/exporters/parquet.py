@@ -40,7 +40,7 @@ def write_json_columns(lines: Iterable[Line], path: Path, features: Mapping[str,
     """Write lines with columns of any JSON, which `datasets` (4.7 and later) reads back as they were; no line, no file.
 
     Args:
-        lines: Values as the features say.
+        lines: Values of the types in `features`.
         path: Of the file.
         features: Column -> `list: json`, `list: <type>` or `dtype: <type>`.
 

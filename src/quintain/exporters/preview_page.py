@@ -46,12 +46,12 @@ _LISTED = 8
 
 
 def printable(text: str) -> str:
-    """The text with control characters replaced by U+FFFD, so that showing it does nothing but show it."""
+    """Replace control characters by U+FFFD, so that a text cannot steer a terminal."""
     return _CONTROL.sub("\ufffd", text)
 
 
 def preview_page(report: PreviewReport) -> str:
-    """The whole page: verdict, warnings, counts, lengths, and the shown rows with trained text in colour."""
+    """Return the page: verdict, warnings, counts, lengths, and the shown rows with trained text highlighted."""
     statistics = report.statistics
     title = f"{report.dataset_id} as {report.agent} will see it"
     fix = "" if statistics.verdict.startswith("Ready") else " fix"
@@ -76,7 +76,7 @@ def preview_page(report: PreviewReport) -> str:
 
 
 def describe_counts(report: PreviewReport) -> Iterator[tuple[str, str]]:
-    """What was counted, as names and values for people."""
+    """Yield the counts as names and values for display."""
     statistics = report.statistics
     yield "trained as", f"{statistics.method}, kind {statistics.kind}, turns written as {statistics.style!r}"
     yield "tokens of a row", f"{statistics.max_length} (the model's context holds {statistics.context_tokens})"
@@ -96,7 +96,7 @@ def describe_counts(report: PreviewReport) -> Iterator[tuple[str, str]]:
 
 
 def _describe(value: Any) -> str:
-    """A finding in words, its longest lists cut."""
+    """Return a finding as text, long lists cut."""
     if isinstance(value, Mapping):
         parts = [
             f"{name} ({_describe(of)})" if isinstance(of, Mapping | list) else f"{name} {of}"
@@ -109,7 +109,7 @@ def _describe(value: Any) -> str:
 
 
 def describe_row(row: PreviewRow) -> str:
-    """One line over a shown row."""
+    """Return a one-line heading of a row."""
     parts = [f"row {row.row}", row.part, row.id or ""]
     if row.dropped:
         return ", ".join([*filter(None, parts), f"not trained: {row.dropped}"])

@@ -1,4 +1,4 @@
-"""What a writer of one downstream format is."""
+"""The interface of a format writer."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from typing import Protocol
 from quintain.records.dataset import Dataset, DatasetKind, Row, SplitName
 
 Rows = Callable[[SplitName], Iterator[Row]]
-"""Streams the rows of one split of a frozen dataset, from the start at each call."""
+"""Stream the rows of one split of a frozen dataset, from the start at each call."""
 
 
 @dataclass
 class Export:
-    """What a writer has made, filled while it writes."""
+    """Result of a writer, filled while it writes."""
 
     rows: Counter[str] = field(default_factory=Counter)
-    """File name -> rows in it."""
+    """File name -> number of rows."""
     dropped: Counter[str] = field(default_factory=Counter)
-    """Reason -> rows that the format cannot hold."""
+    """Reason -> rows that the format cannot represent."""
     notes: dict[str, None] = field(default_factory=dict)
     """What the format loses or how to load it, each once."""
 
 
 class Exporter(Protocol):
-    """A writer of one format. Modules of this folder each hold one frozen dataclass that is one."""
+    """A writer of one format. Each writer module defines one frozen dataclass that implements it."""
 
     @property
     def name(self) -> str:
-        """As `format=` names it, e.g. `trl`."""
+        """Name for `format=`, e.g. `trl`."""
 
     @property
     def kinds(self) -> frozenset[DatasetKind]:
-        """The kinds of dataset that the format can hold."""
+        """Dataset kinds that the format supports."""
 
     def write(self, dataset: Dataset, rows: Rows, folder: Path) -> Export:
         """Write the dataset into an empty folder, one row at a time, in stable order.

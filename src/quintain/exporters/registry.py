@@ -1,4 +1,4 @@
-"""All writers of downstream formats."""
+"""All writers of other formats."""
 
 from __future__ import annotations
 
@@ -27,11 +27,16 @@ EXPORTERS: tuple[Exporter, ...] = (
     TrlPromptCompletion(),
     Verl(),
 )
-"""Every writer besides our own format, `quintain`."""
+"""Every writer except the native format `quintain`."""
+
+
+def format_names() -> list[str]:
+    """Return the names of all formats, our own first."""
+    return ["quintain", *sorted(known.name for known in EXPORTERS)]
 
 
 def exporter(name: str) -> Exporter:
-    """The writer of this name.
+    """Return the writer with this name.
 
     Raises:
         NotFound: lists the names.
@@ -39,5 +44,5 @@ def exporter(name: str) -> Exporter:
     for known in EXPORTERS:
         if known.name == name:
             return known
-    names = ["quintain", *sorted(known.name for known in EXPORTERS)]
-    raise NotFound(f"no format is called {shown(name)}{nearest(name, names)}; valid: {', '.join(names)}")
+    names = format_names()
+    raise NotFound(f"expected a format, got {shown(name)}{nearest(name, names)}; valid: {', '.join(names)}")

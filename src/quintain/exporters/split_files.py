@@ -1,4 +1,4 @@
-"""One file a split, row by row: what the format cannot hold is counted, and what it loses is told once."""
+"""Write one file a split, row by row; count rows that the format cannot represent and what it loses."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from quintain.records.dataset import Dataset, Row, SplitName
 
 Line = Mapping[str, Any]
 Convert = Callable[[Row, Losses], Iterable[Line]]
-"""The lines that a row becomes; raises InvalidInput where the format cannot hold it, with the reason."""
+"""Return the lines of a row; raise InvalidInput with a reason if the format cannot represent it."""
 Write = Callable[[Iterable[Line], SplitName], tuple[str, int]]
-"""Writes the lines of one split; returns the file's name and how many lines it holds."""
+"""Write the lines of one split; return the file name and the number of lines."""
 
 
 def write_splits(dataset: Dataset, rows: Rows, convert: Convert, write: Write) -> Export:
@@ -32,7 +32,7 @@ def write_splits(dataset: Dataset, rows: Rows, convert: Convert, write: Write) -
         write: Where they go; a split without lines leaves no file.
 
     Raises:
-        InvalidInput: no line is left; tells why.
+        InvalidInput: No line is left; lists the reasons.
     """
     export, losses = Export(), Losses()
     for split in splits_of(dataset):
@@ -42,8 +42,8 @@ def write_splits(dataset: Dataset, rows: Rows, convert: Convert, write: Write) -
     if not export.rows:
         reasons = "; ".join(f"{reason}: {n:,} rows" for reason, n in export.dropped.most_common())
         raise InvalidInput(
-            f"none of the rows of {dataset.id} fits this format ({reasons or 'it has no rows'}); take another format, such as "
-            "atif, which holds every run",
+            f"none of the rows of {dataset.id} fits this format ({reasons or 'it has no rows'}); use another format, such as "
+            "atif, which supports every run",
             code="nothing_fits",
         )
     export.notes |= dict.fromkeys(f"{sentence} ({n:,})" for sentence, n in (+losses).items())
@@ -51,12 +51,12 @@ def write_splits(dataset: Dataset, rows: Rows, convert: Convert, write: Write) -
 
 
 def splits_of(dataset: Dataset) -> list[SplitName]:
-    """Its splits in their usual order."""
+    """Return the splits of a dataset in their usual order."""
     return [split for split in get_args(SplitName) if split in dataset.splits]
 
 
 def write_lines(lines: Iterable[Line], path: Path) -> int:
-    """Write JSON lines and count them; no line, no file."""
+    """Write JSON lines and return their number; without lines, no file is left."""
     n = 0
     with path.open("w", encoding="utf-8") as file:
         for line in lines:
@@ -68,7 +68,7 @@ def write_lines(lines: Iterable[Line], path: Path) -> int:
 
 
 def front_matter(export: Export, features: Mapping[str, str], **more: object) -> str:
-    """YAML between lines of dashes: the files of each split and the type of each column.
+    """Return YAML front matter with the files of each split and the type of each column.
 
     Args:
         export: Its files are named by split.
@@ -86,7 +86,7 @@ def front_matter(export: Export, features: Mapping[str, str], **more: object) ->
 
 
 def json_lines(folder: Path) -> Write:
-    """Writes `<split>.jsonl`."""
+    """Return a function that writes `<split>.jsonl`."""
 
     def write(lines: Iterable[Line], split: SplitName) -> tuple[str, int]:
         name = f"{split}.jsonl"

@@ -1,4 +1,4 @@
-"""Runs as plain text: `Thought`, `Action` and `Observation`, step by step."""
+"""Convert runs to plain text of `Thought`, `Action` and `Observation` steps."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from quintain.exporters.chat_turns import Losses, Turn, prompt_turn_count, turns
 from quintain.importers.harnesses.knowlyr_text import WrittenStep, parse_steps
 from quintain.records.dataset import StepLabelRow
 
-_ROUNDED = "labels between 0 and 1 are rounded to false and true, the middle to true"
-_JOINED = "steps without a label stand before the next step that has one"
+_ROUNDED = "labels between 0 and 1 are rounded to false or true, 0.5 to true"
+_JOINED = "steps without a label are joined to the next labelled step"
 _UNLABELLED = "steps after the last label are left out"
-_TEXT_IN_THOUGHT = "what a turn says stands in its Thought"
-_PARALLEL = "calls of one turn stand as steps one after the other"
-_BREAKS = "a turn or a result holds text that reads as the marks of this format"
+_TEXT_IN_THOUGHT = "the text of a turn is part of its Thought"
+_PARALLEL = "calls of one turn become consecutive steps"
+_BREAKS = "a turn or a result contains the marks of this format"
 
 
 class _Step(NamedTuple):
@@ -26,7 +26,7 @@ class _Step(NamedTuple):
 
 
 def judged_steps(row: StepLabelRow, losses: Losses) -> dict[str, Any]:
-    """TRL's stepwise row: prompt, completions, labels.
+    """Build TRL's stepwise row: prompt, completions, labels.
 
     The label of a completion is learned at its end, so a step stands at the end of the text that led to it: the result of
     the step before, and steps without a label.
@@ -57,11 +57,11 @@ def judged_steps(row: StepLabelRow, losses: Losses) -> dict[str, Any]:
 
 
 def flat_text(turns: Sequence[Turn], losses: Losses) -> tuple[str, int]:
-    """Knowlyr's text of what the agent did, and its number of steps.
+    """Return knowlyr's text of the agent's steps and their number.
 
     Args:
         turns: From the agent's first.
-        losses: Counts what is told in another place.
+        losses: Counts content that moves to another place.
 
     Raises:
         InvalidInput: somebody else speaks in between, or the text could not be read back.
@@ -74,7 +74,7 @@ def flat_text(turns: Sequence[Turn], losses: Losses) -> tuple[str, int]:
 
 
 def _with_results(turns: Sequence[Turn]) -> Iterator[tuple[Turn, dict[str, str]]]:
-    """Each turn of the agent with the results of its calls by id."""
+    """Yield each agent turn with the results of its calls by id."""
     agent_turn: Turn | None = None
     results: dict[str, str] = {}
     for turn in turns:
@@ -85,7 +85,7 @@ def _with_results(turns: Sequence[Turn]) -> Iterator[tuple[Turn, dict[str, str]]
                 yield agent_turn, results
             agent_turn, results = turn, {}
         else:
-            raise InvalidInput("a user or a system speaks during the run, for which this format has no place")
+            raise InvalidInput("a user or system message inside the run is not supported")
     if agent_turn is not None:
         yield agent_turn, results
 

@@ -55,15 +55,15 @@ FEATURES: dict[DatasetKind, dict[str, str]] = {
     "text": {"text": _TEXT},
     "benchmark": _PROMPT,
 }
-"""Kind -> column -> its feature, as the header of a data set card names it."""
+"""Kind -> column -> feature, as in the front matter of a dataset card."""
 
 _COMPLETION = {"prompt": _JSON, "completion": _JSON, "tools": _TEXT}
-_REASONING = "thoughts stand in `reasoning_content`: a chat template that does not read it leaves them out"
-_ATTEMPTS = "the recorded attempts stay behind (GRPO makes its own); `recorded_rewards` tells what they were worth"
-_WHOLE = "DPO and KTO in TRL learn from all of an answer, results of tools included"
+_REASONING = "thoughts are in `reasoning_content`: a chat template that does not read it drops them"
+_ATTEMPTS = "recorded attempts are left out (GRPO samples its own); `recorded_rewards` has their rewards"
+_WHOLE = "DPO and KTO in TRL train on the whole answer, tool results included"
 _TRAINS = {
     "sft": "SFTTrainer: set `max_length`, its default of 1024 tokens cuts most agent runs, and `assistant_only_loss=True`, "
-    "else results of tools are learned too",
+    "else tool results are trained too",
     "dpo": "DPOTrainer",
     "reward": "RewardTrainer",
     "kto": "KTOTrainer",
@@ -82,29 +82,29 @@ class Trl:
     kinds: frozenset[DatasetKind] = frozenset(FEATURES)
 
     def write(self, dataset: Dataset, rows: Rows, folder: Path) -> Export:
-        """One file a split, and a README that declares the columns."""
+        """Write one file a split, and a README that declares the columns."""
         export = write_splits(dataset, rows, trl_lines, json_lines(folder))
         return _described(export, dataset, folder, FEATURES[dataset.kind], _TRAINS[dataset.kind])
 
 
 @dataclass(frozen=True)
 class TrlPromptCompletion:
-    """Writes a prompt and a completion for each turn that may be trained on: the one form of TRL that holds masks."""
+    """Writes a prompt and a completion for each trainable turn: the only TRL form that keeps masks."""
 
     name: str = "trl_prompt_completion"
     kinds: frozenset[DatasetKind] = frozenset({"sft"})
 
     def write(self, dataset: Dataset, rows: Rows, folder: Path) -> Export:
-        """One file a split, and a README that declares the columns."""
+        """Write one file a split, and a README that declares the columns."""
         export = write_splits(dataset, rows, _turn_lines, json_lines(folder))
-        export.notes["a row for each turn that may be trained on; what stands before it is its prompt"] = None
+        export.notes["one row for each trainable turn; the earlier turns are its prompt"] = None
         return _described(
             export, dataset, folder, _COMPLETION, "SFTTrainer, whose loss is on the completion by default"
         )
 
 
 def trl_lines(row: Row, losses: Losses) -> Iterator[Line]:
-    """The line of any row."""
+    """Yield the line of a row of any kind."""
     if isinstance(row, TextRow):
         count_lost_values(row, losses)
         yield {"text": row.text}
@@ -144,7 +144,7 @@ def trl_lines(row: Row, losses: Losses) -> Iterator[Line]:
 
 
 def prompt_of(run: Trajectory, losses: Losses) -> list[dict[str, Any]]:
-    """The messages before the agent's first turn."""
+    """Return the messages before the agent's first turn."""
     lost = Losses()
     turns = turns_of(run, lost)
     losses[PICTURES] += lost[PICTURES]
@@ -152,7 +152,7 @@ def prompt_of(run: Trajectory, losses: Losses) -> list[dict[str, Any]]:
 
 
 def answer_of(task: Task) -> str | None:
-    """The answer that a task records for those who judge, as text."""
+    """Return the task's recorded answer as text, for reward functions."""
     named = (task.metadata.get(key) for key in ("answer", "ground_truth", "expected", "solution"))
     found = next((value for value in named if value is not None), None)
     return found if found is None or isinstance(found, str) else json.dumps(found, ensure_ascii=False)
@@ -160,7 +160,7 @@ def answer_of(task: Task) -> str | None:
 
 def _turn_lines(row: Row, losses: Losses) -> Iterator[Line]:
     if not isinstance(row, DatasetRow):
-        raise InvalidInput("only rows of kind sft are split in turns")
+        raise InvalidInput("expected rows of kind sft")
     turns = _weighed(row, losses)
     prompt_length(turns)
     messages = _messages(turns, losses)
@@ -193,7 +193,7 @@ def _asked(task: Task) -> str:
 
 
 def _columns(task: Task) -> dict[str, str]:
-    """What reward functions get beside the prompt."""
+    """Return the columns that reward functions get beside the prompt."""
     known = {"task_id": task.id, "answer": answer_of(task)}
     kept = {name: value for name, value in known.items() if value is not None}
     return {**kept, "metadata": json.dumps(task.metadata, ensure_ascii=False, sort_keys=True)}
@@ -214,7 +214,7 @@ def _has_results(turns: Sequence[Turn]) -> bool:
 
 
 def _described(export: Export, dataset: Dataset, folder: Path, features: dict[str, str], trainer: str) -> Export:
-    """The export with its README, which makes `load_dataset(folder)` read the columns as they are meant."""
+    """Write the README that makes `load_dataset(folder)` read the columns with their types, and return the export."""
     header = front_matter(export, features)
     text = f'# {dataset.name}\n\nFor TRL: {trainer}. Load it with `datasets.load_dataset("<this folder>")` (4.7 or later).\n'
     (folder / "README.md").write_text(header + text, encoding="utf-8")

@@ -38,7 +38,7 @@ _NULLS = "Parquet has no absent keys: templates that ask whether a message has `
 _NO_ANSWER = (
     "tasks without a recorded answer have an empty ground_truth: give verl a reward function that does not need it"
 )
-_ATTEMPTS = "the recorded attempts and their rewards stay behind: verl makes its own"
+_ATTEMPTS = "recorded attempts and rewards are left out: verl samples its own"
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Verl:
     kinds: frozenset[DatasetKind] = frozenset({"sft", "grpo", "benchmark"})
 
     def write(self, dataset: Dataset, rows: Rows, folder: Path) -> Export:
-        """One file a split; tasks name every tool of the dataset, so that all rows have the same columns."""
+        """Write one file a split; tasks name every tool of the dataset, so that all rows have equal columns."""
         is_chat = dataset.kind == "sft"
         splits = splits_of(dataset)
         tools = [] if is_chat else sorted({name for split in splits for name in _tools_in(rows(split))})
@@ -75,7 +75,7 @@ def _chat_example(keys: set[str]) -> Line:
 
 
 def _keys_in(rows: Iterable[Row]) -> Iterator[str]:
-    """Keys that a message has."""
+    """Yield the keys that messages have."""
     for row in rows:
         for turn in turns_of(row.trajectory, Losses()) if isinstance(row, DatasetRow) else ():
             yield from chat_message(turn, as_text=True)
@@ -83,7 +83,7 @@ def _keys_in(rows: Iterable[Row]) -> Iterator[str]:
 
 def _chat(row: Row, losses: Losses) -> Iterator[Line]:
     if not isinstance(row, DatasetRow):
-        raise InvalidInput("only rows of kind sft hold one run")
+        raise InvalidInput("expected rows of kind sft")
     count_lost_values(row, losses)
     turns = turns_of(row.trajectory, losses)
     losses[MASKS] += count_masked(turns)
@@ -111,7 +111,7 @@ def _task(row: Row, dataset: Dataset, tools: list[str], losses: Losses) -> Itera
     elif isinstance(row, BenchmarkRow):
         task, prompt = row.task, [{"role": "user", "content": row.task.prompt}]
     else:
-        raise InvalidInput("only rows of kind grpo and benchmark hold tasks")
+        raise InvalidInput("expected rows of kind grpo or benchmark")
     if not any(message["content"] for message in prompt):
         raise InvalidInput("the task has no prompt")
     answer = answer_of(task)

@@ -27,6 +27,12 @@ _FAULTS = (zipfile.BadZipFile, OSError, EOFError, ValueError, RuntimeError, zlib
 """Exceptions of damaged and encrypted archives."""
 
 
+def is_zip(path: Path, root: Path) -> bool:
+    """Whether a file below a root begins like a zip archive with members."""
+    with open_regular(path, root) as file:
+        return file.read(4) == b"PK\x03\x04"
+
+
 @contextmanager
 def archive(path: Path, root: Path) -> Iterator[Archive]:
     """Open a zip archive below a root, for the duration of a `with` block.
@@ -91,7 +97,8 @@ class Archive:
                 )
             if self.unpacked > RATIO_FREE_BYTES and self.unpacked > MAX_RATIO * self._size:
                 raise InvalidInput(
-                    f"the archive unpacks to more than {MAX_RATIO} times its size, as a bomb does", code="too_large"
+                    f"the archive unpacks to more than {MAX_RATIO} times its size, like a decompression bomb",
+                    code="too_large",
                 )
         return b"".join(parts)
 
@@ -103,7 +110,7 @@ class Archive:
         self._file.seek(info.header_offset)
         mark, name, extra = _LOCAL_HEADER.unpack(self._file.read(_LOCAL_HEADER.size))
         if mark != b"PK\x03\x04":
-            raise zipfile.BadZipFile("no local header where the table of contents says")
+            raise zipfile.BadZipFile("no local header at the offset in the table of contents")
         self._file.seek(name + extra, os.SEEK_CUR)
         yield zstd_reader(cast(BinaryIO, _Window(self._file, info.compress_size)))
 

@@ -91,7 +91,7 @@ def open_regular(path: Path, root: Path) -> BufferedReader:
         raise InvalidInput(f"cannot be opened ({_plain(error)})") from None
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise InvalidInput("is no regular file")
+        raise InvalidInput("expected a regular file")
     return os.fdopen(descriptor, "rb")
 
 
@@ -99,7 +99,7 @@ def _descriptor(path: Path, root: Path) -> int:
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
     parts = path.relative_to(root).parts
     if ".." in parts:
-        raise ValueError("it lies outside of the folder")
+        raise ValueError("it is outside the folder")
     if os.open not in os.supports_dir_fd:
         return os.open(path, flags)
     try:
@@ -187,15 +187,15 @@ class _Zstd:
             self.rest = self.frame.unused_data if self.frame.eof else b""
             self.frame = None if self.frame.eof else self.frame
         if not n and self.frame is not None:
-            raise EOFError("the packed data ends too early")
+            raise EOFError("the compressed data ends too early")
         return b"".join(parts)
 
 
 def _require_bounded(unpacked: int, packed: int) -> None:
     if unpacked > MAX_UNPACKED_BYTES or (unpacked > RATIO_FREE_BYTES and unpacked > MAX_RATIO * packed):
         raise InvalidInput(
-            f"unpacks to more than {MAX_RATIO} times its size (or {MAX_UNPACKED_BYTES // 2**30} GB), as a bomb does; unpack it "
-            "yourself if it is none",
+            f"unpacks to more than {MAX_RATIO} times its size (or {MAX_UNPACKED_BYTES // 2**30} GB), like a decompression bomb; unpack it "
+            "yourself if you trust it",
             code="too_large",
         )
 

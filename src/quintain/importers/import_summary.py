@@ -105,9 +105,9 @@ class ImportSummary:
     def _notes(self, files: list[FileSummary], found: bool) -> tuple[str, ...]:
         notes = list(self.notes)
         if not files and not self.unchanged:
-            notes.insert(0, "There is no file to read.")
+            notes.insert(0, "The folder has no file to read.")
         elif not found and not self.unchanged and not self.stopped:
-            notes.insert(0, f"None of {len(files):,} files holds a trajectory; `rejected` says what they are.")
+            notes.insert(0, f"None of {len(files):,} files contains a trajectory; see `rejected` for the reasons.")
         file_notes = Counter(note for file in files if file.is_log for note in file.notes)
         notes += [note if n == 1 else f"{note} ({n:,} files)" for note, n in file_notes.items()]
         if len(notes) > MAX_NOTES:

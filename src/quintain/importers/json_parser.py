@@ -15,8 +15,8 @@ from quintain.records.text import MAX_DEPTH
 MAX_VALUES = 10_000_000
 """Limit of commas and opening brackets in a line or document: each value takes up to 100 bytes of memory."""
 
-SURROGATES = "lone surrogates or NUL characters, which are no text, were replaced by U+FFFD"
-NOT_FINITE = "numbers that JSON does not have (NaN, Infinity, or beyond the range of floats) were read as null"
+SURROGATES = "lone surrogates or NUL characters were replaced by U+FFFD"
+NOT_FINITE = "numbers outside JSON (NaN, Infinity, or beyond the range of floats) were read as null"
 
 _NO_TEXT = re.compile("[\ud800-\udfff\0]")
 
@@ -43,7 +43,7 @@ class Parser:
         if self._parsed and (known := self._parsed.pop(raw, None)) is not None:
             return known
         if len(raw) > MAX_VALUES and raw.count(b",") + raw.count(b"[") + raw.count(b"{") > MAX_VALUES:
-            raise InvalidInput(f"holds more than {MAX_VALUES:,} values", code="too_large")
+            raise InvalidInput(f"expected at most {MAX_VALUES:,} values", code="too_large")
         value = self._decoded(self._text(raw))
         if raw.count(b"[") + raw.count(b"{") > MAX_DEPTH and _deeper_than(value, MAX_DEPTH):
             raise InvalidInput(f"nested deeper than {MAX_DEPTH} levels", code="too_deep")
@@ -70,7 +70,7 @@ class Parser:
         except RecursionError:
             raise InvalidInput(f"nested deeper than {MAX_DEPTH} levels", code="too_deep") from None
         except ValueError:  # Python reads no integers of more than 4,300 digits
-            raise InvalidInput("holds a whole number of more than 4,300 digits", code="not_json") from None
+            raise InvalidInput("expected integers of at most 4,300 digits", code="not_json") from None
 
     def _none(self, constant: str) -> None:
         self._repairs[NOT_FINITE] += 1

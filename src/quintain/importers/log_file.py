@@ -103,7 +103,7 @@ class LogFile:
         """Return another file by its path relative to this file's folder; None if it does not exist inside the root.
 
         A sibling that is read and gives no run of its own is not reported as refused; one whose runs came in with this
-        file is told to `Report.consume`. A file that looks for siblings is read again by every later import, for they
+        file is passed to `Report.consume`. A file that looks for siblings is read again by every later import, because they
         may have changed.
         """
         self.reading.consulted = True
@@ -121,28 +121,25 @@ class LogFile:
 
     def folders(self, relative: str) -> list[str]:
         """Return the sorted names of the folders in another folder, given by its path relative to this file's folder."""
-        self.reading.consulted = True
-        try:
-            folder, root = (self.path.parent / relative).resolve(), self.root.resolve()
-            if not folder.is_relative_to(root):
-                return []
-            with os.scandir(folder) as entries:
-                return sorted(e.name for e in entries if e.is_dir(follow_symlinks=False))[:MAX_SIBLINGS]
-        except (OSError, RuntimeError, ValueError):
-            return []
+        return [entry.name for entry in self._entries(relative) if entry.is_dir(follow_symlinks=False)][:MAX_SIBLINGS]
 
     def siblings(self, relative: str, suffix: str = ".json") -> list[LogFile]:
         """Return the files with a suffix in another folder, given relative to this file's folder, sorted by name."""
+        found = (entry for entry in self._entries(relative) if entry.name.endswith(suffix))
+        paths = [Path(entry.path) for entry in found if entry.is_file(follow_symlinks=False)][:MAX_SIBLINGS]
+        return [LogFile(path, self.root.resolve(), self.reading.beside()) for path in paths]
+
+    def _entries(self, relative: str) -> list[os.DirEntry[str]]:
+        """Return the sorted entries of another folder; empty if it cannot be read or is outside the root."""
         self.reading.consulted = True
         try:
-            folder, root = (self.path.parent / relative).resolve(), self.root.resolve()
-            if not folder.is_relative_to(root):
+            folder = (self.path.parent / relative).resolve()
+            if not folder.is_relative_to(self.root.resolve()):
                 return []
             with os.scandir(folder) as entries:
-                names = [e.name for e in entries if e.name.endswith(suffix) and e.is_file(follow_symlinks=False)]
+                return sorted(entries, key=lambda entry: entry.name)
         except (OSError, RuntimeError, ValueError):
             return []
-        return [LogFile(folder / name, root, self.reading.beside()) for name in sorted(names)[:MAX_SIBLINGS]]
 
 
 def _values(piece: RawValue, parser: Parser, report: Report) -> Iterator[Any]:

@@ -83,7 +83,7 @@ def _listed(folder: LogFolder, place: Path) -> Iterator[Path]:
         try:
             found = path.lstat()
         except OSError as error:
-            folder.refused.append((_name(path, folder), f"cannot be looked at ({error.strerror})"))
+            folder.refused.append((_name(path, folder), f"cannot be read ({error.strerror})"))
             continue
         if stat.S_ISDIR(found.st_mode):
             if name.startswith(".") or name in SKIPPED:
@@ -101,12 +101,12 @@ def _link(path: Path, root: Path) -> str:
     try:
         inside = path.resolve(strict=True).is_relative_to(root)
     except (OSError, RuntimeError):
-        return "a link that leads nowhere"
-    return "a link; what it leads to is read where it lies" if inside else "a link that leads out of the folder"
+        return "a broken link"
+    return "a link; its target is read at its own path" if inside else "a link to a target outside the folder"
 
 
 def _kind(mode: int) -> str:
-    return next((kind for matches, kind in _SPECIAL if matches(mode)), "something special")
+    return next((kind for matches, kind in _SPECIAL if matches(mode)), "a special file")
 
 
 def _name(path: Path, folder: LogFolder) -> str:

@@ -81,12 +81,12 @@ def outcome_of(row: Mapping[str, Any]) -> Outcome:
     # A label that is a number is a class, for all we know.
     verdicts = [row.get(key) for key in COLUMNS if key != "label" or as_number(row.get(key)) is None]
     verdicts += [reward if as_number(reward) is not None else None, score if isinstance(score, bool) else None]
-    said = next(
+    stated = next(
         (known for verdict in verdicts if verdict is not None and (known := as_verdict(verdict)) is not None), None
     )
     known_score = as_number(score)
     scores = {} if known_score is None else {"score": known_score}
-    return Outcome(status=status_of(said), reward=as_number(reward), scores=scores)
+    return Outcome(status=status_of(stated), reward=as_number(reward), scores=scores)
 
 
 def named_status(scores: Mapping[str, float]) -> OutcomeStatus:

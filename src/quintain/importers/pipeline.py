@@ -1,6 +1,6 @@
 """The import loop: read a file or folder of logs into redacted runs, and report everything that was not imported.
 
-The logs are only read. What they say is data: nothing in them is executed, fetched, or followed out of the folder.
+The logs are only read. Their content is data: nothing in them is executed, fetched, or followed out of the folder.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ class _Loop:
         detection = self._detect(found.probe)
         if detection.importer is None:
             if found.damage:
-                report.reject(None, f"begins like JSON, but cannot be read: {found.damage}")
+                report.reject(None, f"starts like JSON, but cannot be read: {found.damage}")
             else:
                 report.note(f"no trajectory: {found.nothing}")
             self._conclude(tally, report)
@@ -207,11 +207,11 @@ class _Loop:
         self.tally.companions |= log.reading.companions
         if whole and self.taken == before and not report.n_rejected:
             if tally.confidence:
-                report.note("holds no turn of an agent")
+                report.note("no agent turn found")
             else:
                 report.reject(None, _not_of(reader, tally.runner_up))
         if changed := _changed(file):
-            report.note("a file changed while it was read; import again for what is new in it")
+            report.note("a file changed while it was read; import it again for its new content")
         for repair, n in log.reading.repairs.items():
             report.note(f"{n:,} {repair}")
         self._conclude(tally, report)
@@ -289,15 +289,15 @@ class _Loop:
             self.sink.link(links)
         notes = self.tally.notes
         if loose:
-            notes.append(f"{loose:,} links lead to runs that are not part of this import.")
+            notes.append(f"{loose:,} links refer to runs outside this import.")
         if self.folder.skipped:
             names = ", ".join(_safe(name) for name in sorted(self.folder.skipped)[:5])
             n = sum(self.folder.skipped.values())
-            notes.append(f"{n:,} hidden or vendored folders were not entered ({names}); import one by its own path.")
+            notes.append(f"{n:,} hidden or vendored folders were skipped ({names}); import one by its own path.")
         if self.options.limit is not None and self.taken >= self.options.limit:
             notes.append(f"Ended at the limit of {self.options.limit:,} runs.")
         for failure, n in self.undetected.items():
-            notes.append(f"The reader {failure} could not look at {n:,} files; please report it.")
+            notes.append(f"The reader {failure} failed to detect the format of {n:,} files; please report it.")
 
 
 def _safe(text: str) -> str:
@@ -323,8 +323,8 @@ def _runs(reader: Importer, log: LogFile, report: Report) -> Generator[Run, None
 
 def _not_of(reader: Importer, other: str | None) -> str:
     """Return the reason why the requested reader found nothing in a file."""
-    hint = f"it looks like {other}: give format={other}, or auto" if other else "leave `format` out to have it detected"
-    return f"nothing in it is of the format {reader.name} ({reader.title}); {hint}"
+    hint = f"it looks like {other}: set format={other}, or auto" if other else "omit `format` to detect it"
+    return f"expected format {reader.name} ({reader.title}), got no run of it; {hint}"
 
 
 def _sha256(log: LogFile) -> str:

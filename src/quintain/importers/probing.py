@@ -38,7 +38,7 @@ _KINDS = (
     (b"GIF8", "an image"),
     (b"RIFF", "a picture, sound or film"),
     (b"%PDF", "a PDF document"),
-    (b"PAR1", "a Parquet file, which holds rows of a data set and no log"),
+    (b"PAR1", "a Parquet file: rows of a dataset, not a log"),
     (b"SQLite format 3\0", "an SQLite database; export its runs as JSON first"),
     (b"\x7fELF", "a program"),
     (b"\xfd7zXZ\0", "packed with xz; unpack it first"),
@@ -82,7 +82,7 @@ def probe_file(path: Path, root: Path) -> ProbeResult:
         with archive(path, root) as opened:
             return ProbeResult(
                 Probe(parts, "zip", rows=tuple(opened.names[:_MAX_NAMES])),
-                "a zip archive that is no log of a known format; unpack it first",
+                "a zip archive of no known format; unpack it first",
             )
     reading = ReadState()
     content = _bounded(chunks(path, root, reading), reading)
@@ -101,7 +101,7 @@ def probe_file(path: Path, root: Path) -> ProbeResult:
         return ProbeResult(Probe(parts, "array", rows=tuple(rows)), f"an array {_UNKNOWN}{_keys(rows)}", None, parsed)
     is_object = len(rows) == 1 and isinstance(rows[0], dict) and not was_cut and damage is None
     if is_object and not {".jsonl", ".ndjson"} & set(path.suffixes):
-        what = "too large to be known by its beginning (name its format)" if is_outlined else _UNKNOWN
+        what = "too large to detect from its beginning (set its format)" if is_outlined else _UNKNOWN
         return ProbeResult(Probe(parts, "object", document=rows[0]), f"a JSON object {what}{_keys(rows)}")
     return ProbeResult(Probe(parts, "lines", rows=tuple(rows)), f"lines of JSON {_UNKNOWN}{_keys(rows)}", None, parsed)
 
@@ -172,7 +172,7 @@ def _kind(start: bytes, head: bytes) -> str:
             return kind
     if not head.strip():
         return "empty"
-    return "a binary file" if b"\0" in head[:4096] else "text that is no JSON"
+    return "a binary file" if b"\0" in head[:4096] else "text other than JSON"
 
 
 def _keys(rows: list[Any]) -> str:

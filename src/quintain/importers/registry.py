@@ -69,7 +69,7 @@ class Importer(Protocol):
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
         """Yield the runs of a file in file order.
 
-        Tolerant: what cannot be read is told to `report`, and the rest comes in. Nothing is invented: an outcome that
+        Tolerant: unreadable input is passed to `report`, and the rest is imported. Nothing is invented: an outcome that
         the log does not state is unknown, and a time, model or reward that it does not state is None.
 
         Raises:
@@ -135,6 +135,11 @@ class Detection(NamedTuple):
     """Readers whose detection raised an exception, which is a bug."""
 
 
+def reader_names() -> list[str]:
+    """Return the names of all log formats."""
+    return sorted(known.name for known in IMPORTERS)
+
+
 def importer(name: str) -> Importer:
     """Return the reader with this name.
 
@@ -144,8 +149,8 @@ def importer(name: str) -> Importer:
     for known in IMPORTERS:
         if known.name == name:
             return known
-    names = sorted(known.name for known in IMPORTERS)
-    raise NotFound(f"no log format is called {shown(name)}{nearest(name, names)}; valid: auto, {', '.join(names)}")
+    names = reader_names()
+    raise NotFound(f"expected a log format, got {shown(name)}{nearest(name, names)}; valid: auto, {', '.join(names)}")
 
 
 def detect(probe: Probe) -> Detection:

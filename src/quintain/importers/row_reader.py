@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pydantic import ValidationError
@@ -37,6 +37,7 @@ _SESSIONS = ("session_id", "conversation_id", "thread_id")
 _READ: tuple[str, ...] = ("reward", "score", "agent", "model", "model_name", "system", "system_prompt")
 _READ += ("messages", "conversations", "conversation", "trajectory", "tools", "functions")
 """Columns that have a place in a run; the last six may be written as JSON texts."""
+_NOT_AN_OBJECT = "expected a row that is an object, got {}"
 ReadRow = Callable[[dict[str, Any], int, Report], Iterator[Run]]
 
 
@@ -64,12 +65,17 @@ def is_sentence(value: Any) -> bool:
 
 
 def object_rows(log: LogFile, report: Report) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the rows that are objects with their numbers, and reject the others."""
-    for line, row in log.rows(report):
+    """Yield the rows of a file that are objects with their numbers, and reject the others."""
+    yield from only_objects(log.rows(report), report)
+
+
+def only_objects(rows: Iterable[tuple[int, Any]], report: Report) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the numbered rows that are objects, and reject the others."""
+    for line, row in rows:
         if isinstance(row, dict):
             yield line, row
         else:
-            report.reject(line, f"a row must be an object, not {type(row).__name__}")
+            report.reject(line, _NOT_AN_OBJECT.format(type(row).__name__))
 
 
 def read_rows(log: LogFile, report: Report, read: ReadRow) -> Iterator[Run]:
@@ -81,7 +87,7 @@ def read_rows(log: LogFile, report: Report, read: ReadRow) -> Iterator[Run]:
 def read_row(row: Any, line: int, report: Report, read: ReadRow) -> list[Run]:
     """Return the runs of one row; if it cannot be read, reject it."""
     if not isinstance(row, dict):
-        report.reject(line, f"a row must be an object, not {type(row).__name__}")
+        report.reject(line, _NOT_AN_OBJECT.format(type(row).__name__))
         return []
     try:
         return list(read(row, line, report))
@@ -101,9 +107,9 @@ def build_chat_run(
         messages: As `read_turns` takes them.
         row: Its columns; those that are not used are kept in `extra` where they are small.
         line: Where it stands.
-        report: Told of what was passed over.
+        report: Counts skipped content.
         format: Name of the reader.
-        **fields: Fields of `Trajectory` that hold whatever the columns say; `extra` is added to.
+        **fields: Fields of `Trajectory` that override the columns; `extra` is merged.
     """
     transcript = Transcript()
     system = row.get("system") or row.get("system_prompt")

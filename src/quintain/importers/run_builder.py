@@ -11,10 +11,10 @@ from quintain.importers.transcripts.chat_messages import Turn, append_turn
 from quintain.importers.transcripts.tool_schemas import INFERRED, inferred_tools
 from quintain.importers.transcripts.transcript import Transcript
 
-NO_RUN = "a task without a run: it holds no turn of an agent"
-NO_SYSTEM_PROMPT = "the log holds no system prompt: what the model saw before the first message is unknown"
-COMPACTED = "the context was compacted: after its summary the model no longer saw the turns before"
-_ORPHANS = "results whose call is not in the log stand with the turn before them"
+NO_RUN = "expected a run, got a task without an agent turn"
+NO_SYSTEM_PROMPT = "the log has no system prompt: the model's input before the first message is unknown"
+COMPACTED = "the context was compacted: after the summary the model no longer saw the earlier turns"
+_ORPHANS = "results without a call in the log are attached to the preceding turn"
 
 
 def transcript_of(turns: Sequence[Turn]) -> Transcript:
@@ -39,7 +39,7 @@ def build_run(
 
     Args:
         turns: In their order.
-        report: Told of a rejection, of results without a call and of inferred tools.
+        report: Gets rejections, and notes on results without a call and on inferred tools.
         line: Where the run begins.
         key: Of the `Run`.
         parent: Of the `Run`.
@@ -70,7 +70,7 @@ def build_session_run(
 
     Args:
         transcript: All turns.
-        report: Told of a missing system prompt too.
+        report: As for `build_run`; also gets a note on a missing system prompt.
         line: Where the run begins.
         prompt: The task as it was given, even where that is empty; None: the first text of the user.
         **fields: As `run_of` takes them.

@@ -78,8 +78,8 @@ def require_one_part(run: Trajectory) -> None:
     size = characters(run)
     if size > MAX_TRAJECTORY_CHARS:
         raise InvalidInput(
-            f"trajectory holds {size:,} characters of text, the bound is {MAX_TRAJECTORY_CHARS:,}; cut long observations, or "
-            "split the run in parts linked by `continues`",
+            f"expected at most {MAX_TRAJECTORY_CHARS:,} characters of text, got a trajectory of {size:,}; cut long observations, or "
+            "split the run into parts linked by `continues`",
             code="too_large",
         )
 
@@ -131,7 +131,7 @@ def split_run(run: Run, report: Report) -> Iterator[Run]:
         yield run
         return
     report.note(
-        f"a run of more than {MAX_TRAJECTORY_CHARS:,} characters came in as several, linked by `continues`; each begins with "
+        f"a run of more than {MAX_TRAJECTORY_CHARS:,} characters was split into several, linked by `continues`; each begins with "
         "the first prompt as copied context"
     )
     keys = [*(f"part:{part.identity}" for part in parts[:-1]), run.key]
@@ -159,7 +159,7 @@ def _pieces(steps: tuple[Step, ...], room: int, copied: int) -> Iterator[tuple[S
         if more > bound:
             longest = max(map(_step, exchange))
             raise InvalidInput(
-                f"one turn holds {longest:,} characters of text, and a stored run at most {room:,} besides its task and tools; "
+                f"expected turns of at most {room:,} characters besides task and tools, got one of {longest:,}; "
                 "cut that text in a copy of the log and import the copy",
                 code="too_large",
             )

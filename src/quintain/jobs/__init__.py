@@ -1,5 +1,5 @@
-"""Jobs: states, launch, the shim that watches each job, and the reconciler that reads job directories into the store.
+"""Jobs: states, launch, the shim that supervises each job, and ingestion of job directories into the store.
 
-A job is a process of its own and a directory that is its mailbox; it needs no server to run, to end or to be followed by
-the next one. Nothing here knows what a job computes: the worker is started by name.
+A job is a process and a directory through which it communicates. It does not need a server to run, to finish, or to be
+followed by the next job. This package is independent of what a job computes; it starts the worker by module name.
 """

@@ -1,6 +1,6 @@
-"""`python -m quintain.jobs LAUNCH_FILE`: one reconcile, which a shim turns into when its job has ended.
+"""`python -m quintain.jobs LAUNCH_FILE`: reconcile once. A shim executes this when its job has ended.
 
-The options stand in the file and not in the command line, where anyone could read the database's password.
+The options are in the file, because a command line would expose the database password.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ELECTION_WAIT_S = 60.0
 
 
 def main(launch_file: str) -> None:
-    """Wait for the election lock and reconcile."""
+    """Wait for the leader lock and reconcile."""
     logging.basicConfig(level=logging.WARNING)
     options = Launch.model_validate_json(Path(launch_file).read_bytes()).options
     store = open_store(options.url)

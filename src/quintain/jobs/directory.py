@@ -1,16 +1,16 @@
-"""A job's directory, the mailbox between the store's side and the worker: every path and every file format of it.
+"""A job's directory: every path and file format in it.
 
-spec.json       what to do; written whole, never changed; stands last, so that it marks a complete directory
-lock            held by shim and worker: while it is, the job lives
-launch.json     what the shim needs for this attempt
-shim.json       which attempt began, and its processes
-events.jsonl    `JobEvent` lines that the worker appends
+spec.json       the job spec; written atomically and last, so that it marks a complete directory; never changed
+lock            held by shim and worker while the job is alive
+launch.json     parameters of the shim for this attempt
+shim.json       number and processes of the attempt that began last
+events.jsonl    `JobEvent` lines appended by the worker
 outputs/        `<kind>.jsonl` with `Envelope` lines for the store
-cancel          exists when someone asked the job to stop
+cancel          exists if cancellation was requested
 exit.json       how the newest attempt ended
-log, log.N      the first and the last bytes of what the worker wrote (LogRing in shim.py)
-inputs/, checkpoints/   of the job kind
-stages/         of a recipe or an evolution: `NN-LABEL/`, each with inputs/, checkpoints/ and outputs/ of its own, and result.json when done
+log, log.N      first and last bytes of the worker's output (LogRing in shim.py)
+inputs/, checkpoints/   specific to the job kind
+stages/         of a recipe or an evolution: `NN-LABEL/`, each with inputs/, checkpoints/, outputs/ and, when done, result.json
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ R = TypeVar("R", bound=Record)
 SPEC: TypeAdapter[JobSpec] = TypeAdapter(JobSpec)
 
 OUTPUT_KINDS = ("trajectory", "dataset", "agent", "evaluation", "link", "stamp", "score", "preference")
-"""Files of `outputs/`, in the order in which they are stored: an evaluation names what stands before it."""
+"""Files of `outputs/` in order of ingestion: evaluations refer to earlier records."""
 
 STAGES, STAGE_RESULT = "stages", "result.json"
-"""Folder of a job's stages, and the file that stands in a stage's folder when it is done."""
+"""Folder of a job's stages, and the file that marks a finished stage."""
 
 CHUNK_BYTES = 4 * 1024 * 1024
-"""How much of a file is read at once; a longer line is still read whole."""
+"""Bytes read from a file at once. A longer line is still read in full."""
 
 
 class ShimRecord(Record):
@@ -49,7 +49,7 @@ class ShimRecord(Record):
 
 
 class ExitRecord(Record):
-    """`exit.json`: how an attempt ended, as its shim saw it."""
+    """`exit.json`: the end of an attempt, recorded by its shim."""
 
     attempt: int
     returncode: int | None
@@ -61,7 +61,7 @@ class ExitRecord(Record):
 
 
 class Lines(NamedTuple):
-    """Whole lines of a file, and the offset behind the last of them."""
+    """Complete lines of a file, and the offset after the last one."""
 
     lines: list[bytes]
     end: int
@@ -69,7 +69,7 @@ class Lines(NamedTuple):
 
 @dataclass(frozen=True)
 class JobDirectory:
-    """The paths of one job."""
+    """Paths of one job."""
 
     path: Path
 
@@ -114,23 +114,23 @@ class JobDirectory:
         return self.path / STAGES
 
     def prepare(self, job: Job) -> None:
-        """Make the directory from the job's row, unless it stands; a resumed job begins with the old one's checkpoints."""
+        """Create the directory unless it exists. A resumed job starts with copies of the earlier job's checkpoints."""
         if self.spec.exists():
             return
         self.outputs.mkdir(mode=0o700, parents=True, exist_ok=True)
         if job.resumed_from:
             source = JobDirectory(self.path.parent / job.resumed_from)
-            _take_over(source.stages, self.stages)
-            _take_over(source.checkpoints, self.checkpoints)
+            _copy_from(source.stages, self.stages)
+            _copy_from(source.checkpoints, self.checkpoints)
         self.checkpoints.mkdir(exist_ok=True)
-        write_whole(self.spec, SPEC.dump_json(job.spec))
+        write_atomically(self.spec, SPEC.dump_json(job.spec))
 
     def read_spec(self) -> JobSpec:
-        """What to do."""
+        """Read the job spec."""
         return SPEC.validate_json(self.spec.read_bytes())
 
     def sweep(self) -> None:
-        """Remove what a killed writer left half written; the caller holds the job's lock and its processes are dead."""
+        """Remove temporary files of a killed writer. Requires the job's lock and dead processes."""
         for path in self.path.glob(".*"):
             if path.is_dir():
                 shutil.rmtree(path, ignore_errors=True)
@@ -138,25 +138,25 @@ class JobDirectory:
                 path.unlink(missing_ok=True)
 
     def request_cancel(self) -> None:
-        """Ask the shim to stop the worker; asking twice changes nothing."""
+        """Request that the shim stops the worker. Repeated requests have no effect."""
         self.cancel.touch(mode=0o600)
 
     def shim(self) -> ShimRecord | None:
-        """The attempt that began last and its processes; None where none did."""
+        """Return the attempt that began last, or None."""
         return _read(self.path / "shim.json", ShimRecord)
 
     def has_begun(self, attempt: int) -> bool:
-        """Did a shim come to work on this attempt?"""
+        """Whether a shim began this attempt."""
         record = self.shim()
         return record is not None and record.attempt == attempt
 
     def exit(self, attempt: int) -> ExitRecord | None:
-        """How this attempt ended; None where its shim could not say."""
+        """Return how this attempt ended, or None if its shim did not record it."""
         record = _read(self.path / "exit.json", ExitRecord)
         return record if record and record.attempt == attempt else None
 
     def log_tail(self, lines: int, max_bytes: int = 262_144) -> str:
-        """The last lines of the log, with a line of ours where bytes were dropped."""
+        """Return the last lines of the log, with a marker where bytes were dropped."""
         text, following = b"", None
         for start, path in sorted(self._log_segments(), reverse=True):
             content = _end_of(path, max_bytes)
@@ -184,34 +184,34 @@ def _end_of(path: Path, max_bytes: int) -> _End:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size - max_bytes))
             return _End(file.read(), size)
-    except FileNotFoundError:  # the ring moved on
+    except FileNotFoundError:  # removed by the ring in the meantime
         return _End(b"", 0)
 
 
 def run_name(folder: Path) -> str:
-    """What a run calls itself: the id of its job, in a recipe followed by the stage."""
+    """Return the name of a run: the job id, followed by the stage within a recipe."""
     return f"{folder.parents[1].name}-{folder.name}" if folder.parent.name == STAGES else folder.name
 
 
-def _take_over(source: Path, target: Path) -> None:
-    """Begin with what another job has done; what files of it are appended to stay its own."""
+def _copy_from(source: Path, target: Path) -> None:
+    """Start from the state of another job, without its growing files."""
     if target.exists() or not source.exists():
         return
     aside = target.with_name(f".{target.name}")
     shutil.rmtree(aside, ignore_errors=True)
-    shutil.copytree(source, aside, copy_function=_link, ignore=_not_taken_over)
+    shutil.copytree(source, aside, copy_function=_link, ignore=_not_copied)
     aside.replace(target)
 
 
-def _not_taken_over(folder: str, names: list[str]) -> set[str]:
-    """Of a stage: what is handed over to the store, what is linked in anew, and files that grow."""
+def _not_copied(folder: str, names: list[str]) -> set[str]:
+    """Return the files of a stage that are not copied: outputs, re-created inputs, and growing files."""
     if Path(folder).parent.name != STAGES:
         return set()
     return {name for name in names if name in {"inputs", "outputs"} or name.endswith(".jsonl")}
 
 
 def _link(source: str, target: str) -> None:
-    """Checkpoints are written whole and never changed, so two jobs can share one file."""
+    """Hard-link a checkpoint file. Checkpoints never change, so two jobs can share one."""
     try:
         os.link(source, target)
     except OSError:
@@ -225,8 +225,8 @@ def _read(path: Path, kind: type[R]) -> R | None:
         return None
 
 
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file so that it appears whole or not at all, also after a power cut."""
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a file atomically and durably: it appears complete or not at all, even after a power failure."""
     aside = path.with_name(f".{path.name}.{os.getpid()}")
     with open(aside, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
         file.write(content)
@@ -236,7 +236,7 @@ def write_whole(path: Path, content: bytes) -> None:
 
 
 def read_lines(path: Path, offset: int) -> Lines:
-    """The whole lines from `offset` on, about `CHUNK_BYTES` of them; a line without its end is not there yet."""
+    """Read about `CHUNK_BYTES` of complete lines from `offset` on. An unterminated line is left for later."""
     try:
         with path.open("rb") as file:
             file.seek(offset)
@@ -250,9 +250,9 @@ def read_lines(path: Path, offset: int) -> Lines:
 
 
 def open_appending(path: Path) -> int:
-    """Open a line file to append, first cutting off a last line that a killed writer left torn.
+    """Open a line file for appending, after truncating an unterminated last line of a killed writer.
 
-    The caller holds the job's lock: no other writer exists.
+    The caller holds the job's lock, so there is no other writer.
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)

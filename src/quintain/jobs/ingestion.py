@@ -1,7 +1,7 @@
-"""Reading a job's directory into the store: events to its row, outputs to the nouns that they are.
+"""Ingestion of a job's directory into the store: events into the job's row, outputs into their tables.
 
-Every step can be repeated: events are known by (attempt, seq), records by their identity, and a file's offset moves only
-after what stands before it is stored.
+Every step is idempotent: events are identified by (attempt, seq), records by their identity, and the offset of a file
+advances only after its content is stored.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from quintain.errors import InvalidInput, NotFound
 from quintain.jobs.directory import OUTPUT_KINDS, JobDirectory, read_lines
 from quintain.records.agent import Agent
-from quintain.records.dataset import MadeDataset
+from quintain.records.dataset import DatasetOutput
 from quintain.records.evaluation import Evaluation
 from quintain.records.imports import FileStamp, RunLink
 from quintain.records.job import Envelope, JobEvent
@@ -29,9 +29,9 @@ from quintain.store.store import Store
 
 
 def ingest(store: Store, job_id: str, directory: JobDirectory, now: datetime) -> bool:
-    """Store what the worker has written since the last time; true where there was something.
+    """Store what the worker has written since the last call. Return whether there was anything.
 
-    Outputs first: who sees the `result` event in the store finds the records of the job there too.
+    Outputs precede events, so that a reader who sees the `result` event finds the job's records too.
     """
     paths = [*(directory.outputs / f"{kind}.jsonl" for kind in OUTPUT_KINDS), directory.events]
     changed = [_ingest_file(store, job_id, directory, path, now) for path in paths]
@@ -45,7 +45,7 @@ def _ingest_file(store: Store, job_id: str, directory: JobDirectory, path: Path,
         if path == directory.events:
             events, warnings = _events(read.lines)
         else:
-            if path.stem in {"link", "score", "dataset"}:  # they name runs, some of them written just now
+            if path.stem in {"link", "score", "dataset"}:  # they refer to runs, including new ones
                 _ingest_file(store, job_id, directory, path.with_stem("trajectory"), now)
             events, warnings = [], _store_outputs(store, directory, path.stem, read.lines, now)
         if not store.jobs.ingest(job_id, name, (offset, read.end), now, events=events, warnings=warnings):
@@ -54,8 +54,8 @@ def _ingest_file(store: Store, job_id: str, directory: JobDirectory, path: Path,
     return changed
 
 
-def made_agent(store: Store, directory: JobDirectory, now: datetime, name: str | None = None) -> str | None:
-    """The id that the store gave to the agent that a job made last, or last under a name; None where it made none."""
+def agent_of_job(store: Store, directory: JobDirectory, now: datetime, name: str | None = None) -> str | None:
+    """Return the id of the agent that a job produced last, optionally by name, or None."""
     lines = read_lines(directory.outputs / "agent.jsonl", 0).lines
     for line in reversed(lines):
         try:
@@ -69,21 +69,21 @@ def made_agent(store: Store, directory: JobDirectory, now: datetime, name: str |
 
 def _events(lines: Sequence[bytes]) -> tuple[list[JobEvent], list[str]]:
     events: list[JobEvent] = []
-    faults: list[str] = []
+    errors: list[str] = []
     for line in lines:
         try:
             events.append(JobEvent.model_validate_json(line))
         except ValidationError as error:
-            faults.append(explain(error, "event"))
-    return events, _warnings("event", faults)
+            errors.append(explain(error, "event"))
+    return events, _warnings("event", errors)
 
 
 def _store_outputs(
     store: Store, directory: JobDirectory, kind: str, lines: Sequence[bytes], now: datetime
 ) -> list[str]:
-    """Store the records of these lines; a bad one is counted and never stops the others."""
+    """Store the records of these lines. An invalid record is counted and does not affect the others."""
     job_id = directory.path.name
-    faults: list[str] = []
+    errors: list[str] = []
     trajectories: list[Trajectory] = []
     links: list[RunLink] = []
     stamps: list[FileStamp] = []
@@ -103,30 +103,32 @@ def _store_outputs(
             elif kind == "preference":
                 preferences.append(Preference.model_validate(record))
             elif kind == "dataset":
-                made = MadeDataset.model_validate(record)
-                store.datasets.add_from_job(made.dataset, made.trajectory_ids, now)
+                result = DatasetOutput.model_validate(record)
+                store.datasets.add_from_job(result.dataset, result.trajectory_ids, now)
             elif kind == "agent":
                 store.agents.add(_agent(store, directory, record, now), now)
             else:
                 evaluation = Evaluation.model_validate(record | {"job_id": job_id})
-                agent_id = _by_id(store, directory, evaluation.agent_id, now)
+                agent_id = _agent_id(store, directory, evaluation.agent_id, now)
                 store.evaluations.add(evaluation.model_copy(update={"agent_id": agent_id}), now)
         except ValidationError as error:
-            faults.append(explain(error, kind))
+            errors.append(explain(error, kind))
         except ValueError as error:  # not JSON, or an InvalidInput of the store
-            faults.append(str(error))
-    faults += _each(store.scores.add_many, scores, now)
-    faults += _each(store.preferences.add_many, preferences, now)
+            errors.append(str(error))
+    errors += _add_valid(store.scores.add_many, scores, now)
+    errors += _add_valid(store.preferences.add_many, preferences, now)
     if links:
         store.trajectories.link(links)
     if stamps:
         store.imports.add(stamps, now)
-    faults += _each(store.trajectories.add_many, trajectories, now)
-    return _warnings(kind, faults)
+    errors += _add_valid(store.trajectories.add_many, trajectories, now)
+    return _warnings(kind, errors)
 
 
-def _each(add_many: Callable[[Sequence[Any], datetime], object], records: Sequence[Any], now: datetime) -> list[str]:
-    """Store what can be stored; says what was wrong with the rest."""
+def _add_valid(
+    add_many: Callable[[Sequence[Any], datetime], object], records: Sequence[Any], now: datetime
+) -> list[str]:
+    """Store the valid records. Return the errors of the others."""
     if not records:
         return []
     try:
@@ -134,31 +136,31 @@ def _each(add_many: Callable[[Sequence[Any], datetime], object], records: Sequen
     except (InvalidInput, NotFound) as error:
         if len(records) == 1:
             return [str(error)]
-        return [fault for record in records for fault in _each(add_many, [record], now)]
+        return [fault for record in records for fault in _add_valid(add_many, [record], now)]
     return []
 
 
 def _record(line: bytes, kind: str) -> dict[str, object]:
     envelope = Envelope.model_validate(json.loads(line))
     if envelope.kind != kind:
-        raise InvalidInput(f"a line of outputs/{kind}.jsonl holds kind {envelope.kind!r}")
+        raise InvalidInput(f"expected kind {kind!r} in outputs/{kind}.jsonl, got {envelope.kind!r}")
     return envelope.record
 
 
 def _agent(store: Store, directory: JobDirectory, record: dict[str, object], now: datetime) -> Agent:
-    """The agent as this job's; one of a stage keeps the stage in it (JOB/STAGE), for a job makes one agent."""
+    """Return the agent with its job id. For an agent of a stage it is JOB/STAGE, since a job has one agent."""
     agent = Agent.model_validate(record)
     if agent.parent is not None and agent.parent != agent.name:
-        agent = agent.model_copy(update={"parent": _by_id(store, directory, agent.parent, now)})
+        agent = agent.model_copy(update={"parent": _agent_id(store, directory, agent.parent, now)})
     return agent if "/" in (agent.job_id or "") else agent.model_copy(update={"job_id": directory.path.name})
 
 
-def _by_id(store: Store, directory: JobDirectory, agent: str, now: datetime) -> str:
-    """The id of an agent; a job knows those that it has just made by name, and the store their versions."""
-    return agent if "@" in agent else made_agent(store, directory, now, agent) or agent
+def _agent_id(store: Store, directory: JobDirectory, agent: str, now: datetime) -> str:
+    """Return the id of an agent. A job refers to its new agents by name; the store assigns their versions."""
+    return agent if "@" in agent else agent_of_job(store, directory, now, agent) or agent
 
 
-def _warnings(kind: str, faults: Sequence[str]) -> list[str]:
-    if not faults:
+def _warnings(kind: str, errors: Sequence[str]) -> list[str]:
+    if not errors:
         return []
-    return [f"bad_output: {len(faults)} {kind} line(s) could not be stored; the first: {faults[0]}"]
+    return [f"bad_output: {len(errors)} {kind} line(s) could not be stored; first error: {errors[0]}"]

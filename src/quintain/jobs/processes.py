@@ -1,6 +1,6 @@
-"""What the operating system gives to jobs: file locks that die with their holder, detached processes, and their end.
+"""Operating system services for jobs: file locks that die with their holder, and detached processes.
 
-All that is special to POSIX is here and in the shim. On Windows, quintain runs under WSL.
+All POSIX-specific code is here and in the shim. On Windows, quintain runs under WSL.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 JOB_VARIABLE = "QUINTAIN_JOB"
-"""Environment variable that every process of a worker carries: the id of its job."""
+"""Environment variable with the job id, set for every process of a worker."""
 
 
 def try_lock(path: Path) -> int | None:
-    """Take the exclusive lock on a file; returns its descriptor, or None where another process holds it (or alone may).
+    """Take the exclusive lock on a file. Return its descriptor, or None if it is locked or not writable.
 
-    The lock belongs to the open file: it is held until `unlock`, or until every process that inherited the descriptor
+    The lock belongs to the open file. It is held until `unlock`, or until every process that inherited the descriptor
     has closed it or died.
     """
     try:
@@ -31,17 +31,17 @@ def try_lock(path: Path) -> int | None:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
         if error.errno in {errno.EACCES, errno.EPERM, errno.EROFS}:
-            return None  # someone else's home: it may be read, its jobs are for others to tend
+            return None  # a read-only home: its jobs are reconciled by its owner
         raise
-    return _locked(descriptor)
+    return _flock(descriptor)
 
 
 def try_lock_folder(path: Path) -> int | None:
-    """The same lock on a folder that is there: the descriptor, or None where another process holds it."""
-    return _locked(os.open(path, os.O_RDONLY))
+    """Take the lock on an existing folder. Return its descriptor, or None if another process holds it."""
+    return _flock(os.open(path, os.O_RDONLY))
 
 
-def _locked(descriptor: int) -> int | None:
+def _flock(descriptor: int) -> int | None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -51,14 +51,14 @@ def _locked(descriptor: int) -> int | None:
 
 
 def unlock(descriptor: int) -> None:
-    """Give the lock back, also where a process that is just being forked has a copy of the descriptor."""
+    """Release the lock, even if a process that is being forked has a copy of the descriptor."""
     fcntl.flock(descriptor, fcntl.LOCK_UN)
     os.close(descriptor)
 
 
 @contextmanager
-def elected(path: Path, wait_s: float) -> Iterator[bool]:
-    """Hold the lock on `path`; yields False where another process held it for the whole of `wait_s`."""
+def leader_lock(path: Path, wait_s: float) -> Iterator[bool]:
+    """Hold the lock on `path`. Yield False if another process held it for all of `wait_s`."""
     deadline = time.monotonic() + wait_s
     while (descriptor := try_lock(path)) is None and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -70,25 +70,25 @@ def elected(path: Path, wait_s: float) -> Iterator[bool]:
 
 
 def start_detached(argv: Sequence[str], descriptor: int) -> None:
-    """Start a process that outlives this one and inherits `descriptor`; returns when its first half has ended.
+    """Start a process that outlives this one and inherits `descriptor`.
 
-    The process forks itself once it works and its first half exits with 0 (jobs/shim): so nothing is left to reap here.
+    The process forks once it works, and its parent half exits with 0 (jobs/shim.py), so nothing is left to reap.
 
     Raises:
-        OSError: it could not be started, or did not come to work.
+        OSError: The process could not start, or failed before the fork.
     """
     nowhere = subprocess.DEVNULL
     process = subprocess.Popen(
         argv, stdin=nowhere, stdout=nowhere, stderr=nowhere, pass_fds=(descriptor,), start_new_session=True, cwd="/"
     )
     if (code := process.wait()) != 0:
-        raise ChildProcessError(f"its supervisor ended with {code} before the worker ran")
+        raise ChildProcessError(f"the job's supervisor exited with {code} before the worker started")
 
 
-def kill_leftovers(job_id: str) -> None:
-    """SIGKILL to what a worker left behind when it and its shim died together.
+def kill_orphans(job_id: str) -> None:
+    """Kill processes that a worker left behind when it died together with its shim.
 
-    Only Linux needs it: elsewhere the worker itself takes its group along (worker/lifeline).
+    Only needed on Linux. Elsewhere the worker kills its own group (worker/parent_watch.py).
     """
     if sys.platform != "linux":
         return
@@ -98,5 +98,5 @@ def kill_leftovers(job_id: str) -> None:
             try:
                 if marker in Path("/proc", entry, "environ").read_bytes().split(b"\0"):
                     os.kill(int(entry), signal.SIGKILL)
-            except OSError:  # it has ended, or belongs to someone else
+            except OSError:  # ended, or owned by another user
                 continue

@@ -1,4 +1,4 @@
-"""What the rest of the program does with jobs: start, cancel, resume, reconcile, read the log."""
+"""Operations on jobs: start, cancel, resume, reconcile, read the log."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from quintain.store.store import Store
 __all__ = ["JobOptions", "JobRunner", "Started"]
 
 
-Duty = Callable[[Store, JobOptions, Callable[[], datetime]], set[str]]
+ReconcileStep = Callable[[Store, JobOptions, Callable[[], datetime]], set[str]]
 
 
 class Started(NamedTuple):
-    """A job, and whether the same request was already under way."""
+    """A job, and whether the same request was unfinished already."""
 
     job: Job
     deduplicated: bool
 
 
 class JobRunner:
-    """The jobs of one home. It holds no state: any number of runners, in any number of processes, act alike."""
+    """The jobs of one home. Stateless: any number of runners in any number of processes are equivalent."""
 
     def __init__(self, store: Store, options: JobOptions, clock: Callable[[], datetime]) -> None:
         self._store = store
@@ -45,13 +45,13 @@ class JobRunner:
         priority: int = 0,
         resumed_from: str | None = None,
     ) -> Started:
-        """Start a job, or queue it where no slot is free. It is stored before anything runs.
+        """Start a job, or queue it if no slot is free. The job is stored first.
 
         Args:
-            spec: What to do.
-            request_key: The same key among unfinished jobs is the same job; default: the hash of the spec.
-            priority: Higher starts earlier.
-            resumed_from: Id of an ended job whose checkpoints the new one begins with.
+            spec: The job spec.
+            request_key: Identifies equal requests among unfinished jobs. Default: the hash of the spec.
+            priority: Higher values start earlier.
+            resumed_from: Id of an ended job whose checkpoints the new job starts from.
         """
         now = self._clock()
         job = Job(
@@ -67,10 +67,10 @@ class JobRunner:
             updated_at=now,
         )
         job, deduplicated = self._store.jobs.insert(job)
-        return Started(self._set_going(job), deduplicated)
+        return Started(self._dispatch(job), deduplicated)
 
     def cancel(self, job_id: str) -> Job:
-        """Ask a job to stop; one that waits ends at once, one that has ended stays as it is."""
+        """Cancel a job. A queued job ends at once; an ended job is unchanged."""
         job = self._store.jobs.request_cancel(job_id, self._clock())
         if job.status is JobStatus.RUNNING:
             self._directory(job_id).request_cancel()
@@ -80,69 +80,75 @@ class JobRunner:
         """Continue a job: an interrupted one under its id, a failed or cancelled one as a new job.
 
         Raises:
-            Conflict: it is under way, or has succeeded.
+            Conflict: The job is unfinished, or has succeeded.
         """
         job = self._store.jobs.get(job_id)
         if job.status is JobStatus.INTERRUPTED:
-            return self._set_going(self._store.jobs.requeue(job_id, self._clock()))
+            return self._dispatch(self._store.jobs.requeue(job_id, self._clock()))
         if job.status in {JobStatus.FAILED, JobStatus.CANCELLED}:
             return self.start(job.spec, request_key=job.request_key, priority=job.priority, resumed_from=job_id).job
         if job.status is JobStatus.SUCCEEDED:
-            raise Conflict(f"job {job_id} has succeeded, there is nothing to resume; look at its result with get_job")
-        raise Conflict(f"job {job_id} is {job.status} already; follow it with get_job")
+            raise Conflict(
+                f"expected a failed, cancelled or interrupted job, got {job_id}, which succeeded; call get_job"
+            )
+        raise Conflict(
+            f"expected a failed, cancelled or interrupted job, got {job_id}, which is {job.status}; call get_job"
+        )
 
     def reconcile(self, wait_s: float = 0.0) -> set[str]:
-        """Take in what the jobs wrote, end and restart those that died, start those that wait.
+        """Ingest the files of all jobs, finish or retry dead ones, start queued ones.
 
         Args:
-            wait_s: How long to wait while another process does the same.
+            wait_s: Seconds to wait while another process reconciles.
 
         Returns:
-            The ids of the jobs that changed.
+            Ids of the jobs that changed.
         """
-        return self._elected((reconciler.dispatch, reconciler.tend_all, reconciler.dispatch), wait_s=wait_s)
+        return self._run_elected(
+            (reconciler.dispatch, reconciler.reconcile_running, reconciler.dispatch), wait_s=wait_s
+        )
 
     def log_tail(self, job_id: str, lines: int = 50) -> str:
-        """The last lines that a job's worker wrote."""
+        """Return the last lines that a job's worker wrote."""
         return self._directory(self._store.jobs.get(job_id).id).log_tail(lines)
 
     def directory(self, job_id: str) -> Path:
-        """The folder of a job."""
+        """Return the folder of a job."""
         return self._directory(self._store.jobs.get(job_id).id).path
 
     def _directory(self, job_id: str) -> JobDirectory:
         return JobDirectory(self._options.jobs_dir / job_id)
 
-    def _set_going(self, job: Job) -> Job:
-        """Start a queued job at once where a slot is free; a full pass only where it still waits."""
+    def _dispatch(self, job: Job) -> Job:
+        """Start a queued job at once if a slot is free. Reconcile completely only if it is still queued."""
         if job.status is JobStatus.QUEUED:
-            self._elected((reconciler.dispatch,), wait_s=0.1, insist=True)
+            self._run_elected((reconciler.dispatch,), wait_s=0.1, leave_note=True)
             job = self._store.jobs.get(job.id)
         if job.status is JobStatus.QUEUED:
             self.reconcile()
             job = self._store.jobs.get(job.id)
         return job
 
-    def _elected(self, duties: Sequence[Duty], *, wait_s: float, insist: bool = False) -> set[str]:
-        """Carry out duties under the election lock; where another process holds it, `insist` leaves a note.
+    def _run_elected(self, steps: Sequence[ReconcileStep], *, wait_s: float, leave_note: bool = False) -> set[str]:
+        """Run steps under the leader lock. With `leave_note`, leave a note for another process that holds it.
 
-        Whoever holds the lock looks for the note after letting go, and then begins again: so a job that was inserted during
-        another process's pass is started, though the one that inserted it does not wait.
+        The holder checks for the note after releasing the lock and then starts again. So a job inserted during another
+        process's pass is started, although the inserting process does not wait.
         """
         lock = self._options.jobs_dir / "reconcile.lock"
         note = self._options.jobs_dir / "reconcile.again"
         changed: set[str] = set()
         while True:
-            with processes.elected(lock, wait_s) as chosen:
-                if chosen:
+            with processes.leader_lock(lock, wait_s) as is_leader:
+                if is_leader:
                     note.unlink(missing_ok=True)
-                    for duty in duties:
-                        changed |= duty(self._store, self._options, self._clock)
+                    for step in steps:
+                        changed |= step(self._store, self._options, self._clock)
             wait_s = 0.0
-            if chosen and not note.exists():
+            if is_leader and not note.exists():
                 return changed
-            if not chosen:
-                if not insist:
+            if not is_leader:
+                if not leave_note:
                     return changed
                 note.touch()
-                insist = False  # try once more: the holder may have looked just before the note
+                leave_note = False  # try again: the holder may have checked just before the note

@@ -1,10 +1,10 @@
-"""The supervisor of one job: starts the worker, keeps its log bounded, carries out a cancel, writes how it ended.
+"""Supervisor of one job: starts the worker, bounds its log, carries out a cancel, records the exit.
 
-Run by file path (`python -I -S shim.py JOB_DIR`) with the standard library alone, so that it starts in milliseconds, stays
-small beside the job, and does not change under a running job when the package is upgraded.
+Run by file path (`python -I -S shim.py JOB_DIR`) and limited to the standard library, so that it starts within
+milliseconds, stays small, and is not affected by an upgrade of the package under a running job.
 
-It inherits the job's lock from whoever started it and hands it on to the worker: while the lock is held, the job lives.
-No clock, no process id and no heartbeat is asked. Everything else stands in `launch.json` (quintain.jobs.launch).
+The shim inherits the job's lock from its starter and passes it on to the worker. The job is alive while the lock is
+held, independent of clocks, process ids and heartbeats. All other parameters are in `launch.json` (quintain.jobs.launch).
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ PR_SET_PDEATHSIG = 1
 
 
 class LogRing:
-    """The first and the last `bound` bytes of a stream, in files that any reader can put together.
+    """The first and the last `bound` bytes of a stream, in files that can be read at any time.
 
-    The head is `log`; the tail is in segments of half the bound, each named by the offset of its first byte in the stream
-    (`log.4194304`), of which the newest two are kept. So a reader sees how much was dropped, even after a kill -9.
+    The head is `log`. The tail is stored in segments of half the bound, named by their offset in the stream
+    (`log.4194304`), of which the newest two are kept. The offsets show how much was dropped, even after a kill -9.
     """
 
     def __init__(self, folder: str, bound: int) -> None:
@@ -44,7 +44,7 @@ class LogRing:
         self.room = (bound if start == 0 else bound // 2) - size
 
     def write(self, data: bytes) -> None:
-        """Append to the stream. A full disk loses log lines, never the job."""
+        """Append to the stream. A full disk loses log lines only."""
         while data:
             if self.room <= 0:
                 self._next_segment()
@@ -75,7 +75,7 @@ class LogRing:
 
 
 class Shim:
-    """One attempt of one job, from the start of its worker to its exit record."""
+    """One attempt of a job, from the start of its worker to its exit record."""
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
@@ -86,14 +86,14 @@ class Shim:
         self.terminated = False
 
     def path(self, name: str) -> str:
-        """A file of the job directory."""
+        """Return the path of a file in the job directory."""
         return os.path.join(self.folder, name)
 
     def supervise(self, ready: Callable[[], None]) -> None:
-        """Run the worker to its end; `ready` is called as soon as it runs."""
+        """Run the worker to its end. `ready` is called once it runs."""
         signal.signal(signal.SIGTERM, self._on_sigterm)
         attempt = self.launch["attempt"]
-        # Written before the worker exists: without this record of its attempt, a dead job never began it.
+        # Written before the worker exists: a job without this record never began the attempt.
         self.record("shim.json", {"attempt": attempt, "shim": os.getpid(), "worker": None})
         worker = self.start_worker()
         self.record("shim.json", {"attempt": attempt, "shim": os.getpid(), "worker": worker.pid})
@@ -105,7 +105,7 @@ class Shim:
             if deadline is None:
                 cancelled = os.path.exists(self.path("cancel"))
                 if cancelled or self.terminated:
-                    # The worker alone: its helpers end with it, or with the group below.
+                    # Only the worker: its child processes end with it, or with the group below.
                     worker.send_signal(signal.SIGTERM)
                     deadline = time.monotonic() + self.launch["grace_s"]
             elif time.monotonic() >= deadline and not forced:
@@ -130,7 +130,7 @@ class Shim:
         )
 
     def start_worker(self) -> subprocess.Popen[bytes]:
-        """Start the worker in a session of its own, with the job's lock, and bound to this process by its stdin."""
+        """Start the worker in a new session, with the job's lock, and tied to this process through its stdin."""
         env = {**os.environ, **{name: value for name, value in self.launch["env"].items() if value is not None}}
         for name, value in self.launch["env"].items():
             if value is None:
@@ -149,7 +149,7 @@ class Shim:
         )
 
     def pump(self, worker: subprocess.Popen[bytes], wait_s: float) -> bool:
-        """Move what the worker wrote into the log; false when there was nothing for `wait_s` seconds."""
+        """Copy worker output to the log. Return False if there was none for `wait_s` seconds."""
         pipe = worker.stdout
         if pipe is None or pipe.closed:
             time.sleep(wait_s)
@@ -164,13 +164,13 @@ class Shim:
         return True
 
     def drain(self, worker: subprocess.Popen[bytes]) -> None:
-        """Read the rest of the pipe; a process that escaped the group may hold it open, so not for ever."""
+        """Read the rest of the pipe, with a time limit because a process that left the group may keep it open."""
         deadline = time.monotonic() + 1.0
         while time.monotonic() < deadline and self.pump(worker, 0.0):
             pass
 
     def record(self, name: str, content: dict[str, Any], *, durable: bool = False) -> None:
-        """Write a file of the job directory whole."""
+        """Write a file of the job directory atomically."""
         aside = self.path(f".{name}.{os.getpid()}")
         with open(aside, "w", encoding="utf-8") as file:
             json.dump(content, file)
@@ -180,8 +180,8 @@ class Shim:
         os.replace(aside, self.path(name))
 
     def reconcile(self) -> None:
-        """Become the reconciler, which ingests this job and starts the next: no server need be up."""
-        # An explicit unlock frees the job even where a copy of the descriptor escaped.
+        """Replace this process by the reconciler, which ingests this job and starts the next one without a server."""
+        # An explicit unlock frees the job even if a copy of the descriptor escaped.
         fcntl.flock(self.lock, fcntl.LOCK_UN)
         if not self.terminated:
             errors = os.open(self.path("reconcile.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -189,33 +189,33 @@ class Shim:
             os.execv(self.launch["reconcile"][0], self.launch["reconcile"])
 
     def _on_sigterm(self, *_: object) -> None:
-        self.terminated = True  # the machine goes down: stop the worker, start nothing new
+        self.terminated = True  # shutdown of the machine: stop the worker and start nothing new
 
 
 def kill_group(leader: int) -> None:
-    """SIGKILL to every process of the worker's group."""
+    """Send SIGKILL to every process of the worker's group."""
     try:
         os.killpg(leader, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):  # macOS says EPERM of a group of zombies
+    except (ProcessLookupError, PermissionError):  # macOS returns EPERM for a group of zombies
         pass
 
 
 def die_with_parent(parent: int) -> Callable[[], None] | None:
-    """On Linux the kernel kills the worker when the shim dies; elsewhere the worker watches its stdin (worker/lifeline)."""
+    """Make the Linux kernel kill the worker when the shim dies. Elsewhere the worker watches its stdin."""
     if sys.platform != "linux":
         return None
     libc = ctypes.CDLL(None)
 
     def bind() -> None:
         libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # it died before prctl
+        if os.getppid() != parent:  # the parent died before prctl
             os._exit(1)
 
     return bind
 
 
 def main(folder: str) -> None:
-    """Split in two: the first half ends when the worker runs, so that the starter can reap it; the second supervises."""
+    """Fork: the parent exits once the worker runs, so that the starter can reap it; the child supervises."""
     wait, ready = os.pipe()
     if os.fork():
         os.close(ready)
@@ -223,14 +223,14 @@ def main(folder: str) -> None:
     os.close(wait)
     shim = Shim(folder)
 
-    def tell() -> None:
+    def notify() -> None:
         os.write(ready, b"!")
         os.close(ready)
 
     try:
-        shim.supervise(tell)
+        shim.supervise(notify)
     except Exception as error:
-        shim.log.write(f"the supervisor of this job failed: {type(error).__name__}: {error}\n".encode())
+        shim.log.write(f"supervisor of this job failed: {type(error).__name__}: {error}\n".encode())
         raise
     shim.reconcile()
 

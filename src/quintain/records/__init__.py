@@ -1,4 +1,4 @@
-"""What is stored or crosses a process or the protocol: frozen pydantic models and the Protocols between rooms.
+"""Frozen pydantic models of what is stored or crosses a process or the protocol, and the Protocols between rooms.
 
-No I/O, no clock, no defaults that read the world.
+Records perform no I/O and read no clock. Their defaults do not depend on the machine.
 """

@@ -1,4 +1,4 @@
-"""Agents: anything that can act, named, versioned and comparable."""
+"""Agents: named, versioned, comparable policies and reward models."""
 
 from __future__ import annotations
 
@@ -9,39 +9,39 @@ from pydantic import Field
 from quintain.records.record import Instant, Name, Record
 
 MAX_TEMPERATURE = 5.0
-"""The greatest sampling temperature; far below it text is noise."""
+"""Highest sampling temperature. Text is noise far below it."""
 
 MAX_NEW_TOKENS = 32_768
-"""The most tokens of one turn."""
+"""Maximum number of tokens per turn."""
 
 
 class ModelRef(Record):
-    """Where the weights are, or which endpoint profile leads to a model whose weights are elsewhere."""
+    """Location of the weights, or the endpoint profile of a remote model."""
 
     source: Literal["starter", "folder", "hub", "endpoint"]
     path: str = Field(
-        description="Folder (absolute) or Hub name; for `starter` the folder in the package, for `endpoint` the profile's name."
+        description="Folder (absolute) or Hub name. For `starter` the folder in the package, for `endpoint` the profile name."
     )
     adapter: str | None = Field(default=None, description="Folder of a LoRA adapter on top of the model.")
     revision: str | None = Field(
-        default=None, description="Pinned revision of a Hub model; of an endpoint the model that its profile names."
+        default=None, description="Pinned revision of a Hub model. For an endpoint, the model named by its profile."
     )
 
 
 class Sampling(Record):
-    """How an agent picks its tokens."""
+    """Sampling settings of an agent."""
 
     temperature: float = Field(default=0.0, ge=0, le=MAX_TEMPERATURE, description="0 is greedy.")
-    top_p: float = Field(default=1.0, gt=0, le=1, description="1 is off.")
+    top_p: float = Field(default=1.0, gt=0, le=1, description="1 disables it.")
     max_new_tokens: int = Field(
-        default=192, ge=1, le=MAX_NEW_TOKENS, description="Tokens of one turn, the end token included."
+        default=192, ge=1, le=MAX_NEW_TOKENS, description="Tokens per turn, including the end token."
     )
 
 
 class Agreement(Record):
-    """How often a model that values runs met held-out labels, with the exact 95 % interval (Clopper & Pearson 1934)."""
+    """Accuracy of a model that scores runs on held-out labels, with the exact 95 % interval (Clopper & Pearson 1934)."""
 
-    of: str = Field(description="What is counted: pairs in the labelled order, or steps on their label's side of 0.5.")
+    of: str = Field(description="Unit: pairs in the labelled order, or steps on their label's side of 0.5.")
     right: int = Field(ge=0)
     n: int = Field(ge=1)
     rate: float
@@ -58,27 +58,27 @@ class Agreement(Record):
 class Agent(Record):
     """A named, versioned agent; `id` is `agent:NAME@VERSION`."""
 
-    id: str | None = Field(default=None, description="Given by the store.")
+    id: str | None = Field(default=None, description="Assigned by the store.")
     name: Name
-    version: int | None = Field(default=None, ge=1, description="Given by the store.")
+    version: int | None = Field(default=None, ge=1, description="Assigned by the store.")
     model: ModelRef
     system_prompt: str | None = Field(
-        default=None, description="Replaces the environment's; null: use the environment's."
+        default=None, description="Replaces the environment's system prompt, unless null."
     )
     sampling: Sampling = Sampling()
     template: Literal["auto", "tools", "react"] = Field(
         default="auto",
-        description="How turns are written: native tool calls, ReAct text, or what the model's template supports.",
+        description="Format of turns: native tool calls, ReAct text, or whatever the model's template supports.",
     )
     role: Literal["policy", "reward_model", "step_model"] = Field(
         default="policy",
-        description="policy: it acts; reward_model: it scores whole runs; step_model: it scores steps (a process reward model).",
+        description="policy: acts; reward_model: scores whole runs; step_model: scores steps (a process reward model).",
     )
     held_out: Agreement | None = Field(
-        default=None, description="Of a reward model or step model; null: nobody knows how often it is right."
+        default=None, description="Accuracy of a reward model or step model. Null: unknown."
     )
     description: str = ""
-    parent: str | None = Field(default=None, description="The agent that it was trained from.")
-    dataset_id: str | None = Field(default=None, description="The dataset that it was trained on.")
-    job_id: str | None = Field(default=None, description="The job that made it; JOB/STAGE for a recipe's stage.")
+    parent: str | None = Field(default=None, description="The agent from which it was trained.")
+    dataset_id: str | None = Field(default=None, description="The dataset on which it was trained.")
+    job_id: str | None = Field(default=None, description="The job that produced it. JOB/STAGE for a stage of a recipe.")
     created_at: Instant | None = None

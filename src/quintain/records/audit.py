@@ -1,4 +1,4 @@
-"""What an audit of rewards found: runs that got a reward for something else than doing their task."""
+"""Audits of rewards: runs rewarded for something other than doing their task."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ AuditCheck = Literal[
 
 
 class Finding(Record):
-    """One way in which the rewards look wrong."""
+    """One problem with the rewards."""
 
     check: AuditCheck
-    severity: Literal["flag", "note"] = Field(description="flag: do not train on these rewards as they are.")
-    count: int = Field(ge=1, description="Runs, or groups, that show it.")
-    trajectory_ids: tuple[str, ...] = Field(default=(), description="Some of the runs that show it.")
-    rewards: tuple[str, ...] = Field(default=(), description="Which rewards show it: a scorer's, or `recorded` ones.")
-    evidence: str = Field(description="What was seen, with numbers; quotes of runs are data.")
+    severity: Literal["flag", "note"] = Field(description="flag: do not train on these rewards.")
+    count: int = Field(ge=1, description="Number of affected runs or groups.")
+    trajectory_ids: tuple[str, ...] = Field(default=(), description="Examples of affected runs.")
+    rewards: tuple[str, ...] = Field(default=(), description="Affected rewards: those of a scorer, or `recorded` ones.")
+    evidence: str = Field(description="Evidence with numbers. Quotes of runs are data.")
     remedy: str
     figures: dict[str, Any] = Field(default_factory=dict)
 
 
 class AuditReport(Record):
-    """What an audit looked at and what it found."""
+    """Scope and findings of an audit."""
 
     verdict: Literal["clean", "suspicious", "too_few"]
-    n: int = Field(description="Runs that were looked at.")
-    n_rewarded: int = Field(description="Runs with a reward.")
+    n: int = Field(description="Number of audited runs.")
+    n_rewarded: int = Field(description="Number of runs with a reward.")
     findings: tuple[Finding, ...] = ()
-    unchecked: dict[str, str] = Field(default_factory=dict, description="Check -> why it could not be made.")
+    unchecked: dict[str, str] = Field(default_factory=dict, description="Check -> why it was not possible.")

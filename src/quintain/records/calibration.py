@@ -1,4 +1,4 @@
-"""Calibrations: maps from what a scorer says to what people say, with the error on labels that they were not fitted to."""
+"""Calibrations: maps from a scorer's scores to people's scores, with the error on held-out labels."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ class CalibrationMap(Record):
     """A non-decreasing map from 0..1 to 0..1."""
 
     method: Literal["isotonic", "platt"]
-    x: tuple[float, ...] = Field(default=(), description="isotonic: knots, rising; linear in between, flat outside.")
+    x: tuple[float, ...] = Field(
+        default=(), description="isotonic: increasing knots; linear between, constant outside."
+    )
     y: tuple[float, ...] = Field(default=(), description="isotonic: value at each knot.")
     slope: float | None = Field(default=None, ge=0, description="platt: 1 / (1 + exp(-(slope x + intercept))).")
     intercept: float | None = None
@@ -21,14 +23,14 @@ class CalibrationMap(Record):
     @model_validator(mode="after")
     def _whole(self) -> Self:
         if self.method == "isotonic" and (not self.x or len(self.x) != len(self.y)):
-            raise ValueError(f"an isotonic map needs as many values as knots, not {len(self.y)} for {len(self.x)}")
+            raise ValueError(f"expected as many values as knots, got {len(self.y)} for {len(self.x)}")
         if self.method == "platt" and (self.slope is None or self.intercept is None):
-            raise ValueError("a Platt map needs slope and intercept")
+            raise ValueError("expected slope and intercept for a Platt map, got null")
         return self
 
 
 class ReliabilityBin(Record):
-    """Runs whose score lies in one range: what the scorer said, and what people said."""
+    """Runs with scores in one range: mean score and mean label."""
 
     low: float
     high: float
@@ -38,23 +40,23 @@ class ReliabilityBin(Record):
 
 
 class DomainFit(Record):
-    """The map of one domain, and how well it holds on labels that it was not fitted to."""
+    """Map of one domain, and its error on held-out labels."""
 
     map: CalibrationMap
     n_labels: int = Field(ge=1)
-    error_before: float = Field(description="Mean squared difference of score and label (Brier 1950).")
-    error_after: float = Field(description="The same after the map, each label predicted by maps fitted to others.")
-    spearman: float | None = Field(description="Rank correlation of score and label; null where one is constant.")
+    error_before: float = Field(description="Mean squared difference between score and label (Brier 1950).")
+    error_after: float = Field(description="The same after calibration, cross-validated.")
+    spearman: float | None = Field(description="Rank correlation of score and label. Null if one is constant.")
     reliability: tuple[ReliabilityBin, ...] = ()
 
 
 class Calibration(Record):
-    """A version of the calibration of a scorer."""
+    """One version of a scorer's calibration."""
 
     id: str = Field(description="`cal-...`")
     scorer: str
-    version: int = Field(ge=1, description="Of this scorer's calibrations.")
-    labels: str = Field(description="Whose labels it was fitted to: the scorer `people`, or another one.")
-    domains: dict[str, DomainFit] = Field(description="Domain -> fit; `*` is for every domain that is not named.")
+    version: int = Field(ge=1, description="Version number for this scorer.")
+    labels: str = Field(description="Scorer that provided the labels: `people`, or another one.")
+    domains: dict[str, DomainFit] = Field(description="Domain -> fit. `*` is for all other domains.")
     warnings: tuple[str, ...] = ()
     created_at: Instant | None = None

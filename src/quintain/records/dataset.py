@@ -1,4 +1,4 @@
-"""Datasets: an immutable folder of rows and its manifest, free of any model."""
+"""Datasets: an immutable folder of rows and its manifest, independent of any model."""
 
 from __future__ import annotations
 
@@ -18,29 +18,33 @@ Count = Annotated[int, BeforeValidator(require_number)]
 
 
 class Curation(Record):
-    """Which of the selected runs make it into a dataset; every run that does not is counted with its reason."""
+    """Selection of runs for a dataset. Every rejected run is counted with a reason."""
 
-    min_reward: Number | None = Field(default=None, description="Outcome reward at least this.")
+    min_reward: Number | None = Field(default=None, description="Minimum outcome reward.")
     max_reward: Number | None = None
-    min_steps: Count | None = Field(default=None, ge=1, description="Agent turns at least this.")
+    min_steps: Count | None = Field(default=None, ge=1, description="Minimum number of agent turns.")
     max_steps: Count | None = Field(default=None, ge=1)
-    top_share: Number | None = Field(default=None, gt=0, le=1, description="sft, prm: the best share of the runs.")
+    top_share: Number | None = Field(default=None, gt=0, le=1, description="sft, prm: best share of the runs.")
     near_duplicates: Number | None = Field(
-        default=None, ge=0.5, le=1, description="Drop runs this similar (Jaccard, try 0.9) to an older one."
+        default=None,
+        ge=0.5,
+        le=1,
+        description="Drop runs with at least this similarity (Jaccard, try 0.9) to an older one.",
     )
-    max_rows: Count | None = Field(default=None, ge=1, description="A seeded sample of so many rows.")
+    max_rows: Count | None = Field(default=None, ge=1, description="Draw a seeded sample of this many rows.")
     task_weights: dict[TaskClass, Number] | None = Field(
-        default=None, min_length=1, description="Sample rows so that the classes of task have these shares."
+        default=None, min_length=1, description="Sample rows so that task classes have these shares."
     )
     task_classes: dict[str, TaskClass] | None = Field(
-        default=None, description="Task id or type -> class, in place of the rules."
+        default=None, description="Task id or type -> class, overriding the rules."
     )
     source_models: tuple[str, ...] = Field(
-        default=(), description="Globs: runs all written by such models; with ! none of it; restricted: by their terms."
+        default=(),
+        description="Globs of models that wrote all of a run; `!` excludes; `restricted` selects by their terms.",
     )
     step_labels: StepLabels = Field(
         default="recorded",
-        description="prm: step rewards; outcome: 1 for each step of a success, 0 of a failure; scores: by `scorer`.",
+        description="prm: step rewards; outcome: 1 per step of a success, 0 per step of a failure; scores: by `scorer`.",
     )
 
     @model_validator(mode="after")
@@ -50,35 +54,35 @@ class Curation(Record):
             (self.min_steps, self.max_steps, "steps"),
         ):
             if low is not None and high is not None and low > high:
-                raise ValueError(f"min_{name} is {low}, above max_{name} {high}; no run can meet both")
+                raise ValueError(f"expected min_{name} <= max_{name}, got {low} and {high}; no run can satisfy both")
         weights = [1.0] if self.task_weights is None else list(self.task_weights.values())
         if min(weights) < 0 or not any(weights):
-            raise ValueError(f"task_weights are {weights}; give numbers of at least 0, one of them above 0")
+            raise ValueError(f"expected task_weights of at least 0 with one above 0, got {weights}")
         return self
 
     @property
     def samples(self) -> bool:
-        """Is a part of the rows taken by chance?"""
+        """Whether rows are sampled at random."""
         return self.max_rows is not None or self.task_weights is not None
 
 
 class DatasetRow(Record):
-    """A run to learn from: one line of `<split>.jsonl`, kind `sft`."""
+    """A training run: one line of `<split>.jsonl`, kind `sft`."""
 
     trajectory: Trajectory
     weight: float = Field(default=1.0, ge=0, description="Weight of the whole row in the loss.")
     reward: float | None = Field(
-        default=None, description="What the run was worth when it was exported: its score, else its outcome's reward."
+        default=None, description="Value of the run at export: its score, or its outcome's reward."
     )
 
 
 class PairRow(Record):
-    """Two runs of one task, one preferred: a line of kind `dpo`."""
+    """A preferred and a rejected run of one task: a line of kind `dpo`."""
 
     chosen: Trajectory
     rejected: Trajectory
     weight: float = Field(default=1.0, ge=0, description="Weight of the pair in the loss.")
-    margin: float | None = Field(default=None, description="By how much the chosen run was better, where known.")
+    margin: float | None = Field(default=None, description="Difference in value, if known.")
 
 
 class LabelledRow(Record):
@@ -99,7 +103,7 @@ class GroupRow(Record):
     @model_validator(mode="after")
     def _one_reward_each(self) -> Self:
         if len(self.rewards) != len(self.trajectories):
-            raise ValueError(f"{len(self.trajectories)} trajectories have {len(self.rewards)} rewards; give one each")
+            raise ValueError(f"expected {len(self.trajectories)} rewards, one per trajectory, got {len(self.rewards)}")
         return self
 
 
@@ -111,31 +115,33 @@ class TextRow(Record):
 
 
 class StepLabelRow(Record):
-    """A run whose agent steps are judged one by one: a line of kind `prm`."""
+    """A run with a label for each agent step: a line of kind `prm`."""
 
     trajectory: Trajectory
     labels: tuple[float | None, ...] = Field(
-        description="One for each agent step, in order: how good it was, 0..1; null: not known, and not learned from."
+        description="Quality in 0..1 per agent step, in order. Null is unknown and not trained on."
     )
     parts: tuple[dict[str, float] | None, ...] = Field(
         default=(),
-        description="Beside the labels, where known: part of the verdict (relevance, ...) -> its value in 0..1.",
+        description="Per agent step, if known: part of the verdict (relevance, ...) -> value in 0..1.",
     )
 
     @model_validator(mode="after")
     def _one_label_each(self) -> Self:
         steps = len(self.trajectory.agent_steps)
         if len(self.labels) != steps:
-            raise ValueError(f"{steps} agent steps have {len(self.labels)} labels; give one each, null where unknown")
+            raise ValueError(
+                f"expected {steps} labels, one per agent step, got {len(self.labels)}; use null for unknown"
+            )
         if self.parts and len(self.parts) != steps:
             raise ValueError(
-                f"{steps} agent steps have {len(self.parts)} parts; give one each, null where unknown, or none"
+                f"expected {steps} parts, one per agent step, got {len(self.parts)}; use null for unknown, or omit all"
             )
         return self
 
 
 class Reference(Record):
-    """How a run on a benchmark's task went."""
+    """Result of a run on a benchmark's task."""
 
     trajectory_id: str
     agent: str
@@ -146,14 +152,14 @@ class Reference(Record):
 
 
 class BenchmarkRow(Record):
-    """A task to be measured on, with what is known of good runs: a line of kind `benchmark`."""
+    """An evaluation task with references from good runs: a line of kind `benchmark`."""
 
     task: Task
     tools: tuple[dict[str, Any], ...] = ()
-    target_tools: tuple[str, ...] = Field(default=(), description="Tools that the best run used, each once, in order.")
-    plan: tuple[str, ...] = Field(default=(), description="Its calls in order, by tool.")
+    target_tools: tuple[str, ...] = Field(default=(), description="Distinct tools of the best run, in order.")
+    plan: tuple[str, ...] = Field(default=(), description="Tools called by the best run, in order.")
     references: tuple[Reference, ...] = ()
-    reward_range: tuple[float, float] | None = Field(default=None, description="Lowest and highest reward seen.")
+    reward_range: tuple[float, float] | None = Field(default=None, description="Lowest and highest reward.")
 
 
 Row = DatasetRow | PairRow | LabelledRow | GroupRow | TextRow | StepLabelRow | BenchmarkRow
@@ -168,11 +174,11 @@ ROW_OF_KIND: dict[str, type[Row]] = {
     "prm": StepLabelRow,
     "benchmark": BenchmarkRow,
 }
-"""Dataset kind -> the shape of its lines."""
+"""Dataset kind -> type of its rows."""
 
 
 class Dataset(Record):
-    """A frozen dataset; `manifest.json` in its folder holds the same."""
+    """A frozen dataset, also stored as `manifest.json` in its folder."""
 
     id: str
     name: Name
@@ -181,9 +187,9 @@ class Dataset(Record):
     path: str
     rows: int = Field(ge=1)
     splits: dict[str, int]
-    dropped: dict[str, int] = Field(default_factory=dict, description="Reason -> how many trajectories it kept out.")
+    dropped: dict[str, int] = Field(default_factory=dict, description="Reason -> number of excluded trajectories.")
     files: dict[str, str] = Field(default_factory=dict, description="File name -> SHA-256.")
-    source_models: dict[str, int] = Field(default_factory=dict, description="Model -> agent steps that it wrote.")
+    source_models: dict[str, int] = Field(default_factory=dict, description="Model -> number of its agent steps.")
     licence_notes: tuple[str, ...] = Field(
         default=(), description="Models whose terms restrict training on their output."
     )
@@ -192,8 +198,8 @@ class Dataset(Record):
     created_at: Instant | None = None
 
 
-class MadeDataset(Record):
-    """A dataset that a job froze, handed over with the runs that went into it."""
+class DatasetOutput(Record):
+    """A dataset that a job has frozen, with the ids of its runs."""
 
     dataset: Dataset
     trajectory_ids: tuple[str, ...]

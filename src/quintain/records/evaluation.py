@@ -1,4 +1,4 @@
-"""Evaluations and comparisons. Unknown and errored episodes are reported apart, never counted as failures."""
+"""Evaluations and comparisons. Unknown and errored episodes are counted separately, never as failures."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from quintain.records.record import Instant, Record
 from quintain.records.trajectory import OutcomeStatus
 
 Correction = Literal["holm", "benjamini_hochberg", "bonferroni"]
-"""holm, bonferroni: of the chance of any false finding; benjamini_hochberg: of the share of false ones among those found."""
+"""holm, bonferroni: control the family-wise error rate; benjamini_hochberg: controls the false discovery rate."""
 
 
 FailureKind = Literal[
@@ -25,11 +25,11 @@ FailureKind = Literal[
     "timeout",
     "wrong_answer",
 ]
-"""Why an episode was not solved; `evaluation.failures` has the rules."""
+"""Reason for an unsolved episode; the rules are in `evaluation.failures`."""
 
 
 class EpisodeResult(Record):
-    """One episode of an evaluation, or one row of a dataset that an agent was measured on."""
+    """One episode of an evaluation, or one evaluated row of a dataset."""
 
     task_id: str
     repeat: int = Field(default=0, ge=0)
@@ -42,18 +42,18 @@ class EpisodeResult(Record):
     difficulty: str | None = None
     trajectory_id: str | None = None
     error: str | None = None
-    failure: FailureKind | None = Field(default=None, description="Null: solved, or nobody knows.")
+    failure: FailureKind | None = Field(default=None, description="Null: solved, or unknown.")
     calls: int = Field(default=0, ge=0, description="Tool calls of the agent.")
-    forbidden: int | None = Field(default=None, description="Calls that it must not make; null: nothing is forbidden.")
+    forbidden: int | None = Field(default=None, description="Number of forbidden calls. Null: nothing is forbidden.")
     metrics: dict[str, float] = Field(
-        default_factory=dict, description="What the environment measured, and what the task's references say."
+        default_factory=dict, description="Metrics of the environment, and metrics relative to the task's references."
     )
 
     @property
     def success(self) -> bool | None:
-        """True or False where the episode has a verdict; None for unknown, errored episodes.
+        """Whether the episode succeeded, or None if unknown or errored.
 
-        An episode cut off by its turn limit did not solve its task: truncated counts as a failure.
+        A truncated episode did not solve its task and counts as a failure.
         """
         if self.status in {OutcomeStatus.UNKNOWN, OutcomeStatus.ERROR}:
             return None
@@ -61,17 +61,17 @@ class EpisodeResult(Record):
 
 
 class Rate(Record):
-    """A success rate with its exact 95 % interval (Clopper & Pearson 1934); with repeats, for tasks as the unit."""
+    """A success rate with its exact 95 % interval (Clopper & Pearson 1934), with tasks as the unit if there are repeats."""
 
     successes: int = Field(ge=0)
     n: int = Field(ge=0, description="Episodes with a verdict.")
-    value: float | None = Field(description="successes / n; null where n is 0.")
+    value: float | None = Field(description="successes / n. Null if n is 0.")
     ci_low: float | None
     ci_high: float | None
 
 
 class Estimate(Record):
-    """A mean over tasks with its 95 % interval; null bounds where one task cannot give one."""
+    """A mean over tasks with its 95 % interval. Null bounds if there is only one task."""
 
     value: float
     ci_low: float | None
@@ -80,13 +80,13 @@ class Estimate(Record):
 
 
 class AtK(Estimate):
-    """pass@k or pass^k of the repeats of a task, averaged over the tasks that have all of them."""
+    """pass@k or pass^k, averaged over the tasks with all repeats."""
 
     k: int
 
 
 class Means(Record):
-    """What a group of episodes took on average; null where no episode says."""
+    """Means over a group of episodes. Null if no episode has the value."""
 
     reward: float | None
     turns: float | None
@@ -98,14 +98,14 @@ class Means(Record):
 
 
 class Failures(Record):
-    """Episodes that failed alike."""
+    """Episodes with the same kind of failure."""
 
     n: int
     examples: tuple[str, ...] = Field(default=(), description="Trajectories, at most three.")
 
 
 class Forbidden(Record):
-    """How often an agent did what it must not do."""
+    """Frequency of forbidden calls."""
 
     forbidden_calls: int
     calls: int = Field(description="All tool calls.")
@@ -113,17 +113,17 @@ class Forbidden(Record):
 
 
 class HeldOut(Record):
-    """A model against the turns that a dataset recorded."""
+    """A model compared with the turns recorded in a dataset."""
 
-    loss: float | None = Field(description="Mean negative log-likelihood of a token, in nats, by teacher forcing.")
-    perplexity: float | None = Field(description="exp(loss); null where it is too large for a number.")
-    token_accuracy: float | None = Field(description="Share of the tokens that are the model's most likely ones.")
+    loss: float | None = Field(description="Mean negative log-likelihood per token, in nats, with teacher forcing.")
+    perplexity: float | None = Field(description="exp(loss). Null on overflow.")
+    token_accuracy: float | None = Field(description="Share of tokens that are the model's most likely ones.")
     n_tokens: int
-    tool_match: Rate | None = Field(description="Steps in which the model, decoding greedily, calls the same tools.")
+    tool_match: Rate | None = Field(description="Steps in which greedy decoding calls the same tools.")
     action_match: Rate | None = Field(description="The same with equal arguments.")
     n_steps: int
-    dropped: dict[str, int] = Field(default_factory=dict, description="Reason -> rows that could not be read.")
-    truncated_turns: int = Field(default=0, description="Turns that the model's context is too short for.")
+    dropped: dict[str, int] = Field(default_factory=dict, description="Reason -> number of unreadable rows.")
+    truncated_turns: int = Field(default=0, description="Turns that exceed the model's context.")
 
 
 class Evaluation(Record):
@@ -132,7 +132,7 @@ class Evaluation(Record):
     id: str
     agent_id: str
     environment: str
-    suite_hash: str = Field(description="Same hash, same tasks in the same environment: results can be paired.")
+    suite_hash: str = Field(description="Equal hashes mean equal tasks and environment, so results can be paired.")
     split: str
     seed: int
     repeats: int = Field(default=1, ge=1)
@@ -149,36 +149,36 @@ class Evaluation(Record):
     mean_output_tokens: float | None = None
     mean_duration_s: float | None = None
     cost_usd: float | None = Field(
-        default=None, description="What endpoints charged, where each episode says; null: not known, or no endpoint."
+        default=None, description="Endpoint charges, if every episode reports them. Null: unknown, or no endpoint."
     )
     means_by_type: dict[str, Means] = Field(default_factory=dict)
     means_by_difficulty: dict[str, Means] = Field(default_factory=dict)
-    pass_at_k: tuple[AtK, ...] = Field(default=(), description="At least one of k attempts; from two repeats on.")
-    pass_hat_k: tuple[AtK, ...] = Field(default=(), description="All of k attempts; from two repeats on.")
+    pass_at_k: tuple[AtK, ...] = Field(default=(), description="At least one of k attempts; from two repeats.")
+    pass_hat_k: tuple[AtK, ...] = Field(default=(), description="All of k attempts; from two repeats.")
     failures: dict[FailureKind, Failures] = Field(default_factory=dict)
     forbidden: Forbidden | None = None
     metrics: dict[str, Estimate] = Field(default_factory=dict)
-    max_turns: int | None = Field(default=None, description="As asked; null: the environment's own limit.")
-    dataset_id: str | None = Field(default=None, description="Of an evaluation on a dataset.")
-    held_out: HeldOut | None = Field(default=None, description="Of an evaluation on a dataset.")
+    max_turns: int | None = Field(default=None, description="As requested. Null: the environment's limit.")
+    dataset_id: str | None = Field(default=None, description="Set for an evaluation on a dataset.")
+    held_out: HeldOut | None = Field(default=None, description="Set for an evaluation on a dataset.")
     created_at: Instant | None = None
 
 
 class RewardDifference(Record):
-    """Mean rewards of two agents over the tasks for which both have one, each task's repeats averaged; b - a."""
+    """Difference of mean rewards, b - a, over tasks with rewards from both agents, averaged over repeats."""
 
     difference: float
     ci_low: float
     ci_high: float
     ci_method: str
     n_tasks: int
-    p_t: float = Field(description="Paired t test; not corrected.")
-    p_wilcoxon: float = Field(description="Wilcoxon's signed-rank test; not corrected.")
-    effect: float | None = Field(description="Cohen's d_z, the mean over the standard deviation; null: no variance.")
+    p_t: float = Field(description="Paired t test, not corrected.")
+    p_wilcoxon: float = Field(description="Wilcoxon's signed-rank test, not corrected.")
+    effect: float | None = Field(description="Cohen's d_z (mean / standard deviation). Null without variance.")
 
 
 class PairedComparison(Record):
-    """Two agents on the same tasks; `difference` is b - a."""
+    """Two agents on the same tasks. `difference` is b - a."""
 
     a: str
     b: str
@@ -193,22 +193,22 @@ class PairedComparison(Record):
     p_corrected: float
     significant: bool = Field(description="p_corrected < 0.05")
     n_tasks: int
-    only_a: int = Field(description="Tasks that a alone solved.")
-    only_b: int = Field(description="Tasks that b alone solved.")
-    n_excluded: int = Field(default=0, description="Tasks left out because one side has no verdict.")
-    reward: RewardDifference | None = Field(default=None, description="Null: fewer than two tasks with two rewards.")
+    only_a: int = Field(description="Tasks solved by a only.")
+    only_b: int = Field(description="Tasks solved by b only.")
+    n_excluded: int = Field(default=0, description="Tasks without verdicts from both sides.")
+    reward: RewardDifference | None = Field(default=None, description="Null: fewer than two tasks with both rewards.")
     p_equivalent: float | None = Field(
         default=None,
-        description="That the rates differ by less than 5 points; small means equivalent (Tango 1998).",
+        description="Test that the rates differ by less than 5 points; small means equivalent (Tango 1998).",
     )
     tasks_for_5_points: int | None = Field(
         default=None,
-        description="Tasks that would show a difference of 5 points with 80 % power, at this disagreement.",
+        description="Tasks needed to detect a difference of 5 points with 80 % power, at this disagreement.",
     )
 
 
 class LeaderboardRow(Record):
-    """One agent's place: by success rate, then mean reward."""
+    """An agent's rank by success rate, then mean reward."""
 
     rank: int
     agent: str
@@ -218,11 +218,11 @@ class LeaderboardRow(Record):
     ci_high: float | None
     n: int
     mean_reward: float | None
-    group: str = Field(default="", description="Letters; agents that share one do not differ significantly.")
+    group: str = Field(default="", description="Letters. Agents that share one do not differ significantly.")
 
 
 class Flip(Record):
-    """A task that one agent solved and the other did not."""
+    """A task that one agent solved and the other failed."""
 
     task_id: str
     solved_by: str
@@ -232,20 +232,20 @@ class Flip(Record):
 
 
 class Origin(Record):
-    """Where a compared agent comes from."""
+    """Provenance of a compared agent."""
 
-    agent: str = Field(description="As it is called in the comparison.")
+    agent: str = Field(description="Display name in the comparison.")
     agent_id: str
     evaluation_id: str
-    ancestors: tuple[str, ...] = Field(default=(), description="Agents that it was trained from, the nearest first.")
+    ancestors: tuple[str, ...] = Field(default=(), description="Agents from which it was trained, nearest first.")
     dataset_id: str | None = None
     job_id: str | None = None
 
 
 class CurvePoint(Record):
-    """An agent on the way of a training: what it could do then."""
+    """An agent during a training, and its success rate."""
 
-    place: int = Field(ge=0, description="On the way: 0 is where it began.")
+    place: int = Field(ge=0, description="Position in the training; 0 is the start.")
     agent_id: str
     evaluation_id: str
     success_rate: float
@@ -255,16 +255,16 @@ class CurvePoint(Record):
 
 
 class LearningCurve(Record):
-    """Success along the way that led to an agent: its ancestors, the stages or rounds of its job, itself."""
+    """Success rates of an agent's ancestors, of its job's stages or rounds, and of itself."""
 
-    agent: str = Field(description="As it is called in the comparison.")
-    suite_hash: str = Field(description="Of the suite that most agents on the way have run.")
+    agent: str = Field(description="Display name in the comparison.")
+    suite_hash: str = Field(description="The suite that most of these agents have run.")
     n_tasks: int
     points: tuple[CurvePoint, ...]
 
 
 class Comparison(Record):
-    """A corrected comparison of two or more agents."""
+    """A comparison of two or more agents, corrected for multiple tests."""
 
     id: str
     environment: str
@@ -273,14 +273,14 @@ class Comparison(Record):
     leaderboard: tuple[LeaderboardRow, ...]
     flips: tuple[Flip, ...] = ()
     correction: Correction = "holm"
-    notes: tuple[str, ...] = Field(default=(), description="What else differs between the evaluations.")
+    notes: tuple[str, ...] = Field(default=(), description="Other differences between the evaluations.")
     lineage: tuple[Origin, ...] = ()
     curves: tuple[LearningCurve, ...] = ()
     created_at: Instant | None = None
 
 
 class Leaderboard(Record):
-    """The best evaluation of each agent on one suite of an environment."""
+    """Best evaluation of each agent on one suite of an environment."""
 
     environment: str
     suite_hash: str
@@ -289,6 +289,6 @@ class Leaderboard(Record):
     repeats: int
     n_tasks: int
     rows: tuple[LeaderboardRow, ...]
-    n_evaluations: int = Field(description="On this suite; the best of several of one agent flatters it a little.")
+    n_evaluations: int = Field(description="Evaluations on this suite. The best of several is biased upward.")
     notes: tuple[str, ...] = ()
-    other_suites: tuple[str, ...] = Field(default=(), description="Hashes of suites that fewer agents have run.")
+    other_suites: tuple[str, ...] = Field(default=(), description="Hashes of suites run by fewer agents.")

@@ -1,4 +1,4 @@
-"""The settings of self-improvement: an agent explores, learns from its best runs, is measured, and goes on from there."""
+"""Settings of self-improvement: an agent explores, is trained on its best runs, is evaluated, and continues."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from quintain.records.common_hyperparameters import Settings
 from quintain.records.record import Record
 
 Rule = Literal["top_k", "threshold", "rejection"]
-"""How runs to learn from are chosen; `rewards.selection` has the rules."""
+"""Selection rule for training runs (`scoring.selection`)."""
 
 EvolveMethod = Literal["sft", "bc", "dpo", "grpo"]
 
@@ -21,79 +21,74 @@ Temperature = Annotated[float, Field(ge=0, le=MAX_TEMPERATURE)]
 
 
 class LevelsConfig(Settings):
-    """Environments from easy to hard, in which the agent explores one after the other."""
+    """Environments ordered by difficulty, explored one after another."""
 
     levels: tuple[Annotated[str, Field(min_length=1, max_length=1000)], ...] = Field(
         min_length=1,
         max_length=50,
-        description="References, easiest first; `?difficulty=easy` alone: the environment with this option.",
+        description="References, easiest first. `?difficulty=easy` alone means the environment with this option.",
     )
-    advance_at: float = Field(default=0.8, gt=0, le=1, description="Success of exploring that ends a level.")
-    max_iterations: int = Field(
-        default=3, ge=1, le=100, description="Iterations on a level at most; then the next one comes all the same."
-    )
+    advance_at: float = Field(default=0.8, gt=0, le=1, description="Success rate of exploration that ends a level.")
+    max_iterations: int = Field(default=3, ge=1, le=100, description="Maximum number of iterations per level.")
 
 
 class EvolveConfig(Settings):
-    """Explore, select, train, measure, again: AgentEvol and its relatives, with an honest end."""
+    """Explore, select, train, evaluate, repeat (AgentEvol and related methods), with a final comparison on new tasks."""
 
     method: Literal["evolve"] = "evolve"
-    iterations: int = Field(default=5, ge=1, le=100, description="Rounds of exploring, training and measuring at most.")
-    tasks_per_iteration: int = Field(
-        default=250, ge=1, le=100_000, description="Tasks of the split train that a round explores."
-    )
-    attempts: int = Field(default=4, ge=1, le=256, description="Episodes for each of these tasks.")
+    iterations: int = Field(default=5, ge=1, le=100, description="Maximum number of rounds.")
+    tasks_per_iteration: int = Field(default=250, ge=1, le=100_000, description="Training tasks explored per round.")
+    attempts: int = Field(default=4, ge=1, le=256, description="Episodes per task.")
     temperature: Temperature | tuple[Temperature, Temperature] = Field(
         default=0.8,
-        description="Of exploring; 0 is greedy. A pair: from the first to the second over the attempts at a task.",
+        description="Exploration temperature; 0 is greedy. A pair runs from first to second over the attempts at a task.",
     )
     max_turns: int | None = Field(
-        default=None, ge=1, le=1000, description="Turns of an episode; null: the environment's own limit."
+        default=None, ge=1, le=1000, description="Maximum turns per episode. Null: the environment's limit."
     )
     select: Rule = Field(
         default="top_k",
-        description="top_k: the best `ratio` of the runs, of `threshold` at least; threshold: all from `threshold` on; "
-        "rejection: each with its reward, cut to 0..1, as the chance to be kept.",
+        description="top_k: best `ratio` of the runs with at least `threshold`; threshold: all runs with at least `threshold`; "
+        "rejection: each run with probability equal to its reward, clipped to 0..1.",
     )
-    ratio: float = Field(default=0.3, gt=0, le=1, description="top_k: share of the runs with a verdict; 1: off.")
+    ratio: float = Field(default=0.3, gt=0, le=1, description="top_k: share of the runs with a verdict; 1 keeps all.")
     threshold: float | None = Field(
-        default=0.5, description="top_k, threshold: least reward of a run to learn from, any number; null: off."
+        default=0.5, description="top_k, threshold: minimum reward of a training run, any number. Null: no minimum."
     )
     train: EvolveMethod = Field(
         default="sft",
-        description="How a round learns. dpo: best against worst run of a task, the best one selected; grpo: all runs of the "
-        "tasks whose runs differ in reward.",
+        description="Training method of a round. dpo: best against worst run of a task, if the best is selected; grpo: all "
+        "runs of the tasks whose runs differ in reward.",
     )
-    training: dict[str, Any] = Field(
-        default={}, description="Hyperparameters of that method; see guide://methods/METHOD."
-    )
+    training: dict[str, Any] = Field(default={}, description="Hyperparameters of that method (guide://methods/METHOD).")
     start_from: Literal["best", "last", "base"] = Field(
-        default="best", description="Where a round's training starts: the best agent so far, the newest, or the first."
+        default="best",
+        description="Starting point of a round's training: the best agent so far, the newest, or the first.",
     )
     accumulate: bool | None = Field(
-        default=None, description="Train on what earlier rounds selected, too; null: where start_from is base."
+        default=None, description="Also train on the selections of earlier rounds. Null: only if start_from is base."
     )
     evaluation_tasks: int = Field(
-        default=100, ge=1, le=100_000, description="Held-out tasks that rounds are chosen by; the same for all."
+        default=100, ge=1, le=100_000, description="Held-out tasks for selecting rounds, the same for all."
     )
     final_tasks: int = Field(
-        default=200, ge=1, le=100_000, description="Other held-out tasks, on which start and result are compared."
+        default=200, ge=1, le=100_000, description="Other held-out tasks for comparing start and result."
     )
-    repeats: int = Field(default=1, ge=1, le=256, description="Episodes for each held-out task.")
+    repeats: int = Field(default=1, ge=1, le=256, description="Episodes per held-out task.")
     patience: int | None = Field(
         default=2,
         ge=1,
         le=100,
-        description="Ends after so many rounds in a row whose gain is not surely above 0 (95 % interval); null: off.",
+        description="Stop after this many consecutive rounds without a significant gain (95 % interval). Null: never.",
     )
     reflect: int = Field(
         default=0,
         ge=0,
         le=16,
-        description="Further tries at a task that always failed, after a reflection on why; 0: off.",
+        description="Retries of a task that always failed, after a reflection; 0 disables them.",
     )
     curriculum: LevelsConfig | None = Field(
-        default=None, description="Explore in these environments, easy to hard (a list will do); null: off."
+        default=None, description="Environments to explore, ordered by difficulty (a list is accepted). Null: none."
     )
 
     @model_validator(mode="before")
@@ -104,87 +99,85 @@ class EvolveConfig(Settings):
 
     @property
     def accumulates(self) -> bool:
-        """Does a round learn from what earlier ones selected, too?"""
+        """Whether a round also trains on the selections of earlier ones."""
         return self.start_from == "base" if self.accumulate is None else self.accumulate
 
     @property
     def temperatures(self) -> tuple[float, float]:
-        """Temperature of the first attempt at a task, and of the last."""
+        """Temperatures of the first and the last attempt at a task."""
         return self.temperature if isinstance(self.temperature, tuple) else (self.temperature, self.temperature)
 
     @model_validator(mode="after")
     def _attempts_differ(self) -> Self:
         low, high = self.temperatures
         if low > high:
-            raise _fault(f"temperature is {low:g}..{high:g}; give the lower one first, or one number")
+            raise _fault(f"expected temperature from low to high, got {low:g}..{high:g}; swap them, or pass one number")
         if self.attempts > 1 and high == 0:
             raise _fault(
-                f"temperature is 0 and attempts is {self.attempts}: greedy attempts are all alike; raise temperature, or set "
-                "attempts to 1"
+                f"expected a temperature above 0 for attempts {self.attempts}, got 0, which makes all attempts equal; raise it, or "
+                "set attempts to 1"
             )
         if self.attempts == 1 and low != high:
-            raise _fault("temperature is a pair and attempts is 1; give one number, or raise attempts")
+            raise _fault("expected one temperature for attempts 1, got a pair; pass one number, or raise attempts")
         if self.train in {"dpo", "grpo"} and self.attempts < 2:
             raise _fault(
-                f"train is {self.train!r}, which compares runs of a task, and attempts is 1; set attempts to 2 or more"
+                f"expected attempts of 2 or more for train {self.train!r}, which compares runs of a task, got 1; raise attempts"
             )
         return self
 
     @model_validator(mode="after")
     def _settings_count(self) -> Self:
-        """What would have no effect is refused: somebody believes that it has one."""
+        """Reject settings without effect, because the caller expects one."""
         used = {"top_k": {"ratio", "threshold"}, "threshold": {"threshold"}, "rejection": set[str]()}[self.select]
         if self.train == "grpo":
             used = set()
         for name in ("ratio", "threshold"):
             if name not in used and getattr(self, name) != type(self).model_fields[name].default:
-                by = (
-                    "train 'grpo', which learns from good and bad runs"
-                    if self.train == "grpo"
-                    else f"select {self.select!r}"
-                )
-                raise _fault(f"{name} is {getattr(self, name)} and does not count with {by}; leave it out")
+                by = "train 'grpo', which uses good and bad runs" if self.train == "grpo" else f"select {self.select!r}"
+                raise _fault(f"expected no {name} with {by}, got {getattr(self, name)}; omit it")
         if self.train == "grpo" and self.select != "top_k":
             raise _fault(
-                f"select is {self.select!r} and train 'grpo' learns from good and bad runs alike; leave select out"
+                f"expected no select with train 'grpo', which uses good and bad runs, got {self.select!r}; omit it"
             )
         if self.select == "threshold" and self.threshold is None:
-            raise _fault("select is 'threshold' and threshold is null; give the least reward of a run to learn from")
+            raise _fault(
+                "expected a threshold for select 'threshold', got null; pass the minimum reward of a training run"
+            )
         if self.train == "grpo" and self.reflect:
             raise _fault(
-                f"reflect is {self.reflect} and train 'grpo' needs the log-probs of runs under the task's own prompt, which runs "
-                "after a reflection do not have; set reflect to 0, or train to sft, bc or dpo"
+                f"expected reflect 0 with train 'grpo', got {self.reflect}: grpo needs log-probs under the original prompt, which runs "
+                "after a reflection lack; set reflect to 0, or train to sft, bc or dpo"
             )
         return self
 
 
 class RoundReport(Record):
-    """What one round of an evolution came to."""
+    """Result of one round of an evolution."""
 
     round: int
-    environment: str = Field(description="Where it explored.")
-    explored: int = Field(description="Episodes.")
-    explored_success: float | None = Field(description="Of those with a verdict.")
-    retried: int = Field(default=0, description="Further episodes after a reflection.")
-    selected: int = Field(description="Runs of this round to learn from.")
-    left_out: dict[str, int] = Field(default_factory=dict, description="Reason -> runs.")
+    environment: str = Field(description="Environment of the exploration.")
+    explored: int = Field(description="Number of exploration episodes.")
+    explored_success: float | None = Field(description="Success rate of those with a verdict.")
+    retried: int = Field(default=0, description="Number of retries after a reflection.")
+    selected: int = Field(description="Number of this round's runs selected for training.")
+    left_out: dict[str, int] = Field(default_factory=dict, description="Reason -> number of runs.")
     dataset_id: str | None = None
-    rows: int = Field(default=0, description="Rows of its dataset, those of earlier rounds included.")
+    rows: int = Field(default=0, description="Rows of its dataset, including those of earlier rounds.")
     agent: str | None = None
     evaluation_id: str | None = None
-    success: float | None = Field(default=None, description="On the tasks that rounds are chosen by.")
-    gain: float | None = Field(default=None, description="Over the best agent before, paired by task.")
+    success: float | None = Field(default=None, description="Success rate on the selection tasks.")
+    gain: float | None = Field(default=None, description="Gain over the previous best agent, paired by task.")
     ci_low: float | None = None
     ci_high: float | None = None
     final_loss: float | None = None
     decision: Literal["better", "ahead", "kept", "nothing_selected", "not_compared"] = Field(
-        description="better: surely above the best before; ahead: above it, perhaps by chance; kept: not above it, the best "
-        "stays; nothing_selected: no training; not_compared: no task with two verdicts."
+        description="better: significantly above the previous best; ahead: above it, not significantly; kept: not above it; "
+        "nothing_selected: no training; not_compared: no task with two verdicts."
     )
 
 
 def round_dataset_id(job_id: str, number: int) -> str:
-    """The id of the dataset that a round of an evolution makes."""
+    """Return the id of the dataset of an evolution's round."""
     return f"ds-{job_id.removeprefix('job-')}-{number}"
 
 

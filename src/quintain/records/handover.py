@@ -1,4 +1,4 @@
-"""Handing an agent over: what is written, and what the store knows of it at that time."""
+"""Export of an agent: files, provenance and verification."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from quintain.records.dataset import DatasetKind
 from quintain.records.record import Instant, Record
 
 AGENT_FILE = "agent.json"
-"""Of a handed-over folder: what the agent is beside its weights; written last, so that it vouches for the rest."""
+"""Description of an exported agent. Written last, so that it marks a complete folder."""
 
 ExportFormat = Literal["adapter", "merged"]
-"""adapter: the LoRA weights alone, for their base model; merged: all weights, for any program that reads the model's kind."""
+"""adapter: LoRA weights for their base model; merged: all weights, readable by any program that supports the model."""
 
 
 class Ancestor(Record):
-    """An agent on the way to the one that is handed over, and how it was made."""
+    """An ancestor of the exported agent, and how it was trained."""
 
     agent: str
-    methods: tuple[str, ...] = Field(default=(), description="Of its training, in order; empty: not trained here.")
+    methods: tuple[str, ...] = Field(default=(), description="Training methods in order. Empty: not trained here.")
     dataset_id: str | None = None
-    environment: str | None = Field(default=None, description="Where it learned, if online.")
+    environment: str | None = Field(default=None, description="Environment of online training.")
     job_id: str | None = None
 
 
-class TaughtBy(Record):
-    """A dataset that the agent or one of its ancestors learned from."""
+class TrainingDataset(Record):
+    """A dataset on which the agent or one of its ancestors was trained."""
 
     dataset_id: str
     name: str
@@ -38,7 +38,7 @@ class TaughtBy(Record):
 
 
 class Result(Record):
-    """What an evaluation of the agent measured."""
+    """Result of an evaluation of the agent."""
 
     evaluation_id: str
     environment: str
@@ -49,59 +49,60 @@ class Result(Record):
     ci_low: float | None
     ci_high: float | None
     mean_reward: float | None
-    loss: float | None = Field(default=None, description="Of an evaluation on a dataset.")
+    loss: float | None = Field(default=None, description="Set for an evaluation on a dataset.")
     created_at: Instant | None = None
 
 
 class Provenance(Record):
-    """What the store knows of an agent."""
+    """Provenance of an agent."""
 
-    ancestors: tuple[Ancestor, ...] = Field(description="The agent itself first, its base model last.")
-    datasets: tuple[TaughtBy, ...] = ()
-    trajectories: int = Field(default=0, description="Runs that it learned from, its ancestors' included.")
+    ancestors: tuple[Ancestor, ...] = Field(description="From the agent itself to its base model.")
+    datasets: tuple[TrainingDataset, ...] = ()
+    trajectories: int = Field(default=0, description="Number of training runs, including those of its ancestors.")
     results: tuple[Result, ...] = Field(default=(), description="Newest first.")
 
 
 class ExportAgentSpec(Record):
-    """Hand an agent over: its files in a folder of their own, after they were read back and found equal to the agent."""
+    """Export an agent to a new folder, after verifying that the files reproduce it."""
 
     kind: Literal["export_agent"] = "export_agent"
     agent: Agent
     format: ExportFormat
-    destination: str = Field(description="Folder that receives the files; it must not exist, or be empty.")
+    destination: str = Field(description="Target folder. It must be empty or not exist.")
     provenance: Provenance
 
 
 class Parity(Record):
-    """How near the files are to the agent, on a few rendered turns and random tokens."""
+    """Deviation of the files from the agent, on a few rendered turns and random tokens."""
 
-    compared_in: str = Field(description="Number format that both computed in.")
-    stored_in: str = Field(description="Number format of the files' weights.")
-    bound: float = Field(description="Most that a token's log-probability l may differ, in nats for each max(1, -l).")
+    compared_in: str = Field(description="Number format of the comparison.")
+    stored_in: str = Field(description="Number format of the weights in the files.")
+    bound: float = Field(description="Maximum difference of a token's log-probability l, in nats per max(1, -l).")
     max_difference: float = Field(description="The largest difference of a token's log-probability, in nats.")
     mean_difference: float
     tokens: int = Field(description="Tokens compared.")
-    greedy_tokens: int = Field(description="Tokens of the greedy continuation that are equal.")
+    greedy_tokens: int = Field(description="Number of equal tokens in greedy continuation.")
     greedy_tie: bool = Field(
-        default=False, description="It then parts at two tokens that the agent holds equal within twice the bound."
+        default=False,
+        description="Whether greedy decoding diverges at two tokens within twice the bound of each other.",
     )
-    max_value_difference: float | None = Field(default=None, description="Of a value head's numbers.")
-    equal_ids: int = Field(description="Texts that give the same token ids.")
-    equal_renderings: int = Field(description="Conversations that the chat template writes alike.")
+    max_value_difference: float | None = Field(default=None, description="Largest difference of a value head's output.")
+    equal_ids: int = Field(description="Number of texts with equal token ids.")
+    equal_renderings: int = Field(description="Number of conversations rendered equally by the chat template.")
 
 
-class HandedOver(Record):
-    """`agent.json` of a handed-over folder."""
+class AgentExport(Record):
+    """Contents of `agent.json` in an exported folder."""
 
     quintain: str = Field(description="Version of the program.")
     format: ExportFormat
     job_id: str
     agent: Agent
     base: dict[str, Any]
-    template: dict[str, Any] = Field(description="How turns are written: style, end tokens, fingerprint.")
+    template: dict[str, Any] = Field(description="Format of turns: style, end tokens, fingerprint.")
     provenance: Provenance
     parity: Parity
     versions: dict[str, str]
-    files: dict[str, str] = Field(description="File name -> SHA-256, of all files but this one.")
-    bytes: int = Field(description="Of those files.")
+    files: dict[str, str] = Field(description="File name -> SHA-256, for all other files.")
+    bytes: int = Field(description="Total size of those files.")
     notes: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""What an import of agent logs has found: one line a file, and the whole."""
+"""Reports of log imports, per file and in total."""
 
 from __future__ import annotations
 
@@ -9,30 +9,28 @@ from pydantic import Field
 from quintain.records.record import Instant, Record
 
 IngestStatus = Literal["new", "known", "completed", "grown", "forgotten"]
-"""What a run is to a store: new; there already; there, and given a missing outcome or more tags; put in the place of an
-earlier state of its session; or forgotten, so that it stays away."""
+"""Result of storing a run: new; known; known and completed by an outcome or tags; replacing an earlier state of its
+session; or forgotten and therefore not stored."""
 
 
 class Rejected(Record):
-    """A line, an element or a whole file that did not come in, and why."""
+    """A rejected line, array element or file, with the reason."""
 
-    file: str = Field(description="Path below the folder that was imported.")
-    line: int | None = Field(
-        default=None, description="Line of a line format, element (from 1) of an array; null: the whole file."
-    )
+    file: str = Field(description="Path relative to the imported folder.")
+    line: int | None = Field(default=None, description="Line number, or array element from 1. Null: the whole file.")
     reason: str
 
     @property
     def place(self) -> str:
-        """`FILE:LINE`, or the file alone."""
+        """Return `FILE:LINE`, or `FILE`."""
         return self.file if self.line is None else f"{self.file}:{self.line}"
 
 
 class ImportedFile(Record):
-    """What one file held."""
+    """Content of one file."""
 
     file: str
-    format: str | None = Field(description="Null: no importer took it.")
+    format: str | None = Field(description="Null: not recognized.")
     confidence: float = Field(ge=0, le=1)
     runner_up: str | None = None
     trajectories: int = 0
@@ -40,14 +38,12 @@ class ImportedFile(Record):
     actions: int = 0
     observations: int = 0
     rejected: int = 0
-    unknown: dict[str, int] = Field(
-        default_factory=dict, description="Kind of record that no step was made of -> how many."
-    )
-    notes: tuple[str, ...] = Field(default=(), description="What a reader of these runs should know, once each.")
+    unknown: dict[str, int] = Field(default_factory=dict, description="Kind of record without a step -> count.")
+    notes: tuple[str, ...] = Field(default=(), description="Notes on these runs, without duplicates.")
 
 
 class FileStamp(Record):
-    """Tells whether a file has changed since it was imported."""
+    """Size and time of an imported file, to detect changes."""
 
     uri: str = Field(description="Absolute path.")
     size: int
@@ -57,7 +53,7 @@ class FileStamp(Record):
 
 
 class RunLink(Record):
-    """Runs of one import that belong together, by identity hash: subagents, and what a run continues."""
+    """Relations between runs of one import, by identity hash: subagents, and the continued run."""
 
     identity: str
     subagents: tuple[str, ...] = ()
@@ -65,28 +61,26 @@ class RunLink(Record):
 
 
 class ImportReport(Record):
-    """What an import of a file or folder has found."""
+    """Result of importing a file or folder."""
 
-    format: str | None = Field(description="The format of all files that gave runs, or `mixed`; null: none did.")
-    confidence: float = Field(ge=0, le=1, description="That of the file that was detected least surely.")
-    imported: int = Field(default=0, description="Runs that are new.")
+    format: str | None = Field(description="Format of all files with runs, or `mixed`. Null: there are none.")
+    confidence: float = Field(ge=0, le=1, description="Lowest confidence of format detection over the files.")
+    imported: int = Field(default=0, description="Number of new runs.")
     updated: int = Field(
         default=0,
-        description="Stored runs that this import has changed: sessions that have grown, missing outcomes, tags.",
+        description="Number of changed stored runs: longer sessions, added outcomes, added tags.",
     )
-    duplicates: int = Field(default=0, description="Runs that were known already.")
-    forgotten: int = Field(default=0, description="Runs that were forgotten, and so stayed away.")
-    files: tuple[ImportedFile, ...] = Field(
-        default=(), description="The first ones that a reader took, then the others."
-    )
-    n_files: int = Field(default=0, description="All that were looked at.")
-    unchanged: int = Field(default=0, description="Files that an earlier import has read, not read again.")
+    duplicates: int = Field(default=0, description="Number of known runs.")
+    forgotten: int = Field(default=0, description="Number of forgotten runs, which were not stored.")
+    files: tuple[ImportedFile, ...] = Field(default=(), description="First recognized files, then the others.")
+    n_files: int = Field(default=0, description="Number of examined files.")
+    unchanged: int = Field(default=0, description="Number of files skipped as unchanged since an earlier import.")
     rejected: tuple[Rejected, ...] = Field(
-        default=(), description="The first records that did not come in, then the first files that hold no trajectory."
+        default=(), description="First rejected records, then first files without a trajectory."
     )
-    n_rejected: int = Field(default=0, description="Records, and logs as a whole, that did not come in.")
-    n_refused: int = Field(default=0, description="Files that are no logs, such as a README; no failure.")
+    n_rejected: int = Field(default=0, description="Number of rejected records and logs.")
+    n_refused: int = Field(default=0, description="Number of files that are not logs, such as a README. Not a failure.")
     redactions: dict[str, int] = Field(default_factory=dict)
     unknown: dict[str, int] = Field(default_factory=dict)
     notes: tuple[str, ...] = ()
-    stopped: bool = Field(default=False, description="Was it asked to stop before its end?")
+    stopped: bool = Field(default=False, description="Whether it was stopped early.")

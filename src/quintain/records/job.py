@@ -1,6 +1,6 @@
-"""Jobs: their states, specs and events.
+"""Jobs: states, specs and events.
 
-A spec is complete enough to run the job again: the worker reads nothing else and never opens the database.
+A spec is sufficient to run the job again: the worker reads nothing else and never opens the database.
 """
 
 from __future__ import annotations
@@ -11,40 +11,40 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from quintain.records.agent import MAX_TEMPERATURE, Agent, Sampling
+from quintain.records.agent import Agent, Sampling
 from quintain.records.dataset import DatasetKind, SplitName
-from quintain.records.evolve import EvolveConfig
+from quintain.records.evolve import EvolveConfig, Temperature
 from quintain.records.handover import ExportAgentSpec
 from quintain.records.hyperparameters import Method, MethodConfig, SFTConfig
 from quintain.records.imports import FileStamp
-from quintain.records.judging import Endpoint, JudgingMode, Rubric
+from quintain.records.judging import Endpoint, JudgeControl, JudgingMode, Rubric
 from quintain.records.preview import Sample
 from quintain.records.recipe import Stage
 from quintain.records.record import Instant, Name, Record
 
 
 class JobStatus(StrEnum):
-    """Where a job is in its life."""
+    """State of a job."""
 
     QUEUED = "queued"
     """Waiting for a slot."""
     RUNNING = "running"
-    """A shim holds the job's lock; between two attempts too."""
+    """A shim holds the job's lock, or the next attempt is about to start."""
     SUCCEEDED = "succeeded"
-    """Done; never changes again."""
+    """Done. Final."""
     FAILED = "failed"
-    """It cannot succeed as specified; never changes again."""
+    """It cannot succeed as specified. Final."""
     CANCELLED = "cancelled"
-    """Someone asked it to stop; never changes again."""
+    """Stopped on request. Final."""
     INTERRUPTED = "interrupted"
-    """Its process died and its attempts are used up, or auto-resume is off; `resume_job` gives it another."""
+    """Its process died, and its attempts are used up or auto-resume is off. `resume_job` adds an attempt."""
 
 
 TERMINAL = frozenset({JobStatus.SUCCEEDED, JobStatus.FAILED, JobStatus.CANCELLED})
-"""States that never change."""
+"""Final states."""
 
 UNFINISHED = frozenset({JobStatus.QUEUED, JobStatus.RUNNING})
-"""States that the reconciler looks after."""
+"""States handled by the reconciler."""
 
 
 class TrainSpec(Record):
@@ -53,25 +53,25 @@ class TrainSpec(Record):
     kind: Literal["train"] = "train"
     method: Method = "sft"
     agent: Agent
-    dataset_id: str | None = Field(default=None, description="Null: the method learns online, in `environment`.")
+    dataset_id: str | None = Field(default=None, description="Null: the method trains online in `environment`.")
     dataset_path: str | None = None
     dataset_files: dict[str, str] = Field(
-        default_factory=dict, description="File name -> SHA-256, checked before the first step."
+        default_factory=dict, description="File name -> SHA-256, verified before the first step."
     )
-    environment: str | None = Field(default=None, description="Online methods: where the agent acts.")
+    environment: str | None = Field(default=None, description="Environment of an online method.")
     name: Name = Field(description="Name of the resulting agent.")
-    output_dir: str = Field(description="Folder that receives the final model.")
+    output_dir: str = Field(description="Folder for the final model.")
     cache_dir: str | None = Field(
-        default=None, description="Folder for what later jobs can use again, such as replay buffers; null: none."
+        default=None, description="Folder for caches shared by jobs, such as replay buffers. Null: none."
     )
     config: MethodConfig = SFTConfig()
-    reward_agent: Agent | None = Field(default=None, description="grpo: the agent that `reward_model` names.")
+    reward_agent: Agent | None = Field(default=None, description="grpo: the agent named by `reward_model`.")
     seed: int = 0
 
     @model_validator(mode="before")
     @classmethod
     def _method_in_config(cls, data: Any) -> Any:
-        """The method tells configs apart; callers give it once, and older specs hold it once."""
+        """Copy the method, which discriminates configs, into the config. Callers and older specs give it once."""
         if isinstance(data, dict) and isinstance(config := data.get("config"), dict) and "method" not in config:
             return {**data, "config": {**config, "method": data.get("method", "sft")}}
         return data
@@ -79,47 +79,48 @@ class TrainSpec(Record):
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if self.config.method != self.method:
-            raise ValueError(f"method {self.method!r} came with the settings of {self.config.method!r}")
+            raise ValueError(f"expected settings of method {self.method!r}, got those of {self.config.method!r}")
         if (self.dataset_id is None) == (self.environment is None):
-            raise ValueError("training needs either a dataset or an environment")
+            raise ValueError("expected either a dataset or an environment, got both or none")
         if (getattr(self.config, "reward_model", None) is None) != (self.reward_agent is None):
-            raise ValueError("reward_model and reward_agent name one agent: give both, or none")
+            raise ValueError("expected both reward_model and reward_agent or none, got one")
         return self
 
 
-Temperature = Annotated[float, Field(ge=0, le=MAX_TEMPERATURE)]
-
-
 class RolloutSpec(Record):
-    """Let an agent act in an environment; every episode becomes a trajectory."""
+    """Let an agent act in an environment. Every episode becomes a trajectory."""
 
     kind: Literal["rollout"] = "rollout"
     agent: Agent
-    endpoint: Endpoint | None = Field(default=None, description="The profile of an agent that acts through one.")
+    endpoint: Endpoint | None = Field(default=None, description="Profile of an agent that acts through an endpoint.")
     environment: str
     split: Literal["train", "held_out"] = "train"
     n_tasks: int = Field(ge=1, le=100_000)
-    attempts: int = Field(default=1, ge=1, le=256, description="Episodes for each task.")
+    attempts: int = Field(default=1, ge=1, le=256, description="Episodes per task.")
     seed: int = 0
     sampling: Sampling = Sampling(temperature=1.0)
     temperatures: tuple[Temperature, Temperature] | None = Field(
-        default=None, description="Of the first and the last attempt at a task, in place of the sampling's."
+        default=None,
+        description="Temperatures of the first and the last attempt at a task, replacing that of `sampling`.",
     )
     diversity: float = Field(
-        default=0.0, ge=0, le=4, description="Attempts after repetition are up to 1 + diversity times as hot."
+        default=0.0,
+        ge=0,
+        le=4,
+        description="Repeated attempts raise the temperature by a factor of up to 1 + diversity.",
     )
-    scorer: str | dict[str, float] | None = Field(default=None, description="Scores each episode when it is over.")
-    max_turns: int | None = Field(default=None, ge=1, le=1000, description="Null: the environment's own limit.")
-    concurrency: int = Field(default=32, ge=1, le=1024, description="Episodes that act in one batch.")
+    scorer: str | dict[str, float] | None = Field(default=None, description="Scores each finished episode.")
+    max_turns: int | None = Field(default=None, ge=1, le=1000, description="Null: the environment's limit.")
+    concurrency: int = Field(default=32, ge=1, le=1024, description="Episodes per batch.")
     tags: tuple[str, ...] = ()
 
 
 class EvaluateSpec(Record):
-    """Run a task suite with one agent."""
+    """Evaluate an agent on a task suite."""
 
     kind: Literal["evaluate"] = "evaluate"
     agent: Agent
-    endpoint: Endpoint | None = Field(default=None, description="The profile of an agent that acts through one.")
+    endpoint: Endpoint | None = Field(default=None, description="Profile of an agent that acts through an endpoint.")
     environment: str
     split: Literal["train", "held_out"] = "held_out"
     n_tasks: int = Field(ge=1, le=100_000)
@@ -128,27 +129,27 @@ class EvaluateSpec(Record):
     sampling: Sampling = Sampling()
     max_turns: int | None = Field(default=None, ge=1, le=1000)
     concurrency: int = Field(default=32, ge=1, le=1024)
-    forbidden: tuple[str, ...] = Field(default=(), description="Tools that the agent must not call; counted.")
-    excluded: tuple[str, ...] = Field(default=(), description="Ids of tasks that are not drawn.")
+    forbidden: tuple[str, ...] = Field(default=(), description="Tools that the agent must not call; calls are counted.")
+    excluded: tuple[str, ...] = Field(default=(), description="Ids of tasks that must not be drawn.")
 
 
 class EvaluateDatasetSpec(Record):
-    """Measure an agent on one split of a dataset, without any environment: loss, and the next action of each step."""
+    """Evaluate an agent on one split of a dataset, without an environment: loss, and the next action of each step."""
 
     kind: Literal["evaluate_dataset"] = "evaluate_dataset"
     agent: Agent
     dataset_id: str
     dataset_path: str
-    dataset_files: dict[str, str] = Field(description="File name -> SHA-256, checked before the first row.")
+    dataset_files: dict[str, str] = Field(description="File name -> SHA-256, verified before the first row.")
     dataset_kind: DatasetKind
     split: SplitName
-    n_rows: int = Field(ge=1, description="Where the split has more, a seeded sample of so many.")
-    max_new_tokens: int = Field(default=192, ge=1, description="Of an action that the agent writes.")
+    n_rows: int = Field(ge=1, description="Maximum number of rows. A larger split is sampled by seed.")
+    max_new_tokens: int = Field(default=192, ge=1, description="Maximum tokens of a generated action.")
     seed: int = 0
 
 
 class ImportSpec(Record):
-    """Read agent logs; every run becomes a trajectory."""
+    """Import agent logs. Every run becomes a trajectory."""
 
     kind: Literal["import"] = "import"
     path: str
@@ -157,72 +158,74 @@ class ImportSpec(Record):
     tags: tuple[str, ...] = ()
     dry_run: bool = False
     unchanged: tuple[FileStamp, ...] = Field(
-        default=(), description="Files that an earlier import has read; skipped while they look like this."
+        default=(), description="Stamps of files from earlier imports, which are skipped if unchanged."
     )
 
 
 class RecipeSpec(Record):
-    """Train and measure in stages, each from the agent of the stage before; the last trained agent is the result."""
+    """Train and evaluate in stages, each starting from the previous agent. The last trained agent is the result."""
 
     kind: Literal["recipe"] = "recipe"
     name: Name = Field(description="Name of the resulting agent.")
     agent: Agent
-    endpoint: Endpoint | None = Field(default=None, description="The profile of an agent that acts through one.")
+    endpoint: Endpoint | None = Field(default=None, description="Profile of an agent that acts through an endpoint.")
     stages: tuple[Stage, ...] = Field(min_length=1, max_length=50)
-    output_dir: str = Field(description="Folder that receives the stages' models, one folder each.")
-    cache_dir: str | None = Field(default=None, description="As of `TrainSpec`.")
+    output_dir: str = Field(description="Folder for the stages' models, one subfolder each.")
+    cache_dir: str | None = Field(default=None, description="As in `TrainSpec`.")
     seed: int = 0
 
 
 class EvolveSpec(Record):
-    """Let an agent explore, learn from its best runs and be measured, round after round; the best agent is the result."""
+    """Let an agent explore, train on its best runs and be evaluated, repeatedly. The best agent is the result."""
 
     kind: Literal["evolve"] = "evolve"
     name: Name = Field(description="Name of the resulting agent.")
     agent: Agent
-    environment: str = Field(description="Where the agent is measured, and where it explores unless there are levels.")
+    environment: str = Field(description="Environment of the evaluations, and of the exploration without a curriculum.")
     config: EvolveConfig
     training: MethodConfig = Field(description="Hyperparameters of a round's training.")
-    reward_agent: Agent | None = Field(default=None, description="As of `TrainSpec`.")
-    output_dir: str = Field(description="Folder that receives the rounds' models, one folder each.")
-    datasets_dir: str = Field(description="Folder that receives the rounds' datasets, one folder each.")
+    reward_agent: Agent | None = Field(default=None, description="As in `TrainSpec`.")
+    output_dir: str = Field(description="Folder for the rounds' models, one subfolder each.")
+    datasets_dir: str = Field(description="Folder for the rounds' datasets, one subfolder each.")
     seed: int = 0
 
     @model_validator(mode="after")
     def _one_method(self) -> Self:
         if self.training.method != self.config.train:
-            raise ValueError(f"train is {self.config.train!r} and came with the settings of {self.training.method!r}")
+            raise ValueError(
+                f"expected settings of method {self.config.train!r}, got those of {self.training.method!r}"
+            )
         return self
 
 
 class PreviewSpec(Record):
-    """Look at a dataset as training will see it: the tokens of its rows, what is masked, what falls off, what is wrong."""
+    """Show a dataset as training would see it: tokens, masks, truncation and problems."""
 
     kind: Literal["preview"] = "preview"
     agent: Agent
     dataset_id: str
     dataset_path: str
-    dataset_files: dict[str, str] = Field(description="File name -> SHA-256, checked before the first row.")
+    dataset_files: dict[str, str] = Field(description="File name -> SHA-256, verified before the first row.")
     dataset_kind: DatasetKind
-    dataset_rows: int = Field(ge=1, description="Rows of all splits.")
-    dataset_notes: tuple[str, ...] = Field(default=(), description="What its export warned of, for people.")
-    config: MethodConfig = Field(description="Settings that the training would have.")
+    dataset_rows: int = Field(ge=1, description="Number of rows in all splits.")
+    dataset_notes: tuple[str, ...] = Field(default=(), description="Warnings of the export.")
+    config: MethodConfig = Field(description="Settings of the training.")
     sample: Sample = Sample()
-    cache_dir: str = Field(description="Folder for what is remembered of dataset and tokenizer, and for the answer.")
-    key: str = Field(description="Hash of dataset, tokenizer and settings: names what is remembered.")
+    cache_dir: str = Field(description="Folder for the cached statistics and the report.")
+    key: str = Field(description="Hash of dataset, tokenizer and settings: key of the cache.")
 
     @property
     def answer(self) -> Path:
-        """Where the whole report will stand."""
+        """Path of the complete report."""
         return Path(self.cache_dir) / f"{self.key}-{self.sample.name}.json"
 
 
 class RunsFile(Record):
-    """Runs that a job works on, as lines of JSON, written when it was started."""
+    """The runs that a job works on, as JSON lines written when it was created."""
 
     path: str
     sha256: str
-    n: int = Field(ge=1, description="Runs in the file.")
+    n: int = Field(ge=1, description="Number of runs.")
 
 
 class JudgeSpec(Record):
@@ -232,59 +235,59 @@ class JudgeSpec(Record):
     endpoint: Endpoint
     rubric: Rubric
     mode: JudgingMode = "score"
+    control: JudgeControl = "task"
     runs: RunsFile
-    cache_dir: str = Field(description="Folder of judgements that were paid for already.")
+    cache_dir: str = Field(description="Folder of earlier judgements, which are paid for already.")
     seed: int = 0
 
 
 class ScoreSpec(Record):
-    """Score runs with a local model: as a judge, or with the head that it was trained to score with."""
+    """Score runs with a local model, as a judge or with its scoring head."""
 
     kind: Literal["score"] = "score"
     agent: Agent
-    rubric: Rubric | None = Field(default=None, description="Of a judge; null: the agent is a reward model.")
+    rubric: Rubric | None = Field(default=None, description="Rubric of a judge. Null: the agent is a reward model.")
     mode: JudgingMode = "score"
+    control: JudgeControl = "task"
     runs: RunsFile
-    cache_dir: str = Field(description="Folder of judgements that were made already.")
+    cache_dir: str = Field(description="Folder of earlier judgements.")
     seed: int = 0
 
 
 class StepLabelSpec(Record):
-    """Value the steps of runs by Monte Carlo: play on from each and count how often that succeeds."""
+    """Estimate step values by Monte Carlo: complete the run from each step and count the successes."""
 
     kind: Literal["step_labels"] = "step_labels"
     agent: Agent
-    endpoint: Endpoint | None = Field(default=None, description="The profile of an agent that acts through one.")
+    endpoint: Endpoint | None = Field(default=None, description="Profile of an agent that acts through an endpoint.")
     environment: str
     runs: RunsFile
-    completions: int = Field(default=8, ge=1, le=256, description="Episodes from each step's prefix.")
+    completions: int = Field(default=8, ge=1, le=256, description="Episodes per step.")
     sampling: Sampling = Sampling(temperature=1.0)
-    max_turns: int | None = Field(default=None, ge=1, le=1000, description="Null: the environment's own limit.")
+    max_turns: int | None = Field(default=None, ge=1, le=1000, description="Null: the environment's limit.")
     concurrency: int = Field(default=32, ge=1, le=1024)
     seed: int = 0
 
 
 class ReplaySpec(Record):
-    """Carry recorded runs out again, each in a fresh environment, and compare what it answers."""
+    """Execute recorded runs again, each in a new environment, and compare its responses."""
 
     kind: Literal["replay"] = "replay"
-    runs: RunsFile = Field(description="The environment of each run's task is the one that it is carried out in.")
-    unusable: dict[str, str] = Field(default_factory=dict, description="Environment -> why it cannot be had.")
+    runs: RunsFile = Field(description="Runs to replay, each in the environment of its task.")
+    unusable: dict[str, str] = Field(default_factory=dict, description="Environment -> why it is not available.")
 
 
 class SelftestSpec(Record):
-    """A real, light job without torch: used by `doctor` and by load and fault tests."""
+    """A light job without torch, used by `doctor` and by load and fault tests."""
 
     kind: Literal["selftest"] = "selftest"
     steps: int = Field(default=5, ge=0, le=1_000_000)
-    step_s: float = Field(default=0.01, ge=0, le=60, description="Seconds of one step.")
+    step_s: float = Field(default=0.01, ge=0, le=60, description="Seconds per step.")
     checkpoint_every_steps: int = Field(default=1, ge=1)
-    fail_at: int | None = Field(default=None, description="Raise an error at this step; null: off.")
-    ignore_sigterm: bool = Field(
-        default=False, description="Do not react to SIGTERM, so that a forced stop can be tested."
-    )
+    fail_at: int | None = Field(default=None, description="Raise an error at this step. Null: never.")
+    ignore_sigterm: bool = Field(default=False, description="Ignore SIGTERM, to test a forced stop.")
     log_bytes: int = Field(
-        default=0, ge=0, le=2_000_000_000, description="Bytes to write to the log, to test its bound."
+        default=0, ge=0, le=2_000_000_000, description="Bytes to write to the log, to test its size limit."
     )
 
 
@@ -307,7 +310,7 @@ JobSpec = Annotated[
 ]
 
 LIGHT_KINDS = frozenset({"import", "judge", "preview", "replay", "selftest"})
-"""Kinds that take no device slot."""
+"""Kinds that do not need a device slot."""
 
 
 class JobError(Record):
@@ -319,14 +322,14 @@ class JobError(Record):
 
 
 class TrajectorySet(Record):
-    """Trajectories that a job made, by the filter that finds them."""
+    """Trajectories of a job, and the filter that finds them."""
 
     count: int
     filter: dict[str, Any]
 
 
 class JobResult(Record):
-    """What a finished job made."""
+    """Result of a finished job."""
 
     agent: str | None = None
     evaluation_id: str | None = None
@@ -336,18 +339,16 @@ class JobResult(Record):
     n: int | None = None
     n_error: int | None = None
     final_loss: float | None = None
-    report: dict[str, Any] = Field(
-        default_factory=dict, description="Counts and notes of the run: drops, truncations, ..."
-    )
+    report: dict[str, Any] = Field(default_factory=dict, description="Counts and notes of the run.")
 
     @property
     def is_partial(self) -> bool:
-        """Is this what a run hands over that stopped early: nothing but a report?"""
+        """Whether this is the result of a run that was stopped early, with a report only."""
         return self == JobResult(report=self.report)
 
 
 class Job(Record):
-    """One job."""
+    """A job's stored state."""
 
     id: str
     kind: str
@@ -355,7 +356,7 @@ class Job(Record):
     spec: JobSpec
     request_key: str
     priority: int = 0
-    attempt: int = Field(default=0, ge=0, description="0: not started yet.")
+    attempt: int = Field(default=0, ge=0, description="0: not started.")
     max_attempts: int = Field(default=5, ge=1)
     phase: str | None = None
     step: int = 0
@@ -374,7 +375,7 @@ class Job(Record):
 
 
 class JobEvent(Record):
-    """One line of `events.jsonl`. (attempt, seq) is unique in a job, so that reading it twice changes nothing."""
+    """One line of `events.jsonl`. (attempt, seq) is unique within a job, so ingestion is idempotent."""
 
     attempt: int
     seq: int

@@ -1,4 +1,4 @@
-"""Plans: how an agent would be trained, what that takes, and what stands in the way."""
+"""Training plans: settings, estimated resources and blockers."""
 
 from __future__ import annotations
 
@@ -6,51 +6,54 @@ from typing import Any
 
 from pydantic import Field
 
+from quintain.hints import Hint
 from quintain.records.record import Record
 
 
 class Blocker(Record):
-    """Why the plan cannot be carried out as it stands."""
+    """Why the plan cannot be executed."""
 
     code: str
     message: str
-    remedy: str = Field(description="What to call or change.")
+    remedy: Hint = Field(description="Required call or change.")
 
 
 class Estimate(Record):
-    """What a training takes; null is not known, and `unknown` says how to find out."""
+    """Estimated resources of a training. Null is unknown, and `unknown` names the remedy."""
 
-    memory_mb: float | None = Field(default=None, description="Peak of the job's process, or of its GPU's memory.")
-    memory_parts_mb: dict[str, float] = Field(default_factory=dict, description="What that is made of.")
-    available_memory_mb: float | None = Field(default=None, description="What the device has left now.")
-    duration_s: float | None = Field(default=None, description="From the job's start to its end, waiting not counted.")
+    memory_mb: float | None = Field(default=None, description="Peak memory of the job's process, or of the GPU.")
+    memory_parts_mb: dict[str, float] = Field(default_factory=dict, description="Its parts.")
+    available_memory_mb: float | None = Field(default=None, description="Free memory of the device.")
+    duration_s: float | None = Field(default=None, description="Duration of the job, without waiting.")
     duration_range_s: tuple[float, float] | None = Field(
-        default=None, description="Where tokens are known as a range only: the duration of its two ends."
+        default=None, description="Range of the duration, if only a range of tokens is known."
     )
     steps: int | None = Field(default=None, description="Optimizer steps.")
-    tokens: int | None = Field(default=None, description="Of one pass over the training split, as a preview counted.")
+    tokens: int | None = Field(
+        default=None, description="Tokens per pass over the training split, counted by a preview."
+    )
     tokens_range: tuple[int, int] | None = Field(
-        default=None, description="Where nobody has counted: from the bytes of its rows."
+        default=None, description="Range estimated from the size of the rows, without a preview."
     )
     disk_mb: float | None = Field(default=None, description="Checkpoints, best weights and the final model.")
     available_disk_mb: float | None = None
-    device: str = Field(description="cpu, cuda or mps: what a job would take here.")
-    measured_by: tuple[str, ...] = Field(default=(), description="Earlier jobs whose figures went in.")
-    unknown: dict[str, str] = Field(default_factory=dict, description="What is not known -> how to find out.")
+    device: str = Field(description="cpu, cuda or mps: the device of a job on this machine.")
+    measured_by: tuple[str, ...] = Field(default=(), description="Earlier jobs behind the estimate.")
+    unknown: dict[str, Hint] = Field(default_factory=dict, description="Unknown value -> how to determine it.")
 
 
 class TrainingPlan(Record):
-    """`plan_training`: what start_training would be called with, and what to expect of it."""
+    """Result of `plan_training`: arguments for start_training, and an estimate."""
 
-    method: str | None = Field(description="Null: nothing that there is can be learned from.")
+    method: str | None = Field(description="Null: there is no data to learn from.")
     model: str
     dataset_id: str | None = None
     environment: str | None = None
     hyperparameters: dict[str, Any]
     estimate: Estimate
     blockers: tuple[Blocker, ...]
-    notes: tuple[str, ...] = ()
-    why: str
-    fields: dict[str, str] = Field(description="Every setting of the method, as at guide://methods/METHOD.")
+    notes: tuple[Hint, ...] = ()
+    why: Hint
+    fields: dict[str, str] = Field(description="All settings of the method, as in guide://methods/METHOD.")
     resource_uri: str
-    next_step: str
+    next_step: Hint

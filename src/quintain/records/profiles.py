@@ -1,4 +1,4 @@
-"""Domain profiles: what the tools of a kind of work do, how its outcome is told, what its rules weigh. Data only."""
+"""Domain profiles: tool categories, outcome fields and rule weights of a kind of work. Data only."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from quintain.records.record import Name, Record, require_number
 ToolCategory = Literal["read", "write", "search", "execute", "navigate", "submit", "think"]
 
 CallsDue = Literal["due", "optional", "auto"]
-"""Must a turn call a tool? due: every turn but the last answer; auto: in episodes of an environment that offers tools."""
+"""Whether a turn must call a tool. due: except in the final answer; auto: if the run has an environment with tools."""
 
 StepRule = Literal[
     "format",
@@ -24,46 +24,46 @@ StepRule = Literal[
     "recovery",
     "timing",
 ]
-"""Rules that look at each step."""
+"""Rules applied to each step."""
 
 RunRule = Literal["integrity", "tool_choice", "efficiency"]
-"""Rules that look at a run as a whole."""
+"""Rules applied to a whole run."""
 
 Part = Literal["outcome", "process", "efficiency"]
-"""What a composite is made of."""
+"""Parts of a composite score."""
 
 Share = Annotated[float, Field(ge=0, le=1), BeforeValidator(require_number)]
 Weight = Annotated[float, Field(ge=0, le=1000), BeforeValidator(require_number)]
 
 
 class ToolProfile(Record):
-    """What a tool does."""
+    """Category and arguments of a tool."""
 
     name: str = Field(min_length=1)
     category: ToolCategory
     target: tuple[str, ...] = Field(
-        default=(), description="Arguments that name what it works on (a path, a page), the first that is given counts."
+        default=(), description="Arguments that name its target (a path, a page). The first given one counts."
     )
-    aliases: tuple[str, ...] = Field(default=(), description="Other names of the same tool; case does not count.")
+    aliases: tuple[str, ...] = Field(default=(), description="Other names of the tool, ignoring case.")
     modes: dict[str, ToolCategory] = Field(
         default_factory=dict,
-        description="Value of its argument `command` -> category, of a tool that does several things.",
+        description="Value of its argument `command` -> category, for tools with several functions.",
     )
     repeatable: bool = Field(
-        default=False, description="Does calling it once more do something new, as scrolling and waiting do?"
+        default=False, description="Whether repeated calls have new effects, like scrolling and waiting."
     )
 
 
 class OutcomeRule(Record):
-    """How the outcome of a run is told by fields of its outcome: partial credit, else score of total, else success."""
+    """Outcome fields that determine success: partial credit, else score / total, else success."""
 
     partial_credit: str | None = Field(default=None, description="Field in 0..1.")
-    score: str | None = Field(default=None, description="Field that counts what was reached.")
-    total: str | None = Field(default=None, description="Field that counts what could be reached.")
+    score: str | None = Field(default=None, description="Field with the points reached.")
+    total: str | None = Field(default=None, description="Field with the points available.")
 
 
 class DomainProfile(Record):
-    """One kind of work."""
+    """A kind of work."""
 
     name: Name
     description: str = ""
@@ -72,28 +72,28 @@ class DomainProfile(Record):
     outcome: OutcomeRule = OutcomeRule()
     rules: dict[StepRule | RunRule, Share] = Field(
         default_factory=dict,
-        description="Rule -> the largest share of the value that it can take away; those left out keep their defaults; 0: off.",
+        description="Rule -> maximum deduction as a share of the value. Omitted rules use their defaults; 0 disables a rule.",
     )
     mix: dict[Part, Weight] = Field(
         default_factory=dict,
-        description="Weights of outcome, process and efficiency in the composite, the outcome's at least half of all, or 0; empty: "
-        "the default.",
+        description="Weights of outcome, process and efficiency in the composite score. The outcome's is at least half, or 0. "
+        "Empty: the default.",
     )
-    rubric: str | None = Field(default=None, description="Name of the rubric that judges use here.")
+    rubric: str | None = Field(default=None, description="Name of the judges' rubric.")
 
     @model_validator(mode="after")
     def _sound(self) -> Self:
         names = [name for tool in self.tools for name in {name.casefold() for name in (tool.name, *tool.aliases)}]
         if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise ValueError(f"the names {twice[:3]} stand for two tools; give each name to one")
+            raise ValueError(f"expected distinct tool names and aliases, got {twice[:3]} for two tools; rename one")
         if self.mix and not any(self.mix.values()):
             raise ValueError(
-                "mix has no weight above 0; for example {'outcome': 0.6, 'process': 0.3, 'efficiency': 0.1}"
+                "expected a weight above 0 in mix; for example {'outcome': 0.6, 'process': 0.3, 'efficiency': 0.1}"
             )
         outcome, total = self.mix.get("outcome", 0.0), sum(self.mix.values())
         if 0 < outcome < total / 2 * (1 - 1e-9):
             raise ValueError(
-                f"mix gives the outcome {outcome / total:.2g} of all weights; it must be at least 0.5, or a failed run could come "
-                "above a successful one; give the others less, or leave the outcome out to score the process alone"
+                f"expected at least half of the mix for the outcome, got {outcome / total:.2g}: a failed run could score above a "
+                "successful one; lower the others, or omit the outcome to score the process alone"
             )
         return self

@@ -1,4 +1,4 @@
-"""Recipes: stages of training and measuring, one after the other, each from the agent of the stage before."""
+"""Recipes: consecutive stages of training and evaluation, each starting from the previous agent."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from quintain.records.hyperparameters import Method, MethodConfig, OnlineConfig
 from quintain.records.record import Name, Record, Seed
 
 Label = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$")]
-"""What people call a stage; a part of file names."""
+"""Name of a stage, part of file names."""
 
 
 class TrainStage(Record):
-    """Train the agent so far, on a dataset or in an environment."""
+    """Train the current agent on a dataset or in an environment."""
 
     kind: Literal["train"] = "train"
     label: Label
     method: Method
-    dataset_id: str | None = Field(default=None, description="Null: the method learns online, in `environment`.")
+    dataset_id: str | None = Field(default=None, description="Null: the method trains online in `environment`.")
     dataset_path: str | None = None
     dataset_files: dict[str, str] = Field(default_factory=dict, description="File name -> SHA-256.")
-    rows: int = Field(default=0, ge=0, description="Rows of the training split.")
+    rows: int = Field(default=0, ge=0, description="Number of rows in the training split.")
     environment: str | None = None
     config: MethodConfig
-    reward_agent: Agent | None = Field(default=None, description="grpo: the agent that `reward_model` names.")
+    reward_agent: Agent | None = Field(default=None, description="grpo: the agent named by `reward_model`.")
     agent: Name | None = Field(
-        default=None, description="Store the stage's agent under this name; null: only the next stage sees it."
+        default=None, description="Name for storing the stage's agent. Null: only the next stage uses it."
     )
 
     @property
     def planned_steps(self) -> int:
-        """Optimizer steps, as far as they can be told before the data is rendered."""
+        """Optimizer steps, estimated before the data is rendered."""
         config = self.config
         if isinstance(config, OnlineConfig) and self.environment is not None:
             steps = config.rollouts * config.updates_per_rollout
@@ -44,7 +44,7 @@ class TrainStage(Record):
 
 
 class EvaluateStage(Record):
-    """Measure the agent so far on a task suite."""
+    """Evaluate the current agent on a task suite."""
 
     kind: Literal["evaluate"] = "evaluate"
     label: Label
@@ -53,12 +53,12 @@ class EvaluateStage(Record):
     n_tasks: int = Field(default=100, ge=1, le=100_000)
     repeats: int = Field(default=1, ge=1, le=256)
     seed: Seed = 0
-    sampling: Sampling | None = Field(default=None, description="Null: as the agent samples.")
-    max_turns: int | None = Field(default=None, ge=1, le=1000, description="Null: the environment's own limit.")
+    sampling: Sampling | None = Field(default=None, description="Null: the agent's sampling settings.")
+    max_turns: int | None = Field(default=None, ge=1, le=1000, description="Null: the environment's limit.")
 
     @property
     def planned_steps(self) -> int:
-        """Episodes."""
+        """Number of episodes."""
         return self.n_tasks * self.repeats
 
 

@@ -1,4 +1,4 @@
-"""The common shape of every record: frozen, strict about names, finite numbers only."""
+"""Base class and shared types of records: frozen, unknown fields forbidden, finite numbers only."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pydantic_core import PydanticCustomError
 
 
 class Record(BaseModel):
-    """A frozen model that refuses fields it does not know and numbers that JSON cannot hold."""
+    """A frozen model that rejects unknown fields and numbers that JSON cannot represent."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, ser_json_inf_nan="null")
 
@@ -22,66 +22,66 @@ def _in_utc(value: datetime) -> datetime:
         return value
     try:
         return (value if value.tzinfo else value.replace(tzinfo=UTC)).astimezone(UTC)
-    except OverflowError:  # which pydantic would let through
-        raise ValueError("a moment must lie in the years 1 to 9999, in UTC") from None
+    except OverflowError:  # pydantic would not catch it
+        raise ValueError("expected a time in the years 1 to 9999 UTC") from None
 
 
 Instant = Annotated[datetime, AfterValidator(_in_utc)]
-"""A moment in UTC, ISO 8601 in JSON; a moment without a zone is taken as UTC."""
+"""A time in UTC, ISO 8601 in JSON. A time without a zone is interpreted as UTC."""
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
-"""A name that users give: it can become a file name, so letters, digits, dot, underscore and hyphen only."""
+"""A name given by users. It can become part of a file name, hence letters, digits, `.`, `_` and `-` only."""
 
 
 def require_number(value: Any) -> Any:
-    """Refuse true and false where a number belongs: Python, and so pydantic, takes them for 1 and 0.
+    """Reject booleans as numbers, which Python and pydantic accept as 0 and 1.
 
     Raises:
-        PydanticCustomError: the value is a truth value.
+        PydanticCustomError: The value is a boolean.
     """
     if isinstance(value, bool):
-        raise PydanticCustomError("switch", "true and false are no numbers; give a number")
+        raise PydanticCustomError("switch", "expected a number, got a boolean")
     return value
 
 
 Seed = Annotated[int, Field(ge=0, le=2**31 - 1), BeforeValidator(require_number)]
-"""A seed that every random generator in use takes."""
+"""A seed within the range of every random generator in use."""
 
 
 def clip(text: str, most: int = 60) -> str:
-    """The text where it is short, else its beginning: what people sent is told back to them, but not all of it."""
+    """Truncate text to `most` characters, ending in `...`."""
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 def shown(value: object) -> str:
-    """A value as a message shows it, at most 60 characters."""
+    """Return the `repr` of a value, truncated to 60 characters."""
     try:
         return clip(repr(value))
-    except ValueError:  # Python does not write out integers of more than 4300 digits
+    except ValueError:  # Python refuses to format integers of more than 4300 digits
         return f"a very large {type(value).__name__}"
 
 
 def counted(n: int, noun: str) -> str:
-    """`1 run`, `2,000 runs`."""
+    """Return a number with its noun, such as `1 run` or `2,000 runs`."""
     return f"{n:,} {noun}{'s' * (n != 1)}"
 
 
 def nearest(name: object, known: Iterable[str]) -> str:
-    """` (did you mean 'NAME'?)` for what is spelt almost like one of the known names, else nothing."""
+    """Return ` (did you mean 'NAME'?)` for the most similar known name, or an empty string."""
     near = get_close_matches(clip(str(name)), list(known), n=1)
     return f" (did you mean {near[0]!r}?)" if near else ""
 
 
 def explain(error: ValidationError, root: str, known: Iterable[str] = ()) -> str:
-    """A pydantic `ValidationError` as one sentence of ours: the first three faults with path, value and remedy.
+    """Format a pydantic `ValidationError` in one sentence: the first three errors with path, value and remedy.
 
     Args:
-        error: What a model said.
-        root: How the message calls the value as a whole.
-        known: Names of its fields, those inside others with a dot; the nearest is offered for one that is not known.
+        error: The validation error.
+        root: Name of the whole value in the message.
+        known: Field names, nested ones with dots. The most similar is suggested for an unknown field.
     """
     found = error.errors(include_url=False, include_context=False)
-    # Pydantic counts the good members of a list; that a bad one is missing from them is no second fault.
+    # pydantic counts only valid members of a list, so `too_short` next to an invalid member is not a second error.
     faults = [
         fault
         for fault in found

@@ -1,4 +1,4 @@
-"""Scores: what a scorer says of one trajectory. Unscored is a status, not a number."""
+"""Scores of trajectories by scorers. Unscored is a status, not a number."""
 
 from __future__ import annotations
 
@@ -10,62 +10,62 @@ from quintain.records.record import Instant, Record
 
 
 class Component(Record):
-    """One part of a mixed score."""
+    """One component of a composite score."""
 
     name: str
     weight: float = Field(ge=0)
-    value: float | None = Field(
-        default=None, description="In 0..1, higher is better; null: this part could not be scored."
+    value: float | None = Field(default=None, description="In 0..1, higher is better. Null: unscored.")
+    control: float | None = Field(
+        default=None, description="Judges: value of the run without the agent's text, already subtracted."
     )
+    noise: float | None = Field(default=None, description="Judges: difference between two values for that run.")
     feedback: str = ""
 
 
 class StepScore(Record):
-    """What a scorer says of one step of the agent."""
+    """Score of one agent step."""
 
-    step: int = Field(ge=0, description="Which of the agent's steps of the run, from 0.")
-    value: float | None = Field(
-        default=None, ge=0, le=1, description="Higher is better; null: not looked at, or nothing to judge."
-    )
-    parts: dict[str, float] = Field(default_factory=dict, description="Component or criterion -> its value in 0..1.")
+    step: int = Field(ge=0, description="Index of the agent step.")
+    value: float | None = Field(default=None, ge=0, le=1, description="Higher is better. Null: not judged.")
+    parts: dict[str, float] = Field(default_factory=dict, description="Component or criterion -> value in 0..1.")
     feedback: str = ""
 
 
 TAKEN_BACK = "the rater could not judge it"
-"""How the reason begins of a score by which a rater takes back the value that they gave before."""
+"""Prefix of the reason of a score by which a rater withdraws an earlier value."""
 
 MOVED = "the judge was moved by text"
-"""How the reason begins of a score, or of a missing preference, that unlike verdicts with and without some text leave."""
+"""Prefix of the reason of stored scores and preferences that earlier versions withheld."""
 
 
 class Score(Record):
-    """A verdict in 0..1, higher is better."""
+    """A score in 0..1, higher is better, or the reason for its absence."""
 
     trajectory_id: str
     scorer: str
     status: Literal["scored", "unscored"]
     value: float | None = Field(default=None, ge=0, le=1)
-    reason: str | None = Field(default=None, description="Why there is no value, when unscored.")
+    reason: str | None = Field(default=None, description="Why it is unscored.")
     components: tuple[Component, ...] = ()
     feedback: str = ""
-    steps: tuple[StepScore, ...] = Field(default=(), description="Of the scorer's view of single steps, in order.")
+    steps: tuple[StepScore, ...] = Field(default=(), description="Scores of single steps, in order.")
     rater: str | None = Field(
         default=None,
-        description="Who judged: `assistant`, `person:NAME`, `endpoint:NAME` or an agent's id; null: a rule.",
+        description="`assistant`, `person:NAME`, `endpoint:NAME` or an agent id. Null: a rule.",
     )
-    rubric: str | None = Field(default=None, description="Name of the rubric that it was judged by; null: by none.")
-    raw: float | None = Field(default=None, description="The value before calibration, where it was calibrated.")
-    calibration: str | None = Field(default=None, description="Id of the calibration that made `value` of `raw`.")
+    rubric: str | None = Field(default=None, description="Name of the rubric. Null: none.")
+    raw: float | None = Field(default=None, description="Value before calibration, if calibrated.")
+    calibration: str | None = Field(default=None, description="Id of the calibration that maps `raw` to `value`.")
     created_at: Instant | None = None
 
     @property
     def takes_back(self) -> bool:
-        """Does the rater say that they cannot judge the run, in place of what they said before?"""
+        """Whether the rater withdraws an earlier value, because the run cannot be judged."""
         return self.value is None and self.rater is not None and (self.reason or "").startswith(TAKEN_BACK)
 
     @property
     def voids(self) -> bool:
-        """Does no older value of the rater stand beside it: was it taken back, or was the judge moved by text in the run?"""
+        """Whether it invalidates older values of the rater: withdrawn, or withheld by an earlier version."""
         return self.takes_back or (
             self.value is None and self.rater is not None and (self.reason or "").startswith(MOVED)
         )
@@ -73,5 +73,5 @@ class Score(Record):
     @model_validator(mode="after")
     def _value_or_reason(self) -> Self:
         if (self.status == "scored") != (self.value is not None) or (self.status == "unscored" and not self.reason):
-            raise ValueError("a scored score has a value; an unscored one has a reason and no value")
+            raise ValueError("expected a value if scored, and a reason without value if unscored")
         return self

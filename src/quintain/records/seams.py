@@ -1,4 +1,4 @@
-"""The seams: how model, environment and reward meet, and how a worker reports. Everything else is behind them."""
+"""Protocols and messages between models, environments, scorers and job reporters."""
 
 from __future__ import annotations
 
@@ -16,90 +16,88 @@ from quintain.records.trajectory import Action, Content, Observation, SampledTok
 
 
 class Message(Record):
-    """One chat message, as a policy and a chat template see it."""
+    """One chat message, as passed to a policy and a chat template."""
 
     role: Literal["system", "user", "assistant", "tool"]
     content: Content = ""
-    thought: str | None = Field(default=None, description="Assistant only: what it wrote before its actions.")
+    thought: str | None = Field(default=None, description="Assistant only: text before its actions.")
     actions: tuple[Action, ...] = Field(default=(), description="Assistant only: its tool calls.")
-    call_id: str | None = Field(default=None, description="Tool only: the call that it answers.")
+    call_id: str | None = Field(default=None, description="Tool only: id of the answered call.")
 
 
 class Turn(Record):
-    """A request to act: which episode, and only what is new since the last turn."""
+    """A request to act in an episode, with the new messages only."""
 
     episode_id: str
     messages: tuple[Message, ...] = Field(
-        description="New messages only: system, user, tool. Never the policy's own, but for an episode that begins with what "
-        "another run did: its first turn holds all of that, the agent's messages included."
+        description="New messages: system, user, tool. Only the first turn of an episode that continues another run "
+        "also contains that run's agent messages."
     )
-    tools: tuple[dict[str, Any], ...] = Field(
-        default=(), description="Tool schemas; they may not change in an episode."
-    )
-    seed: int = Field(default=0, description="Seed of the episode's own sampling stream; read on the first turn.")
+    tools: tuple[dict[str, Any], ...] = Field(default=(), description="Tool schemas, constant within an episode.")
+    seed: int = Field(default=0, description="Seed of the episode's sampling stream, read on the first turn.")
     temperature: float | None = Field(
         default=None,
         ge=0,
         le=MAX_TEMPERATURE,
-        description="Of the episode, read on the first turn; null: the policy's.",
+        description="Sampling temperature of the episode, read on the first turn. Null: the policy's.",
     )
 
 
 class Stop(StrEnum):
-    """Why a policy stopped writing."""
+    """Why a policy stopped generating."""
 
     END = "end"
-    """It wrote its end token."""
+    """End token."""
     LENGTH = "length"
-    """It reached the token limit of a turn."""
+    """Token limit of a turn."""
     CONTEXT = "context"
-    """The episode no longer fits the model's context; nothing was written."""
+    """The episode exceeds the model's context; nothing was generated."""
     REFUSED = "refused"
-    """The model, or the filter before it, kept its answer back; `error` says so."""
+    """The model or a filter withheld the answer; see `error`."""
     FAILED = "failed"
-    """No answer could be had, which says nothing of the agent; `error` has the reason."""
+    """There is no answer, for reasons unrelated to the agent; see `error`."""
 
 
 class Reply(Record):
-    """What a policy wrote in answer to one turn."""
+    """A policy's answer to one turn."""
 
-    text: str = Field(description="Exactly what was written, without the end token.")
+    text: str = Field(description="Generated text, unmodified, without the end token.")
     thought: str | None = None
     actions: tuple[Action, ...] = ()
     stop: Stop = Stop.END
     sampled: SampledTokens | None = None
-    error: str | None = Field(default=None, description="Why the text could not be read as thought and actions, if so.")
+    error: str | None = Field(default=None, description="Why the text cannot be parsed, if so.")
     reasoning: str | None = Field(
-        default=None, description="What a model behind an endpoint thought before it wrote, where that is shown."
+        default=None, description="Reasoning of a model behind an endpoint, if the endpoint returns it."
     )
-    model: str | None = Field(default=None, description="The model that wrote it, where an endpoint says so.")
-    usage: Usage | None = Field(default=None, description="As an endpoint counted; null: no endpoint wrote it.")
-    cost_usd: float | None = Field(default=None, description="What the endpoint charged; null: not known, or nothing.")
+    model: str | None = Field(default=None, description="Model name reported by an endpoint.")
+    usage: Usage | None = Field(default=None, description="Usage reported by an endpoint. Null: not an endpoint.")
+    cost_usd: float | None = Field(default=None, description="Endpoint charge. Null: unknown, or none.")
 
 
 class Policy(Protocol):
-    """Anything that can act: a local model with its KV cache, a remote endpoint, a scripted expert."""
+    """An agent's decision maker: a local model with its KV cache, a remote endpoint, a scripted expert."""
 
     def act(self, turns: Sequence[Turn]) -> list[Reply]:
-        """Answer each turn; batched, replies in the order of the turns."""
+        """Answer a batch of turns. Replies keep the order of the turns."""
 
     def close(self, episode_id: str) -> None:
-        """Forget an episode and free what it held; unknown ids are ignored."""
+        """Free the resources of an episode. Unknown ids are ignored."""
 
 
 class TimeStep(Record):
-    """What an environment gives back, with the meaning of `terminated` and `truncated` that Gymnasium has."""
+    """Response of an environment, with Gymnasium's meaning of `terminated` and `truncated`."""
 
-    observations: tuple[Observation, ...] = Field(default=(), description="One for each action, in order.")
-    message: str | None = Field(default=None, description="What a user says to the agent now, if anything.")
+    observations: tuple[Observation, ...] = Field(default=(), description="One per action, in order.")
+    message: str | None = Field(default=None, description="Next user message, if any.")
     reward: float | None = None
-    terminated: bool = Field(default=False, description="The task reached its end; `reward` is the verdict.")
-    truncated: bool = Field(default=False, description="The episode was cut short; no verdict.")
+    terminated: bool = Field(default=False, description="The task has ended, and `reward` is the verdict.")
+    truncated: bool = Field(default=False, description="The episode was cut off without a verdict.")
     info: dict[str, Any] = Field(default_factory=dict)
 
 
 class Environment(Protocol):
-    """A task that can be stepped. Single use: one instance lives one episode."""
+    """A steppable task. An instance serves one episode."""
 
     id: str
     system_prompt: str
@@ -107,30 +105,30 @@ class Environment(Protocol):
     max_turns: int
 
     def reset(self, task: Task) -> TimeStep:
-        """Begin the task; `message` is what the user asks. Fully determined by the task."""
+        """Start the task. `message` is the user's request. Deterministic given the task."""
 
     def step(self, actions: Sequence[Action]) -> TimeStep:
-        """Carry out the agent's actions. A bad action is an observation with `is_error`, never an exception."""
+        """Execute the agent's actions. An invalid action returns an observation with `is_error`, never an exception."""
 
     def close(self) -> None:
-        """Free what the episode held."""
+        """Free the episode's resources."""
 
 
 class TaskSource(Protocol):
-    """A family of tasks and the environment that runs them.
+    """A family of tasks, and the factory of their environment.
 
-    Two more attributes are read where a source has them: `at_once`, how many episodes it bears side by side, and `waits`, true
-    where its environments wait for other processes and are therefore stepped in threads, each in one at a time.
+    Optional attributes: `at_once`, the maximum number of concurrent episodes, and `waits`, True if environments wait for other
+    processes. These are stepped in threads, each instance in one thread at a time.
     """
 
     id: str
     version: str
 
     def tasks(self, split: str, n: int, seed: int) -> list[Task]:
-        """`n` distinct tasks of `train` or `held_out`; the two never share a task. Same arguments, same tasks."""
+        """Return `n` distinct tasks of `train` or `held_out`, which are disjoint. Deterministic given the arguments."""
 
     def make(self) -> Environment:
-        """A fresh single-use environment."""
+        """Create a single-use environment."""
 
 
 class Scorer(Protocol):
@@ -139,26 +137,26 @@ class Scorer(Protocol):
     name: str
 
     def score(self, trajectory: Trajectory) -> Score:
-        """Score it; what cannot be scored is `unscored` with a reason, never a number."""
+        """Score a trajectory. If impossible, the score is `unscored` with a reason."""
 
 
 class Reporter(Protocol):
-    """How a running job tells what happens; the worker writes it to the job directory."""
+    """Reports of a running job. The worker writes them to the job's directory."""
 
     def phase(self, name: str) -> None:
-        """A new phase begins: `preparing`, `loading_model`, `training`, ..."""
+        """Report the start of a phase: `preparing`, `loading_model`, `training`, ..."""
 
     def progress(self, step: int, total_steps: int, metrics: dict[str, float | None]) -> None:
-        """Step `step` of `total_steps` is done; a metric that is not finite goes in as null."""
+        """Report a finished step. Non-finite metrics are stored as null."""
 
     def checkpoint(self, step: int, path: Path) -> None:
-        """A complete checkpoint stands at `path`."""
+        """Report a complete checkpoint."""
 
     def warn(self, code: str, message: str) -> None:
-        """Something that the user should know and that does not stop the run."""
+        """Report a problem that does not stop the run."""
 
     def output(self, kind: str, record: Record) -> None:
-        """Hand over a record for the store: `trajectory`, `agent`, `evaluation`."""
+        """Output a record for the store: `trajectory`, `agent`, `evaluation`."""
 
     def should_stop(self) -> bool:
-        """Was the job asked to stop? Looked at between steps."""
+        """Whether the job was asked to stop. Checked between steps."""

@@ -1,4 +1,4 @@
-"""Tags: labels that runs are found by. One rule for all of them, wherever they come from."""
+"""Tags of runs, and the rules for valid tags."""
 
 from __future__ import annotations
 
@@ -11,57 +11,57 @@ from quintain.records.record import shown
 from quintain.records.trajectory import Trajectory
 
 LIVE = "live"
-"""Marks a recording that is still open; nobody else may use it."""
+"""Tag of an open recording. Reserved."""
 
 CORRECTION = "correction"
-"""Marks runs whose last step somebody put right; also the format of their source."""
+"""Tag of runs with a corrected last step, and format of their source."""
 
 REPLACED = "replaced"
-"""Marks corrections that were taken back, or replaced by another one."""
+"""Tag of corrections that were withdrawn or replaced."""
 
 MAX_TAG_CHARS = 100
 _UNSEEN = frozenset({"Cc", "Cs", "Zl", "Zp"})
-"""Unicode categories of control characters, halves of characters and breaks of lines."""
+"""Unicode categories of control characters, surrogates and line breaks."""
 
 
-def fault_of(tag: Any) -> str | None:
-    """What keeps a value from being a tag, in words; None: nothing does."""
+def tag_error(tag: Any) -> str | None:
+    """Return why a value is not a valid tag, or None."""
     if not isinstance(tag, str):
-        return f"is {shown(tag)}; a tag is text"
+        return f"is {shown(tag)}; pass text"
     if tag == LIVE:
-        return f"is {LIVE!r}, which marks open recordings; give your run another tag"
+        return f"is {LIVE!r}, which is reserved for open recordings; use another tag"
     if not tag.strip():
-        return f"is {shown(tag)}; a tag needs a character that can be seen"
+        return f"is {shown(tag)}; use at least one visible character"
     if len(tag) > MAX_TAG_CHARS:
-        return f"has {len(tag):,} characters; a tag has at most {MAX_TAG_CHARS}"
+        return f"has {len(tag):,} characters; use at most {MAX_TAG_CHARS}"
     if any(unicodedata.category(character) in _UNSEEN for character in tag):
-        return f"is {shown(tag)}, which holds a control character; leave it out"
+        return f"is {shown(tag)}, which contains a control character; remove it"
     return None
 
 
 def require_tags(tags: Iterable[Any], where: str = "tags") -> tuple[str, ...]:
-    """The tags, each once, if all of them may be used.
+    """Return the tags without duplicates if all are valid.
 
     Raises:
-        InvalidInput: names the first that may not, and why.
+        InvalidInput: A tag is invalid. The message names the first one and the reason.
     """
     given = tuple(tags)
     for place, tag in enumerate(given):
-        if fault := fault_of(tag):
+        if fault := tag_error(tag):
             raise InvalidInput(f"{where}[{place}] {fault}", code="bad_tag")
     return tuple(dict.fromkeys(given))
 
 
 def is_open(run: Trajectory) -> bool:
-    """Is this a live recording that was not closed yet?"""
+    """Whether the run is a live recording that is not closed."""
     return LIVE in run.tags and run.episode_key == run.id
 
 
 def is_replaced(run: Trajectory) -> bool:
-    """Is this a correction that nobody stands by any more?"""
+    """Whether the run is a correction that was withdrawn or replaced."""
     return REPLACED in run.tags and run.source.format == CORRECTION
 
 
 def usable_tags(tags: Iterable[Any]) -> tuple[str, ...]:
-    """Those of the tags that may be used, each once; for logs, whose other records shall come in all the same."""
-    return tuple(dict.fromkeys(tag for tag in tags if fault_of(tag) is None))
+    """Return the valid tags without duplicates. For logs, whose other content is imported in any case."""
+    return tuple(dict.fromkeys(tag for tag in tags if tag_error(tag) is None))

@@ -1,7 +1,7 @@
-"""A trajectory: one run of an agent, a superset of ATIF v1.7 (the Agent Trajectory Interchange Format).
+"""Trajectories: runs of agents, as a superset of ATIF v1.7 (Agent Trajectory Interchange Format).
 
-Steps are turns of the system, the user or the agent; only the agent's turns are counted, rewarded and trained on. What
-the environment answered stands in the step that asked (`observations`). An unknown outcome is the normal case for logs.
+Steps are turns of the system, the user or the agent. Only agent turns are counted, rewarded and trained on. The
+environment's responses are in the `observations` of the acting step. Logs usually have an unknown outcome.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from quintain.errors import InvalidInput
 from quintain.records.record import Instant, Record, explain
 
 MAX_TRAJECTORY_CHARS = 8_000_000
-"""Characters of text in one stored trajectory (`formats.splitting`)."""
+"""Maximum characters of text in one stored trajectory (`importers.splitting`)."""
 
 
 class TextPart(Record):
-    """A piece of text in a message."""
+    """A text part of a message."""
 
     type: Literal["text"] = "text"
     text: str
 
 
 class ImagePart(Record):
-    """A picture in a message, by reference; pixels are not stored."""
+    """A picture in a message, by reference. Pixels are not stored."""
 
     type: Literal["image"] = "image"
     uri: str
@@ -39,29 +39,27 @@ class ImagePart(Record):
 
 
 Content = str | tuple[TextPart | ImagePart, ...]
-"""What a message or observation holds: plain text, or parts."""
+"""Content of a message or observation: plain text, or parts."""
 
 
 def text_of(content: Content) -> str:
-    """The text of a content, pictures left out."""
+    """Return the text of a content, without pictures."""
     if isinstance(content, str):
         return content
     return "".join(part.text for part in content if isinstance(part, TextPart))
 
 
 class Action(Record):
-    """One tool call of the agent."""
+    """A tool call of the agent."""
 
     tool: str = Field(min_length=1)
-    args: dict[str, Any] | None = Field(
-        default=None, description="Parsed arguments; null where they are not valid JSON."
-    )
-    raw_args: str | None = Field(default=None, description="The arguments as the model wrote them, where known.")
+    args: dict[str, Any] | None = Field(default=None, description="Parsed arguments. Null if they are not valid JSON.")
+    raw_args: str | None = Field(default=None, description="Arguments as the model wrote them, if known.")
     call_id: str | None = None
 
 
 class Observation(Record):
-    """What one action (or the environment by itself) gave back."""
+    """Result of an action, or an unsolicited message of the environment."""
 
     content: Content = ""
     call_id: str | None = None
@@ -69,22 +67,22 @@ class Observation(Record):
 
 
 class Usage(Record):
-    """Tokens that a turn cost at the model's endpoint."""
+    """Token usage of a turn, as reported by an endpoint."""
 
     input_tokens: int | None = Field(default=None, ge=0)
     output_tokens: int | None = Field(default=None, ge=0)
 
 
 class SampledTokens(Record):
-    """The ids that the policy sampled for a turn, the end token included, with their log-probabilities."""
+    """Token ids that the policy sampled for a turn, including the end token, with their log-probabilities."""
 
     token_ids: tuple[int, ...]
     logprobs: tuple[float, ...] | None = None
-    tokenizer: str = Field(description="Fingerprint of tokenizer and chat template; ids mean nothing to another one.")
+    tokenizer: str = Field(description="Fingerprint of tokenizer and chat template for which the ids are valid.")
 
 
 class Actor(StrEnum):
-    """Who wrote a step."""
+    """Author of a step."""
 
     SYSTEM = "system"
     USER = "user"
@@ -99,9 +97,9 @@ class Step(Record):
     thought: str | None = None
     actions: tuple[Action, ...] = ()
     observations: tuple[Observation, ...] = ()
-    reward: float | None = Field(default=None, description="Reward of this step; null where unknown.")
+    reward: float | None = Field(default=None, description="Reward of this step. Null if unknown.")
     train: bool | None = Field(
-        default=None, description="May this step be trained on? Null: the policy of the export decides."
+        default=None, description="Whether this step may be trained on. Null: decided at export."
     )
     timestamp: Instant | None = None
     model: str | None = Field(default=None, description="The model that wrote this step.")
@@ -112,7 +110,7 @@ class Step(Record):
 
 
 class Task(Record):
-    """What the agent was asked to do."""
+    """The agent's task."""
 
     id: str | None = None
     prompt: str = ""
@@ -133,7 +131,7 @@ class OutcomeStatus(StrEnum):
 
 
 class Outcome(Record):
-    """How a run ended and what it was worth, as its environment or recorder said; scores given later stand apart."""
+    """How a run ended, according to its environment or recorder. Later scores are stored separately."""
 
     status: OutcomeStatus = OutcomeStatus.UNKNOWN
     reward: float | None = None
@@ -142,24 +140,21 @@ class Outcome(Record):
 
 
 STATED_BY = "outcome_stated_by"
-"""Field of `Trajectory.extra`: who stated the outcome afterwards, as `Score.rater`; missing: environment or recorder."""
+"""Key in `Trajectory.extra`: rater who set the outcome afterwards, as in `Score.rater`. Absent: environment or recorder."""
 
 RELAYED = " (relayed)"
-"""How the name of a person ends whose word an assistant passed on."""
+"""Suffix of a person's name if an assistant relayed the statement."""
 
 
-def weight_of_word(rater: str | None) -> int:
-    """Whose word on an outcome counts more: an assistant's 0, a person's that an assistant passed on 1, a person's 2.
-
-    The recorder's (None) counts as a person's.
-    """
+def rater_weight(rater: str | None) -> int:
+    """Return the precedence of a rater's outcome: assistant 0, person relayed by an assistant 1, person or recorder (None) 2."""
     if rater is None:
         return 2
     return (1 if rater.endswith(RELAYED) else 2) if rater.startswith("person") else 0
 
 
 class AgentInfo(Record):
-    """Who acted."""
+    """The acting agent."""
 
     name: str = "unknown"
     version: str | None = None
@@ -167,7 +162,7 @@ class AgentInfo(Record):
 
 
 class Source(Record):
-    """Where a trajectory came from."""
+    """Origin of a trajectory."""
 
     format: str = "quintain"
     uri: str | None = None
@@ -177,10 +172,12 @@ class Source(Record):
 class Trajectory(Record):
     """One run of an agent."""
 
-    id: str | None = Field(default=None, description="Given by the store: `traj-` and the start of the identity hash.")
+    id: str | None = Field(
+        default=None, description="Assigned by the store: `traj-` and a prefix of the identity hash."
+    )
     session_id: str | None = None
     episode_key: str = Field(
-        default="", description="Tells equal runs apart: (job, task, attempt) of a rollout, else empty."
+        default="", description="Distinguishes equal runs: (job, task, attempt) of a rollout, else empty."
     )
     source: Source = Source()
     agent: AgentInfo = AgentInfo()
@@ -206,49 +203,49 @@ class Trajectory(Record):
 
     @property
     def agent_steps(self) -> tuple[Step, ...]:
-        """The turns that count."""
+        """The agent's turns."""
         agent = Actor.AGENT
         return tuple([step for step in self.steps if step.actor is agent])
 
     @property
     def outcome_stated_by(self) -> str | None:
-        """Who judged how the run ended, where its environment or recorder did not say."""
+        """Rater who set the outcome, or None if it comes from the environment or recorder."""
         by = self.extra.get(STATED_BY)
         return by if isinstance(by, str) else None
 
     def takes_outcome_of(self, rater: str | None) -> bool:
-        """Would a word on the outcome count: is none known, or is it of less weight or this rater's own (None: recorder)?"""
+        """Whether an outcome by this rater (None: recorder) applies: none is known, or it has lower precedence or the same rater."""
         if self.outcome.status is OutcomeStatus.UNKNOWN:
             return True
         by = self.outcome_stated_by
         if by is None:
             return False
         own = rater is not None and rater.removesuffix(RELAYED) == by.removesuffix(RELAYED)
-        return weight_of_word(rater) > weight_of_word(by) or (own and weight_of_word(rater) >= weight_of_word(by))
+        return rater_weight(rater) > rater_weight(by) or (own and rater_weight(rater) >= rater_weight(by))
 
     @cached_property
     def identity(self) -> str:
-        """SHA-256 over what was asked and done: task, tools, steps and episode key.
+        """SHA-256 over task, tools, steps and episode key.
 
-        The session id stands in for an empty episode key. Outcome, scores, tags, rewards and times are not part of it.
+        The session id replaces an empty episode key. Outcome, scores, tags, rewards and times are not included.
         """
         task = {name: getattr(self.task, name) for name in ("difficulty", "environment", "id", "prompt", "type")}
         parts = [
             b'{"episode":' + to_json(self.episode_key or self.session_id or ""),
-            b'"steps":' + _said_and_done(self.steps),
+            b'"steps":' + _encode_steps(self.steps),
             b'"task":' + to_json(task),
             b'"tools":' + _SORTED.encode(self.tools).encode() + b"}",
         ]
         return hashlib.sha256(b",".join(parts)).hexdigest()
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """As every record's; the copy works out its own identity."""
+        """Copy like every record. The copy recomputes its identity."""
         copied = super().model_copy(update=update, deep=deep)
         copied.__dict__.pop("identity", None)
         return copied
 
     def identified(self) -> Trajectory:
-        """The same trajectory with the id that its identity gives, unless it has one."""
+        """Return the trajectory with an id derived from its identity, unless it has one."""
         return self if self.id else self.model_copy(update={"id": f"traj-{self.identity[:16]}"})
 
 
@@ -256,25 +253,25 @@ _SORTED = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=F
 
 
 _PLAIN = frozenset({str, int, bool, type(None)})
-"""Types of arguments that pydantic writes as the standard library does; floats it writes in its own way."""
+"""Types of arguments that pydantic serializes like the standard library. Floats differ."""
 
 
-def _said_and_done(steps: tuple[Step, ...]) -> bytes:
-    """Steps in the one encoding that identities are made of: compact JSON with sorted keys, which stored rows rely on.
+def _encode_steps(steps: tuple[Step, ...]) -> bytes:
+    """Encode steps for identity hashes: compact JSON with sorted keys. Stored rows depend on this encoding.
 
-    Text, which is most of it, is encoded by pydantic, in half the time; floats are written as the standard library does.
+    Text, the largest part, is encoded by pydantic in half the time. Floats are formatted like the standard library does.
     """
-    told, plain = list(map(_told, steps)), list(map(_is_plain, steps))
+    fields, plain = list(map(_hashed_fields, steps)), list(map(_is_plain, steps))
     if all(plain):
-        return to_json(told)
-    return b"[" + b",".join(map(_encoded, told, plain)) + b"]"
+        return to_json(fields)
+    return b"[" + b",".join(map(_encoded, fields, plain)) + b"]"
 
 
-def _encoded(told: dict[str, Any], is_plain: bool) -> bytes:
+def _encoded(fields: dict[str, Any], is_plain: bool) -> bytes:
     if is_plain:
-        return to_json(told)
-    done = to_jsonable_python(told.pop("actions"), inf_nan_mode="null")
-    return b'{"actions":' + _SORTED.encode(done).encode() + b"," + to_json(told)[1:]
+        return to_json(fields)
+    done = to_jsonable_python(fields.pop("actions"), inf_nan_mode="null")
+    return b'{"actions":' + _SORTED.encode(done).encode() + b"," + to_json(fields)[1:]
 
 
 def _is_plain(step: Step) -> bool:
@@ -282,8 +279,8 @@ def _is_plain(step: Step) -> bool:
     return not done or all(_PLAIN.issuperset(map(type, call.args.values())) for call in done if call.args)
 
 
-def _told(step: Step) -> dict[str, Any]:
-    """What identities are made of; keys in order, those within arguments too, but not those further down."""
+def _hashed_fields(step: Step) -> dict[str, Any]:
+    """Return the hashed fields of a step, with sorted keys, also within arguments but not deeper."""
     return {
         "actions": [
             {
@@ -307,7 +304,7 @@ def _told(step: Step) -> dict[str, Any]:
 
 
 def _plain(content: Content) -> str | list[dict[str, Any]]:
-    """As JSON has it, keys in order."""
+    """Return content as JSON values with sorted keys."""
     if isinstance(content, str):
         return content
     return [dict(sorted(part.model_dump().items())) for part in content]

@@ -105,6 +105,7 @@ _SEPARATOR = re.compile(
     r"""(?P<rest>[\w-]{1,48}+)(?:
       (?P<close>\\*["'`]?\]?\)?)[ \t]{0,3}
       (?: :[ ]?(?:str|String|string|&str|SecretStr)[ ]?= | (?P<operator>:=|=>|={1,3}|!==?|:(?!:)|>) )[ \t]{0,3}
+    | \\*["'`][ \t]{1,3}value[ ]?=[ ]?
     | [ \t]+is:?[ \t]+
     )""",
     re.VERBOSE,

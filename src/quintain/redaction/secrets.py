@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import NamedTuple
 
+from quintain.redaction.issuers import CLASSES, KEYS
+
 
 class Span(NamedTuple):
     """A piece of text that has to go."""
@@ -108,10 +110,13 @@ _TOKENS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("google_key", ("1//0",), EDGE + rf"1//0{_W}{{30,200}}"),
     ("github_token", tuple(f"gh{c}_" for c in "pousr"), r"gh[pousr]_[A-Za-z0-9]{20,255}"),
     ("github_token", ("github_pat_",), r"github_pat_[A-Za-z0-9_]{22,255}"),
-    ("gitlab_token", ("glpat-", "gldt-", "glptt-", "glrt-"), rf"gl(?:pat|dt|ptt|rt)-{_W}{{20,64}}"),
+    (
+        "gitlab_token",
+        ("glpat-", "gldt-", "glptt-", "glrt-"),
+        rf"gl(?:pat|dt|ptt|rt)-{_W}{{20,300}}(?:\.[0-9a-z.]{{9,12}})?",
+    ),
     ("anthropic_key", ("sk-ant-",), rf"sk-ant-{_W}{{16,256}}"),
     ("openai_key", ("sk-proj-", "sk-svcacct-", "sk-admin-"), rf"sk-(?:proj|svcacct|admin)-{_W}{{20,256}}"),
-    ("api_key", ("sk-or-v1-",), r"sk-or-v1-[0-9a-f]{32,64}"),
     ("huggingface_token", ("hf_",), EDGE + r"hf_[A-Za-z0-9]{20,64}"),
     ("huggingface_token", ("api_org_",), r"api_org_[A-Za-z0-9]{34}"),
     ("slack_token", tuple(f"xox{c}-" for c in "abeoprs"), r"xox[abeoprs]-[A-Za-z0-9-]{10,255}"),
@@ -129,7 +134,7 @@ _TOKENS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ),
     ("stripe_key", ("whsec_",), r"whsec_[A-Za-z0-9+/]{24,64}"),
     ("sendgrid_key", ("sg.",), EDGE + rf"SG\.{_W}{{16,32}}\.{_W}{{32,64}}"),
-    ("twilio_key", tuple(f"sk{pair}" for pair in _HEX_PAIRS), EDGE + r"SK[0-9a-f]{32}(?![0-9A-Za-z])"),
+    ("twilio_key", tuple(f"sk{pair}" for pair in _HEX_PAIRS), EDGE + r"SK[0-9a-fA-F]{32}(?![0-9A-Za-z])"),
     ("npm_token", ("npm_",), EDGE + r"npm_[A-Za-z0-9]{30,64}"),
     ("pypi_token", ("pypi-ageichlwas5vcmc", "pypi-agendgvzdc5wexbplm9yzw"), rf"pypi-Ag{_W}{{50,1024}}"),
     ("telegram_token", (":aa",), r"(?<=\d{8}):(?P<secret>AA[\w-]{32,35})(?![\w-])"),
@@ -137,49 +142,6 @@ _TOKENS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("azure_key", ("accountkey=", "sharedaccesskey="), r"(?i:\w{6,15}Key)=(?P<secret>[A-Za-z0-9+/\\]{40,100}={0,2})"),
     ("azure_key", ("sig=",), r"(?i:sig)=(?P<secret>(?:[A-Za-z0-9/+]|%[0-9A-Fa-f]{2}){40,100}={0,2})"),
     ("aws_key", ("x-amz-signature=",), r"(?i:x-amz-signature)=(?P<secret>[0-9a-f]{64})"),
-    ("api_key", ("gsk_",), EDGE + r"gsk_[A-Za-z0-9]{40,64}"),
-    ("api_key", ("xai-",), EDGE + r"xai-[A-Za-z0-9]{60,100}"),
-    ("api_key", ("r8_",), EDGE + r"r8_[A-Za-z0-9]{37}(?![A-Za-z0-9])"),
-    ("api_key", ("pplx-",), EDGE + r"pplx-[A-Za-z0-9]{40,64}"),
-    ("api_key", ("tvly-",), EDGE + rf"tvly-{_W}{{24,64}}"),
-    ("api_key", ("lsv2_pt_", "lsv2_sk_"), r"lsv2_(?:pt|sk)_[0-9a-f]{32}_[0-9a-f]{10}"),
-    ("api_key", ("sk-lf-",), r"sk-lf-[0-9a-f-]{36}"),
-    ("api_key", ("lin_api_",), r"lin_api_[A-Za-z0-9]{32,64}"),
-    ("api_key", ("ntn_",), EDGE + r"ntn_[A-Za-z0-9]{40,64}"),
-    ("api_key", ("dapi",), EDGE + r"dapi[0-9a-f]{32}(?:-\d)?(?![0-9A-Za-z])"),
-    ("api_key", ("dop_v1_", "doo_v1_", "dor_v1_"), r"do[opr]_v1_[0-9a-f]{64}"),
-    ("api_key", ("shpat_", "shpss_", "shpca_", "shppa_"), r"shp(?:at|ss|ca|pa)_[0-9a-fA-F]{32}"),
-    ("api_key", ("hvs.", "hvb."), EDGE + rf"hv[sb]\.{_W}{{24,300}}"),
-    ("api_key", ("dckr_pat_",), rf"dckr_pat_{_W}{{20,64}}"),
-    ("api_key", ("glsa_",), r"glsa_[A-Za-z0-9]{32}_[0-9a-f]{8}"),
-    ("api_key", ("figd_",), rf"figd_{_W}{{30,64}}"),
-    ("api_key", ("sbp_",), EDGE + r"sbp_[0-9a-f]{40}"),
-    ("api_key", ("pmak-",), r"PMAK-[0-9a-f]{24}-[0-9a-f]{34}"),
-    ("api_key", ("atatt3",), rf"ATATT3{_W}{{50,300}}=?[0-9A-F]{{0,8}}"),
-    ("api_key", ("sntrys_", "sntryu_"), r"sntry[su]_[A-Za-z0-9+/=_]{40,400}"),
-    ("api_key", ("nrak-",), r"NRAK-[A-Z0-9]{27}"),
-    ("api_key", ("nvapi-",), rf"nvapi-{_W}{{40,100}}"),
-    ("api_key", ("csk-",), EDGE + r"csk-[A-Za-z0-9]{40,64}"),
-    ("api_key", ("pcsk_",), r"pcsk_[A-Za-z0-9_]{40,100}"),
-    ("api_key", ("tgp_v1_",), rf"tgp_v1_{_W}{{40,64}}"),
-    ("api_key", ("jina_",), EDGE + r"jina_[A-Za-z0-9]{40,80}"),
-    ("api_key", ("fc-",), EDGE + r"fc-[0-9a-f]{32}(?![0-9A-Za-z-])"),
-    ("api_key", ("e2b_",), EDGE + r"e2b_[0-9a-f]{40}"),
-    ("api_key", tuple(f"sk_{pair}" for pair in _HEX_PAIRS), EDGE + r"sk_[0-9a-f]{48}(?![0-9A-Za-z])"),
-    ("api_key", ("secret_",), EDGE + r"secret_(?=[A-Za-z]*\d)[A-Za-z0-9]{43}(?![0-9A-Za-z_])"),
-    ("api_key", ("fw_",), EDGE + r"fw_(?=[A-Za-z]*\d)[A-Za-z0-9]{22,40}(?![0-9A-Za-z_])"),
-    ("api_key", ("pa-",), EDGE + rf"pa-(?=[A-Za-z_-]*\d){_W}{{43}}(?![0-9A-Za-z_-])"),
-    ("api_key", ("rnd_",), EDGE + r"rnd_(?=[A-Za-z]*\d)[A-Za-z0-9]{32}(?![0-9A-Za-z_])"),
-    ("api_key", ("hrku-",), rf"HRKU-{_W}{{30,80}}"),
-    ("api_key", tuple(f"dp.{kind}." for kind in ("pt", "st", "ct", "sa")), r"dp\.[a-z]{2}\.[A-Za-z0-9._-]{40,80}"),
-    ("api_key", ("pscale_tkn_", "pscale_pw_", "pscale_oauth_"), rf"pscale_[a-z]+_{_W}{{32,64}}"),
-    ("api_key", ("atbb",), EDGE + r"ATBB[A-Za-z0-9]{32}(?![0-9A-Za-z])"),
-    ("api_key", ("nfp_",), EDGE + r"nfp_[A-Za-z0-9]{36,64}"),
-    ("api_key", ("cfpat-",), rf"CFPAT-{_W}{{40,64}}"),
-    ("api_key", ("tfp_",), EDGE + rf"tfp_{_W}{{40,64}}"),
-    ("api_key", ("fm2_", "fm1a_", "fm1r_"), r"fm(?:2|1[ar])_[A-Za-z0-9+/=]{60,1024}"),
-    ("api_key", ("v1.0-",), EDGE + r"v1\.0-[0-9a-f]{24}-[0-9a-f]{146}"),
-    ("api_key", ("key-",), EDGE + r"key-[0-9a-f]{32}(?![0-9A-Za-z])"),
     ("private_key", ("age-secret-key-1",), r"(?i:AGE-SECRET-KEY-1)[0-9A-Za-z]{58}"),
 )
 """Kind, literals, pattern."""
@@ -248,21 +210,35 @@ def _private_key(text: str, at: int) -> Span | None:
     return Span(at, cut.end(), "private_key") if cut else None
 
 
+_AZURE_MARKS = tuple(f"{version}q~" for version in range(10))
 _DISCORD_IDS = tuple(base64.b64encode(f"{number}".encode()).decode().lower() for number in range(100, 1000))
 """A bot's token begins with its id, 17 to 20 digits, in base64: these are the first three."""
 _FCM_KEY = EDGE + rf"AAAA{_W}{{7}}:{_W}{{140}}(?![\w-])"
 """A server key of Firebase Cloud Messaging. Base64 is full of `AAAA`, so its beginning is no literal of its own."""
 
 
+def _issued_keys() -> Iterator[tuple[tuple[str, ...], str]]:
+    """The literals and the pattern of each row; a short beginning has to begin a word, and a key of one length to end one."""
+    for beginnings, rest in KEYS:
+        literals = tuple(beginnings.split())
+        edge = EDGE if min(map(len, literals)) < 6 else ""
+        end = "(?![0-9A-Za-z])" if re.search(r"\{\d+\}$", rest) else ""
+        for name, characters in CLASSES.items():
+            rest = rest.replace(f"<{name}>", characters)
+        yield literals, rf"{edge}(?i:{'|'.join(map(re.escape, literals))}){rest}{end}"
+
+
 def token_rules() -> list[Rule]:
     """The rules of this module and those of `detect-secrets`, which is loaded here."""
     own = [pattern_rule(kind, literals, pattern) for kind, literals, pattern in _TOKENS]
+    keys = [pattern_rule("api_key", literals, pattern) for literals, pattern in _issued_keys()]
     return [
         Rule(("-----begin",), _private_key),
         pattern_rule(
             "private_key", ("private-lines:",), r"(?i:Private-Lines): \d+(?P<secret>[A-Za-z0-9+/=\s\\]{40,8192})"
         ),
         *own,
+        *keys,
         pattern_rule(
             "aws_key",
             ("akia", "asia", "abia", "acca"),
@@ -286,7 +262,13 @@ def token_rules() -> list[Rule]:
             accepts=_is_no_phrase,
         ),
         pattern_rule("api_key", (".atlasv1.",), rf"[A-Za-z0-9]{{14}}\.atlasv1\.{_W}{{60,80}}", back=14),
-        pattern_rule("azure_key", ("8q~",), r"[A-Za-z0-9_~.-]{3}8Q~[A-Za-z0-9_~.-]{31,34}", back=3),
+        pattern_rule("azure_key", _AZURE_MARKS, r"[A-Za-z0-9_~.]{3}\dQ~[A-Za-z0-9_~.-]{31,34}", back=3),
+        pattern_rule("api_key", ("_mmk",), r"[A-Za-z0-9]{6}_[A-Za-z0-9]{29}_mmk(?!\w)", back=36),
+        pattern_rule(
+            "api_key",
+            (".webhook.office.com/",),
+            r"\.webhook\.office\.com/webhookb2/(?P<secret>[\w@-]{36,80}/IncomingWebhook/[\w/-]{32,80})",
+        ),
         pattern_rule("mailchimp_key", tuple(f"-us{n}" for n in range(1, 10)), r"[0-9a-f]{32}-us\d{1,2}(?!\w)", back=32),
         *_detected(),
     ]

@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from quintain.records.record import clip
-from quintain.records.score import MOVED, Component, Score, StepScore
+from quintain.records.score import Component, Score, StepScore
 from quintain.records.trajectory import Trajectory
-from quintain.scoring.judges.counterfactual import without_values
 
 AGENT = "agent:"
 """What the name of a scorer begins with that is a trained model."""
@@ -24,7 +23,7 @@ RAW = "raw:"
 """What the name of a scorer begins with whose values are to be taken as they are, without a calibration."""
 
 OF_RATERS = frozenset({"judge", "people"})
-"""Scorers under which several raters speak, each by a rubric: `judge:RUBRIC` is what they say by that one."""
+"""Scorers with several raters and rubrics: `judge:RUBRIC` is one rubric."""
 
 _REMEDY = {
     "judge": "judge it (get_judging_batch, or score_trajectories(scorer='judge', judge=...))",
@@ -100,20 +99,16 @@ class RecordedScorer:
             remedy = _REMEDY.get(
                 self._source.scorer, f"score it first: score_trajectories(scorer={self._source.scorer!r})"
             )
-            if failed and failed.startswith(MOVED):  # whom it moved gets the run no more
-                remedy = (
-                    "let another judge score it (score_trajectories(scorer='judge', judge=...)), or leave the run out"
-                )
-            why = f"its judgement failed: {without_values(failed)}" if failed else "no verdict is stored"
+            why = f"its judgement failed: {failed}" if failed else "no verdict is stored"
             return Score(
                 trajectory_id=run_id, scorer=self.name, status="unscored", reason=f"{clip(why, 400)}; {remedy}"
             )
         values = [raw_value(verdict) for verdict in raters]
         value = math.fsum(values) / len(values)
-        told = raters[0].feedback
+        feedback = raters[0].feedback
         if len(raters) > 1:
             spread = max(values) - min(values)
-            told = f"{len(raters)} raters, from {min(values):.2f} to {max(values):.2f} (spread {spread:.2f}). {told}".strip()
+            feedback = f"{len(raters)} raters, from {min(values):.2f} to {max(values):.2f} (spread {spread:.2f}). {feedback}".strip()
         return Score(
             trajectory_id=run_id,
             scorer=self.name,
@@ -121,7 +116,7 @@ class RecordedScorer:
             value=min(1.0, max(0.0, value)),
             components=_components(self.name, raters, value),
             steps=_steps(raters),
-            feedback=told,
+            feedback=feedback,
             rater=raters[0].rater if len(raters) == 1 else None,
             rubric=raters[0].rubric,
         )

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from sqlalchemy import Engine, insert, select, update
 
-from quintain.records.judging import Half, JudgingBatch, Vote
+from quintain.records.judging import JudgingBatch, Vote
 from quintain.store.documents import chunks, encode, fetch
 from quintain.store.engine import read_transaction, write_transaction
 from quintain.store.tables import judging_batches as table
@@ -43,7 +43,6 @@ class JudgingBatches:
         item_ids: Sequence[str],
         votes: Mapping[str, Vote | None] | None = None,
         corrections: Mapping[str, str | None] | None = None,
-        halves: Mapping[str, Half] | None = None,
     ) -> JudgingBatch:
         """Record answers to items of a batch. Return the updated batch.
 
@@ -52,7 +51,6 @@ class JudgingBatches:
             item_ids: Items that are answered now.
             votes: Pair item -> preferred place, appended to earlier votes on the item. None withdraws all of them.
             corrections: Item -> id of the run made from its correction. None removes the correction.
-            halves: Item with a twin -> its answer, which replaces an earlier one.
 
         Raises:
             NotFound: The id does not exist. The message lists the three newest ids.
@@ -63,7 +61,7 @@ class JudgingBatches:
             cast = {item: (*batch.votes.get(item, ()), vote) if vote else () for item, vote in (votes or {}).items()}
             runs = {item: run for item, run in {**batch.corrections, **(corrections or {})}.items() if run}
             update_of = {"answered": done, "votes": {**batch.votes, **cast}, "corrections": runs}
-            batch = batch.model_copy(update={**update_of, "halves": {**batch.halves, **(halves or {})}})
+            batch = batch.model_copy(update=update_of)
             connection.execute(update(table).where(table.c.id == batch_id).values(document=encode(batch, "batch")))
         return batch
 

@@ -7,9 +7,9 @@
         run.outcome("success", reward=1.0)
     run.trajectory_id
 
-What goes wrong while recording (a value that is no text, a database that is locked) is logged, kept in `run.failures`, and
-costs the loop nothing: a bad value is mended or left out, the rest of the run is kept. A run that the store did not take
-within seconds is written to the inbox, from where it can be imported.
+Failures while recording (a value of the wrong type, a locked database) are logged and kept in `run.failures`; none reaches
+the loop. A bad value is converted or left out, and the rest of the run is kept. A run that the store does not accept within
+seconds is written to the inbox, from where it can be imported.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ from quintain.records.imports import RunLink
 from quintain.records.trajectory import Actor, AgentInfo, Outcome, OutcomeStatus, Step, Trajectory
 from quintain.redaction.redact import redact, redact_text
 from quintain.settings import Settings, read_settings
-from quintain.tools.mending import Mender
+from quintain.tools.sanitizer import Sanitizer
 from quintain.tools.services import utc_now
 
 logger = logging.getLogger(__name__)
 P = ParamSpec("P")
 
 _WAIT_S = 2.0
-"""How long the database may hold up the loop; then the run goes to the inbox."""
+"""Seconds that the database may block the loop; after that the run goes to the inbox."""
 _MOST_FAILURES = 1000
 _FAILURE_CHARS = 500
 
 Call = tuple[str, Any] | tuple[str, Any, str | None]
-"""A tool call: its name, its arguments (an object or the JSON text that the model wrote), and its id where it has one."""
+"""A tool call: name, arguments (an object, or the JSON text that the model wrote) and optional id."""
 
 
 def _never_raises(method: Callable[Concatenate[Recording, P], None]) -> Callable[Concatenate[Recording, P], None]:
@@ -57,7 +57,7 @@ def _never_raises(method: Callable[Concatenate[Recording, P], None]) -> Callable
     def guarded(self: Recording, /, *args: P.args, **kwargs: P.kwargs) -> None:
         try:
             method(self, *args, **kwargs)
-        except Exception as error:  # the border to a stranger's loop
+        except Exception as error:  # the boundary to the recorded loop
             self.fail(f"{method.__name__}: {type(error).__name__}", error)
 
     return guarded
@@ -65,7 +65,7 @@ def _never_raises(method: Callable[Concatenate[Recording, P], None]) -> Callable
 
 @dataclass(frozen=True)
 class Recorder:
-    """Makes recordings; holds nothing open between them, and can be shared by threads."""
+    """Creates recordings; keeps no connection open between them and is safe to share between threads."""
 
     agent: str = "unknown"
     model: str | None = None
@@ -74,7 +74,7 @@ class Recorder:
     """JSON schemas of the tools that the agent has, OpenAI function style."""
     tags: Sequence[str] = ()
     home: Path | str | None = None
-    """The home folder; None: as `quintain serve` finds it."""
+    """Home folder; None: the default of `quintain serve`."""
 
     def run(
         self,
@@ -84,13 +84,13 @@ class Recorder:
         group_id: str | None = None,
         tags: Sequence[str] | None = (),
     ) -> Recording:
-        """A recording of one run, to be used in a `with` statement.
+        """Return the recording of one run, for a `with` statement.
 
         Args:
             task: The prompt, or the fields of `Task` (id, prompt, type, environment, ...).
-            session_id: Of the loop's own log, if it has one.
+            session_id: Session id in the log of the loop, if any.
             group_id: Shared by several attempts of one task.
-            tags: Labels besides those of the recorder.
+            tags: Labels in addition to those of the recorder.
         """
         return Recording(self, task, {"session_id": session_id, "group_id": group_id, "tags": tags})
 
@@ -104,34 +104,34 @@ class Recording:
     about: Mapping[str, Any]
     turns: Transcript = field(default_factory=Transcript)
     failures: list[str] = field(default_factory=list)
-    """What could not be recorded as it was, in words; secrets in them are redacted."""
+    """Messages about values that were changed or left out; secrets in them are redacted."""
     trajectory_id: str | None = None
-    """Of the stored run, or the last part of a very long one; None before the end, or where it could not be stored."""
+    """Id of the stored run, or of the last part of a very long one; None until it is stored."""
     _outcome: Outcome | None = None
 
-    def fail(self, said: str, error: Exception | None = None) -> None:
-        """Note that something could not be recorded as it was."""
+    def fail(self, message: str, error: Exception | None = None) -> None:
+        """Note a value that was changed or left out."""
         try:
-            words = redact_text(f"{said}: {error}" if error is not None else said)[0]
-        except Exception:  # an exception whose text cannot be made
-            words = "something could not be recorded" if error is None else said
+            words = redact_text(f"{message}: {error}" if error is not None else message)[0]
+        except Exception:  # an exception that str() cannot convert
+            words = "unknown failure" if error is None else message
         if len(self.failures) < _MOST_FAILURES:
             self.failures.append(words[:_FAILURE_CHARS])
-            logger.warning("a run could not be recorded whole: %s", self.failures[-1])
+            logger.warning("Incomplete recording: %s", self.failures[-1])
 
     @property
-    def _mender(self) -> Mender:
-        return Mender(self.fail)
+    def _sanitizer(self) -> Sanitizer:
+        return Sanitizer(self.fail)
 
     @_never_raises
     def system(self, text: str) -> None:
-        """A system prompt."""
-        self.turns.add_message("system", self._mender.text(text, "system"))
+        """Record a system prompt."""
+        self.turns.add_message("system", self._sanitizer.text(text, "system"))
 
     @_never_raises
     def user(self, text: str) -> None:
-        """What the user, or whoever talks with the agent, said."""
-        self.turns.add_message("user", self._mender.text(text, "user"))
+        """Record a message of the user, or of whoever talks with the agent."""
+        self.turns.add_message("user", self._sanitizer.text(text, "user"))
 
     @_never_raises
     def agent(
@@ -143,40 +143,44 @@ class Recording:
         model: str | None = None,
         usage: Mapping[str, int] | None = None,
     ) -> None:
-        """A turn of the agent: what it said, thought and called."""
-        mend = self._mender
+        """Record a turn of the agent: its text, thought and tool calls."""
+        sanitize = self._sanitizer
         self.turns.add_agent_turn(
-            mend.text(text, "agent"),
-            thought=mend.text(thought, "thought") or None,
-            actions=mend.calls(calls),
-            model=mend.text(self.recorder.model if model is None else model, "model") or None,
-            usage=mend.usage(usage),
+            sanitize.text(text, "agent"),
+            thought=sanitize.text(thought, "thought") or None,
+            actions=sanitize.calls(calls),
+            model=sanitize.text(self.recorder.model if model is None else model, "model") or None,
+            usage=sanitize.usage(usage),
             timestamp=utc_now(),
         )
 
     @_never_raises
     def result(self, content: Any, *, call_id: str | None = None, is_error: bool = False) -> None:
-        """What a call gave back; without an id it belongs to the first call that waits."""
-        mend = self._mender
-        failed = mend.truth(is_error, "is_error")
-        self.turns.add_result(mend.written(content, "result"), call_id=mend.call_id(call_id), is_error=failed)
+        """Record the result of a call; without an id it answers the oldest call without a result."""
+        sanitize = self._sanitizer
+        failed = sanitize.to_bool(is_error, "is_error")
+        self.turns.add_result(
+            sanitize.to_json_text(content, "result"), call_id=sanitize.call_id(call_id), is_error=failed
+        )
 
     @_never_raises
     def messages(self, messages: Sequence[Mapping[str, Any]]) -> None:
-        """Chat messages, OpenAI or Anthropic style, in their order."""
-        turns = [self._mender.value(message, "messages") for message in self._mender.members(messages, "messages")]
+        """Record chat messages, OpenAI or Anthropic style, in order."""
+        turns = [
+            self._sanitizer.value(message, "messages") for message in self._sanitizer.members(messages, "messages")
+        ]
         read_turns(turns, self.turns, count_invalid(self.fail))
 
     @_never_raises
     def reward(self, value: float) -> None:
-        """What the agent's last turn was worth."""
+        """Record the reward of the agent's last turn."""
         last = next(step for step in reversed(self.turns.steps) if step["actor"] == "agent")
-        last["reward"] = self._mender.number(value, "reward")
+        last["reward"] = self._sanitizer.number(value, "reward")
 
     @_never_raises
     def outcome(self, /, status: str, *, reward: float | None = None, **scores: float) -> None:
-        """How the run ended: success, failure, error, truncated or unknown. Leave it out if you do not know."""
-        number = self._mender.number
+        """Record how the run ended: success, failure, error, truncated or unknown. Leave it out if you do not know."""
+        number = self._sanitizer.number
         known = {name: value for name, given in scores.items() if (value := number(given, name)) is not None}
         self._outcome = Outcome(status=OutcomeStatus(status), reward=number(reward, "reward"), scores=known)
 
@@ -186,7 +190,7 @@ class Recording:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Store the run; an exception of the loop makes an outcome of status `error`, unless one was stated, and goes on."""
+        """Store the run; an exception of the loop propagates and sets the outcome to `error` unless one was recorded."""
         if kind is not None and self._outcome is None:
             self._outcome = Outcome(status=OutcomeStatus.ERROR, exit_status=kind.__name__)
         self._close()
@@ -194,52 +198,54 @@ class Recording:
     @_never_raises
     def _close(self) -> None:
         if not self.turns.steps:
-            raise InvalidInput("nothing was recorded: no turn of anybody")
+            raise InvalidInput("expected at least one recorded turn, got none")
         home = Path(self.recorder.home).expanduser() if self.recorder.home else None
         parts = self._parts()
         try:
             settings = read_settings(home)
         except InvalidInput:
             if home is not None:
-                _keep(_whatever_there_is(parts | {"steps": self.turns.steps}, redacted=True), home / "inbox")
+                _write_to_inbox(_raw_document(parts | {"steps": self.turns.steps}, redacted=True), home / "inbox")
             raise
         try:
             run = self.turns.trajectory(format="recorder", **parts)
         except Exception:
-            _keep(_whatever_there_is(parts | {"steps": self.turns.steps}, redacted=settings.redact), settings.inbox_dir)
+            _write_to_inbox(
+                _raw_document(parts | {"steps": self.turns.steps}, redacted=settings.redact), settings.inbox_dir
+            )
             raise
         run = redact(run) if settings.redact else run
         try:
-            self.trajectory_id = _stored(split_trajectory(run), settings)
+            self.trajectory_id = _store(split_trajectory(run), settings)
         except Exception:
-            _keep(run.model_dump_json(exclude_defaults=True), settings.inbox_dir)
+            _write_to_inbox(run.model_dump_json(exclude_defaults=True), settings.inbox_dir)
             raise
 
     def _parts(self) -> dict[str, Any]:
-        """What the run holds besides its turns."""
-        mend, by = self._mender, self.recorder
+        """Return the fields of the run other than its turns."""
+        sanitize, by = self._sanitizer, self.recorder
         ids = {name: self.about[name] for name in ("session_id", "group_id")}
-        given = mend.members(by.tools, "tools")
-        tools = [mend.value(tool, "tools") for tool in given if isinstance(tool, Mapping)]
+        given = sanitize.members(by.tools, "tools")
+        tools = [sanitize.value(tool, "tools") for tool in given if isinstance(tool, Mapping)]
         if len(tools) < len(given):
-            self.fail("a schema of `tools` is no object; left out")
+            self.fail("tools: expected JSON schemas as objects; the others were left out")
         return {
-            "task": mend.task(self.task),
+            "task": sanitize.task(self.task),
             "agent": AgentInfo(
-                name=mend.text(by.agent, "agent") or "unknown",
-                version=mend.text(by.version, "version") or None,
-                model=mend.text(by.model, "model") or None,
+                name=sanitize.text(by.agent, "agent") or "unknown",
+                version=sanitize.text(by.version, "version") or None,
+                model=sanitize.text(by.model, "model") or None,
             ),
             "tools": tools,
             "outcome": self._outcome,
             "episode_key": f"recording:{uuid.uuid4().hex}",
-            "tags": mend.tags(by.tags, self.about["tags"]),
-            **{name: None if value is None else mend.text(value, name) for name, value in ids.items()},
+            "tags": sanitize.tags(by.tags, self.about["tags"]),
+            **{name: None if value is None else sanitize.text(value, name) for name, value in ids.items()},
         }
 
 
-def _stored(parts: Sequence[Trajectory], settings: Settings) -> str:
-    """The id under which the store took the run; of several parts that of the last, which has the outcome."""
+def _store(parts: Sequence[Trajectory], settings: Settings) -> str:
+    """Store the parts of a run and return the id of the last one, which has the outcome."""
     from quintain.store.store import open_store
 
     links = [RunLink(identity=later.identity, continues=earlier.identity) for earlier, later in pairwise(parts)]
@@ -252,18 +258,18 @@ def _stored(parts: Sequence[Trajectory], settings: Settings) -> str:
     return added[-1].id
 
 
-def _whatever_there_is(parts: Mapping[str, Any], *, redacted: bool) -> str:
-    """The parts of a run that could not be made of them, as JSON."""
+def _raw_document(parts: Mapping[str, Any], *, redacted: bool) -> str:
+    """Return the fields of a run that did not validate, as JSON."""
     plain = {name: to_jsonable_python(part) for name, part in parts.items() if part is not None}
     if redacted:
-        # Any record will do: all of its fields are looked through.
+        # Redaction works on records: any record with the document in a free field does.
         wrapped = Trajectory(steps=(Step(actor=Actor.AGENT),), extra=plain)
         plain = redact(wrapped).extra
     return json.dumps(plain, ensure_ascii=False)
 
 
-def _keep(document: str, inbox: Path) -> None:
-    """Write a run that the store did not take to the inbox, whole or not at all."""
+def _write_to_inbox(document: str, inbox: Path) -> None:
+    """Write a run that the store did not accept to the inbox, atomically."""
     inbox.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = inbox / f"recorded-{uuid.uuid4().hex[:12]}.json"
     aside = path.with_suffix(".part")
@@ -272,4 +278,4 @@ def _keep(document: str, inbox: Path) -> None:
         file.flush()
         os.fsync(file.fileno())
     aside.replace(path)
-    logger.warning("the run was written to %s; import it with import_trajectories", path)
+    logger.warning("Run written to %s; import it with import_trajectories", path)

@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import Field
 
+from quintain.hints import Hint
 from quintain.records.agent import Agent
 from quintain.records.evaluation import Flip, LeaderboardRow, PairedComparison
 from quintain.records.filters import TrajectorySummary
@@ -27,7 +28,7 @@ class Recorded(Record):
     forgotten: bool = False
     redactions: dict[str, int] = Field(default_factory=dict, description="Kind of secret -> how many were taken out.")
     resource_uri: str
-    next_step: str
+    next_step: Hint
 
 
 class SearchResult(Record):
@@ -35,7 +36,7 @@ class SearchResult(Record):
 
     items: tuple[TrajectorySummary, ...]
     next_cursor: str | None
-    next_step: str
+    next_step: Hint
 
 
 class TrajectoryView(Record):
@@ -46,7 +47,7 @@ class TrajectoryView(Record):
     first_step: int
     total_steps: int
     truncated: bool
-    next_step: str
+    next_step: Hint
 
 
 class ImportResult(Record):
@@ -70,7 +71,7 @@ class ImportResult(Record):
     job_id: str | None = None
     status: str | None = None
     resource_uri: str | None = None
-    next_step: str
+    next_step: Hint
 
 
 class Unscored(Record):
@@ -108,7 +109,7 @@ class ScoreResult(Record):
     job_id: str | None = None
     status: str | None = None
     resource_uri: str | None = None
-    next_step: str
+    next_step: Hint
 
 
 class CalibrationResult(Record):
@@ -122,7 +123,7 @@ class CalibrationResult(Record):
     domains: dict[str, Any] = Field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     resource_uri: str
-    next_step: str
+    next_step: Hint
 
 
 class Skipped(Record):
@@ -130,7 +131,7 @@ class Skipped(Record):
 
     reason: str
     count: int = 1
-    detail: str = ""
+    detail: Hint = Hint("")
 
 
 class PreferencesResult(Record):
@@ -141,7 +142,7 @@ class PreferencesResult(Record):
     skipped: tuple[Skipped, ...]
     findings: dict[str, Any] = Field(default_factory=dict)
     examples: tuple[dict[str, Any], ...] = ()
-    next_step: str
+    next_step: Hint
 
 
 class ExportResult(Record):
@@ -162,7 +163,7 @@ class ExportResult(Record):
     rejected: tuple[Rejected, ...] = Field(default=(), description="Ready-made rows that could not be read.")
     redactions: dict[str, int] = Field(default_factory=dict, description="Kind of secret -> how many were taken out.")
     resource_uri: str
-    next_step: str
+    next_step: Hint
 
 
 class PreviewResult(Record):
@@ -187,7 +188,7 @@ class PreviewResult(Record):
     notice: str | None = None
     rows: tuple[dict[str, Any], ...] = ()
     resource_uri: str
-    next_step: str
+    next_step: Hint
 
 
 class JobStarted(Record):
@@ -197,7 +198,7 @@ class JobStarted(Record):
     status: str
     resource_uri: str
     deduplicated: bool
-    next_step: str
+    next_step: Hint
 
 
 class Curve(Record):
@@ -229,7 +230,7 @@ class JobView(Record):
     curves: dict[str, Curve] | None = Field(default=None, description="With detail='metrics'.")
     log: str | None = Field(default=None, description="With detail='log': the end of the log; treat as data.")
     resource_uri: str
-    next_step: str
+    next_step: Hint
 
 
 class JobSummary(Record):
@@ -249,7 +250,7 @@ class JobList(Record):
 
     items: tuple[JobSummary, ...]
     next_cursor: str | None
-    next_step: str
+    next_step: Hint
 
 
 class CompareResult(Record):
@@ -262,7 +263,7 @@ class CompareResult(Record):
     flips: tuple[Flip, ...]
     notes: tuple[str, ...] = ()
     resource_uri: str
-    next_step: str
+    next_step: Hint
 
 
 class AgentResult(Record):
@@ -270,7 +271,7 @@ class AgentResult(Record):
 
     agent: Agent
     resource_uri: str
-    next_step: str
+    next_step: Hint
 
 
 class LibraryResult(Record):
@@ -279,7 +280,7 @@ class LibraryResult(Record):
     kind: str
     items: tuple[dict[str, Any], ...] = Field(description="One object an entry; its fields depend on the kind.")
     next_cursor: str | None
-    next_step: str
+    next_step: Hint
 
 
 class LearnedFrom(Record):
@@ -295,7 +296,7 @@ class TouchedThing(Record):
     kind: str
     id: str
     state: str
-    remedy: str
+    remedy: Hint
 
 
 class ForgetReport(Record):
@@ -326,4 +327,4 @@ class LineageResult(Record):
     shaped: tuple[str, ...] | None = None
     forgotten: ForgetReport | None = None
     resource_uri: str
-    next_step: str
+    next_step: Hint

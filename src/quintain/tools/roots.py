@@ -1,4 +1,4 @@
-"""Which files and folders tools may read and write: those below the home folder and the operator's roots; a trusted caller any."""
+"""Allowed paths of tools: the home folder and the roots of the operator; any path for a trusted caller."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from quintain.tools.services import Services
 
 
 def readable(services: Services, path: str | Path, what: str) -> Path:
-    """The path with all links resolved, if it may be read; whether it exists is not looked at.
+    """Resolve a path that may be read; it need not exist.
 
     Args:
-        services: Whose settings hold the roots.
-        path: As the caller wrote it; a relative one is below the inbox, or for a trusted caller below the working folder.
-        what: What it is, for messages: `model`, `logs`, `data`.
+        services: Settings with the allowed roots.
+        path: Path of the caller; relative to the inbox, or to the working folder for a trusted caller.
+        what: Noun for messages: `model`, `logs`, `data`.
 
     Raises:
-        Refused: outside the allowed roots; names the setting that would allow it.
-        NotFound: no path at all, such as one that is too long or of an unknown user's home.
+        Refused: outside the allowed roots; the message names the setting that allows more.
+        NotFound: not a valid path: too long, or the home of an unknown user.
     """
     settings = services.settings
     resolved = _resolved(services, path, settings.inbox_dir)
@@ -34,18 +34,18 @@ def readable(services: Services, path: str | Path, what: str) -> Path:
 
 
 def writable(services: Services, path: str | Path) -> Path:
-    """The path of a new folder with all links resolved, if one may be made there; whether it exists is not looked at.
+    """Resolve the path of a folder that may be created; it may exist.
 
-    Of the home folder only exports and inbox take what a caller names: the rest of it belongs to the program.
+    Within the home folder only the exports and the inbox accept names of callers.
 
     Args:
-        services: Whose settings hold the roots.
-        path: As the caller wrote it; a relative one is below the exports, or for a trusted caller below the working folder.
+        services: Settings with the allowed roots.
+        path: Path of the caller; relative to the exports, or to the working folder for a trusted caller.
 
     Raises:
-        Refused: outside of these folders and the operator's roots, or one of them itself.
+        Refused: outside these folders and the roots of the operator, or one of them itself.
         NotFound: as `readable`.
-        InvalidInput: a name that is too long for a folder that is first written under another one.
+        InvalidInput: a name that leaves no room for the suffix of the temporary folder.
     """
     settings = services.settings
     resolved = _resolved(services, path, settings.exports_dir)
@@ -56,23 +56,27 @@ def writable(services: Services, path: str | Path) -> Path:
             "operator add another to QUINTAIN_ROOTS",
             code="outside_roots",
         )
-    if len(resolved.name.encode()) > _LONGEST:
-        raise InvalidInput(f"the folder's name has {len(resolved.name.encode())} bytes; give one of at most {_LONGEST}")
+    if len(resolved.name.encode()) > _MAX_NAME_BYTES:
+        raise InvalidInput(
+            f"expected a folder name of at most {_MAX_NAME_BYTES} bytes, got {len(resolved.name.encode())}; shorten it"
+        )
     return resolved
 
 
-_LONGEST = 240
-"""Bytes of a folder's name; file systems take 255."""
+_MAX_NAME_BYTES = 240
+"""Bytes of a folder name; file systems accept 255."""
 
 
 def _resolved(services: Services, path: str | Path, start: Path) -> Path:
-    """The path with all links resolved; what is relative begins at `start`, of a trusted caller at the working folder.
+    """Resolve a path; relative to `start`, or to the working folder for a trusted caller.
 
     Raises:
-        NotFound: no path at all.
+        NotFound: not a valid path.
     """
     try:
         written = Path(path).expanduser()
         return (written if services.trusted else start / written).resolve()
     except (OSError, RuntimeError, ValueError) as error:
-        raise NotFound(f"{clip(str(path))!r} is no path that can be read ({type(error).__name__})") from None
+        raise NotFound(
+            f"cannot read path {clip(str(path))!r} ({type(error).__name__}); check its spelling and length"
+        ) from None

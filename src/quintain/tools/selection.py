@@ -8,6 +8,7 @@ from typing import Annotated
 from pydantic import Field, WithJsonSchema
 
 from quintain.errors import InvalidInput, NotFound
+from quintain.hints import Hint, call
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.trajectory import Trajectory
 from quintain.tools.services import Services
@@ -34,12 +35,15 @@ def select(services: Services, filter: TrajectoryFilter | None, ids: Sequence[st
     """
     if (filter is None) == (ids is None):
         raise InvalidInput(
-            "give exactly one of `filter` and `trajectory_ids`; search_trajectories shows what a filter finds"
+            Hint(
+                "give exactly one of `filter` and `trajectory_ids`; ", call("search_trajectories"), " lists stored runs"
+            )
         )
     if ids is not None:
         if not ids:
             raise InvalidInput(
-                "`trajectory_ids` is empty; take ids from search_trajectories, or give a `filter`", code="empty_filter"
+                Hint("`trajectory_ids` is empty; take ids from ", call("search_trajectories"), ", or give a `filter`"),
+                code="empty_filter",
             )
         return services.store.trajectories.iterate(ids=list(dict.fromkeys(ids)))
     if filter is None or filter.is_empty:
@@ -50,8 +54,10 @@ def select(services: Services, filter: TrajectoryFilter | None, ids: Sequence[st
         )
     if not services.store.trajectories.count(filter):
         raise NotFound(
-            f"no stored trajectory matches {filter.model_dump(mode='json', exclude_defaults=True)}; loosen it, or look with "
-            "search_trajectories",
+            Hint(
+                f"no stored trajectory matches {filter.model_dump(mode='json', exclude_defaults=True)}; loosen it, or look with ",
+                call("search_trajectories"),
+            ),
             code="nothing_matches",
         )
     return services.store.trajectories.iterate(filter)

@@ -1,4 +1,4 @@
-"""The parent's only composition root: server, CLI and facade all act through these services.
+"""Services: the only composition root of the parent process, shared by server, CLI and facade.
 
 The store is imported when services open, not when this module is: a server answers `tools/list` without it.
 """
@@ -21,30 +21,30 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Services:
-    """What tool functions work with."""
+    """The dependencies of a tool function."""
 
     settings: Settings
     store: Store
     jobs: JobRunner
     clock: Callable[[], datetime]
     trusted: bool = False
-    """True for the facade and the CLI, whose caller is the user: only they take free paths."""
+    """True for the facade and the CLI, whose caller is the user: they accept any path."""
 
     def close(self) -> None:
-        """Close the database; running jobs go on."""
+        """Close the database; running jobs continue."""
         self.store.close()
 
 
 def utc_now() -> datetime:
-    """The moment, in UTC."""
+    """Return the current time in UTC."""
     return datetime.now(UTC)
 
 
 def open_services(settings: Settings, *, trusted: bool = False) -> Services:
-    """Make the home folder, open (and if due migrate) the store, and connect the job runner.
+    """Create the home folder, open the store (with a migration where one is due) and connect the job runner.
 
     Raises:
-        Unavailable: the home folder cannot be written, or the database is newer than this program.
+        Unavailable: the home folder is not writable, or the database is newer than this program.
     """
     from quintain.jobs.runner import JobOptions, JobRunner
     from quintain.store.store import open_store
@@ -55,7 +55,7 @@ def open_services(settings: Settings, *, trusted: bool = False) -> Services:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise Unavailable(
-            f"the home folder {str(settings.home)!r} cannot be made or written ({error.strerror}); set QUINTAIN_HOME to a "
+            f"cannot create or write the home folder {str(settings.home)!r} ({error.strerror}); set QUINTAIN_HOME to a "
             "folder that this user may write"
         ) from error
     configure(settings.environments_file, endpoints=settings.endpoints_file)

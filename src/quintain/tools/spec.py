@@ -1,55 +1,63 @@
-"""What a tool is to its adapters (server, facade, CLI): a function, its promises, and how to wait for it."""
+"""The specification of a tool for its adapters (server, facade, CLI): its function, its hints, and how to wait for it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from functools import cached_property
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from quintain.records.record import Record
+if TYPE_CHECKING:
+    from quintain.records.record import Record
 
 
 class Picture(NamedTuple):
-    """What a picture tool returns: a text that says the same, and a PNG."""
+    """The result of a tool that draws: a text with the same facts, and a PNG."""
 
     text: str
     png: bytes
 
 
 class Entry(NamedTuple):
-    """One line of a form; what it takes is text, because not every client shows numbers."""
+    """One entry of a form; its value is text, because not every client shows numbers."""
 
     name: str
     title: str
     options: tuple[str, ...] = ()
-    """What can be chosen; none: free text."""
+    """The choices; empty: free text."""
     required: bool = False
 
 
 class Question(NamedTuple):
-    """What a tool asks the person, one form at a time."""
+    """One form that a tool shows to the person."""
 
     message: str
     entries: tuple[Entry, ...]
     state: str
-    """Comes back with the answer, so that any process on this home can go on; the adapter keeps others from reading it."""
+    """Returned with the answer, so that any process on this home can go on; the adapter keeps others from reading it."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What the person did with a question. `lost`: no word came; `failed`: the client could not show it."""
+    """The person's answer to a question. `lost`: none came back; `failed`: the client could not show the form."""
 
     action: Literal["accept", "decline", "cancel", "lost", "failed"]
     state: str
     values: Mapping[str, str] = field(default_factory=dict)
 
 
+Source = Callable[..., Any] | str
+"""A function, or `module:name` of one, which is imported when it is first used."""
+
+
 @dataclass(frozen=True)
 class ToolSpec:
-    """One tool. `function(services, **arguments)` returns a record, or a `Picture` where `picture` is set."""
+    """One tool of the catalog."""
 
     name: str
-    function: Callable[..., Any]
+    source: Source
+    """`source(services, **arguments)` returns a record, or a `Picture` where `picture` is set."""
     title: str
     read_only: bool
     destructive: bool
@@ -58,12 +66,35 @@ class ToolSpec:
     """The toolset that it belongs to; the tools of `jobs` come with every set that starts jobs."""
     short: str = ""
     """Its name as an action of dict calls, beside the full one."""
-    watch: Callable[..., Iterator[Record]] | None = None
+    watch_source: Source | None = None
     """Yields records while waiting; the adapter sleeps `services.settings.poll_s` between and returns the last one."""
-    asks: Callable[..., Record | Question | None] | None = None
-    """Takes `answer` (`Answer`, None at first) beside the arguments and gives the next question for the person, at last the
-    result; None: this call asks nobody, and `function` answers it. Used where the client can show forms."""
+    asks_source: Source | None = None
+    """Takes `answer` (`Answer`, None at first) beside the arguments and returns the next question for the person, at last
+    the result; None: this call asks nobody, and `function` answers it. Used where the client can show forms."""
     open_world: bool = False
     picture: bool = False
     answers_as: str | None = None
-    """The tool whose result it shares, and which spells the fields out."""
+    """The tool whose result it shares, and which describes the fields."""
+
+    @cached_property
+    def function(self) -> Callable[..., Any]:
+        """The function of the tool."""
+        return _loaded(self.source)
+
+    @cached_property
+    def watch(self) -> Callable[..., Iterator[Record]] | None:
+        """The function that waits, if the tool has one."""
+        return None if self.watch_source is None else _loaded(self.watch_source)
+
+    @cached_property
+    def asks(self) -> Callable[..., Record | Question | None] | None:
+        """The function that asks a person, if the tool has one."""
+        return None if self.asks_source is None else _loaded(self.asks_source)
+
+
+def _loaded(source: Source) -> Callable[..., Any]:
+    if not isinstance(source, str):
+        return source
+    module, _, name = source.partition(":")
+    function: Callable[..., Any] = getattr(import_module(module), name)
+    return function

@@ -1,1 +1,1 @@
-"""The worker: a child process that carries out one job. It reads the job's directory and never opens the database."""
+"""The worker: a child process that executes one job. It reads the job's directory and never opens the database."""

@@ -1,4 +1,4 @@
-"""Who acts: the policy of an agent, by where its model is."""
+"""Creation of policies, local or behind an endpoint."""
 
 from __future__ import annotations
 
@@ -21,33 +21,33 @@ def open_policy(
     should_stop: Callable[[], bool] = lambda: False,
     warn: Callable[[str, str], None] = lambda code, message: None,
 ) -> Policy:
-    """The policy of an agent, ready to act.
+    """Create the policy of an agent.
 
     Args:
-        agent: The agent; its own sampling settings are not read.
-        sampling: How tokens are picked.
+        agent: The agent. Its sampling settings are not used.
+        sampling: Sampling settings.
         seed: Mixed into every episode's sampling stream.
-        endpoint: Of an agent that acts through one, as the job's spec has it.
-        folder: Of the job; needed with `endpoint`.
-        should_stop: Looked at while an endpoint is waited for.
-        warn: Hears, with a code, what the user should know of a model that acts here.
+        endpoint: Endpoint in the job's spec, for an agent that acts through one.
+        folder: The job's folder, required with `endpoint`.
+        should_stop: Checked while waiting for an endpoint.
+        warn: Receives a code and a message about a local model.
 
     Raises:
-        InvalidInput: the agent acts through an endpoint, and the job's spec has none; or the key's variable is not set.
+        InvalidInput: The agent acts through an endpoint that the job's spec lacks, or the API key's variable is not set.
     """
     if agent.model.source == "endpoint":
         from quintain.worker.remote_policy import RemotePolicy
 
         if endpoint is None or folder is None:
             raise InvalidInput(
-                f"{agent.id or agent.name} acts through the endpoint {agent.model.path!r}, and this job needs its weights: "
-                "name a model folder, a trained agent or 'starter'",
+                f"expected local weights, got {agent.id or agent.name}, which acts through endpoint {agent.model.path!r}; pass a "
+                "model folder, a trained agent or 'starter'",
                 code="no_weights",
             )
         return RemotePolicy(agent, endpoint, sampling, seed=seed, folder=folder, should_stop=should_stop)
     from quintain.trainers.acting.policy import open_policy as open_local_policy
 
     policy = open_local_policy(agent, sampling, seed=seed)
-    for told in policy.warnings:
-        warn("acting", told)
+    for warning in policy.warnings:
+        warn("acting", warning)
     return policy

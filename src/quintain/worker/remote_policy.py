@@ -1,9 +1,9 @@
-"""An agent whose model is behind an endpoint: episodes as conversations, several requests at a time.
+"""Policy of an agent behind an endpoint: episodes as conversations, several requests at a time.
 
-Turns are native tool calls of the endpoint's protocol, or ReAct text where the agent says so. What concerns one conversation
-alone (it no longer fits, the answer was kept back, a request stayed without an answer) ends its episode; what concerns all
-of them (a wrong key, no credit, a model that does not exist) is raised, and so is silence of the endpoint for `BROKEN_AFTER`
-requests in a row. Answers are remembered under what led to them, so that a killed or resumed job pays for none of them twice.
+Turns are native tool calls of the endpoint's protocol, or ReAct text if the agent's template is `react`. A failure of one
+conversation (context exceeded, answer withheld, request unanswered) ends its episode. A failure of all (invalid key, no
+credit, unknown model) is raised, as are `BROKEN_AFTER` consecutive unanswered requests. Answers are cached by conversation
+history, so that a killed or resumed job pays for none of them twice.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from quintain.endpoints.client import Clock, EndpointClient, identity, price, read_key
-from quintain.endpoints.completion import Completion, Said
+from quintain.endpoints.completion import AssistantMessage, Completion
 from quintain.endpoints.conversation import ToolNames, sendable
 from quintain.endpoints.faults import NOT_TAKEN, STOPPED, UNANSWERED
 from quintain.endpoints.parallel import in_parallel
@@ -36,13 +36,13 @@ from quintain.settings import secret
 from quintain.trainers.rendering.calls import parse
 from quintain.trainers.rendering.styles import to_chat
 from quintain.worker.judging.answer_cache import AnswerCache
-from quintain.worker.spending import Ledger
+from quintain.worker.request_ledger import Ledger
 
 BROKEN_AFTER = 20
-"""Requests in a row without an answer, after which the endpoint counts as out of order."""
+"""Number of consecutive unanswered requests after which the endpoint counts as broken."""
 
 ANSWERS = Path("checkpoints") / "answers"
-"""Below a job's folder: a job that is resumed takes them over from the one before."""
+"""Folder below the job's folder. A resumed job inherits it."""
 
 _STOPS = {"too_long": Stop.CONTEXT, "blocked": Stop.REFUSED}
 _REACT_STOP = ("\nObservation:",)
@@ -50,24 +50,24 @@ _REACT_STOP = ("\nObservation:",)
 
 @dataclass(eq=False)
 class _Conversation:
-    """What the policy knows of one episode."""
+    """State of one episode."""
 
     tools: tuple[dict[str, Any], ...]
     names: ToolNames
     sampling: Sampling
     key: str
-    """Hash of all that was said so far, and of what picks the tokens."""
+    """Hash of the history and of the sampling settings."""
     messages: list[Message] = field(default_factory=list)
 
-    def hear(self, messages: Sequence[Message]) -> None:
-        """Note what is new."""
+    def add(self, messages: Sequence[Message]) -> None:
+        """Append messages and update the key."""
         self.messages += messages
-        said = json.dumps([message.model_dump(mode="json") for message in messages], sort_keys=True)
-        self.key = hashlib.sha256(f"{self.key}\n{said}".encode("utf-8", "replace")).hexdigest()
+        content = json.dumps([message.model_dump(mode="json") for message in messages], sort_keys=True)
+        self.key = hashlib.sha256(f"{self.key}\n{content}".encode("utf-8", "replace")).hexdigest()
 
 
 class RemotePolicy:
-    """`records.seams.Policy` for a model behind an endpoint; its methods are called from one thread."""
+    """`records.seams.Policy` for a model behind an endpoint. Its methods are called from one thread."""
 
     def __init__(
         self,
@@ -79,19 +79,19 @@ class RemotePolicy:
         folder: Path,
         should_stop: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Read the key and open the connections.
+        """Read the API key and open the connections.
 
         Args:
-            agent: Whose template says how turns are written.
-            endpoint: Where requests go.
-            sampling: How tokens are picked.
-            seed: Tells answers of one run from those of another.
-            folder: The job's: receives what was spent and what was answered.
-            should_stop: Looked at while requests are under way.
+            agent: The agent. Its template selects the format of turns.
+            endpoint: Target of the requests.
+            sampling: Sampling settings.
+            seed: Separates the cached answers of different runs.
+            folder: The job's folder, for the ledger and the cached answers.
+            should_stop: Checked while requests are running.
 
         Raises:
-            InvalidInput: the key's variable is not set.
-            Refused: the endpoint's URL is not safe.
+            InvalidInput: The API key's variable is not set.
+            Refused: The endpoint's URL is not safe.
         """
         self._react = agent.template == "react"
         self._endpoint, self._sampling, self._should_stop = endpoint, sampling, should_stop
@@ -99,7 +99,7 @@ class RemotePolicy:
         self._client = EndpointClient(
             endpoint, Clock(now=lambda: datetime.now(UTC)), read_key(endpoint, secret), seed=seed, note=ledger.note
         )
-        weakref.finalize(self, _shut, self._client, ledger)
+        weakref.finalize(self, _close, self._client, ledger)
         self._answers = AnswerCache(folder / ANSWERS)
         self._about = [dict(identity(endpoint)), self._react, seed]
         self._conversations: dict[str, _Conversation] = {}
@@ -108,16 +108,16 @@ class RemotePolicy:
         self._silent = 0
 
     def act(self, turns: Sequence[Turn]) -> list[Reply]:
-        """Answer each turn, as many at a time as the endpoint's profile allows; replies in the order of the turns.
+        """Answer the turns concurrently, within the limit of the endpoint's profile. Replies keep the order of the turns.
 
         Raises:
-            QuintainError: no request can succeed any more; says what to see to.
+            QuintainError: No request can succeed any more.
         """
         replies = {
             turn.episode_id: Reply(text="", stop=Stop.FAILED, error="the job was asked to stop") for turn in turns
         }
         for turn in turns:
-            self._conversation(turn).hear(turn.messages)
+            self._conversation(turn).add(turn.messages)
 
         def should_stop() -> bool:
             if stopping := self._should_stop():
@@ -129,7 +129,7 @@ class RemotePolicy:
         return [replies[turn.episode_id] for turn in turns]
 
     def close(self, episode_id: str) -> None:
-        """Forget an episode; unknown ids are ignored."""
+        """Drop an episode. Unknown ids are ignored."""
         self._conversations.pop(episode_id, None)
 
     def _conversation(self, turn: Turn) -> _Conversation:
@@ -138,62 +138,62 @@ class RemotePolicy:
             sampling = self._sampling
             if turn.temperature is not None:
                 sampling = sampling.model_copy(update={"temperature": turn.temperature})
-            begun = json.dumps([self._about, sampling.model_dump(mode="json"), turn.seed, turn.tools], sort_keys=True)
-            known = _Conversation(turn.tools, ToolNames(turn.tools), sampling, begun)
+            content = json.dumps([self._about, sampling.model_dump(mode="json"), turn.seed, turn.tools], sort_keys=True)
+            known = _Conversation(turn.tools, ToolNames(turn.tools), sampling, content)
             self._conversations[turn.episode_id] = known
         return known
 
     def _answer(self, turn: Turn) -> Reply:
-        """The reply to one turn; called in several threads at a time, never twice for one episode."""
-        talk = self._conversations[turn.episode_id]
+        """Return the reply to one turn. Runs in several threads, but only once at a time per episode."""
+        conversation = self._conversations[turn.episode_id]
         try:
-            found = self._completion(talk)
+            found = self._completion(conversation)
         except QuintainError as error:
             return self._unanswered(error)
-        reply = self._read(found, talk.names)
-        talk.hear([_said(found, reply)])
+        reply = self._read(found, conversation.names)
+        conversation.add([_to_message(found, reply)])
         return reply
 
-    def _completion(self, talk: _Conversation) -> Completion:
-        """The endpoint's answer: the remembered one, else a new one."""
-        if (known := self._answers.get(talk.key)) is not None:
+    def _completion(self, conversation: _Conversation) -> Completion:
+        """Return the endpoint's answer, cached if possible."""
+        if (known := self._answers.get(conversation.key)) is not None:
             try:
                 return Completion.model_validate_json(known)
-            except ValidationError:  # of another version of this program
+            except ValidationError:  # written by another version of this program
                 pass
-        asked: dict[str, Any] = {
-            "temperature": talk.sampling.temperature,
-            "top_p": talk.sampling.top_p,
-            "max_tokens": talk.sampling.max_new_tokens,
+        options: dict[str, Any] = {
+            "temperature": conversation.sampling.temperature,
+            "top_p": conversation.sampling.top_p,
+            "max_tokens": conversation.sampling.max_new_tokens,
         }
         if self._react:
-            chat = to_chat(talk.messages, talk.tools, style="react", has_system_role=True)
+            chat = to_chat(conversation.messages, conversation.tools, style="react", has_system_role=True)
             messages = [Message(role=entry["role"], content=entry["content"]) for entry in chat]
-            found = self._client.complete(messages, **asked, stop=_REACT_STOP)
+            found = self._client.complete(messages, **options, stop=_REACT_STOP)
         else:
-            messages = sendable(talk.messages, talk.names)
-            found = self._client.complete(messages, **asked, tools=talk.names.schemas(talk.tools))
+            messages = sendable(conversation.messages, conversation.names)
+            found = self._client.complete(messages, **options, tools=conversation.names.schemas(conversation.tools))
         with self._lock:
             self._has_answered, self._silent = True, 0
         found = _clean(found)
-        self._answers.put(talk.key, found.model_dump_json(), ())
+        self._answers.put(conversation.key, found.model_dump_json(), ())
         return found
 
     def _unanswered(self, error: QuintainError) -> Reply:
-        """The reply in place of an answer that could not be had.
+        """Return the reply for a failed request.
 
         Raises:
-            QuintainError: the error, where it concerns all requests; with what is kept, where the endpoint is silent.
+            QuintainError: The error affects all requests, or too many consecutive requests got no answer.
         """
         with self._lock:
-            its_own_fault = error.code == NOT_TAKEN and self._has_answered
-            if error.code not in UNANSWERED and not its_own_fault:
+            is_own_fault = error.code == NOT_TAKEN and self._has_answered
+            if error.code not in UNANSWERED and not is_own_fault:
                 raise error
-            if error.code not in {STOPPED, *_STOPS} and not its_own_fault:
+            if error.code not in {STOPPED, *_STOPS} and not is_own_fault:
                 self._silent += 1
             if self._silent >= BROKEN_AFTER:
                 raise Unavailable(
-                    f"{error.message}; {BROKEN_AFTER} requests in a row got no answer. Answers are kept: continue with "
+                    f"{error.message}; {BROKEN_AFTER} consecutive requests got no answer. Answers so far are kept: call "
                     "resume_job when the endpoint answers again",
                     code=error.code,
                 )
@@ -214,25 +214,25 @@ class RemotePolicy:
         actions = [action.model_copy(update={"tool": names.real(action.tool)}) for action in found.actions]
         if unreadable := [action for action in actions if action.args is None]:
             tool, given = unreadable[0].tool, unreadable[0].raw_args or ""
-            error = f"the arguments of {clip(tool)!r} must be a JSON object, and are {clip(given, 200)!r}"
-            return Reply(text="\n".join(filter(None, [found.text, *map(_written, actions)])), error=error, **about)
+            error = f"expected a JSON object as arguments of {clip(tool)!r}, got {clip(given, 200)!r}"
+            return Reply(text="\n".join(filter(None, [found.text, *map(_call_text, actions)])), error=error, **about)
         return Reply(text=found.text, thought=found.text.strip() or None, actions=tuple(actions), **about)
 
 
-def _said(found: Completion, reply: Reply) -> Said:
-    """An answer as a message of its conversation; of one in ReAct text what was read, else what was written."""
+def _to_message(found: Completion, reply: Reply) -> AssistantMessage:
+    """Return the answer as a message of its conversation: the parsed actions of ReAct text, else the text as written."""
     if reply.actions and not found.actions:
-        return Said(role="assistant", thought=reply.thought, actions=reply.actions)
-    return Said(role="assistant", content=found.text, actions=found.actions, kept=found.kept)
+        return AssistantMessage(role="assistant", thought=reply.thought, actions=reply.actions)
+    return AssistantMessage(role="assistant", content=found.text, actions=found.actions, kept=found.kept)
 
 
-def _written(action: Action) -> str:
-    """A call as text, whatever its arguments are."""
+def _call_text(action: Action) -> str:
+    """Return a call as text, whatever its arguments are."""
     return f'<tool_call>{{"name": {json.dumps(action.tool)}, "arguments": {action.raw_args}}}</tool_call>'
 
 
 def _clean(found: Completion) -> Completion:
-    """The answer without what the store cannot carry: U+FFFD for half of a pair of surrogates, unclean arguments as their text."""
+    """Replace what the store rejects: U+FFFD for lone surrogates, and raw text for invalid arguments."""
     actions = [
         action.model_copy(
             update={
@@ -261,6 +261,6 @@ def _unicode(text: str | None) -> str | None:
     return None if text is None else text.encode("utf-8", "replace").decode()
 
 
-def _shut(client: EndpointClient, ledger: Ledger) -> None:
+def _close(client: EndpointClient, ledger: Ledger) -> None:
     client.close()
     ledger.close()

@@ -1,4 +1,4 @@
-"""How a running job tells what happens: whole lines, appended to the job's directory (implements `Reporter`)."""
+"""Reports of a running job, appended as complete lines to the job's directory (implements `Reporter`)."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from quintain.records.record import Record
 
 
 class FileReporter:
-    """Appends to `events.jsonl` and `outputs/`. Only what changes the job's state is forced to the disk at once.
+    """Appends to `events.jsonl` and `outputs/`. Only changes of the job's state are synced to disk immediately.
 
-    The job's lock is held by this process, so it is the only writer.
+    This process holds the job's lock, so there is no other writer.
     """
 
     def __init__(self, directory: JobDirectory, attempt: int, clock: Callable[[], datetime]) -> None:
@@ -35,68 +35,66 @@ class FileReporter:
         self._not_finite: set[str] = set()
 
     def phase(self, name: str) -> None:
-        """A new phase begins."""
+        """Report the start of a phase."""
         self._event("phase", name=name)
 
     def progress(self, step: int, total_steps: int, metrics: dict[str, float | None]) -> None:
-        """Step `step` of `total_steps` is done; a metric that is not finite goes in as null, with one warning a metric."""
+        """Report a finished step. Non-finite metrics are stored as null, with one warning per metric."""
         known = {name: value if value is not None and math.isfinite(value) else None for name, value in metrics.items()}
         for name, value in metrics.items():
             if value is not None and known[name] is None and name not in self._not_finite:
                 self._not_finite.add(name)
-                self.warn(
-                    "not_finite", f"{name} was {value} at step {step}; it is reported as null wherever it is not finite"
-                )
+                self.warn("not_finite", f"{name} was {value} at step {step}; non-finite values are reported as null")
         self._event("progress", step=step, total_steps=total_steps, metrics=known)
 
     def checkpoint(self, step: int, path: Path) -> None:
-        """A complete checkpoint stands at `path`; outputs up to here are as durable as it is."""
+        """Report a complete checkpoint. Earlier outputs are synced to disk first."""
         self._sync_outputs()
         self._event("checkpoint", durable=True, step=step, path=str(path))
 
     def warn(self, code: str, message: str) -> None:
-        """Something that the user should know and that does not stop the run."""
+        """Report a problem that does not stop the run."""
         self._event("warning", code=code, message=message)
 
     def output(self, kind: str, record: Record) -> None:
-        """Hand over a record for the store, as a line that reads as an `Envelope`."""
+        """Output a record for the store as a line in the format `Envelope`."""
         if kind not in OUTPUT_KINDS:
-            raise ValueError(f"{kind!r} is no kind of output; the kinds are {', '.join(OUTPUT_KINDS)}")
+            raise ValueError(f"expected an output kind out of {', '.join(OUTPUT_KINDS)}, got {kind!r}")
         try:
             document = record.model_dump_json()
         except PydanticSerializationError as error:
-            self.warn("bad_output", f"a {kind} could not be written and is left out: {error}")
+            self.warn("bad_output", f"cannot write a {kind}, which is left out: {error}")
             return
         if kind not in self._outputs:
             self._outputs[kind] = open_appending(self._directory.outputs / f"{kind}.jsonl")
         _append(self._outputs[kind], f'{{"kind":"{kind}","record":{document}}}')
 
     def should_stop(self) -> bool:
-        """Was the job asked to stop? Looked at between steps."""
+        """Whether the job was asked to stop. Checked between steps."""
         self._told_to_stop = self._told_to_stop or self._stop.is_set()
         return self._told_to_stop
 
     @property
-    def told_to_stop(self) -> bool:
-        """Has the run seen that it shall stop?"""
+    def stop_acknowledged(self) -> bool:
+        """Whether the run has noticed the request to stop."""
         return self._told_to_stop
 
     def request_stop(self) -> None:
-        """Make `should_stop` answer yes."""
+        """Make `should_stop` return True."""
         self._stop.set()
 
     def result(self, result: JobResult) -> None:
-        """The job has succeeded."""
+        """Report success."""
         self._sync_outputs()
         self._event("result", durable=True, result=result.model_dump(mode="json"))
 
     def failed(self, error: JobError) -> None:
-        """The job cannot succeed."""
+        """Report a failure."""
         self._sync_outputs()
         self._event("failed", durable=True, code=error.code, message=error.message, hint=error.hint)
 
     def cancelled(self) -> None:
-        """The job has stopped because it was asked to."""
+        """Report that the job stopped on request."""
         self._sync_outputs()
         self._event("cancelled", durable=True)
 
@@ -120,14 +118,14 @@ def _append(descriptor: int, line: str) -> None:
 
 
 def _next_seq(path: Path, attempt: int) -> int:
-    """Where the numbers of an attempt go on, should it have written before."""
+    """Return the next event number of an attempt, which may have written events before."""
     with path.open("rb") as lines:
         mine = (event.seq for event in map(JobEvent.model_validate_json, lines) if event.attempt == attempt)
         return max(mine, default=-1) + 1
 
 
 def _storable(value: Any) -> Any:
-    """Text that is Unicode and numbers that JSON can hold: a message must not be lost for what it quotes."""
+    """Replace lone surrogates and non-finite numbers, so that a message is not lost because of what it quotes."""
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode()
     if isinstance(value, float) and not math.isfinite(value):

@@ -1,6 +1,6 @@
-"""Jobs within a job: each in a folder of its own below `stages/`, and done for good when its result stands there.
+"""Stages within a job: each in its folder below `stages/`, and final once it contains a result.
 
-What dies goes on at the stage where it was: those before are read back, the one under way goes on from its own files.
+A restarted job continues with the unfinished stage: earlier results are read, and the stage resumes from its own files.
 """
 
 from __future__ import annotations
@@ -12,29 +12,29 @@ from typing import BinaryIO, NamedTuple
 
 from pydantic import ValidationError
 
-from quintain.jobs.directory import STAGE_RESULT, open_appending, write_whole
+from quintain.jobs.directory import STAGE_RESULT, open_appending, write_atomically
 from quintain.records.agent import Agent
 from quintain.records.evaluation import Evaluation
 from quintain.records.job import EvaluateSpec, JobResult, RolloutSpec, TrainSpec
 from quintain.records.record import Record
 from quintain.records.seams import Reporter
-from quintain.worker import rollouts
-from quintain.worker import train as training
+from quintain.worker.job_kinds import rollouts
+from quintain.worker.job_kinds import train as training
 
 
 class StageResult(Record):
-    """What a stage came to."""
+    """Result of a stage."""
 
     steps: int
     result: JobResult
     agent: Agent | None = None
-    """The agent that it trained."""
+    """The trained agent."""
     evaluation: Evaluation | None = None
-    """What it measured."""
+    """The evaluation."""
 
 
 class Span(NamedTuple):
-    """Where a stage lies in the whole job, in steps; those of later stages are what they plan."""
+    """Position of a stage within the job, in steps. Later stages count as planned."""
 
     before: int
     planned: int
@@ -42,15 +42,15 @@ class Span(NamedTuple):
 
 
 class StageReporter:
-    """Passes on what a stage tells, as part of the whole job. It keeps the stage's agent: the job hands it over.
+    """Forwards a stage's events as part of the whole job, and keeps the stage's agent, which the job outputs.
 
-    Trajectories are written to the stage's own `outputs/` too, where the stage looks for what it has done.
+    Trajectories are also written to the stage's `outputs/`, where the stage looks for finished episodes.
 
     Args:
-        reporter: Of the whole job.
-        folder: Of the stage.
-        span: Where the stage lies in the whole.
-        prefix: Stands before the names of the stage's metrics.
+        reporter: Reporter of the whole job.
+        folder: The stage's folder.
+        span: Position of the stage within the job.
+        prefix: Prefix of the stage's metric names.
     """
 
     def __init__(self, reporter: Reporter, folder: Path, span: Span, prefix: str = "") -> None:
@@ -62,25 +62,25 @@ class StageReporter:
         self.evaluation: Evaluation | None = None
 
     def phase(self, name: str) -> None:
-        """A new phase of the stage begins."""
+        """Report the start of a phase of the stage."""
         self._reporter.phase(f"{self._folder.name} {name}")
 
     def progress(self, step: int, total_steps: int, metrics: dict[str, float | None]) -> None:
-        """A step of the stage is done; the total holds what the later stages plan."""
+        """Report a finished step of the stage. The total includes the planned steps of later stages."""
         self.step = step
         named = {f"{self._prefix}{name}": value for name, value in metrics.items()}
         self._reporter.progress(self._span.before + step, self._span.before + total_steps + self._span.after, named)
 
     def checkpoint(self, step: int, path: Path) -> None:
-        """A complete checkpoint of the stage stands at `path`."""
+        """Report a complete checkpoint of the stage."""
         self._reporter.checkpoint(self._span.before + step, path)
 
     def warn(self, code: str, message: str) -> None:
-        """Something that the user should know, with the stage that says it."""
+        """Report a problem together with the stage's name."""
         self._reporter.warn(code, f"{self._folder.name}: {message}")
 
     def output(self, kind: str, record: Record) -> None:
-        """Hand over a record for the store."""
+        """Output a record for the store."""
         if isinstance(record, Agent):
             self.agent = record
             return
@@ -94,24 +94,24 @@ class StageReporter:
             self._trajectories.flush()
 
     def should_stop(self) -> bool:
-        """Was the job asked to stop?"""
+        """Whether the job was asked to stop."""
         return self._reporter.should_stop()
 
     def close(self) -> None:
-        """The stage has ended."""
+        """Close the stage's files."""
         if self._trajectories is not None:
             self._trajectories.close()
 
 
 def read_stage(folder: Path) -> StageResult | None:
-    """The result of a stage that is done."""
+    """Return the result of a finished stage, or None."""
     try:
         return StageResult.model_validate_json((folder / STAGE_RESULT).read_bytes())
     except (FileNotFoundError, ValidationError):
         return None
 
 
-def carry_out(
+def run_stage(
     spec: TrainSpec | RolloutSpec | EvaluateSpec,
     folder: Path,
     reporter: Reporter,
@@ -120,15 +120,15 @@ def carry_out(
     prefix: str = "",
     named: Callable[[Agent], Agent] = lambda agent: agent,
 ) -> StageResult | None:
-    """Run what a stage is, unless it is done; None where the job was asked to stop.
+    """Run a stage unless it is finished. Return None if the job was asked to stop.
 
     Args:
-        spec: The stage as a job of its own.
-        folder: Of the stage.
-        reporter: Of the whole job.
-        span: Where the stage lies in the whole.
-        prefix: Stands before the names of the stage's metrics.
-        named: The agent that the stage trained as the store shall know it.
+        spec: The stage as a job spec.
+        folder: The stage's folder.
+        reporter: Reporter of the whole job.
+        span: Position of the stage within the job.
+        prefix: Prefix of the stage's metric names.
+        named: Maps the trained agent to the one that is stored.
     """
 
     def work(inner: StageReporter) -> JobResult:
@@ -136,10 +136,10 @@ def carry_out(
             return training.run(spec, folder, inner)
         return rollouts.run(spec, folder, inner)
 
-    return stage(work, folder, reporter, span, prefix=prefix, named=named)
+    return run_stage_work(work, folder, reporter, span, prefix=prefix, named=named)
 
 
-def stage(
+def run_stage_work(
     work: Callable[[StageReporter], JobResult],
     folder: Path,
     reporter: Reporter,
@@ -148,7 +148,7 @@ def stage(
     prefix: str = "",
     named: Callable[[Agent], Agent] = lambda agent: agent,
 ) -> StageResult | None:
-    """As `carry_out`, for work that is no kind of job."""
+    """Run a stage like `run_stage`, for work that is not a job kind."""
     if (finished := read_stage(folder)) is not None:
         return finished
     if reporter.should_stop():
@@ -167,5 +167,5 @@ def stage(
         agent=None if inner.agent is None else named(inner.agent),
         evaluation=inner.evaluation,
     )
-    write_whole(folder / STAGE_RESULT, finished.model_dump_json().encode())
+    write_atomically(folder / STAGE_RESULT, finished.model_dump_json().encode())
     return finished

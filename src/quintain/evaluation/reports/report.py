@@ -1,4 +1,4 @@
-"""What an evaluation or a comparison says, as headings, sentences and tables; `report_formats` writes them down."""
+"""Content of reports on evaluations and comparisons, as headings, sentences and tables (see `rendering.py`)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from quintain.records.evaluation import (
 from quintain.records.record import counted
 
 _FLIPS = 200
-"""Flips that a report lists; the rest is counted."""
+"""Flips listed in a report. Further ones are only counted."""
 
 
 class Table(NamedTuple):
@@ -37,19 +37,19 @@ class Section(NamedTuple):
 
 
 class Report(NamedTuple):
-    """A report; its text may be stored text, which only its formats make harmless."""
+    """A report. Its text may be untrusted; rendering escapes it."""
 
     title: str
     sections: tuple[Section, ...]
 
 
 def evaluation_report(evaluation: Evaluation) -> Report:
-    """All that an evaluation says."""
+    """Build the report of an evaluation."""
     found = evaluation.held_out
-    sections = [_about(evaluation), *([] if found is None else [_against_dataset(found)])]
-    sections += _groups("By task type", evaluation.by_type, evaluation.means_by_type)
-    sections += _groups("By difficulty", evaluation.by_difficulty, evaluation.means_by_difficulty)
-    sections += _attempts(evaluation.pass_at_k, evaluation.pass_hat_k)
+    sections = [_result_section(evaluation), *([] if found is None else [_dataset_section(found)])]
+    sections += _group_sections("By task type", evaluation.by_type, evaluation.means_by_type)
+    sections += _group_sections("By difficulty", evaluation.by_difficulty, evaluation.means_by_difficulty)
+    sections += _attempt_sections(evaluation.pass_at_k, evaluation.pass_hat_k)
     if evaluation.failures:
         kinds = tuple((str(kind), str(f.n), ", ".join(f.examples)) for kind, f in evaluation.failures.items())
         sections.append(Section("Failures", table=Table(("why", "episodes", "examples"), kinds)))
@@ -66,9 +66,9 @@ def evaluation_report(evaluation: Evaluation) -> Report:
 
 
 def comparison_report(comparison: Comparison) -> Report:
-    """All that a comparison says: places, pairs, flips, and where the agents come from."""
-    told = ("Agents that share a letter of their group do not differ significantly.", *comparison.notes)
-    sections = [Section("Leaderboard", told, _places(comparison)), _pairs(comparison)]
+    """Build the report of a comparison: leaderboard, pairs, flips, learning curves and lineage."""
+    lines = ("Agents that share a letter of their group do not differ significantly.", *comparison.notes)
+    sections = [Section("Leaderboard", lines, _leaderboard_table(comparison)), _pair_section(comparison)]
     if comparison.flips:
         flips = tuple(
             (f.task_id, f.solved_by, f.failed_by, f.trajectory_solved or "", f.trajectory_failed or "")
@@ -79,7 +79,7 @@ def comparison_report(comparison: Comparison) -> Report:
         table = Table(("task", "solved by", "failed by", "run that solved it", "run that failed"), flips)
         sections.append(Section(f"Flips ({len(comparison.flips)})", lines, table))
     if comparison.curves:
-        sections.append(_learning(comparison))
+        sections.append(_curve_section(comparison))
     if comparison.lineage:
         origins = tuple(
             (o.agent, o.agent_id, " <- ".join(o.ancestors), o.dataset_id or "", o.job_id or "")
@@ -90,7 +90,7 @@ def comparison_report(comparison: Comparison) -> Report:
     return Report(f"Comparison {comparison.id} in {comparison.environment}", tuple(sections))
 
 
-def _learning(comparison: Comparison) -> Section:
+def _curve_section(comparison: Comparison) -> Section:
     header = ("way to", "place", "agent", "success, 95 % interval", "episodes", "suite", "evaluation")
     rows = tuple(
         (
@@ -110,7 +110,7 @@ def _learning(comparison: Comparison) -> Section:
     return Section("Learning curve", table=Table(header, rows))
 
 
-def _places(comparison: Comparison) -> Table:
+def _leaderboard_table(comparison: Comparison) -> Table:
     header = ("rank", "agent", "success, 95 % interval", "mean reward", "episodes", "group", "evaluation")
     rows = tuple(
         (
@@ -127,7 +127,7 @@ def _places(comparison: Comparison) -> Table:
     return Table(header, rows)
 
 
-def _about(evaluation: Evaluation) -> Section:
+def _result_section(evaluation: Evaluation) -> Section:
     sampling = evaluation.sampling
     how = "greedy" if sampling.temperature == 0 else f"temperature {sampling.temperature:g}, top_p {sampling.top_p:g}"
     tasks = len({result.task_id for result in evaluation.results})
@@ -147,7 +147,7 @@ def _about(evaluation: Evaluation) -> Section:
     return Section("Result", table=Table(("", ""), tuple(facts.items())))
 
 
-def _against_dataset(found: HeldOut) -> Section:
+def _dataset_section(found: HeldOut) -> Section:
     facts = {
         "loss (nats a token)": _number(found.loss),
         "perplexity": _number(found.perplexity),
@@ -162,7 +162,7 @@ def _against_dataset(found: HeldOut) -> Section:
     return Section("Against the dataset", table=Table(("", ""), tuple(facts.items())))
 
 
-def _groups(heading: str, rates: Mapping[str, Rate], means: Mapping[str, Means]) -> Iterator[Section]:
+def _group_sections(heading: str, rates: Mapping[str, Rate], means: Mapping[str, Means]) -> Iterator[Section]:
     if not rates:
         return
     header = ("", "success, 95 % interval", "reward", "turns", "tokens", "seconds", "unknown", "errors")
@@ -177,18 +177,18 @@ def _groups(heading: str, rates: Mapping[str, Rate], means: Mapping[str, Means])
     yield Section(heading, table=Table(header, tuple(row(name, rate) for name, rate in rates.items())))
 
 
-def _attempts(at_least_one: Sequence[AtK], all_of: Iterable[AtK]) -> Iterator[Section]:
+def _attempt_sections(at_least_one: Sequence[AtK], all_of: Iterable[AtK]) -> Iterator[Section]:
     if at_least_one:
         rows = tuple((str(a.k), _share(a), _share(b)) for a, b in zip(at_least_one, all_of, strict=True))
         lines = (f"Over {counted(at_least_one[0].n, 'task')} whose every attempt has a verdict.",)
         yield Section("Attempts", lines, Table(("k", "pass@k: one of k", "pass^k: all of k"), rows))
 
 
-def _pairs(comparison: Comparison) -> Section:
+def _pair_section(comparison: Comparison) -> Section:
     header = ("b - a", "difference, 95 % interval", "p", "p corrected", "", "tasks", "left out", "reward")
     lines = (
         f"95 % intervals and tests are paired by task; p-values are corrected for the number of pairs ({comparison.correction}).",
-        *(_would_show(pair) for pair in comparison.comparisons if not pair.significant),
+        *(_power_note(pair) for pair in comparison.comparisons if not pair.significant),
     )
     return Section("Differences", lines, Table(header, tuple(map(_pair, comparison.comparisons))))
 
@@ -207,11 +207,11 @@ def _pair(pair: PairedComparison) -> tuple[str, ...]:
     )
 
 
-def _would_show(pair: PairedComparison) -> str:
-    told = f"{pair.b} - {pair.a} is not significant"
+def _power_note(pair: PairedComparison) -> str:
+    text = f"{pair.b} - {pair.a} is not significant"
     if pair.tasks_for_5_points is None:
-        return f"{told}."
-    return f"{told}: {pair.tasks_for_5_points} tasks would show 5 points with 80 % power, these are {pair.n_tasks}."
+        return f"{text}."
+    return f"{text}: {pair.tasks_for_5_points} tasks would show 5 points with 80 % power, got {pair.n_tasks}."
 
 
 def _rate(rate: Rate) -> str:

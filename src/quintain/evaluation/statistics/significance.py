@@ -1,80 +1,60 @@
-"""Tests of differences between two agents' scores: scipy's, with answers where scipy has none.
+"""Tests of differences between two agents' scores, corrections for multiple tests, and significance groups.
 
-Each says what it did. Numbers equal scipy's to rounding; what is added are the cases in which a test statistic does not
-exist: no variance, nothing but zeros, too few values.
+Statistics come from scipy. Added are the cases in which a test statistic does not exist: no variance, only zeros, too
+few values.
 """
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 from quintain.errors import InvalidInput
 
-EXACT_PATTERNS = 2**13
-"""Sign patterns or splits that a permutation test still tries one by one; above it draws as many."""
-FEW = 5
-"""Fewer tasks with a difference say too little of its variance for a t test of equivalence."""
+MIN_DIFFERING_TASKS = 5
+"""Fewer tasks with a difference are too few to estimate its variance for a t test of equivalence."""
 
 
-class Test(NamedTuple):
-    """A two-sided test of no difference."""
+class SignificanceTest(NamedTuple):
+    """Result of a two-sided test."""
 
     p: float
     statistic: float | None
-    """Positive where b is higher; None where the test has none."""
+    """Positive if b is higher. None if the statistic does not exist."""
     method: str
 
 
-def paired_t(differences: Sequence[float]) -> Test:
-    """Student's paired t test (Student 1908) on b - a, one number a task.
+def paired_t(differences: Sequence[float]) -> SignificanceTest:
+    """Student's paired t test (Student 1908) on b - a, one value per task.
 
-    Where all differences are equal there is no variance to measure against: p is 0 for a difference, 1 for none.
+    If all differences are equal, there is no variance: p is 0 for a nonzero difference, else 1.
 
     Raises:
-        InvalidInput: fewer than two differences, or one that is not finite.
+        InvalidInput: Fewer than two differences, or a non-finite one.
     """
-    _require(differences, "differences", 2)
+    _require_finite(differences, "differences", 2)
     if (flat := _without_variance(differences)) is not None:
         return flat._replace(method="paired t test, no variance")
     from scipy.stats import ttest_1samp
 
     result = ttest_1samp(differences, 0.0)
-    return Test(float(result.pvalue), float(result.statistic), "paired t test")
+    return SignificanceTest(float(result.pvalue), float(result.statistic), "paired t test")
 
 
-def welch_t(a: Sequence[float], b: Sequence[float]) -> Test:
-    """Welch's t test (Welch 1947, Biometrika 34:28-35) on unpaired scores, variances free.
+def wilcoxon(differences: Sequence[float]) -> SignificanceTest:
+    """Wilcoxon's signed-rank test (Wilcoxon 1945) on b - a. Zeros are dropped as in the original.
 
-    Raises:
-        InvalidInput: fewer than two scores on a side, or one that is not finite.
-    """
-    _require(a, "scores of a", 2)
-    _require(b, "scores of b", 2)
-    if min(a) == max(a) and min(b) == max(b):
-        flat = _without_variance([b[0] - a[0]] * 2)
-        assert flat is not None
-        return flat._replace(method="Welch's t test, no variance")
-    from scipy.stats import ttest_ind
-
-    result = ttest_ind(b, a, equal_var=False)
-    return Test(float(result.pvalue), float(result.statistic), "Welch's t test")
-
-
-def wilcoxon(differences: Sequence[float]) -> Test:
-    """Wilcoxon's signed-rank test (Wilcoxon 1945) on b - a; zeros are left out, as he did.
-
-    Exact up to 50 differences without ties, else by its normal approximation with tie correction.
+    Exact up to 50 differences without ties, else the normal approximation with tie correction.
 
     Raises:
-        InvalidInput: no differences, or one that is not finite.
+        InvalidInput: No differences, or a non-finite one.
     """
-    _require(differences, "differences", 1)
+    _require_finite(differences, "differences", 1)
     kept = [d for d in differences if d]
     if not kept:
-        return Test(1.0, None, "Wilcoxon's signed-rank test, no difference")
+        return SignificanceTest(1.0, None, "Wilcoxon's signed-rank test, no difference")
     from scipy.stats import wilcoxon as signed_rank
 
     ties = len({abs(d) for d in kept}) < len(kept)
@@ -82,100 +62,74 @@ def wilcoxon(differences: Sequence[float]) -> Test:
     result = signed_rank(kept, method="exact" if exact else "approx")
     above = sum(d > 0 for d in kept) - sum(d < 0 for d in kept)
     statistic = math.copysign(float(result.statistic), above) if above else float(result.statistic)
-    return Test(float(result.pvalue), statistic, f"Wilcoxon's signed-rank test, {'exact' if exact else 'normal'}")
-
-
-def mann_whitney(a: Sequence[float], b: Sequence[float]) -> Test:
-    """The Mann-Whitney U test (Mann & Whitney 1947) on unpaired scores; exact for small sides without ties.
-
-    Raises:
-        InvalidInput: an empty side, or a score that is not finite.
-    """
-    _require(a, "scores of a", 1)
-    _require(b, "scores of b", 1)
-    if min(*a, *b) == max(*a, *b):
-        return Test(1.0, None, "Mann-Whitney U test, no difference")
-    from scipy.stats import mannwhitneyu
-
-    exact = len(set(a) | set(b)) == len(a) + len(b) and min(len(a), len(b)) <= 8
-    result = mannwhitneyu(b, a, method="exact" if exact else "asymptotic")
-    kind = "exact" if exact else "normal with tie correction"
-    return Test(float(result.pvalue), float(result.statistic), f"Mann-Whitney U test, {kind}")
-
-
-def permutation(differences: Sequence[float], *, seed: int = 0) -> Test:
-    """The sign-flip test on the mean of b - a (Fisher 1935, section 21): exact up to 13 tasks, else drawn by the seed.
-
-    Raises:
-        InvalidInput: no differences, or one that is not finite.
-    """
-    _require(differences, "differences", 1)
-    mean = math.fsum(differences) / len(differences)
-    import numpy as np
-    from scipy.stats import permutation_test
-
-    exact = 2 ** len(differences) <= EXACT_PATTERNS
-    result = permutation_test(
-        (np.asarray(differences, dtype=float),),
-        lambda flipped, axis: np.mean(flipped, axis=axis),
-        permutation_type="samples",
-        vectorized=True,
-        n_resamples=np.inf if exact else EXACT_PATTERNS,
-        rng=np.random.default_rng(seed),
+    return SignificanceTest(
+        float(result.pvalue), statistic, f"Wilcoxon's signed-rank test, {'exact' if exact else 'normal'}"
     )
-    return Test(float(result.pvalue), mean, f"sign-flip permutation test, {'exact' if exact else 'drawn'}")
 
 
-def equivalence(differences: Sequence[float], margin: float) -> Test:
-    """Is the mean of b - a, one difference of success rates a task, within `margin` of 0? A small p says yes.
+def equivalence(differences: Sequence[float], margin: float) -> SignificanceTest:
+    """Test whether the mean of b - a is within `margin` of 0. A small p supports equivalence.
 
-    The worse of two one-sided tests (Schuirmann 1987): Tango's score test (1998, Statistics in Medicine 17:891-908) where
-    each task was solved or not, Student's t where repeats make shares of it. A mean difference of `margin` needs at least
-    that share of tasks on which the two differ, so that the chance to see k of n or fewer is P(Binomial(n, margin) <= k) at
-    most. No p is below that of k = 0, (1 - margin)^n, the bound of the rule of three (Hanley & Lippman-Hand 1983, JAMA
-    249:1743-5), where tasks were solved or not; nor below that of the k seen, where it is less than 5 and they are shares.
+    The worse of two one-sided tests (Schuirmann 1987): Tango's score test (1998, Statistics in Medicine 17:891-908) for
+    binary outcomes, Student's t for shares of repeats. A mean difference of `margin` needs at least that share of tasks to
+    differ, so the probability of k or fewer of n is at most P(Binomial(n, margin) <= k). For binary outcomes p is at least
+    its value at k = 0, (1 - margin)^n, the bound of the rule of three (Hanley & Lippman-Hand 1983, JAMA 249:1743-5). For
+    shares p is at least its value at the observed k if k < 5.
 
     Args:
-        differences: Each in -1..1.
-        margin: Between 0 and 1, such as 0.05 for 5 points.
+        differences: Differences of success rates in -1..1, one per task.
+        margin: In (0, 1), such as 0.05 for 5 points.
 
     Raises:
-        InvalidInput: fewer than two differences, one that is not finite, or a margin that is not between 0 and 1.
+        InvalidInput: Fewer than two differences, a non-finite one, or a margin outside (0, 1).
     """
-    _require(differences, "differences", 2)
+    _require_finite(differences, "differences", 2)
     if not 0 < margin < 1:
-        raise InvalidInput(f"the margin of equivalence is {margin}; it must be above 0 and below 1, such as 0.05")
+        raise InvalidInput(f"expected an equivalence margin above 0 and below 1, got {margin}; use 0.05")
     n, differ = len(differences), sum(d != 0 for d in differences)
     from scipy.stats import binom, ttest_1samp
 
     if set(differences) <= {-1, 0, 1}:
         plus, minus = sum(d > 0 for d in differences), sum(d < 0 for d in differences)
         z = max(_tango(plus, minus, n, margin), _tango(minus, plus, n, margin))
-        return Test(max((1 - margin) ** n, 0.5 * math.erfc(-z / math.sqrt(2))), z, "two one-sided score tests")
+        return SignificanceTest(
+            max((1 - margin) ** n, 0.5 * math.erfc(-z / math.sqrt(2))), z, "two one-sided score tests"
+        )
     if _without_variance(differences) is not None:
         rest = max(0.0, margin - abs(differences[0])) / (1 - min(abs(differences[0]), margin))
-        return Test((1 - rest) ** n, None, "bound on the tasks that differ otherwise")
+        return SignificanceTest((1 - rest) ** n, None, "bound on the tasks that differ otherwise")
     above = ttest_1samp(differences, -margin, alternative="greater")
     below = ttest_1samp(differences, margin, alternative="less")
     worse = max((above, below), key=lambda one: float(one.pvalue))
-    least = float(binom.cdf(differ, n, margin)) if differ < FEW else 0.0
-    return Test(max(float(worse.pvalue), least), float(worse.statistic), "two one-sided t tests")
+    least = float(binom.cdf(differ, n, margin)) if differ < MIN_DIFFERING_TASKS else 0.0
+    return SignificanceTest(max(float(worse.pvalue), least), float(worse.statistic), "two one-sided t tests")
 
 
 def _tango(plus: int, minus: int, n: int, margin: float) -> float:
-    """Tango's z of `plus - minus` of n against a mean of `margin` or more; low where the mean is below it."""
+    """Return Tango's z for `plus - minus` of n against a mean of `margin` or more."""
     b = margin * (2 * n - plus + minus) - plus - minus
     fewer = (math.sqrt(b * b + 8 * n * minus * margin * (1 - margin)) - b) / (4 * n)  # the likeliest share of minus
     return (plus - minus - n * margin) / math.sqrt(n * (2 * fewer + margin * (1 - margin)))
 
 
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Adjust p-values to bound the family-wise error rate (Holm 1979, Scand. J. Statist. 6:65-70); keeps their order."""
+    order = sorted(range(len(p_values)), key=lambda i: p_values[i])
+    corrected = [0.0] * len(p_values)
+    largest = 0.0
+    for rank, i in enumerate(order):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[i]))
+        corrected[i] = largest
+    return corrected
+
+
 def bonferroni(p_values: Sequence[float]) -> list[float]:
-    """P-values times how many there are, at most 1 (Dunn 1961); bounds the chance of any false finding."""
+    """Multiply p-values by their number, capped at 1 (Dunn 1961). Bounds the family-wise error rate."""
     return [min(1.0, p * len(p_values)) for p in p_values]
 
 
 def benjamini_hochberg(p_values: Sequence[float]) -> list[float]:
-    """P-values by which the expected share of false findings is bounded (Benjamini & Hochberg 1995)."""
+    """Adjust p-values to bound the false discovery rate (Benjamini & Hochberg 1995)."""
     if not p_values:
         return []
     from scipy.stats import false_discovery_control
@@ -184,12 +138,12 @@ def benjamini_hochberg(p_values: Sequence[float]) -> list[float]:
 
 
 def bootstrap_mean(values: Sequence[float], *, seed: int = 0, resamples: int = 9999) -> tuple[float, float, str]:
-    """A 95 % interval of the mean and how it was made: BCa bootstrap (Efron 1987) from 10 values, else Student's t.
+    """Return a 95 % interval of the mean and its method: BCa bootstrap (Efron 1987) from 10 values, else Student's t.
 
     Raises:
-        InvalidInput: fewer than two values, or one that is not finite.
+        InvalidInput: Fewer than two values, or a non-finite one.
     """
-    _require(values, "values", 2)
+    _require_finite(values, "values", 2)
     n, mean = len(values), math.fsum(values) / len(values)
     if min(values) == max(values):
         return mean, mean, "no variance"
@@ -198,7 +152,7 @@ def bootstrap_mean(values: Sequence[float], *, seed: int = 0, resamples: int = 9
 
     if n >= 10:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of degenerate resamples, which are answered below
+            warnings.simplefilter("ignore")  # degenerate resamples are handled below
             found: Any = stats.bootstrap(
                 (np.asarray(values, dtype=float),),
                 np.mean,
@@ -214,14 +168,44 @@ def bootstrap_mean(values: Sequence[float], *, seed: int = 0, resamples: int = 9
     return mean - half, mean + half, "t interval"
 
 
-def _without_variance(differences: Sequence[float]) -> Test | None:
+def compact_letter_display(names: Sequence[str], different: Collection[tuple[str, str]]) -> dict[str, str]:
+    """Return agent -> letters such that agents differ significantly exactly if they share none.
+
+    Uses insert and absorb (Piepho 2004, JCGS 13:456-466). An agent can have several letters, because the absence of a
+    significant difference is not transitive.
+
+    Args:
+        names: Agents, best first. The best gets the letter a.
+        different: Pairs that differ significantly, in either order.
+    """
+    columns: list[frozenset[str]] = [frozenset(names)]
+    for one, other in different:
+        split: list[frozenset[str]] = []
+        for column in columns:
+            split += [column - {one}, column - {other}] if {one, other} <= column else [column]
+        columns = _absorbed(split)
+    place = {name: i for i, name in enumerate(names)}
+    columns.sort(key=lambda column: sorted(place[name] for name in column))
+    return {name: "".join(_letter(i) for i, column in enumerate(columns) if name in column) for name in names}
+
+
+def _absorbed(columns: Sequence[frozenset[str]]) -> list[frozenset[str]]:
+    distinct = list(dict.fromkeys(columns))
+    return [column for column in distinct if not any(column < other for other in distinct)]
+
+
+def _letter(i: int) -> str:
+    return chr(ord("a") + i) if i < 26 else f"({i + 1})"
+
+
+def _without_variance(differences: Sequence[float]) -> SignificanceTest | None:
     if min(differences) != max(differences):
         return None
-    return Test(1.0 if differences[0] == 0 else 0.0, None, "")
+    return SignificanceTest(1.0 if differences[0] == 0 else 0.0, None, "")
 
 
-def _require(values: Sequence[float], what: str, least: int) -> None:
+def _require_finite(values: Sequence[float], what: str, least: int) -> None:
     if len(values) < least:
-        raise InvalidInput(f"{len(values)} {what}; this test needs at least {least}: evaluate on more tasks")
+        raise InvalidInput(f"expected at least {least} {what}, got {len(values)}; evaluate on more tasks")
     if not all(map(math.isfinite, values)):
-        raise InvalidInput(f"the {what} hold a number that is not finite; leave episodes without a score out")
+        raise InvalidInput(f"expected finite {what}, got NaN or infinity; leave out episodes without a score")

@@ -1,6 +1,6 @@
-"""Intervals and tests for success rates on shared tasks; scipy and numpy are loaded when a test is first asked for.
+"""Intervals and tests for success rates on shared tasks. scipy and numpy are loaded on first use.
 
-Nothing here knows of evaluations: counts and differences in, numbers out.
+Inputs are counts and differences, independent of evaluation records.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 from quintain.records.evaluation import Estimate, Rate
 
 Z = 1.959963984540054
-"""The 97.5 % quantile of the standard normal distribution: every interval here is a 95 % interval."""
+"""97.5 % quantile of the standard normal distribution. All intervals are 95 % intervals."""
 
 
 class Interval(NamedTuple):
@@ -24,10 +24,10 @@ class Interval(NamedTuple):
 
 
 def clopper_pearson(successes: int, n: int) -> Rate:
-    """A success rate with its exact interval (Clopper & Pearson 1934, Biometrika 26:404-413); nulls where n is 0.
+    """Return a success rate with its exact interval (Clopper & Pearson 1934, Biometrika 26:404-413); nulls if n is 0.
 
-    It holds the true rate with at least 95 % at every rate and n. Wilson's interval, which is shorter, does so on average
-    only: near rates of 0.02 its coverage falls below 84 %.
+    Its coverage is at least 95 % for every rate and n. The shorter Wilson interval has that coverage on average only:
+    near rates of 0.02 it falls below 84 %.
     """
     if n == 0:
         return Rate(successes=0, n=0, value=None, ci_low=None, ci_high=None)
@@ -36,14 +36,14 @@ def clopper_pearson(successes: int, n: int) -> Rate:
 
 
 def rate_over_tasks(counts: Sequence[tuple[int, int]]) -> Rate:
-    """The success rate of repeated tasks, with an interval for tasks as the unit (Korn & Graubard 1998).
+    """Return the success rate of repeated tasks, with an interval for tasks as the unit.
 
-    Repeats of a task are not independent: the exact interval is that of the effective number of episodes, p (1 - p) over
-    the variance of the rate between tasks, lowered for few tasks. With one repeat it is `clopper_pearson`.
-    Korn & Graubard 1998, Survey Methodology 24:193-201.
+    Repeats of a task are not independent. The exact interval uses the effective number of episodes, p (1 - p) divided by
+    the variance of the rate between tasks, reduced for few tasks. With one repeat it equals `clopper_pearson`.
+    Source: Korn & Graubard 1998, Survey Methodology 24:193-201.
 
     Args:
-        counts: (successes, episodes with a verdict) of each task.
+        counts: (successes, episodes with a verdict) per task.
     """
     kept = [(x, size) for x, size in counts if size]
     successes, n, m = sum(x for x, _ in kept), sum(size for _, size in kept), len(kept)
@@ -56,11 +56,11 @@ def rate_over_tasks(counts: Sequence[tuple[int, int]]) -> Rate:
 
 
 def mean_share(shares: Sequence[float], episodes: int) -> Interval:
-    """The mean of shares in 0..1, one a task, with the interval of `rate_over_tasks`.
+    """Return the mean of shares in 0..1, one per task, with the interval of `rate_over_tasks`.
 
     Args:
         shares: At least one.
-        episodes: From which they were counted; as many independent ones is the most that they can be worth.
+        episodes: Number of episodes behind the shares, an upper bound of the effective number.
     """
     m = len(shares)
     p = min(max(math.fsum(shares) / m, 0.0), 1.0)
@@ -69,7 +69,7 @@ def mean_share(shares: Sequence[float], episodes: int) -> Interval:
 
 
 def mean_over_tasks(values: Sequence[float]) -> Estimate:
-    """The mean of one number a task, with its t interval."""
+    """Return the mean of one value per task, with its t interval."""
     n = len(values)
     mean = math.fsum(values) / n
     if n == 1:
@@ -83,7 +83,7 @@ def mean_over_tasks(values: Sequence[float]) -> Estimate:
 def _clustered_bounds(p: float, variance: float, tasks: int, episodes: int) -> tuple[float, float]:
     from scipy.special import stdtrit
 
-    if not 0 < p < 1 or tasks == 1:  # no variance to be seen: each task tells as much as one episode
+    if not 0 < p < 1 or tasks == 1:  # without observable variance, each task counts as one episode
         effective = float(tasks)
     else:
         effective = min(p * (1 - p) / variance, episodes) if variance > 0 else float(episodes)
@@ -99,25 +99,25 @@ def _exact_bounds(successes: float, n: float) -> tuple[float, float]:
 
 
 def _wilson_bounds(successes: int, n: int) -> tuple[float, float]:
-    """The score interval (Wilson 1927, JASA 22:209-212), which Newcombe's is made of."""
+    """Return the score interval (Wilson 1927, JASA 22:209-212), used by Newcombe's interval."""
     p, z2 = successes / n, Z * Z
     centre = (p + z2 / (2 * n)) / (1 + z2 / n)
     half = Z * math.sqrt(p * (1 - p) / n + z2 / (4 * n * n)) / (1 + z2 / n)
-    # At the edges the bound is exactly 0 or 1; rounding would leave 1e-18 there.
+    # At the edges the bound is exactly 0 or 1; rounding would give 1e-18.
     return (0.0 if successes == 0 else centre - half), (1.0 if successes == n else centre + half)
 
 
 def newcombe_paired(both: int, only_a: int, only_b: int, neither: int) -> Interval:
-    """The difference of two paired success rates, b - a, with its square-and-add interval.
+    """Return the difference of two paired success rates, b - a, with its square-and-add interval.
 
-    Newcombe 1998, Statistics in Medicine 17:2635-2650, method 10: the two Wilson intervals are combined with the
-    correlation phi of the pairs, whose numerator is reduced by n/2 (not below 0) where it is positive.
+    Newcombe 1998, Statistics in Medicine 17:2635-2650, method 10: combines the two Wilson intervals with the
+    correlation phi of the pairs, whose positive numerator is reduced by n/2 (not below 0).
 
     Args:
-        both: Tasks that both solved.
-        only_a: Tasks that a alone solved.
-        only_b: Tasks that b alone solved.
-        neither: Tasks that none solved.
+        both: Tasks solved by both.
+        only_a: Tasks solved by a only.
+        only_b: Tasks solved by b only.
+        neither: Tasks solved by neither.
     """
     n = both + only_a + only_b + neither
     solved_a, solved_b = both + only_a, both + only_b
@@ -139,7 +139,7 @@ def _hypotenuse(x: float, y: float, phi: float) -> float:
 
 
 def mcnemar_exact(only_a: int, only_b: int) -> float:
-    """Two-sided exact McNemar test: are the discordant tasks split as a fair coin would? 1 where there are none."""
+    """Two-sided exact McNemar test of an equal split of discordant tasks. Returns 1 without discordant tasks."""
     from scipy.stats import binomtest
 
     n = only_a + only_b
@@ -147,14 +147,14 @@ def mcnemar_exact(only_a: int, only_b: int) -> float:
 
 
 def sign_flip_exact(differences: Sequence[int]) -> float:
-    """Two-sided exact randomisation test that paired differences are symmetric around 0 (Fisher 1935, section 21).
+    """Two-sided exact randomization test for symmetry of paired differences around 0 (Fisher 1935, section 21).
 
-    Under the null hypothesis each task's difference could as well have had the other sign; the p-value is the share
-    of the 2^n sign patterns whose sum is at least as far from 0 as the observed one. With differences of -1, 0 and 1
-    it is the exact McNemar test.
+    Under the null hypothesis the sign of each task's difference is random. The p-value is the share of the 2^n sign
+    patterns whose sum is at least as far from 0 as the observed one. With differences of -1, 0 and 1 it equals the exact
+    McNemar test.
 
     Args:
-        differences: One whole number a task, such as (successes of b) - (successes of a) over its repeats.
+        differences: One integer per task, such as (successes of b) - (successes of a) over its repeats.
     """
     import numpy as np
 
@@ -168,10 +168,10 @@ def sign_flip_exact(differences: Sequence[int]) -> float:
 
 
 def clustered_difference(differences: Sequence[float]) -> Interval:
-    """The mean of per-task differences with its t interval, tasks being the clusters (Miller 2024, arXiv 2411.00640).
+    """Return the mean of per-task differences with its t interval, tasks as clusters (Miller 2024, arXiv 2411.00640).
 
     Args:
-        differences: One number in -1..1 a task: mean success of b minus mean success of a over its repeats.
+        differences: One value in -1..1 per task: mean success of b minus mean success of a over its repeats.
     """
     n = len(differences)
     mean = math.fsum(differences) / n
@@ -182,14 +182,3 @@ def clustered_difference(differences: Sequence[float]) -> Interval:
     variance = math.fsum((d - mean) ** 2 for d in differences) / (n - 1)
     half = float(t.ppf(0.975, n - 1)) * math.sqrt(variance / n)
     return Interval(mean, max(mean - half, -1.0), min(mean + half, 1.0))
-
-
-def holm(p_values: Sequence[float]) -> list[float]:
-    """P-values corrected for how many there are, in the same order (Holm 1979, Scand. J. Statist. 6:65-70)."""
-    order = sorted(range(len(p_values)), key=lambda i: p_values[i])
-    corrected = [0.0] * len(p_values)
-    largest = 0.0
-    for rank, i in enumerate(order):
-        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[i]))
-        corrected[i] = largest
-    return corrected

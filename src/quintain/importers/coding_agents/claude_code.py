@@ -16,6 +16,7 @@ from quintain.importers.coding_agents.claude_forks import Origin, origin_of
 from quintain.importers.coding_agents.claude_graph import Graph, Line
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.row_reader import object_rows
 from quintain.importers.run_builder import COMPACTED, build_session_run
 from quintain.importers.transcripts.field_values import as_dict, as_text, first_text, nonblank
 from quintain.importers.transcripts.message_parts import (
@@ -73,11 +74,11 @@ class ClaudeCode:
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
         """Yield one run a session and one for each subagent."""
         graph = Graph()
-        for number, row in log.rows(report):
+        for number, row in object_rows(log, report):
             graph.add(number, row, report)
         threads = graph.threads()
         if not threads:
-            report.reject(None, "holds no turn of a session")
+            report.reject(None, "expected a session, got no turn")
         branches = {thread: graph.branch(lines) for thread, lines in threads.items()}
         beside, origin = _about_subagent(log, report), _forked(graph) or origin_of(log)
         lent = {line.uuid for thread, branch in branches.items() for line in branch if line.thread != thread}
@@ -121,7 +122,7 @@ def _run(
         branch: Its lines, from the root on.
         turns: All turns of its session or sidechain, and of others that it leads through.
         graph: All lines.
-        report: Told of the branches that are left out.
+        report: Gets a note on branches that are left out.
         origin: The session that this one was forked from.
     """
     session, side = branch[-1].thread
@@ -133,7 +134,7 @@ def _run(
     if left:
         out = {line.uuid for line in left}
         n = sum((above := graph.turn_above(line)) is None or above.uuid not in out for line in left)
-        report.note(f"only the branch that ends in the latest turn is read: {n} left out (edits, retries, rewinds)")
+        report.note(f"only the branch with the latest turn is imported: {n} left out (edits, retries, rewinds)")
     last_row = branch[-1].row
     where = {"cwd": nonblank(last_row.get("cwd")), "git_branch": nonblank(last_row.get("gitBranch"))}
     end = graph.ends.get(session) if not side else None
@@ -203,7 +204,7 @@ class _Writer:
                 calls[call["call_id"] or f"#{len(calls)}"] = call
             elif kind.endswith("tool_result"):
                 answers.append(block)
-            else:  # `fallback`, among others: another model took over, as the reply itself says
+            else:  # among others `fallback`: another model took over
                 contents.append(spoken_content([block], self.report.skip))
         last = lines[-1].row
         self.script.add_agent_turn(

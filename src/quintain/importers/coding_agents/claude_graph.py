@@ -56,11 +56,8 @@ class Graph:
         self._queued: dict[str, list[str]] = {}
         self._session = "unknown"
 
-    def add(self, number: int, row: Any, report: Report) -> None:
+    def add(self, number: int, row: dict[str, Any], report: Report) -> None:
         """Add a line, or report why it is not added."""
-        if not isinstance(row, dict):
-            report.reject(number, f"a row must be an object, not {type(row).__name__}")
-            return
         kind = nonblank(row.get("type")) or "without type"
         session = first_text(row.get("sessionId"), row.get("session_id")) or self._session
         if kind in ("tool_use", "tool_result"):
@@ -200,13 +197,13 @@ def _is_turn(number: int, kind: str, row: dict[str, Any], report: Report) -> boo
         return False
     message = as_dict(row.get("message"))
     if not isinstance(row.get("message"), dict):
-        report.reject(number, f"a line of type {kind} without a message")
+        report.reject(number, f"expected a message object in a line of type {kind}")
         return False
     if row.get("isApiErrorMessage") is True or (kind == "assistant" and message.get("model") == "<synthetic>"):
         is_filler = plain_text(visible_content(message.get("content"))).strip() == _NO_REPLY
         report.skip("no response requested" if is_filler else "api error")
         return False
     if not isinstance(message.get("content"), str | list) and (kind == "assistant" or "toolUseResult" not in row):
-        report.reject(number, f"a line of type {kind} without message.content")
+        report.reject(number, f"expected message.content in a line of type {kind}")
         return False
     return True

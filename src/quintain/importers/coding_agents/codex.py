@@ -12,6 +12,7 @@ from quintain.importers.coding_agents.codex_forks import find_repeats
 from quintain.importers.coding_agents.codex_rollouts import ITEMS, Rollout
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
+from quintain.importers.row_reader import only_objects
 from quintain.importers.transcripts.field_values import as_dict, as_text, dicts_in, first_text
 
 _LINES = {"session_meta", "turn_context", "response_item", "event_msg", "compacted", "world_state"}
@@ -53,11 +54,8 @@ class Codex:
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
         """Yield one run a session; a concatenated file yields several."""
         thread: Rollout | None = None
-        rows = _rows(log, report)
+        rows = only_objects(_rows(log, report), report)
         for line, row in rows:
-            if not isinstance(row, dict):
-                report.reject(line, f"a row must be an object, not {type(row).__name__}")
-                continue
             kind, payload = as_text(row.get("type")), as_dict(row.get("payload"))
             if thread is None and kind in EXEC_EVENTS:
                 yield from exec_runs(line, row, rows, report)
@@ -71,7 +69,7 @@ class Codex:
         if thread is not None:
             yield from thread.run()
         else:
-            report.reject(None, "holds no line of a session")
+            report.reject(None, "expected a session, got no line of one")
 
 
 def _rows(log: LogFile, report: Report) -> Iterator[tuple[int, Any]]:

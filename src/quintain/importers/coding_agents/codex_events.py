@@ -16,24 +16,23 @@ from quintain.records.trajectory import AgentInfo, Outcome
 EXEC_EVENTS = {"thread.started", "turn.started", "turn.completed", "turn.failed", "item.started", "item.updated"}
 EXEC_EVENTS |= {"item.completed"}
 
-_NO_TASK = "codex exec --json does not print the task: give the runs a prompt before training"
+_NO_TASK = "codex exec --json does not record the task: add a prompt to the runs before training"
 
 
-def exec_runs(line: int, row: dict[str, Any], rest: Iterable[tuple[int, Any]], report: Report) -> Iterator[Run]:
+def exec_runs(
+    line: int, row: dict[str, Any], rest: Iterable[tuple[int, dict[str, Any]]], report: Report
+) -> Iterator[Run]:
     """Yield the runs of such a file, one for each `thread.started`.
 
     Args:
         line: Number of the first event.
         row: That event.
         rest: The events after it, with their numbers.
-        report: Told what became no turn.
+        report: Counts records without a turn.
     """
     thread = _Events(line)
     thread.take(line, row, report)
     for number, event in rest:
-        if not isinstance(event, dict):
-            report.reject(number, f"a row must be an object, not {type(event).__name__}")
-            continue
         if event.get("type") == "thread.started" and thread.script.has_acted:
             yield from thread.run(report)
             thread = _Events(number)
@@ -71,7 +70,7 @@ class _Events:
             self._running.pop(as_text(item.get("id")), None)
             self._item(item, report)
         elif kind == "item.completed":
-            report.reject(line, "item.completed without an item")
+            report.reject(line, "expected an item in item.completed")
         else:
             report.skip(kind or "without type")
 
@@ -106,7 +105,7 @@ class _Events:
         """Yield the thread as a run."""
         self._write([call for item in self._running.values() if (call := _call(item))])
         report.note(_NO_TASK)
-        report.note("where one reply of the model ended is not told: each call stands in a step of its own")
+        report.note("the log does not mark the end of a model reply: each call is a step of its own")
         usage = total_usage(self._spent)
         yield from build_session_run(
             self.script,

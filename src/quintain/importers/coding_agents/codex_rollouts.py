@@ -1,7 +1,7 @@
 """Convert the lines of a Codex rollout to turns.
 
 Only response items are turns; events repeat them, and lend the task, exit codes and token counts. A turn of the model is
-what it wrote between two things that were said to it: reasoning, messages and calls up to the first output. A fork
+its output between two inputs: reasoning, messages and calls up to the first result. A fork
 repeats the items of the session that it goes on from: those are copied context where that session lies in the same logs.
 """
 
@@ -53,9 +53,7 @@ _PREAMBLE = (
     "<collaboration_mode>",
     "<subagent_notification>",
 )
-UNMARKED = (
-    "a fork repeats turns of the session that it goes on from, which is not in the same logs: they are not marked"
-)
+UNMARKED = "a fork repeats turns of a session outside these logs: they are not marked as copied context"
 Origin = Callable[[str], Callable[[dict[str, Any]], bool] | None]
 """Session id -> test whether successive items repeat that session; None if it is not found."""
 
@@ -166,7 +164,7 @@ class Rollout:
             function = called["function"]
             self._acting(time).calls.append(make_call(function["name"], function["arguments"], called["id"]))
         elif not kind:
-            self.report.reject(line, "a response item without type")
+            self.report.reject(line, "expected a response item with a type")
         else:
             self.report.skip(f"response_item/{kind}")
 
@@ -213,7 +211,7 @@ class Rollout:
         self._pending_prompt, self._prompts_from_items = None, 0
         if not isinstance(n, int) or isinstance(n, bool) or n < 1 or not self._asked_at:
             return
-        self.report.note("turns that were rolled back are left out, as the model no longer saw them")
+        self.report.note("turns that were rolled back are left out, because the model no longer saw them")
         self.script.cut(self._asked_at[-n:][0])
         del self._asked_at[-n:]
         if not self._asked_at:
@@ -230,7 +228,7 @@ class Rollout:
         thought = [as_text(piece.get("text")) for piece in pieces]
         self._acting(time).thoughts.extend(thought)
         if item.get("encrypted_content"):
-            self.report.note("thoughts are encrypted; where the log holds summaries of them, those are the thoughts")
+            self.report.note("thoughts are encrypted; their summaries are used where the log has them")
 
     def _acting(self, time: Any) -> _Turn:
         if self._turn is None:
@@ -303,7 +301,7 @@ class Rollout:
         known = parse_tool_schemas(self.meta.get("dynamic_tools"))
         tools = known + [t for t in inferred_tools(self.script) if t["function"]["name"] not in _names(known)]
         if tools:
-            self.report.note("the log holds no schemas of the built-in tools: they are inferred from the calls")
+            self.report.note("the log has no schemas of the built-in tools: they are inferred from the calls")
         git = as_dict(self.meta.get("git"))
         where = {"cwd": self.meta.get("cwd"), "git_branch": git.get("branch"), "git_commit": git.get("commit_hash")}
         keys = {"key": session, "parent": parent, "continues": None if parent else forked}

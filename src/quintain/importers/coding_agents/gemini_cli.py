@@ -102,24 +102,24 @@ def _change(
         at = ids.index(row["$rewindTo"]) if row["$rewindTo"] in ids else len(ids)
         for dropped in ids[at:]:
             del messages[dropped]
-        report.note(f"{len(ids) - at} messages that the person rewound are left out")
+        report.note(f"{len(ids) - at} rewound messages are left out")
         return
     if isinstance(row.get("type"), str) and "messages" not in row:
         messages[nonblank(row.get("id")) or f"#{line}"] = row
         return
     head = as_dict(row.get("$set")) or row
     if not ({"sessionId", "messages"} & set(head)) and "$set" not in row:
-        report.reject(line, "neither a session nor a message")
+        report.reject(line, "expected a session or a message")
         return
     session.update({name: head[name] for name in ("sessionId", "projectHash", "kind") if name in head})
     fresh = dicts_in(head.get("messages"))
     if messages and fresh:
-        report.note("the context was compacted or rolled back; the turns before are kept")
+        report.note("the context was compacted or rolled back; the earlier turns are kept")
     for n, message in enumerate(fresh):
         messages[nonblank(message.get("id")) or f"#{line}.{n}"] = message
     for odd in as_list(head.get("messages")):
         if not isinstance(odd, dict):
-            report.reject(line, f"a message that is not an object but {type(odd).__name__}")
+            report.reject(line, f"expected a message object, got {type(odd).__name__}")
 
 
 class _Messages:
@@ -157,9 +157,7 @@ class _Messages:
         """Write a reply with its calls. Later replies without text were logged as further calls of the same message."""
         rounds = _rounds(dicts_in(message.get("toolCalls")))
         if len(rounds) > 1:
-            self.report.note(
-                "several rounds of calls stood in one message of the log; they are told apart by their times"
-            )
+            self.report.note("several rounds of calls share one log message; they are separated by their timestamps")
         thought_parts = [_thought(thought) for thought in dicts_in(message.get("thoughts"))]
         for n, calls in enumerate(rounds or [[]]):
             self.script.add_agent_turn(

@@ -1,7 +1,7 @@
 """mini-swe-agent trajectories (`<instance>.traj.json`, versions 1 and 2), and dataset rows made from them.
 
 In text mode the action is a block of code in the agent's text and the answer a message of the user; both stay as they are,
-for that is the protocol that a model learns from them. In tool mode calls and results are told apart.
+because that is the protocol to be trained. In tool mode calls and results are separate.
 """
 
 from __future__ import annotations

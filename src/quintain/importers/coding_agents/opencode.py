@@ -72,11 +72,13 @@ class OpenCode:
             else:
                 session = _Session(row, _stored(log, row, report))
                 if not session.messages:
-                    report.reject(None, "the messages of this session are not in the folder: import all of `storage`")
+                    report.reject(
+                        None, "expected the messages of this session in the folder, got none; import all of `storage`"
+                    )
                     continue
                 yield from _run(line, session, report)
         for session in events.values():
-            report.note("the events of `opencode run` do not hold the task")
+            report.note("the events of `opencode run` do not record the task")
             yield from _run(1, session, report)
 
 
@@ -131,7 +133,7 @@ def _documents(log: LogFile, folder: str, report: Report) -> list[dict[str, Any]
         if isinstance(value, dict):
             found.append(value)
         else:
-            report.reject(None, f"{sibling.path.name} is no object but {type(value).__name__}")
+            report.reject(None, f"{sibling.path.name}: expected an object, got {type(value).__name__}")
     return found
 
 

@@ -64,7 +64,7 @@ def _run(line: int, row: dict[str, Any], reports: list[Any], report: Report) -> 
     events = _events(row)
     if not events:
         why = first_text(row.get("error")) or "its history is empty"
-        report.reject(line, f"holds no events: {why[:80]}")
+        report.reject(line, f"expected events, got none: {why[:80]}")
         return
     is_new = any(map(openhands_v1.is_event, events))
     stream = openhands_v1.V1Stream(report) if is_new else openhands_v0.V0Stream(report)

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from quintain.errors import InvalidInput
-from quintain.importers.archives import archive
-from quintain.importers.byte_streams import open_regular
+from quintain.importers.archives import archive, is_zip
 from quintain.importers.coding_agents.openhands_v0 import events_beside
 from quintain.importers.json_parser import Parser
 from quintain.importers.log_file import LogFile
@@ -60,9 +59,7 @@ class OpenHandsV1:
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
         """Yield the run of a file or a folder of events; one run a folder of an archive."""
-        with open_regular(log.path, log.root) as file:
-            packed = file.read(4) == b"PK\x03\x04"
-        if packed:
+        if is_zip(log.path, log.root):
             yield from _archived(log, report)
             return
         events = [row for _, row in object_rows(log, report)]
@@ -133,7 +130,7 @@ def _state(log: LogFile) -> dict[str, Any]:
     try:
         return as_dict(beside.document()) if beside is not None else {}
     except InvalidInput:
-        return {}  # the events tell the run without it
+        return {}  # the events are enough to read the run
 
 
 class V1Stream:

@@ -131,7 +131,7 @@ def _write_history(history: list[dict[str, Any]], script: Transcript, report: Re
             continue
         content = turn.content if turn.actor == "user" else turn.results[0].content if turn.results else ""
         if _ELIDED.match(plain_text(content)):
-            report.note("old outputs were elided from the history: their text is lost")
+            report.note("old outputs were elided from the history, and their text is lost")
         # The command that the program found in the text, for those who count commands; the text itself holds it already.
         if turn.actor == "agent" and not turn.calls and (command := nonblank(message.get("action"))):
             turn.fields["extra"] = {"command": command}
@@ -139,7 +139,7 @@ def _write_history(history: list[dict[str, Any]], script: Transcript, report: Re
 
 
 def _write_steps(steps: list[dict[str, Any]], script: Transcript, report: Report) -> None:
-    report.note("the file holds no history: the turns are rebuilt from its steps")
+    report.note("the file has no history: the turns are rebuilt from its steps")
     seen_by = [dicts_in(step.get("query")) or dicts_in(step.get("messages")) for step in steps]
     for n, step in enumerate(steps):
         if n == 0:

@@ -1,1 +1,1 @@
-"""Readers of the logs of evaluation harnesses, benchmarks and agent frameworks."""
+"""Readers of evaluation harnesses, benchmarks and agent frameworks."""

@@ -1,4 +1,4 @@
-"""AgentGym's AgentTraj-L and ETO's rows: text of a task's environment, turn by turn, with marks of what is in the loss.
+"""AgentGym's AgentTraj-L and ETO's rows: text turns of an environment, with loss marks.
 
 The first human turn holds the environment's instructions, the agent's `OK` follows, then comes the task. What the
 environment answers is a human turn that begins with `Observation:`; it stays a turn, since that text is the protocol.
@@ -21,20 +21,20 @@ from quintain.records.trajectory import Task
 
 _UNDERSTOOD = re.compile(r"\s*ok(ay)?\b", re.IGNORECASE)
 _SHORT = 80
-"""Characters of a turn that only says that the instructions are understood, as ETO's `OK. I'll follow your instructions`."""
+"""Length limit of a first answer that only acknowledges the instructions, such as ETO's `OK. I'll follow your instructions`."""
 _LOOKED_AT = 6
-"""Turns in which the environment must have answered."""
+"""Number of first turns among which the environment must have answered."""
 
 
 @dataclass(frozen=True)
 class AgentGym:
-    """Reads rows of AgentGym and ETO."""
+    """Reader of AgentGym and ETO rows."""
 
     name: str = "agentgym"
     title: str = "AgentGym and ETO trajectories"
 
     def detect(self, probe: Probe) -> float:
-        """Turns with loss marks under an `item_id`, or a conversation that opens with instructions and `OK`."""
+        """Match turns with loss marks under an `item_id`, or a conversation that opens with instructions and `OK`."""
         return max(
             0.95 * matching_share(probe, _has_marks, *COLUMNS), 0.88 * matching_share(probe, _opens_with_ok, *COLUMNS)
         )
@@ -46,12 +46,12 @@ class AgentGym:
     def _row(self, row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
         turns = turns_in(row)
         if turns is None:
-            raise InvalidInput("holds no conversation of `from` and `value`")
+            raise InvalidInput("expected a conversation of `from` and `value`")
         yield from environment_run(turns, row, line, report, format=self.name)
 
 
 def environment_run(turns: list[Any], row: dict[str, Any], line: int, report: Report, *, format: str) -> Iterator[Run]:
-    """The run of a row whose first turns explain an environment: the task is what the user says after the agent's `OK`."""
+    """Build the run of a row that first explains an environment; the task is the user turn after the agent's `OK`."""
     messages = list(turns_to_messages(turns, report))
     begun = opens_with_ok(messages)
     if begun:
@@ -69,7 +69,7 @@ def environment_run(turns: list[Any], row: dict[str, Any], line: int, report: Re
 
 
 def opens_with_ok(messages: list[dict[str, Any]]) -> bool:
-    """Does the agent first only say that it has understood?"""
+    """Whether the agent's first turn only acknowledges the instructions."""
     if len(messages) < 2 or [message["role"] for message in messages[:2]] != ["user", "assistant"]:
         return False
     answer = messages[1]["content"]
@@ -83,7 +83,7 @@ def opens_with_ok(messages: list[dict[str, Any]]) -> bool:
 
 
 def _environment(task_id: str | None) -> str | None:
-    """`webshop` of `webshop_3`."""
+    """Return `webshop` for `webshop_3`."""
     name, _, number = (task_id or "").rpartition("_")
     return name if number.isdigit() and name else None
 

@@ -21,13 +21,13 @@ _ID = re.compile(r"(os|db|kg|alfworld|webshop|mind2web)_\d+")
 
 @dataclass(frozen=True)
 class AgentInstruct:
-    """Reads rows of AgentInstruct."""
+    """Reader of AgentInstruct rows."""
 
     name: str = "agentinstruct"
     title: str = "AgentInstruct trajectories"
 
     def detect(self, probe: Probe) -> float:
-        """Turns with loss marks under an `id`, or a chat under an id of one of its environments, such as `os_42`."""
+        """Match turns with loss marks under an `id`, or a chat under the id of one of its environments, such as `os_42`."""
         return max(0.95 * matching_share(probe, _has_marks, *COLUMNS), 0.9 * matching_share(probe, _is_named, *COLUMNS))
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
@@ -39,7 +39,7 @@ class AgentInstruct:
         if turns is None:
             chat = transpose_columns(row.get("conversations"))
             if not is_chat(chat):
-                raise InvalidInput("holds no conversation of `from` and `value` or `role` and `content`")
+                raise InvalidInput("expected a conversation of `from` and `value` or of `role` and `content`")
             turns = [
                 {**message, "from": as_text(message.get("role")), "value": message.get("content")}
                 for message in dicts_in(chat)

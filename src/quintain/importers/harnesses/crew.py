@@ -1,4 +1,4 @@
-"""Session logs of knowlyr-crew: lines of events, one run a file. `completed` says that it ended, not how well."""
+"""Session logs of knowlyr-crew: lines of events, one run a file. Status `completed` only means that the run ended."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from quintain.records.trajectory import AgentInfo, Outcome, OutcomeStatus, Task
 
 @dataclass(frozen=True)
 class Crew:
-    """Reads crew sessions of one employee or of a pipeline of them."""
+    """Reader of sessions of one crew employee or a pipeline."""
 
     name: str = "crew"
     title: str = "knowlyr-crew session"
 
     def detect(self, probe: Probe) -> float:
-        """Lines whose first is a start with a session type."""
+        """Match a first line that is a start event with a session type."""
         started = probe.first.get("event") == "start" and isinstance(probe.first.get("session_type"), str)
         return 0.97 if started and probe.shape in {"lines", "object"} else 0.0
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """The run of the file; the session's id is the file's name, as crew has it."""
+        """Yield the run of the file; crew uses the file name as the session id."""
         transcript = Transcript()
         start: dict[str, Any] = {}
         status, begins = None, None
@@ -60,7 +60,7 @@ class Crew:
 
 
 def _add_message(transcript: Transcript, event: dict[str, Any]) -> bool:
-    """Add a message; False: its role is not known."""
+    """Add a message; return False if its role is unknown."""
     role, content, meta = event.get("role"), as_text(event.get("content")), as_dict(event.get("metadata"))
     when = parse_time(event.get("timestamp"))
     if role == "assistant":

@@ -1,4 +1,4 @@
-"""Logs of inspect: `.eval` archives (whole and chunked samples, zstd or deflate) and their JSON form.
+"""Inspect logs: `.eval` archives (whole and chunked samples, zstd or deflate) and their JSON form.
 
 The first score of a sample is its verdict where it can be one: `C` and `I`, or exactly 1 and 0, are success and failure;
 partial scores, no answer (`N`) and grades are not. An edited score counts as edited; of an invalidated sample no verdict
@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from quintain.errors import InvalidInput
-from quintain.importers.archives import Archive, archive
-from quintain.importers.byte_streams import open_regular
+from quintain.importers.archives import Archive, archive, is_zip
 from quintain.importers.harnesses.inspect_samples import run_of_sample
 from quintain.importers.json_parser import Parser
 from quintain.importers.log_file import LogFile
@@ -24,11 +23,11 @@ from quintain.importers.transcripts.field_values import as_dict, as_list
 _HEADERS = ("header.json", "_journal/start.json")
 _WHOLE = re.compile(r"samples/(?:[^/]+|.+_epoch_\d+)\.json", re.DOTALL)
 _CHUNKED = re.compile(r"samples/.+/sample\.json", re.DOTALL)
-"""Members that are a sample; its id is part of the name as it is, with any slash in it."""
+"""Matches members that are samples; the sample id is part of the name and may contain slashes."""
 
 
 class _Member(NamedTuple):
-    """Where a sample lies in an archive."""
+    """Location of a sample in an archive."""
 
     name: str
     chunked: bool
@@ -36,13 +35,13 @@ class _Member(NamedTuple):
 
 @dataclass(frozen=True)
 class InspectAI:
-    """An archive or document with `eval` and samples."""
+    """Reader of archives or documents with `eval` and samples."""
 
     name: str = "inspect_ai"
     title: str = "inspect evaluation log"
 
     def detect(self, probe: Probe) -> float:
-        """Sure of an archive with its header, and of a document with `eval` and a status."""
+        """Match an archive with its header, or a document with `eval` and a status."""
         if probe.shape == "zip":
             names = {name for name in probe.rows if isinstance(name, str)}
             started = names & set(_HEADERS)
@@ -54,17 +53,15 @@ class InspectAI:
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
         """Yield one run a sample and epoch."""
-        with open_regular(log.path, log.root) as file:
-            packed = file.read(4) == b"PK\x03\x04"
-        if packed:
+        if is_zip(log.path, log.root):
             yield from _archived(log, report)
             return
         document = as_dict(log.document())
         if not isinstance(document.get("eval"), dict):
-            raise InvalidInput("is no inspect log: it has no `eval`")
+            raise InvalidInput("expected an inspect log with `eval`")
         samples = as_list(document.get("samples"))
         if not samples:
-            report.note("the log holds no samples: only its header was kept")
+            report.note("the log has no samples, only its header")
         for n, sample in enumerate(samples, 1):
             yield from _checked(sample, as_dict(document["eval"]), n, report)
 
@@ -73,7 +70,7 @@ def _checked(sample: Any, about: dict[str, Any], n: int, report: Report) -> Iter
     if isinstance(sample, dict):
         yield from run_of_sample(sample, about, n, report)
     else:
-        report.reject(n, f"is no sample but {type(sample).__name__}")
+        report.reject(n, f"expected a sample object, got {type(sample).__name__}")
 
 
 def _archived(log: LogFile, report: Report) -> Iterator[Run]:
@@ -89,9 +86,9 @@ def _archived(log: LogFile, report: Report) -> Iterator[Run]:
                 report.note(f"{header} cannot be read: {error.message}"[:200])
         members = _members(names)
         if not members and any(name.startswith("samples/") for name in names):
-            report.reject(None, "none of the members in `samples/` is a sample by its name")
+            report.reject(None, "expected samples in `samples/`, got no member with the name of one")
         elif not members:
-            report.note("the log holds no samples: only its header was kept")
+            report.note("the log has no samples, only its header")
         for n, member in enumerate(members, 1):
             try:
                 sample = as_dict(parser.parse(opened.read(member.name)))
@@ -111,7 +108,7 @@ def _members(names: dict[str, None]) -> list[_Member]:
 def _joined(
     sample: dict[str, Any], folder: str, opened: Archive, names: dict[str, None], parser: Parser
 ) -> dict[str, Any]:
-    """A sample whose messages, events and attachments lie in sequences of files, each named by its first index."""
+    """Join a sample whose messages, events and attachments are split into files named by their first index."""
     chunks: dict[str, list[tuple[int, str]]] = {"messages": [], "events": [], "attachments": []}
     for name in names:
         sequence, _, stem = name.removeprefix(folder + "/").removesuffix(".json").partition("/")

@@ -1,4 +1,4 @@
-"""A sample of an inspect log, with what it points to put in its place, as a run."""
+"""Convert a sample of an inspect log to a run, with its references resolved."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ from quintain.records.trajectory import AgentInfo, Outcome, OutcomeStatus, Task
 _GRADES = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0}
 _WORDS = {"yes": 1.0, "true": 1.0, "no": 0.0, "false": 0.0}
 _REFERENCES = ("attachment://", "tc://")
-MISSING = "some attachments that the log points to are not in it"
+MISSING = "some attachments are missing from the log"
 
 
 @dataclass
 class _Events:
-    """The model calls of a sample, to be found by the message that they made."""
+    """Model calls of a sample, found by the message that they produced."""
 
     by_id: dict[str, dict[str, Any]] = field(default_factory=dict)
     by_key: dict[Any, deque[dict[str, Any]]] = field(default_factory=lambda: defaultdict(deque))
     tools: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Schemas that the agent's calls offered, by name."""
+    """Tool name -> schema offered to the model."""
 
     def of(self, message: dict[str, Any], turn: Turn) -> dict[str, Any]:
-        """The event that made a message; empty where none is known."""
+        """Return the event that produced a message, or {}."""
         found = self.by_id.get(as_name(message.get("id")) or "")
         waiting = self.by_key[turn.key]
         if found is None and waiting:
@@ -55,13 +55,13 @@ class _Events:
 
 
 def run_of_sample(sample: dict[str, Any], about: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
-    """The run of one sample and epoch.
+    """Yield the run of one sample and epoch.
 
     Args:
         sample: As the log holds it.
         about: The log's `eval`.
         line: Which sample of the log it is, from 1.
-        report: Told what could not be read.
+        report: Gets notes on unreadable content.
     """
     old = as_dict(sample.get("transcript"))  # until 2024: events and attachments stood in here
     attachments = as_dict(sample.get("attachments")) | as_dict(old.get("content"))
@@ -76,7 +76,7 @@ def run_of_sample(sample: dict[str, Any], about: dict[str, Any], line: int, repo
     timings = {key: sample.get(key) for key in ("total_time", "working_time", "uuid")}
     invalid = bool(sample.get("invalidation"))
     if invalid:
-        report.note("some samples were invalidated after the run: no verdict is taken from them")
+        report.note("some samples were invalidated after the run; their verdicts are ignored")
     asked = sample.get("input")
     hidden = {"target": sample.get("target"), "choices": sample.get("choices"), **as_dict(sample.get("metadata"))}
     yield from build_run(
@@ -100,7 +100,7 @@ def run_of_sample(sample: dict[str, Any], about: dict[str, Any], line: int, repo
 
 
 def resolved(value: Any, attachments: dict[str, Any], report: Report) -> Any:
-    """The value with the contents of attachments in the place of references to them."""
+    """Replace references to attachments by their contents."""
     if isinstance(value, str) and value.startswith(_REFERENCES):
         key = value.partition("://")[2]
         if not isinstance(attachments.get(key), str):
@@ -118,7 +118,7 @@ def _pool(sample: dict[str, Any]) -> list[Any]:
 
 
 def _expanded(refs: Any, pool: list[Any]) -> list[Any]:
-    """Messages of a pool by half-open ranges of indices."""
+    """Return messages of a pool by half-open index ranges."""
     found: list[Any] = []
     for pair in as_list(refs):
         if isinstance(pair, list) and len(pair) == 2 and all(type(n) is int and n >= 0 for n in pair):
@@ -127,7 +127,7 @@ def _expanded(refs: Any, pool: list[Any]) -> list[Any]:
 
 
 def _messages(sample: dict[str, Any], models: list[dict[str, Any]], pool: list[Any]) -> list[Any]:
-    """The conversation; where a sample broke before it was kept, what its last model call saw and said."""
+    """Return the conversation; if it was not saved, the input and output of the last model call."""
     kept = as_list(sample.get("messages")) or _expanded(sample.get("message_refs"), pool)
     if kept or not models:
         return kept
@@ -142,7 +142,7 @@ def _output_message(event: dict[str, Any]) -> dict[str, Any]:
 
 
 def _thin(event: dict[str, Any]) -> dict[str, Any]:
-    """Of a model event, what tells of its answer: its input repeats the conversation."""
+    """Return the fields of a model event about its output; its input repeats the conversation."""
     output = as_dict(event.get("output"))
     return {
         **{key: event.get(key) for key in ("model", "timestamp", "tools")},
@@ -219,7 +219,7 @@ def _outcome(sample: dict[str, Any], *, invalid: bool) -> Outcome:
 
 
 def _worth(value: Any) -> float | None:
-    """A grade, a number or a number in words, as inspect itself turns values to floats."""
+    """Convert a grade, number or number word to a float, as inspect does."""
     if not isinstance(value, str):
         return as_score(value)
     if value in _GRADES:

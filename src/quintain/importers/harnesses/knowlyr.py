@@ -1,4 +1,4 @@
-"""knowlyr's files: records of its recorder, of its environments and of its hub, and the training rows that it exports.
+"""knowlyr's files: records of its recorder, environments and hub, and its exported training rows.
 
 Its `success` is not always a verdict: the adapters for SWE-agent and crew set it when a run was submitted or completed, and
 the environments when it was not truncated. Those runs stay unknown.
@@ -34,13 +34,13 @@ from quintain.records.trajectory import AgentInfo, Outcome
 
 @dataclass(frozen=True)
 class Knowlyr:
-    """Reads knowlyr's trajectories and its rows for training."""
+    """Reader of knowlyr's trajectories and training rows."""
 
     name: str = "knowlyr"
     title: str = "knowlyr trajectories and rows"
 
     def detect(self, probe: Probe) -> float:
-        """Rows with knowlyr's steps, or with the columns of its exports."""
+        """Match rows with knowlyr's steps or the columns of its exports."""
         exported = ("instruction", "chosen", "chosen_trajectory_id", "trajectories")
         return max(
             0.96 * matching_share(probe, _is_run, "steps"),
@@ -49,7 +49,7 @@ class Knowlyr:
         )
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """Yield one run a record; two a pair, all of a group."""
+        """Yield one run a record, two a pair, and all runs of a group."""
         return read_rows(log, report, self._row)
 
     def _row(self, row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
@@ -69,11 +69,11 @@ class Knowlyr:
             fields = {"task": task, "agent": agent, "outcome": Outcome(reward=as_number(row.get("reward")))}
             return self._written(row["response"], meta.get("total_steps"), line, report, fields)
         if "chosen_trajectory_id" in row:
-            raise InvalidInput("names two trajectories by their ids only; import the file that holds them")
+            raise InvalidInput("expected two trajectories, got only their ids; import the file that contains them")
         raise InvalidInput(NO_RUN)
 
     def _run(self, row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
-        """A record of the recorder, an environment or the hub."""
+        """Yield the run of a record of the recorder, an environment or the hub."""
         transcript = Transcript()
         meta, nested = as_dict(row.get("metadata")), as_dict(row.get("task"))
         task = task_of(row, {**meta, **nested})
@@ -100,7 +100,7 @@ class Knowlyr:
         )
 
     def _pair(self, row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
-        """Both sides of a preference, as records of the hub or as text."""
+        """Yield both sides of a preference, given as hub records or as text."""
         pair = fingerprint(row["chosen"], row["rejected"])
         meta = as_dict(row.get("metadata"))
         margin = as_number(row.get("reward_margin"))
@@ -116,7 +116,7 @@ class Knowlyr:
             if isinstance(held, dict):
                 inner = {"task_id": row.get("task_id"), "metadata": meta, **held}
                 if not isinstance(held.get("steps"), list):
-                    raise InvalidInput(f"{side} holds no steps")
+                    raise InvalidInput(f"{side}: expected a list `steps`")
                 for run in self._run(inner, line, report):
                     outcome = run.trajectory.outcome.model_copy(update={"scores": scores})
                     extra = {**run.trajectory.extra, **fields["extra"]}
@@ -131,7 +131,7 @@ class Knowlyr:
                 yield from self._written(held, None, line, report, fields)
 
     def _group(self, row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
-        """The answers of one GRPO group, each an attempt of its own."""
+        """Yield the answers of a GRPO group as separate attempts."""
         task = task_of(row, {"task_description": row.get("prompt")})
         members = dicts_in(row["trajectories"])
         if not members:
@@ -155,7 +155,7 @@ class Knowlyr:
         fields: dict[str, Any],
         rewards: list[Any] | None = None,
     ) -> Iterator[Run]:
-        """A run of flat text; text of another form is one turn."""
+        """Yield the run of flat text; text in another form becomes one turn."""
         transcript = Transcript()
         if fields["task"].prompt:
             transcript.add_message("user", fields["task"].prompt)

@@ -1,4 +1,4 @@
-"""What knowlyr's records of steps, tasks and outcomes say, by any of the names that its parts give them."""
+"""Read knowlyr's steps, tasks and outcomes under any of the names that its tools use."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from quintain.importers.transcripts.transcript import Transcript, make_call, par
 from quintain.records.trajectory import Outcome, OutcomeStatus, Task
 
 _ENDED_ONLY = ("swe-agent", "sweagent", "crew")
-"""Frameworks whose success flag says that the run ended, not that it reached its goal."""
+"""Frameworks whose success flag means that the run ended, not that it reached its goal."""
 _TASK_FIELDS = ("repo", "base_commit", "test_command", "language", "domain", "success_criteria")
 
 
 def add_step(transcript: Transcript, step: dict[str, Any], reward: float | None) -> None:
-    """A step by any of its namings: tool_call and tool_result, tool and params, action and observation."""
+    """Add a step under any of its names: tool_call and tool_result, tool and params, action and observation."""
     called, result = as_dict(step.get("tool_call")), as_dict(step.get("tool_result"))
     tool = first_text(called.get("name"), step.get("tool"), step.get("tool_name"))
     arguments = called.get("parameters") if called else step.get("params", step.get("parameters"))
@@ -45,7 +45,7 @@ def add_step(transcript: Transcript, step: dict[str, Any], reward: float | None)
 
 
 def task_of(row: dict[str, Any], meta: dict[str, Any]) -> Task:
-    """The task that a row names, with what is said of it beside (`metadata`, a nested task, or what a reader knows)."""
+    """Return the task of a row, with its metadata or nested task."""
     return Task(
         id=first_name(meta, ("task_id",)) or first_name(row, ("task_id",)),
         prompt=first_text(meta.get("description"), meta.get("task_description"), row.get("instruction")) or "",
@@ -57,7 +57,7 @@ def task_of(row: dict[str, Any], meta: dict[str, Any]) -> Task:
 
 
 def outcome_of(row: dict[str, Any], framework: str, report: Report) -> Outcome:
-    """Its verdict, where it is one: tests that ran, or the flag of a framework that checks."""
+    """Return the outcome if the row has a verdict: tests that ran, or the flag of a framework that checks results."""
     ended = as_dict(row.get("outcome"))
     success = ended.get("success", row.get("success"))
     passed, failed = ended.get("tests_passed"), ended.get("tests_failed")
@@ -70,8 +70,8 @@ def outcome_of(row: dict[str, Any], framework: str, report: Report) -> Outcome:
         status = status_of(success)
     if status is OutcomeStatus.UNKNOWN and success is not None:
         report.note(
-            "`success` of these runs says that they ended, not that they reached their goal: the outcome is unknown"
+            "`success` of these runs means that they ended, not that they reached their goal: the outcome is unknown"
         )
     score = as_number(ended.get("score"))
-    # A score of 0 is the recorder's default, and says nothing.
+    # A score of 0 is the recorder's default and carries no information.
     return Outcome(status=status, reward=as_number(row.get("reward")), scores={"score": score} if score else {})

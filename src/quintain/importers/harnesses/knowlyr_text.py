@@ -1,4 +1,4 @@
-"""knowlyr's flat text of a run: `Step N:` with `Thought:`, `Action: tool({json})` and `Observation:`, parsed back to steps.
+"""Parse knowlyr's flat text of a run: `Step N:` with `Thought:`, `Action: tool({json})` and `Observation:`.
 
 What an observation holds is never split, even where it looks like such a text itself.
 """
@@ -20,18 +20,18 @@ class WrittenStep(NamedTuple):
 
     thought: str
     message: str
-    """What the agent wrote as its action where that is no call."""
+    """The agent's action if it is not a call."""
     tool: str | None
     arguments: Any
     observation: str | None
 
 
 def parse_steps(text: str, total: int | None = None) -> list[WrittenStep]:
-    """The steps of a flat text; empty where it has not this form.
+    """Return the steps of a flat text; empty if it has another form.
 
     Args:
         text: Begins with `Step 1:`.
-        total: How many steps the run had, where a row says so; settles which headers stand inside an observation.
+        total: Number of steps of the run, if the row states it; decides which headers are inside an observation.
     """
     text = text.strip()
     headers = [(int(found[1]), found.start(), found.end()) for found in _HEADER.finditer(text)]
@@ -45,7 +45,7 @@ def parse_steps(text: str, total: int | None = None) -> list[WrittenStep]:
 
 
 def _outermost(headers: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
-    """Headers of the run itself: `Step 1` again begins a text inside an observation, which goes on while its numbers do."""
+    """Return the headers of the run itself: `Step 1` inside an observation starts a nested text with its own numbers."""
     levels = [0]
     chosen: list[tuple[int, int, int]] = []
     for header in headers:
@@ -64,7 +64,7 @@ def _outermost(headers: list[tuple[int, int, int]]) -> list[tuple[int, int, int]
 
 
 def _counted(headers: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
-    """Headers that count up from 1, each the first of its number after the one before."""
+    """Return headers that count up from 1, each the first of its number."""
     chosen: list[tuple[int, int, int]] = []
     for header in headers:
         if header[0] == len(chosen) + 1:
@@ -81,7 +81,7 @@ def _step(block: str) -> WrittenStep:
 
 
 def _split(block: str, mark: str) -> tuple[str, bool, str]:
-    """What stands before and after the first line that begins with the mark."""
+    """Split at the first line that begins with the mark."""
     at = 0 if block.startswith(mark) else block.find("\n" + mark) + 1
     if not at and not block.startswith(mark):
         return block, False, ""
@@ -89,7 +89,7 @@ def _split(block: str, mark: str) -> tuple[str, bool, str]:
 
 
 def parse_call(action: str) -> tuple[str | None, Any]:
-    """Tool and arguments (as written) of `tool({json})` or of a bare tool; (None, None) for other text."""
+    """Return tool and raw arguments of `tool({json})` or of a bare tool; (None, None) for other text."""
     if re.fullmatch(r"[\w.\-/]+", action):
         return action, None
     found = _CALL.fullmatch(action)

@@ -1,4 +1,4 @@
-"""SAGE's agent dialogs: a goal, the tools it takes, and turns; calls are written as text, only their results are told apart."""
+"""SAGE's agent dialogs: a goal, its tools, and turns; calls are text, and only results are separate."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from quintain.records.trajectory import Task
 
 @dataclass(frozen=True)
 class Sage:
-    """Reads SAGE's dialogs."""
+    """Reader of SAGE dialogs."""
 
     name: str = "sage"
     title: str = "SAGE agent dialogs"
 
     def detect(self, probe: Probe) -> float:
-        """Rows with `dialog_id`, `goal` and `turns`."""
+        """Match rows with `dialog_id`, `goal` and `turns`."""
         return 0.96 * matching_share(probe, _is_dialog, "dialog_id")
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
@@ -39,7 +39,7 @@ class Sage:
                 transcript.add_agent_turn(as_text(turn.get("content")))
             elif role == "tool":
                 _see(transcript, turn)
-                report.note("the agent's calls are written as text; what arguments the tools got is not recorded")
+                report.note("the agent's calls are text; the arguments of the tools are not recorded")
             elif role in ("user", "system"):
                 transcript.add_message(role, as_text(turn.get("content")))
             else:
@@ -59,7 +59,7 @@ class Sage:
 
 
 def _see(transcript: Transcript, turn: dict[str, Any]) -> None:
-    """A tool's result goes to the turn that asked in its text; the tool's name is kept beside it."""
+    """Add a tool's result to the turn that asked for it in text, with the tool's name."""
     content, result = as_text(turn.get("content")), turn.get("result")
     result = result if isinstance(result, str) or result is None else json.dumps(result, ensure_ascii=False)
     known = transcript.add_result("\n".join(dict.fromkeys(filter(None, [content, result]))))

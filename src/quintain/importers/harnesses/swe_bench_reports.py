@@ -1,4 +1,4 @@
-"""The reports of SWE-bench's harness that belong to a run: where it and the agents' programs leave them.
+"""Find the SWE-bench reports on a run, where the harness and the agents' programs store them.
 
 The harness writes `MODEL.RUN_ID.json` (ids of all instances by verdict) where it was started, and a report for each
 instance at `logs/run_evaluation/RUN_ID/MODEL/INSTANCE/report.json`. MODEL is what the predictions call it, `__` for `/`.
@@ -19,12 +19,12 @@ from quintain.importers.transcripts.field_values import as_dict, as_text, nonbla
 
 _NEAR = ("report.json", "results.json", "../report.json", "../results.json", "../preds.report.json")
 _ABOVE = (".", "..", "../..")
-"""Folders in which the harness may have been started, from that of a run."""
+"""Folders, relative to the run, in which the harness may have been started."""
 _PREDICTIONS = ("preds.json", "../preds.json", "../all_preds.json")
 
 
 def find_verdict(log: LogFile, own: Iterable[Any], instance: str | None) -> bool | None:
-    """Whether an instance was resolved: by the log itself, by a report that stands near it, or by the harness.
+    """Return whether an instance was resolved, by the log itself, a report beside it, or the harness.
 
     Args:
         log: Of the run.
@@ -49,7 +49,7 @@ def find_verdict(log: LogFile, own: Iterable[Any], instance: str | None) -> bool
 
 
 def _by_model(log: LogFile, instance: str) -> Iterator[tuple[str, Any]]:
-    """Reports of the harness, with the model that each is about."""
+    """Yield reports of the harness with the model that each one covers."""
     for above in _ABOVE:
         for beside in log.siblings(above):
             model, dot, run = beside.path.name.removesuffix(".json").rpartition(".")
@@ -64,7 +64,7 @@ def _by_model(log: LogFile, instance: str) -> Iterator[tuple[str, Any]]:
 
 
 def _models(log: LogFile, instance: str) -> set[str]:
-    """What the predictions beside a run call its model, as reports spell it."""
+    """Return the model names in the predictions beside a run, spelled as in reports."""
     predictions = [as_dict(_content(log.sibling(name))).get(instance) for name in _PREDICTIONS]
     predictions.append(_content(log.sibling(f"{instance}.pred")))
     named = (as_dict(prediction).get("model_name_or_path") for prediction in predictions)
@@ -72,7 +72,7 @@ def _models(log: LogFile, instance: str) -> set[str]:
 
 
 def _content(beside: LogFile | None) -> Any:
-    """What a file beside the log says; nothing where it is none, or no JSON."""
+    """Return the content of a file beside the log; None if it is missing or not JSON."""
     try:
         stamp = beside.path.stat() if beside is not None else None
         return _parsed(beside, stamp.st_mtime_ns, stamp.st_size) if beside is not None and stamp is not None else None

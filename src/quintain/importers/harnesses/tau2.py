@@ -1,4 +1,4 @@
-"""Simulations of tau2-bench: one file with `info`, `tasks` and `simulations`, or one file a simulation beside `results.json`.
+"""tau2-bench simulations: one file with `info`, `tasks` and `simulations`, or a file a simulation beside `results.json`.
 
 Agent and user both have tools. What the user did with theirs is part of the user's next turn (`extra.user_tools`): the
 agent never saw it. A reward of 1 is success and any other failure, as tau2's own `is_successful` has it; a run that was
@@ -39,19 +39,19 @@ from quintain.records.trajectory import AgentInfo, Outcome, OutcomeStatus, Task
 _LIMITS = {"max_steps", "timeout", "context_window_exceeded"}
 _BROKEN = {"agent_error", "user_error", "infrastructure_error", "unexpected_error"}
 _GREETING = "Hi! How can I help you today?"
-"""The first turn of every agent; the benchmark writes it, not the model."""
-_POLICY = "the log holds the policy that the agent was given, but not the words around it in the system prompt"
+"""First turn of every agent, written by the benchmark rather than the model."""
+_POLICY = "the log has the agent's policy, but not the rest of its system prompt"
 
 
 @dataclass(frozen=True)
 class Tau2:
-    """A results file, or a simulation of its own."""
+    """Reader of a results file or a single simulation."""
 
     name: str = "tau2"
     title: str = "tau2-bench simulations"
 
     def detect(self, probe: Probe) -> float:
-        """Sure of simulations beside tasks, and of a simulation with its messages and how it ended."""
+        """Match simulations beside tasks, or a simulation with messages and a termination reason."""
         row = probe.first
         simulations, info = row.get("simulations"), as_dict(row.get("info"))
         if isinstance(simulations, list) and (row.keys() & {"tasks", "info"}):
@@ -69,14 +69,14 @@ class Tau2:
             return
         simulations = document.get("simulations")
         if not isinstance(simulations, list):
-            report.note("this file tells of the runs; they lie one by one in the folder simulations/ beside it")
+            report.note("this file describes the runs; each run is a file in the folder simulations/ beside it")
             return
         tasks = _tasks(document)
         for n, simulation in enumerate(simulations, 1):
             if isinstance(simulation, dict):
                 yield from _run(simulation, as_dict(document.get("info")), tasks, n, report)
             else:
-                report.reject(n, "is no simulation but " + type(simulation).__name__)
+                report.reject(n, f"expected a simulation object, got {type(simulation).__name__}")
 
 
 def _is_simulation(row: dict[str, Any]) -> bool:
@@ -84,7 +84,7 @@ def _is_simulation(row: dict[str, Any]) -> bool:
 
 
 def _shared(log: LogFile) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """What the results file beside the folder of simulations tells of all of them."""
+    """Read the results file beside the folder of simulations, which describes all of them."""
     beside = log.sibling("../results.json") or log.sibling("results.json")
     if beside is None:
         return {}, {}
@@ -109,7 +109,7 @@ def _run(
     simulation: dict[str, Any], info: dict[str, Any], tasks: dict[str, dict[str, Any]], line: int | None, report: Report
 ) -> Iterator[Run]:
     if not isinstance(simulation.get("messages"), list):
-        report.reject(line, "is a simulation without text messages (voice simulations are not read)")
+        report.reject(line, "expected text messages (voice simulations are not supported)")
         return
     agent, environment = as_dict(info.get("agent_info")), as_dict(info.get("environment_info"))
     task_id, domain = as_name(simulation.get("task_id")), nonblank(environment.get("domain_name"))
@@ -189,7 +189,7 @@ def _tools(definitions: Any) -> list[dict[str, Any]]:
 
 
 def _hidden(task: dict[str, Any]) -> dict[str, Any]:
-    """What the agent must not see: the scenario that the simulated user plays."""
+    """Return what the agent must not see: the simulated user's scenario."""
     purpose = as_dict(task.get("description")).get("purpose")
     wanted = as_list(as_dict(task.get("evaluation_criteria")).get("actions"))
     names = [known for action in dicts_in(wanted) if (known := nonblank(action.get("name")))]

@@ -1,4 +1,4 @@
-"""Runs of tau-bench: `{task_id, trial, reward, info, traj}`, a support agent and a simulated user.
+"""tau-bench runs: `{task_id, trial, reward, info, traj}` of a support agent and a simulated user.
 
 The reward is the benchmark's own verdict on the state of its database: 1 is success, 0 is failure. The instruction of the
 simulated user is hidden from the agent, so it stands in the task's metadata only.
@@ -31,13 +31,13 @@ from quintain.records.trajectory import AgentInfo, Outcome, OutcomeStatus, Task
 
 @dataclass(frozen=True)
 class TauBench:
-    """Rows with `task_id` and `traj`."""
+    """Reader of rows with `task_id` and `traj`."""
 
     name: str = "tau_bench"
     title: str = "tau-bench results"
 
     def detect(self, probe: Probe) -> float:
-        """Sure of a `traj` of messages beside a task's id and a reward."""
+        """Match a `traj` of messages beside a task id and a reward."""
         row = next((row for row in probe.rows if isinstance(row, dict)), probe.first)
         if not isinstance(row.get("traj"), list) or "task_id" not in row:
             return 0.0
@@ -45,10 +45,10 @@ class TauBench:
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
         """Yield one run a row."""
-        report.note("the log does not name the model that acted")
+        report.note("the log does not name the model")
         for line, row in log.rows(report):
             if not isinstance(row, dict) or not isinstance(row.get("traj"), list):
-                report.reject(line, "is no row with `traj`")
+                report.reject(line, "expected a row with a list `traj`")
                 continue
             info = as_dict(row.get("info"))
             turns = parse_vendor_messages(row["traj"], report)
@@ -74,7 +74,7 @@ class TauBench:
 
 
 def _hidden(task: dict[str, Any]) -> dict[str, Any]:
-    """What the agent must not see: the user's instruction, and the actions that would solve the task."""
+    """Return what the agent must not see: the user's instruction and the solving actions."""
     wanted = [action["name"] for action in dicts_in(task.get("actions")) if nonblank(action.get("name"))]
     return short_fields(
         {key: task.get(key) for key in ("user_id", "instruction", "outputs")} | {"wanted_actions": wanted}

@@ -1,7 +1,7 @@
-"""Rollouts of `verifiers` environments before its version 1: `results.jsonl`, and prime-rl's rows of the same shape.
+"""Rollouts of `verifiers` environments before version 1: `results.jsonl`, and prime-rl's rows of the same shape.
 
 The reward is the environment's weighted sum, so it is no verdict. A run is a success or a failure only where a metric
-that is named as one (`verdicts.NAMES`, e.g. `correct_answer`) is exactly 1 or 0.
+named in `outcome_fields.NAMES` (e.g. `correct_answer`) is exactly 1 or 0.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from quintain.importers.transcripts.vendor_messages import parse_vendor_messages
 from quintain.records.trajectory import AgentInfo, Outcome, OutcomeStatus, Task
 
 _COUNTS = ("turns", "num_turns", "prompt_tokens", "completion_tokens", "total_tokens")
-"""Columns that only count; so do those that end in one of `_COUNTED`."""
+"""Columns that only count; so do columns with a suffix in `_COUNTED`."""
 _COUNTED = ("_tokens", "_count", "_calls", "_ms", "_seconds", "_turns")
 _KNOWN = (
     *("example_id", "prompt", "completion", "reward", "metrics", "answer", "info", "error", "tool_defs", "trajectory"),
@@ -58,13 +58,13 @@ _KNOWN = (
 
 @dataclass(frozen=True)
 class Verifiers:
-    """Rows with `prompt`, `completion` and a reward."""
+    """Reader of rows with `prompt`, `completion` and a reward."""
 
     name: str = "verifiers"
     title: str = "verifiers results (v0, prime-rl)"
 
     def detect(self, probe: Probe) -> float:
-        """Sure of a prompt and a completion beside `example_id` and a reward; less so the fewer of these there are."""
+        """Match a prompt and a completion beside `example_id` and a reward; fewer fields lower the confidence."""
         row = next((row for row in probe.rows if isinstance(row, dict)), probe.first)
         if probe.shape not in {"lines", "array", "object"} or not {"prompt", "completion", "reward"} <= row.keys():
             return 0.0
@@ -75,12 +75,12 @@ class Verifiers:
         )
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """Yield one run a row; `metadata.json` beside the file tells environment and model."""
+        """Yield one run a row; `metadata.json` beside the file names environment and model."""
         about = _companion(log, report)
         seen: Counter[str] = Counter()
         for line, row in log.rows(report):
             if not isinstance(row, dict) or not {"prompt", "completion"} & row.keys():
-                report.reject(line, "is no row with `prompt` and `completion`")
+                report.reject(line, "expected a row with `prompt` and `completion`")
                 continue
             example = as_name(row.get("example_id", row.get("id")))
             rollout = as_name(row.get("rollout_id")) or as_name(row.get("trajectory_id"))
@@ -140,7 +140,7 @@ def _run(row: dict[str, Any], about: dict[str, Any], line: int, attempt: str, re
 
 
 def _add_samples(turns: list[Turn], samples: list[dict[str, Any]]) -> None:
-    """What `trajectory` tells of each turn; only where it tells of all, for nothing else says which is which."""
+    """Add the data of `trajectory` to the turns; only if their numbers agree, since nothing else matches them."""
     if len(turns) != len(samples):
         return
     for turn, sample in zip(turns, samples, strict=True):

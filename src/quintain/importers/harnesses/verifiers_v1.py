@@ -1,7 +1,7 @@
-"""Traces of `verifiers` from its version 1: one episode, or one trace, a line, each a graph of messages.
+"""Traces of `verifiers` since version 1: one episode or trace a line, each a graph of messages.
 
 A path from a root to a leaf is what one model saw, so it is one run; turns that stand in an earlier path too are copied
-context. `ok` only says that nothing failed; a verdict is a reward or metric named as one (`verdicts.NAMES`).
+context. `ok` only means that nothing failed; a verdict is a reward or metric named in `outcome_fields.NAMES`.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ _ASKED = ("prompt", "question", "instruction", "messages", "system_prompt")
 
 @dataclass(frozen=True)
 class VerifiersV1:
-    """Lines with `nodes`, or with `traces` that have them."""
+    """Reader of lines with `nodes`, or with `traces` that have nodes."""
 
     name: str = "verifiers_v1"
     title: str = "verifiers traces (v1)"
 
     def detect(self, probe: Probe) -> float:
-        """Sure of a graph of messages with rewards, calls or an agent."""
+        """Match a graph of messages with rewards, calls or an agent."""
         for row in [probe.first, *probe.rows[:5]]:
             for trace in [as_dict(row), *dicts_in(as_dict(row).get("traces"))]:
                 nodes = dicts_in(trace.get("nodes"))
@@ -55,14 +55,14 @@ class VerifiersV1:
         return 0.8 if isinstance(row.get("traces"), list) and row.keys() >= {"env", "task"} else 0.0
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """The runs of each line, agents and branches in the order of the file."""
+        """Yield the runs of each line, agents and branches in file order."""
         for line, row in log.rows(report):
             if not isinstance(row, dict) or not isinstance(row.get("traces", row.get("nodes")), list):
-                report.reject(line, "is no episode with `traces` and no trace with `nodes`")
+                report.reject(line, "expected an episode with `traces` or a trace with `nodes`")
                 continue
             traces = dicts_in(row.get("traces")) if "traces" in row else [row]
             if not traces:
-                report.reject(line, "is an episode without a trace: nothing was recorded")
+                report.reject(line, "expected a trace, got an episode without one")
             for trace in traces:
                 yield from _runs(trace, row, line, report)
 
@@ -71,7 +71,7 @@ def _runs(trace: dict[str, Any], episode: dict[str, Any], line: int, report: Rep
     nodes = as_list(trace.get("nodes"))
     paths = _paths(nodes)
     if not paths:
-        report.reject(line, "is a trace without messages")
+        report.reject(line, "expected messages, got a trace without any")
     resumed = {link.get("node") for node in nodes for link in _links(node) if link.get("type") == "compaction"}
     calls = {call["node"]: call for call in dicts_in(trace.get("calls")) if isinstance(call.get("node"), int)}
     agent, task = as_dict(trace.get("agent")), as_dict(trace.get("task")) or as_dict(episode.get("task"))
@@ -124,7 +124,7 @@ def _links(node: Any) -> list[dict[str, Any]]:
 
 
 def _paths(nodes: list[Any]) -> list[list[int]]:
-    """Each way from a root to a leaf, as indices; the leaves in the order of the log."""
+    """Return every path from a root to a leaf as node indices, leaves in file order."""
     parents = {i: as_dict(node).get("parent") for i, node in enumerate(nodes) if isinstance(node, dict)}
     known = {
         i: p if isinstance(p, int) and not isinstance(p, bool) and p in parents and p < i else None
@@ -205,7 +205,7 @@ def _outcome(trace: dict[str, Any]) -> Outcome:
 
 
 def _reward(value: Any) -> tuple[float, float] | None:
-    """Score and weight; None where the scoring did not run."""
+    """Return score and weight; None if scoring did not run."""
     if (plain := as_score(value)) is not None:
         return plain, 1.0
     score, weight = as_score(as_dict(value).get("score")), as_score(as_dict(value).get("weight", 1.0))

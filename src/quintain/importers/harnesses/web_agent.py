@@ -1,6 +1,6 @@
-"""Runs of agents in a browser: WebArena-like rows of pages and actions, and Mind2Web's demonstrations.
+"""Browser agent runs: WebArena-like rows of pages and actions, and Mind2Web demonstrations.
 
-A page that a call led to is what that call gave back; the page before the first action is told by the user. Actions
+The page after a call is the call's result; the page before the first action is a user turn. Actions
 that are text stay text, and the pages after them are turns of the user. Addresses and screenshots stand in `extra` of the
 turn that saw them.
 """
@@ -38,13 +38,13 @@ _THOUGHTS = ("cot", "thought", "reasoning", "rationale")
 
 @dataclass(frozen=True)
 class WebAgent:
-    """Rows with a task in words, pages and actions."""
+    """Reader of rows with a task, pages and actions."""
 
     name: str = "web_agent"
     title: str = "web agent traces (WebArena, Mind2Web)"
 
     def detect(self, probe: Probe) -> float:
-        """Sure of an intent with pages and actions, and of Mind2Web's marks; no other list of steps is taken."""
+        """Match an intent with pages and actions, or Mind2Web's columns; other lists of steps do not match."""
         row = next((row for row in probe.rows if isinstance(row, dict)), probe.first)
         if row.keys() >= {"confirmed_task", "actions"}:
             return 0.97
@@ -62,7 +62,7 @@ class WebAgent:
         for line, row in log.rows(report):
             asked = first_text(*(as_dict(row).get(key) for key in _ASKED))
             if not isinstance(row, dict) or asked is None or not _steps(row):
-                report.reject(line, "is no row with a task in words and a list of pages and actions")
+                report.reject(line, "expected a row with a task text and a list of pages and actions")
                 continue
             script = Transcript()
             script.add_message("user", asked)
@@ -97,7 +97,7 @@ def _steps(row: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _add(script: Transcript, step: dict[str, Any], shown: str | None, report: Report) -> None:
-    """A page, an action, or both: then the page is what the action was decided on."""
+    """Add a page, an action, or both; then the action was chosen on that page."""
     page = first_text(*(step.get(key) for key in _PAGES))
     about = as_dict(step.get("metadata"))
     place = short_fields(
@@ -138,7 +138,7 @@ def _add(script: Transcript, step: dict[str, Any], shown: str | None, report: Re
 
 
 def _outcome(row: dict[str, Any]) -> Outcome:
-    """Only what the row itself says: that a data set is called successful is no verdict on a run."""
+    """Return the outcome stated by the row; the name of a dataset is not a verdict."""
     scores = score_fields({key: row.get(key) for key in ("success", "is_success", "reward", "score")})
     verdict = next(iter(scores.values()), None)
     return Outcome(status=status_of(verdict), reward=scores.get("reward", scores.get("score")), scores=scores)

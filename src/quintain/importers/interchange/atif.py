@@ -55,7 +55,7 @@ class Atif:
         verdict, task_id = _trial(log) if first.parent is None else (None, None)
         for line, document in log.rows(report):
             if not isinstance(document, dict) or not isinstance(document.get("steps"), list):
-                report.reject(line, "no ATIF document: an object with `schema_version`, `agent` and `steps`")
+                report.reject(line, "expected an ATIF document: an object with `schema_version`, `agent` and `steps`")
                 continue
             name = nonblank(document.get("trajectory_id")) or str(line)
             own = first if line == 1 else _Links(line, f"{first.key}:{name}")
@@ -84,7 +84,7 @@ def _imported(run: Trajectory, report: Report) -> Trajectory:
     metrics = [as_dict(as_dict(step.extra.get("atif")).get("metrics")) for step in run.steps]
     if any("completion_token_ids" in each for each in metrics):
         report.note(
-            "token ids are kept beside the steps and not learned from: the log does not say of which tokenizer they are"
+            "token ids are kept beside the steps and not used for training: the log does not name their tokenizer"
         )
     return run.model_copy(update={"id": None, "job_id": None, "subagents": (), "continues": None})
 

@@ -1,4 +1,4 @@
-"""Harbor's `traces export` rows: the prompts and answers of one episode (one call of the model) of a trial.
+"""Harbor's `traces export` rows: the prompts and answers of one episode (one model call) of a trial.
 
 The rows of a trial repeat each other: a later episode begins with the messages of the earlier ones.
 """
@@ -12,7 +12,7 @@ from typing import Any
 from quintain.importers.log_file import LogFile
 from quintain.importers.outcome_fields import status_of
 from quintain.importers.protocol import Probe, Report, Run
-from quintain.importers.row_reader import build_chat_run, matching_share, read_row
+from quintain.importers.row_reader import build_chat_run, matching_share, object_rows, read_row
 from quintain.importers.training_data.chat_records import is_chat
 from quintain.importers.transcripts.field_values import as_list, as_number, nonblank, transpose_columns
 from quintain.records.trajectory import AgentInfo, Outcome, OutcomeStatus, Task
@@ -20,29 +20,25 @@ from quintain.records.trajectory import AgentInfo, Outcome, OutcomeStatus, Task
 
 @dataclass(frozen=True)
 class HarborTraces:
-    """Reads the rows of Harbor's traces export."""
+    """Reader of Harbor's traces export."""
 
     name: str = "harbor_traces"
     title: str = "Harbor traces"
 
     def detect(self, probe: Probe) -> float:
-        """Rows of a conversation with the names of trial, episode and task beside it."""
+        """Match rows of a conversation with the names of trial, episode and task."""
         return 0.95 * matching_share(probe, _is_trace, "trial_name")
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """Yield one run a trial; more where a later episode does not begin with what the earlier one held (a new context)."""
+        """Yield one run a trial; more if a later episode does not begin with the earlier one (a new context)."""
         held: tuple[int, dict[str, Any]] | None = None
-        for line, row in log.rows(report):
+        for line, row in object_rows(log, report):
             if held is not None:
                 if _goes_on(held[1], row):
-                    report.note("a later episode of a trial repeats the earlier ones: they are one run")
+                    report.note("a later episode of a trial repeats the earlier ones: they become one run")
                 else:
                     yield from read_row(held[1], held[0], report, self._row)
-            held = None
-            if isinstance(row, dict):
-                held = (line, row)
-            else:
-                report.reject(line, f"a row must be an object, not {type(row).__name__}")
+            held = (line, row)
         if held is not None:
             yield from read_row(held[1], held[0], report, self._row)
 
@@ -64,7 +60,7 @@ class HarborTraces:
 
 
 def _goes_on(row: dict[str, Any], later: Any) -> bool:
-    """Is the later row of the same trial, and does it begin with all that this one holds?"""
+    """Whether the later row belongs to the same trial and begins with all messages of this one."""
     if not isinstance(later, dict) or row.get("trial_name") is None or row["trial_name"] != later.get("trial_name"):
         return False
     earlier, messages = (as_list(transpose_columns(each.get("conversations"))) for each in (row, later))
@@ -85,7 +81,7 @@ def _model(row: dict[str, Any]) -> str | None:
 
 
 def _outcome(result: Any) -> Outcome:
-    """The verifier's reward, or the name of the exception that ended the trial."""
+    """Return the verifier's reward, or the name of the exception that ended the trial."""
     try:
         reward = float(result) if isinstance(result, str) else as_number(result)
     except ValueError:

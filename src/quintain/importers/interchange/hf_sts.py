@@ -1,4 +1,4 @@
-"""Session traces of the Hugging Face Hub (STS: a header line, then one message a line) and of Pi, which they resemble.
+"""Session traces of the Hugging Face Hub (STS: a header line, then one message a line) and the similar sessions of Pi.
 
 Described at hf.co/docs/hub/session-traces-format. Pi's sessions are trees by `parentId`: the branch that ends last is read.
 """
@@ -21,13 +21,13 @@ from quintain.records.trajectory import AgentInfo
 
 @dataclass(frozen=True)
 class HfSts:
-    """Reads session traces of the Hugging Face Hub."""
+    """Reader of Hugging Face session traces."""
 
     name: str = "hf_sts"
     title: str = "Hugging Face session trace"
 
     def detect(self, probe: Probe) -> float:
-        """A first line of type `session`, with the id of a harness, or of Pi."""
+        """Match a first line of type `session` with the id of a harness or of Pi."""
         head = probe.first
         if head.get("type") != "session" or probe.shape == "zip":
             return 0.0
@@ -37,7 +37,7 @@ class HfSts:
         return 0.85 if "id" in head and any(isinstance(row.get("message"), dict) for row in bodies) else 0.0
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """Yield one run for each header."""
+        """Yield one run a header."""
         head: dict[str, Any] = {}
         lines: list[tuple[int, dict[str, Any]]] = []
         begin: int | None = None
@@ -50,7 +50,7 @@ class HfSts:
                 begin = begin if begin is not None else line
                 lines.append((line, row))
         if begin is None:
-            report.reject(None, "holds no line of a session")
+            report.reject(None, "expected a session, got no line of one")
         else:
             yield from _run(begin, head, lines, report)
 
@@ -61,7 +61,7 @@ def _run(begin: int, head: dict[str, Any], lines: list[tuple[int, dict[str, Any]
         if row.get("type") != "message":
             report.skip(first_text(row.get("type")) or "without type")
         elif not isinstance(row.get("message"), dict):
-            report.reject(line, "a message line without a message")
+            report.reject(line, "expected a message object in a line of type message")
         else:
             _write(row["message"], row, script, report)
     session, harness = nonblank(head.get("id")), first_text(head.get("harness")) or "pi"
@@ -81,7 +81,7 @@ def _run(begin: int, head: dict[str, Any], lines: list[tuple[int, dict[str, Any]
 
 
 def _branch(lines: list[tuple[int, dict[str, Any]]], report: Report) -> list[tuple[int, dict[str, Any]]]:
-    """The lines from the root to the last one, where they name their parents; else all of them."""
+    """Return the lines from the root to the last line if lines name their parents; else all lines."""
     known = {row["id"]: (line, row) for line, row in lines if nonblank(row.get("id"))}
     if not any(nonblank(row.get("parentId")) in known for _, row in lines):
         return lines
@@ -92,7 +92,7 @@ def _branch(lines: list[tuple[int, dict[str, Any]]], report: Report) -> list[tup
         chain.append(at)
         at = known.get(nonblank(at[1].get("parentId")) or "")
     if left := sum(row.get("type") == "message" and line not in seen for line, row in lines):
-        report.note(f"only the branch that ends last is read: {left} messages of others are left out")
+        report.note(f"only the branch with the last line is imported: {left} messages of others are left out")
     return chain[::-1]
 
 

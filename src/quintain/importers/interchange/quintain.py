@@ -1,4 +1,4 @@
-"""Quintain's own files: trajectories as they were exported, and the rows of its datasets."""
+"""Quintain's own files: exported trajectories and dataset rows."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from quintain.records.trajectory import Trajectory, read_trajectory
 
 @dataclass(frozen=True)
 class Quintain:
-    """Reads trajectories and dataset rows of this program; ids of another home are given anew."""
+    """Reader of this program's trajectories and dataset rows; the store assigns new ids."""
 
     name: str = "quintain"
     title: str = "Quintain trajectories and datasets"
 
     def detect(self, probe: Probe) -> float:
-        """Rows that are, or hold, trajectories with steps of an `actor`."""
+        """Match rows that are or contain trajectories with steps of an `actor`."""
         holders = ("steps", "trajectory", "chosen", "trajectories")
         return 0.98 * matching_share(probe, lambda row: any(True for _ in _trajectories_in(row)), *holders)
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """All runs of every row."""
+        """Yield all runs of every row."""
         parents: dict[str, str] = {}
 
         def read_row(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
@@ -42,7 +42,7 @@ class Quintain:
 
 
 def _run(run: Trajectory, extra: Mapping[str, Any], tags: tuple[str, ...], line: int, parents: dict[str, str]) -> Run:
-    """The run under an id of this home; what it was linked to is named by the old ids."""
+    """Return the run without ids of another store; its links use the old ids as keys."""
     key = f"quintain:{run.id}" if run.id else None
     parent = parents.get(run.id or "")
     continues = f"quintain:{run.continues}" if run.continues else None
@@ -60,7 +60,7 @@ def _run(run: Trajectory, extra: Mapping[str, Any], tags: tuple[str, ...], line:
 
 
 def _trajectories_in(row: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], dict[str, Any], tuple[str, ...]]]:
-    """Each trajectory of a row, with what the row says of it beside."""
+    """Yield each trajectory of a row with the row's own fields about it."""
     if _is_trajectory(row):
         yield row, {}, ()
     elif _is_trajectory(row.get("trajectory")):

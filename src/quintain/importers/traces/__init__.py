@@ -1,1 +1,1 @@
-"""Traces of observability tools: their records by trace, the model calls in them, and the conversations that these were."""
+"""Readers of observability traces: records grouped by trace, model calls, and the conversations they form."""

@@ -1,4 +1,4 @@
-"""What goes in and out of a model call, in the shapes in which tracing tools keep the requests and responses of vendors."""
+"""Parse inputs and outputs of model calls in the formats of tracing tools."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ENVELOPES = {"role", "kwargs", "messages", "message", "tool_calls", "contents",
 
 
 def input_turns(value: Any, report: Report) -> list[Turn]:
-    """The turns that a call was given: a request, a list of messages, or a plain prompt."""
+    """Return the turns of a call's input: a request, a list of messages, or a plain prompt."""
     value = _opened(value)
     if isinstance(value, str):
         return [Turn("user", value)] if value.strip() else []
@@ -46,11 +46,11 @@ def input_turns(value: Any, report: Report) -> list[Turn]:
 
 
 def output_turns(value: Any, report: Report, *, whole: bool = False) -> list[Turn]:
-    """The turns that a call gave back; of several candidates the first.
+    """Return the turns of a call's output; of several candidates, the first.
 
     Args:
         value: A response, messages or text. A text or object of any other form is what the model wrote, as JSON.
-        report: Told what was not read.
+        report: Counts skipped content.
         whole: This is what a run as a whole gave, so that the only text in an object of any form is the answer.
     """
     value = _opened(value)
@@ -79,7 +79,7 @@ def output_turns(value: Any, report: Report, *, whole: bool = False) -> list[Tur
 
 
 def model_of(*payloads: Any) -> str | None:
-    """The model that a request or response names."""
+    """Return the model named by a request or response."""
     names = (
         (p.get("model"), p.get("model_name"), p.get("modelVersion"))
         for p in map(as_dict, map(parse_json_text, payloads))
@@ -88,7 +88,7 @@ def model_of(*payloads: Any) -> str | None:
 
 
 def payload_usage(*payloads: Any) -> dict[str, int | None] | None:
-    """The tokens that a response counts."""
+    """Return the token counts of a response."""
     found: list[Any] = []
     for payload in map(as_dict, map(parse_json_text, payloads)):
         output = as_dict(payload.get("llm_output"))
@@ -145,12 +145,12 @@ def _is_message(value: dict[str, Any]) -> bool:
 
 
 def _is_bare(item: Any) -> bool:
-    """A message of the model that does not say whose it is."""
+    """Whether a value is a model message without role."""
     return isinstance(item, dict) and not item.get("role") and not item.get("type") and "kwargs" not in item
 
 
 def _opened(value: Any) -> Any:
-    """The messages, request or response that a JSON text is; any other text is a text, for models write JSON too."""
+    """Decode JSON text that is messages, a request or a response; other JSON stays text, since models write JSON too."""
     known = parse_json_text(value)
     if known is value:
         return value
@@ -166,7 +166,7 @@ def _is_pair(value: list[Any]) -> bool:
 
 
 def _only_text(value: dict[str, Any]) -> str:
-    """The text where it is the only one in the payload; else the payload as JSON."""
+    """Return the text if it is the only value of the payload; else the payload as JSON."""
     known = [item for item in value.values() if item not in (None, "", [], {})]
     if len(known) == 1 and isinstance(known[0], str):
         return known[0]

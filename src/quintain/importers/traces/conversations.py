@@ -1,4 +1,4 @@
-"""Model calls and tool calls of a trace, gathered to the conversations that they were part of.
+"""Assemble the model calls and tool calls of a trace into conversations.
 
 Every model call of a trace repeats the history before it. A call goes on with the conversation whose last answer stands
 in its input, so that agents that talk side by side, and subagents, become conversations of their own. An answer is taken
@@ -20,31 +20,31 @@ from quintain.importers.transcripts.message_parts import Result, plain_text
 
 _BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 _LONG = 40
-"""Characters from which an answer is taken to be told by its text alone."""
+"""Length from which an answer is identified by its text alone."""
 _TRIED = 50
-"""Conversations that are compared with a call, latest first."""
+"""Number of latest conversations compared with a call."""
 
 
 @dataclass
 class ModelCall:
-    """One request to a model, and its response."""
+    """One model request and its response."""
 
     inputs: list[Turn]
     outputs: list[Turn]
     start: datetime | None = None
     fields: dict[str, Any] = field(default_factory=dict)
-    """Of the step that it becomes: model, usage, ..."""
+    """Fields of the resulting step: model, usage, ..."""
     tools: list[dict[str, Any]] = field(default_factory=list)
     error: str | None = None
 
 
 @dataclass
 class ToolCall:
-    """One run of a tool, as the trace saw it from the outside."""
+    """One tool execution as recorded by the trace."""
 
     tool: str
     call: dict[str, Any]
-    """As `action` makes it; tells the arguments and the id, where known."""
+    """As returned by `make_call`, with arguments and id where known."""
     result: Result
     start: datetime | None = None
 
@@ -56,16 +56,16 @@ class Conversation:
     turns: list[Turn]
     tools: list[dict[str, Any]]
     results: dict[int, list[Result]] = field(default_factory=dict)
-    """Index of a turn -> results that only the tools' own records tell."""
+    """Turn index -> results that only tool records contain."""
 
     @property
     def last(self) -> Turn | None:
-        """The agent's last turn."""
+        """Last agent turn."""
         return next((turn for turn in reversed(self.turns) if turn.actor == "agent"), None)
 
     @property
     def turns_with_results(self) -> list[Turn]:
-        """All turns, each result behind the turn that asked for it."""
+        """All turns, each result after the turn with its call."""
         turns = []
         for i, turn in enumerate(self.turns):
             turns += [turn, *(Turn("tool", results=[result]) for result in self.results.get(i, ()))]
@@ -74,11 +74,11 @@ class Conversation:
 
 @dataclass
 class _Index:
-    """Conversations by how they end."""
+    """Conversations indexed by their last turn."""
 
     ends: dict[Any, list[Conversation]] = field(default_factory=lambda: defaultdict(list))
     asking: dict[str, Conversation] = field(default_factory=dict)
-    """Call id -> the conversation that made the call last."""
+    """Call id -> conversation that made the call last."""
 
     def add(self, conversation: Conversation) -> None:
         if (last := conversation.last) is not None:
@@ -86,7 +86,7 @@ class _Index:
             self.asking.update(dict.fromkeys(last.call_ids, conversation))
 
     def find(self, turn: Turn, before: Turn | None) -> Conversation | None:
-        """The conversation whose last answer is this turn, told from others that end alike by what stood before."""
+        """Return the conversation whose last answer is this turn; the preceding turn distinguishes equal answers."""
         for call_id in turn.call_ids:
             if (known := self.asking.get(call_id)) is not None and call_id in (known.last or turn).call_ids:
                 return known
@@ -100,7 +100,7 @@ class _Index:
 
 
 def build_conversations(calls: Sequence[ModelCall], *, is_one: bool) -> list[Conversation]:
-    """The conversations of some model calls, in the order in which they began.
+    """Return the conversations of some model calls, in order of their beginning.
 
     Args:
         calls: Of one trace.
@@ -130,7 +130,7 @@ def build_conversations(calls: Sequence[ModelCall], *, is_one: bool) -> list[Con
 def _continued(
     call: ModelCall, found: list[Conversation], index: _Index, is_one: bool
 ) -> tuple[Conversation | None, int]:
-    """The conversation that a call goes on with, and where in its input the new turns begin."""
+    """Return the conversation that a call continues, and the index of the first new turn in its input."""
     for i in reversed(range(len(call.inputs))):
         if call.inputs[i].actor == "agent" and (
             known := index.find(call.inputs[i], _before(call.inputs, call.inputs[i]))
@@ -149,7 +149,7 @@ def _continued(
 
 
 def _before(turns: list[Turn], turn: Turn) -> Turn | None:
-    """The turn before, instructions left out: these may change from call to call."""
+    """Return the preceding turn, skipping system prompts, which may change between calls."""
     earlier = None
     for other in turns:
         if other is turn:
@@ -160,7 +160,7 @@ def _before(turns: list[Turn], turn: Turn) -> Turn | None:
 
 @dataclass(eq=False)
 class _Asked:
-    """A call of a conversation that no tool's record was matched with yet."""
+    """A call of a conversation without a matched tool record."""
 
     conversation: Conversation
     turn: int
@@ -168,7 +168,7 @@ class _Asked:
 
 
 def match_results(found: Sequence[Conversation], tool_calls: Sequence[ToolCall], report: Report) -> None:
-    """Give the results that only the tools' own records hold to the calls that asked for them."""
+    """Assign results that only tool records contain to the calls that requested them."""
     by_id: dict[str, list[_Asked]] = defaultdict(list)
     by_tool: dict[str, list[_Asked]] = defaultdict(list)
     answered: dict[tuple[int, str | None], tuple[Turn, int]] = {}
@@ -221,7 +221,7 @@ def _add_tool_result(
 
 
 def whole_exchange(inputs: list[Turn], outputs: list[Turn]) -> ModelCall:
-    """The call that a whole run amounts to, where no model call of it was recorded; outputs may repeat the inputs."""
+    """Return the single call that a run amounts to if no model call was recorded; outputs may repeat the inputs."""
     n = len(inputs)
     repeats = n and [turn.key for turn in outputs[:n]] == [turn.key for turn in inputs]
     return ModelCall(inputs, outputs[n:] if repeats else outputs)

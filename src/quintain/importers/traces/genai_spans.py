@@ -1,4 +1,4 @@
-"""What spans tell of model and tool calls, in the conventions that instrumentations follow.
+"""Extract model and tool calls from spans, by the conventions of common instrumentations.
 
 Read are OpenTelemetry's GenAI conventions (messages as attributes or events, structured or as JSON texts, and the older
 `gen_ai.prompt.N`, as Traceloop still writes them), OpenInference, and the AI SDK.
@@ -46,12 +46,12 @@ _OF_MODEL_CALLS = {
     "gen_ai.content.completion",
     "gen_ai.client.inference.operation.details",
 }
-"""Events that only a span of a model call has."""
+"""Events that occur only in spans of model calls."""
 _ROLE_KEYS = ("role", "content", "parts", "tool_calls", "id", "tool_call_id", "name")
 
 
 def kind_of(span: Span) -> str:
-    """`model`, `tool`, or `other` for what calls neither: agents, chains, retrievers, web requests."""
+    """Return `model`, `tool`, or `other` for agents, chains, retrievers and web requests."""
     operation = span.first(
         "gen_ai.operation.name", "openinference.span.kind", "traceloop.span.kind", "llm.request.type"
     )
@@ -69,7 +69,7 @@ def kind_of(span: Span) -> str:
 
 
 def model_call(span: Span, report: Report) -> ModelCall | None:
-    """The model call that a span is; None where its content was not recorded."""
+    """Return the model call of a span; None if its content was not recorded."""
     inputs, outputs = _inputs(span, report), _outputs(span, report)
     if not inputs and not outputs:
         return None
@@ -85,7 +85,7 @@ def model_call(span: Span, report: Report) -> ModelCall | None:
 
 
 def tool_call(span: Span) -> ToolCall | None:
-    """The tool call that a span is; None where it does not name the tool."""
+    """Return the tool call of a span; None if it does not name the tool."""
     tool = span.first("gen_ai.tool.name", "tool.name", "ai.toolCall.name", "traceloop.entity.name")
     tool = tool or span.name.removeprefix("execute_tool ").removesuffix(".tool")
     if not tool:
@@ -96,7 +96,7 @@ def tool_call(span: Span) -> ToolCall | None:
     result = span.get("gen_ai.tool.call.result", "ai.toolCall.result", "output.value", "traceloop.entity.output")
     message = next((e.fields for e in span.events if e.name == "gen_ai.tool.message"), {})
     answered = next((e.fields for e in span.events if e.name == "gen_ai.choice"), None)
-    if answered is not None:  # Strands tells the arguments where others tell the result
+    if answered is not None:  # Strands stores the arguments where others store the result
         given = message.get("content") if given is None else given
         message = {"id": message.get("id"), "content": _content(answered.get("message"))}
     result = result if result is not None else message.get("content")
@@ -110,17 +110,17 @@ def tool_call(span: Span) -> ToolCall | None:
 
 
 def agent_name(span: Span) -> str | None:
-    """The agent that a span is a run of."""
+    """Return the name of the agent whose run a span is."""
     return span.first("gen_ai.agent.name", "agent.name", "traceloop.workflow.name")
 
 
 def conversation(span: Span) -> str | None:
-    """The conversation that a span belongs to, which may go over several traces."""
+    """Return the id of a span's conversation, which may cover several traces."""
     return span.first("gen_ai.conversation.id")
 
 
 def evaluations(span: Span) -> dict[str, float]:
-    """Scores that evaluators gave (`gen_ai.evaluation.result`)."""
+    """Return evaluation scores (`gen_ai.evaluation.result`)."""
     events = [event.fields for event in span.events if event.name == "gen_ai.evaluation.result"]
     pairs = (
         (as_name(f.get("gen_ai.evaluation.name")), as_score(f.get("gen_ai.evaluation.score.value"))) for f in events
@@ -176,7 +176,7 @@ def _outputs(span: Span, report: Report) -> list[Turn]:
 
 
 def _attribute(span: Span, key: str) -> Any:
-    """An attribute of the span or, as content often is, of one of its events; as it was written."""
+    """Return a raw attribute of the span or, as is common for content, of one of its events."""
     known = span.attributes.get(key)
     if known is not None:
         return known
@@ -195,14 +195,14 @@ def _event_turn(event: Event, report: Report) -> Turn | None:
 
 
 def _content(value: Any) -> Any:
-    """Content of an event: parts that were written as JSON as parts, any other text as it stands."""
+    """Decode event content that is a JSON list of parts; other text stays unchanged."""
     parts = as_list(parse_json_text(value))
     is_parts = parts and all(kind_of_part(part) or as_text(as_dict(part).get("text")) for part in parts)
     return parts if is_parts else value
 
 
 def _indexed(span: Span, prefix: str) -> list[dict[str, Any]]:
-    """Messages whose every field is an attribute of its own: `gen_ai.prompt.0.role`, ..."""
+    """Return messages whose fields are separate attributes: `gen_ai.prompt.0.role`, ..."""
     messages = []
     for member in dicts_in(span.below(prefix)):
         message = as_dict(member.get("message")) or member

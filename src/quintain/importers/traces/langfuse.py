@@ -1,6 +1,6 @@
-"""Observations of Langfuse: traces as the user interface exports them, pages of its API, and lines of blob exports.
+"""Langfuse observations: traces exported by the user interface, API pages, and lines of blob exports.
 
-A trace is a run; its session is told in `extra`, for the traces of one session repeat each other's messages. Scores of a
+A trace is a run; its session is kept in `extra`, because traces of one session repeat each other's messages. Scores of a
 trace are its scores, and the reward where exactly one is named reward, score or correctness; they are no verdict.
 """
 
@@ -12,11 +12,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from quintain.importers.log_file import LogFile
-from quintain.importers.outcome_fields import exit_status, single_reward
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.traces.call_payloads import input_turns, model_of, output_turns, payload_usage
 from quintain.importers.traces.conversations import ModelCall, ToolCall, whole_exchange
-from quintain.importers.traces.trace_records import Trace, TraceGroup, TraceRecord, build_trace_runs, group_records
+from quintain.importers.traces.trace_records import (
+    Trace,
+    TraceGroup,
+    TraceRecord,
+    build_trace_runs,
+    group_records,
+    trace_outcome,
+)
 from quintain.importers.transcripts.field_values import (
     as_dict,
     as_list,
@@ -33,23 +39,22 @@ from quintain.importers.transcripts.message_parts import Result
 from quintain.importers.transcripts.token_usage import parse_usage
 from quintain.importers.transcripts.tool_schemas import offered_tools
 from quintain.importers.transcripts.transcript import make_call, parse_time
-from quintain.records.trajectory import Outcome, OutcomeStatus
 
 _TYPES = {
     *("GENERATION", "SPAN", "EVENT", "AGENT", "TOOL", "CHAIN", "RETRIEVER", "EVALUATOR", "EMBEDDING", "GUARDRAIL"),
 }
-_WHOLE = "some traces hold no generation: their runs are what the outermost observation was given and gave"
+_WHOLE = "some traces have no generation: their runs are the input and output of the outermost observation"
 
 
 @dataclass(frozen=True)
 class Langfuse:
-    """Records with a `traceId` and a type of observation."""
+    """Reader of records with a `traceId` and an observation type."""
 
     name: str = "langfuse"
     title: str = "Langfuse traces"
 
     def detect(self, probe: Probe) -> float:
-        """Sure of observations, alone, in a page, or within their trace; less so of traces without any."""
+        """Match observations, alone, in a page or within a trace; traces without observations have lower confidence."""
         for row in [probe.first, *probe.rows[:5]]:
             known = as_dict(row)
             inner = [*dicts_in(known.get("data"))[:3], *dicts_in(known.get("observations"))[:3]]
@@ -62,7 +67,7 @@ class Langfuse:
         return 0.0
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """The conversations of each trace."""
+        """Yield the conversations of each trace."""
         scores = _scores_beside(log)
         for group in group_records(log, report, _units):
             trace = _trace(_Records(group, scores.get(group.id, {})), report)
@@ -71,7 +76,7 @@ class Langfuse:
 
 
 def _pick(value: dict[str, Any], key: str) -> Any:
-    """A field by its name in the API, or by that in blob exports (`trace_id` for `traceId`)."""
+    """Return a field by its API name or its blob export name (`trace_id` for `traceId`)."""
     found = value.get(key)
     return value.get("".join(f"_{c.lower()}" if c.isupper() else c for c in key)) if found is None else found
 
@@ -108,14 +113,14 @@ def _units(row: Any, report: Report) -> Iterator[TraceRecord]:
                 else None
             )
             if owner is None or kind is None:
-                report.skip("record that is no trace, observation or score")
+                report.skip("record other than a trace, observation or score")
             else:
                 yield TraceRecord(owner, (kind, part))
 
 
 @dataclass
 class _Records:
-    """What the file tells of a trace."""
+    """Records of one trace."""
 
     group: TraceGroup
     scores: dict[str, float]
@@ -123,7 +128,7 @@ class _Records:
     observations: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Sort the records by their kind; a record that comes twice adds what it did not know."""
+        """Sort the records by kind; a repeated record adds missing fields."""
         self.scores = dict(self.scores)
         for n, (kind, value) in enumerate(self.group.values):
             if kind == "trace":
@@ -135,11 +140,11 @@ class _Records:
                 known |= {key: new for key, new in value.items() if new is not None}
 
     def parent(self, observation: dict[str, Any]) -> dict[str, Any] | None:
-        """The observation that one lies in."""
+        """Return the parent observation."""
         return self.observations.get(as_name(_pick(observation, "parentObservationId")) or "")
 
     def lies_in_generation(self, observation: dict[str, Any]) -> bool:
-        """Is one a part of a model call that is told as a whole?"""
+        """Whether an observation is part of a recorded model call."""
         at, left = self.parent(observation), 100
         while at is not None and left:
             if at.get("type") == "GENERATION":
@@ -154,7 +159,7 @@ def _score(value: dict[str, Any]) -> dict[str, float]:
 
 
 def _scores_beside(log: LogFile) -> dict[str, dict[str, float]]:
-    """Scores by trace, where a blob export has them in a folder of their own beside that of the observations."""
+    """Read scores by trace from the separate folder of a blob export."""
     if len(log.parts) < 2 or not log.parts[-2].startswith(("observations", "traces")):
         return {}
     beside = log.sibling(f"../scores/{log.parts[-1]}")
@@ -199,12 +204,7 @@ def _trace(known: _Records, report: Report) -> Trace | None:
     )
     trace.tags = tuple(tag for tag in as_list(about.get("tags")) if isinstance(tag, str) and 0 < len(tag) <= 100)[:20]
     error = _error(root)
-    trace.outcome = Outcome(
-        status=OutcomeStatus.ERROR if error else OutcomeStatus.UNKNOWN,
-        reward=single_reward(known.scores),
-        scores=known.scores,
-        exit_status=exit_status(error),
-    )
+    trace.outcome = trace_outcome(error, known.scores)
     return trace
 
 

@@ -1,4 +1,4 @@
-"""Runs of LangSmith: exports (lists, lines, `{"runs": []}`, nested `child_runs`) and batches of the ingestion API.
+"""LangSmith runs: exports (lists, lines, `{"runs": []}`, nested `child_runs`) and batches of the ingestion API.
 
 Model runs hold the messages, tool runs the results; a trace without model runs is what its outermost run was given and
 gave. So is one whose model runs were only given text, where the outermost run has the messages. Feedback becomes scores, and
@@ -13,11 +13,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from quintain.importers.log_file import LogFile
-from quintain.importers.outcome_fields import exit_status, single_reward
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.traces.call_payloads import input_turns, model_of, output_turns, payload_usage
 from quintain.importers.traces.conversations import ModelCall, ToolCall, whole_exchange
-from quintain.importers.traces.trace_records import Trace, TraceGroup, TraceRecord, build_trace_runs, group_records
+from quintain.importers.traces.trace_records import (
+    Trace,
+    TraceGroup,
+    TraceRecord,
+    build_trace_runs,
+    group_records,
+    trace_outcome,
+)
 from quintain.importers.transcripts.chat_messages import Turn
 from quintain.importers.transcripts.field_values import (
     as_dict,
@@ -36,22 +42,22 @@ from quintain.importers.transcripts.token_usage import parse_usage
 from quintain.importers.transcripts.tool_schemas import offered_tools
 from quintain.importers.transcripts.transcript import make_call, parse_time
 from quintain.importers.transcripts.vendor_messages import parse_vendor_message
-from quintain.records.trajectory import Outcome, OutcomeStatus
+from quintain.records.trajectory import Outcome
 
 _RENDERED = re.compile(r"(?:System: (?P<system>.*?)\n)?Human: ", re.DOTALL)
 _BATCHES = ("post", "patch", "runs")
-_WHOLE = "some traces hold no run of a model: their runs are what the outermost run was given and gave"
+_WHOLE = "some traces have no model runs: their runs are the input and output of the outermost run"
 
 
 @dataclass(frozen=True)
 class LangSmith:
-    """Records with `run_type`."""
+    """Reader of records with `run_type`."""
 
     name: str = "langsmith"
     title: str = "LangSmith runs"
 
     def detect(self, probe: Probe) -> float:
-        """Sure of runs with a type and a trace, alone or in a batch."""
+        """Match runs with a type and a trace, alone or in a batch."""
         for row in [probe.first, *probe.rows[:5]]:
             for run in [as_dict(row), *(run for key in _BATCHES for run in dicts_in(as_dict(row).get(key)))]:
                 if isinstance(run.get("run_type"), str) and run.keys() & {
@@ -64,7 +70,7 @@ class LangSmith:
         return 0.0
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """The conversations of each trace."""
+        """Yield the conversations of each trace."""
         for group in group_records(log, report, _units):
             yield from build_trace_runs(_trace(group, report), report)
 
@@ -75,7 +81,7 @@ def _units(row: Any, report: Report) -> Iterator[TraceRecord]:
         run = stack.pop(0)
         run_id = as_name(run.get("id")) or as_name(run.get("run_id"))
         if run_id is None:
-            report.skip("record that is no run")
+            report.skip("record other than a run")
             continue
         trace = (
             as_name(run.get("trace_id")) or as_text(run.get("dotted_order")).split(".")[0].partition("Z")[2] or run_id
@@ -95,7 +101,7 @@ def _trace(group: TraceGroup, report: Report) -> Trace:
             call = _call(run, report)
             trace.calls += [call] if call.inputs or call.outputs else []
         elif kind == "llm":
-            report.skip("model call within a model call: the same, told twice")
+            report.skip("model call within a model call (a duplicate record)")
         elif kind == "tool":
             trace.tool_calls.append(_tool_call(run))
         else:
@@ -123,7 +129,7 @@ def _trace(group: TraceGroup, report: Report) -> Trace:
 
 
 def _is_text(run: dict[str, Any]) -> bool:
-    """Was a model run given its messages as one text (`System: ...`, `Human: ...`), as LangChain renders them for a tracer?"""
+    """Whether a model run got its messages as one text (`System: ...`, `Human: ...`), as LangChain renders them for tracers."""
     prompts = as_list(as_dict(run.get("inputs")).get("prompts"))
     return bool(prompts) and isinstance(prompts[0], str) and _RENDERED.match(prompts[0]) is not None
 
@@ -131,7 +137,7 @@ def _is_text(run: dict[str, Any]) -> bool:
 def _of_root(
     root: dict[str, Any], first_run: dict[str, Any], calls: list[ModelCall], report: Report
 ) -> ModelCall | None:
-    """The conversation as the outermost run has it, with what the model runs know of each turn; None where it has none."""
+    """Return the conversation of the outermost run with the model runs' data on each turn; None if it has no messages."""
     asked, outputs = root.get("inputs"), root.get("outputs")
     if not isinstance(as_dict(parse_json_text(outputs)).get("messages"), list):
         return None
@@ -155,7 +161,7 @@ def _of_root(
 
 
 def _merged(values: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Each run once: a patch adds what its post did not know yet."""
+    """Return each run once: a patch adds fields missing from its post."""
     runs: dict[str, dict[str, Any]] = {}
     for value in values:
         known = runs.setdefault(as_name(value.get("id")) or as_name(value.get("run_id")) or "", {})
@@ -196,7 +202,7 @@ def _call(run: dict[str, Any], report: Report) -> ModelCall:
 
 
 def _answered_by(outputs: Any) -> str | None:
-    """The model that a LangChain message says it is from."""
+    """Return the model named by a LangChain message."""
     generations = as_list(as_dict(outputs).get("generations"))
     inner = generations[0] if generations else None
     message = as_dict(as_dict(inner[0] if isinstance(inner, list) and inner else inner).get("message"))
@@ -230,7 +236,7 @@ def _tool_call(run: dict[str, Any]) -> ToolCall:
 
 
 def _arguments(given: Any) -> Any:
-    """LangChain gives a tool its whole call as `{name, args, id, type}` in some versions."""
+    """Return a tool's arguments; some LangChain versions pass the whole call `{name, args, id, type}`."""
     return given["args"] if isinstance(given, dict) and given.keys() >= {"name", "args", "id"} else given
 
 
@@ -241,9 +247,4 @@ def _outcome(root: dict[str, Any], runs: list[dict[str, Any]]) -> Outcome:
             given = as_score(as_dict(stats).get("avg")) if isinstance(stats, dict) else as_score(stats)
             scores |= {key: given} if given is not None else {}
     error = first_text(root.get("error"))
-    return Outcome(
-        status=OutcomeStatus.ERROR if error else OutcomeStatus.UNKNOWN,
-        reward=single_reward(scores),
-        scores=scores,
-        exit_status=exit_status(error),
-    )
+    return trace_outcome(error, scores)

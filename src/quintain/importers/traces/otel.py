@@ -1,4 +1,4 @@
-"""Traces of OpenTelemetry with GenAI content: OTLP in JSON, span dumps, and the conventions of `exchanges/genai.py`.
+"""OpenTelemetry traces with GenAI content: OTLP in JSON, span dumps and log records (GenAI, OpenInference, Traceloop, AI SDK).
 
 Spans belong together by `gen_ai.conversation.id`, else by their trace. Telemetry that holds no messages, such as Claude
 Code's own metrics and events, is refused.
@@ -12,7 +12,6 @@ from typing import Any
 
 from quintain.errors import InvalidInput
 from quintain.importers.log_file import LogFile
-from quintain.importers.outcome_fields import exit_status, single_reward
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.traces.conversations import ModelCall, whole_exchange
 from quintain.importers.traces.genai_spans import (
@@ -31,22 +30,23 @@ from quintain.importers.traces.trace_records import (
     TraceRecord,
     build_trace_runs,
     group_records,
+    trace_outcome,
 )
 from quintain.importers.transcripts.field_values import as_dict, as_text
-from quintain.records.trajectory import Outcome, OutcomeStatus
+from quintain.records.trajectory import Outcome
 
 _MARKS = ("gen_ai.", "llm.", "openinference.", "traceloop.", "ai.", "claude_code")
 
 
 @dataclass(frozen=True)
 class OTel:
-    """Spans with model calls."""
+    """Reader of spans with model calls."""
 
     name: str = "otel"
     title: str = "OpenTelemetry GenAI traces"
 
     def detect(self, probe: Probe) -> float:
-        """Sure of OTLP; of other spans and events where their names are those of the conventions."""
+        """Match OTLP; other spans and events match if their names follow the conventions."""
         for row in [probe.first, *probe.rows[:5]]:
             if is_export(row):
                 return 0.96
@@ -65,7 +65,7 @@ class OTel:
         return 0.0
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
-        """The conversations of each trace."""
+        """Yield the conversations of each trace."""
         has_content = False
         for group in group_records(log, report, _units):
             trace = _trace(group, report)
@@ -76,7 +76,7 @@ class OTel:
                 report.reject(group.line, NO_CONTENT)
         if not has_content:
             raise InvalidInput(
-                f"holds {NO_CONTENT}; switch on the recording of prompts and completions, and export anew"
+                f"expected messages, got {NO_CONTENT}; enable the recording of prompts and completions, and export again"
             )
 
 
@@ -106,7 +106,7 @@ def _trace(group: TraceGroup, report: Report) -> Trace:
             trace.calls += [call] if call else []
             report.skip("model call without content") if call is None else None
         elif kind == "model":
-            report.skip("model call within a model call: the same, told twice")
+            report.skip("model call within a model call (a duplicate record)")
         elif kind == "tool":
             tool = tool_call(span)
             trace.tool_calls += [tool] if tool else []
@@ -116,7 +116,7 @@ def _trace(group: TraceGroup, report: Report) -> Trace:
             report.skip(f"span: {span.attributes.get('gen_ai.operation.name') or span.name.split(' ')[0] or 'unnamed'}")
     if not trace.calls and whole:
         report.note(
-            "some traces hold no model calls with content: their runs are what the outermost span was given and gave"
+            "some traces have no model calls with content: their runs are the input and output of the outermost span"
         )
         trace.calls = whole
     trace.agent = trace.agent or next((span.service for span in spans if span.service), None)
@@ -126,7 +126,7 @@ def _trace(group: TraceGroup, report: Report) -> Trace:
 
 
 def _merged(spans: list[Span]) -> list[Span]:
-    """Each span once, with the events that log records tell of it."""
+    """Return each span once, with its events from log records."""
     by_id: dict[str, Span] = {}
     for span in spans:
         known = by_id.setdefault(span.id, span)
@@ -140,7 +140,7 @@ def _merged(spans: list[Span]) -> list[Span]:
 
 
 def _outer(span_id: str, parents: dict[str, str | None], models: set[str]) -> str | None:
-    """The model call that a span lies in, if any."""
+    """Return the enclosing model call of a span, if any."""
     seen = {span_id}
     at = parents.get(span_id)
     while at is not None and at not in seen:
@@ -152,13 +152,8 @@ def _outer(span_id: str, parents: dict[str, str | None], models: set[str]) -> st
 
 
 def _outcome(spans: list[Span], parents: dict[str, str | None], trace: Trace, scores: dict[str, float]) -> Outcome:
-    """An error of the outermost span, or of the last model call, is one of the run; a success is nowhere told."""
+    """Return an error if the outermost span or the last model call failed; traces do not state success."""
     roots = [span.error for span in spans if span.parent not in parents and kind_of(span) != "tool"]
     last = [call.error for call in sorted((c for c in trace.calls if c.start), key=lambda c: str(c.start))][-1:]
     error = next((error for error in [*roots, *last] if error), None)
-    return Outcome(
-        status=OutcomeStatus.ERROR if error else OutcomeStatus.UNKNOWN,
-        reward=single_reward(scores),
-        scores=scores,
-        exit_status=exit_status(error),
-    )
+    return trace_outcome(error, scores)

@@ -1,4 +1,4 @@
-"""Spans of OpenTelemetry, from the ways in which exporters write them: OTLP in JSON, span dumps of SDKs, and log records.
+"""Parse OpenTelemetry spans from OTLP JSON, SDK span dumps, and log records.
 
 Attributes are flat names with values; OTLP wraps these in `stringValue`, `arrayValue`, `kvlistValue` and the like.
 """
@@ -28,7 +28,7 @@ _FAILED = {2, "2", "STATUS_CODE_ERROR", "ERROR", "Error", "error"}
 
 @dataclass
 class Event:
-    """Something that happened within a span."""
+    """Event of a span."""
 
     name: str
     fields: dict[str, Any]
@@ -50,20 +50,20 @@ class Span:
     version: str | None = None
 
     def get(self, *keys: str) -> Any:
-        """The first attribute that is known, JSON texts decoded."""
+        """Return the first attribute that is set, with JSON text decoded."""
         return next((parse_json_text(value) for key in keys if (value := self.attributes.get(key)) is not None), None)
 
     def first(self, *keys: str) -> str | None:
-        """The first attribute that is text and not empty."""
+        """Return the first attribute that is non-empty text."""
         return first_text(*(self.attributes.get(key) for key in keys))
 
     def below(self, prefix: str) -> list[Any]:
-        """Attributes `PREFIX.0.a.b`, `PREFIX.1.c`, ... as the list of objects that they spell."""
+        """Return attributes `PREFIX.0.a.b`, `PREFIX.1.c`, ... as a list of objects."""
         return _listed(_tree(self.attributes, prefix))
 
 
 def is_export(value: Any) -> bool:
-    """Is this a part of an OTLP export?"""
+    """Whether a value is part of an OTLP export."""
     keys = as_dict(value).keys()
     return bool(keys & {"resourceSpans", "resource_spans", "resourceLogs", "resourceMetrics"}) or (
         "batches" in keys and any(set(batch) & {*_SPAN_LISTS} for batch in dicts_in(as_dict(value).get("batches")))
@@ -71,14 +71,14 @@ def is_export(value: Any) -> bool:
 
 
 def is_span(value: Any) -> bool:
-    """Is this one span, as SDKs and tools dump them?"""
+    """Whether a value is a span as SDKs and tools dump it."""
     row = as_dict(value)
     traced = any(key in row for key in ("traceId", "trace_id", "context", "context.trace_id"))
     return traced and (isinstance(row.get("attributes"), dict | list) or any(k.startswith("attributes.") for k in row))
 
 
 def spans_in(value: Any) -> Iterator[Span]:
-    """The spans of a line or element; log records become spans of their own with one event."""
+    """Yield the spans of a row; a log record becomes a span with one event."""
     row = as_dict(value)
     if is_span(row):
         yield _span(row, {})
@@ -97,14 +97,14 @@ def spans_in(value: Any) -> Iterator[Span]:
 
 
 def attributes_of(value: Any) -> dict[str, Any]:
-    """Attributes as names and plain values."""
+    """Return attributes as a plain dictionary."""
     if isinstance(value, dict):
         return value
     return {pair["key"]: _plain(pair.get("value")) for pair in dicts_in(value) if isinstance(pair.get("key"), str)}
 
 
 def _plain(value: Any) -> Any:
-    """A value without OTLP's cover."""
+    """Unwrap an OTLP value."""
     if not isinstance(value, dict) or len(value) != 1:
         return value
     kind, inner = next(iter(value.items()))
@@ -159,7 +159,7 @@ def _id(row: dict[str, Any], context: dict[str, Any], *keys: str) -> str:
 
 
 def _unnested(attributes: dict[str, Any]) -> dict[str, Any]:
-    """Phoenix writes `{"llm": {"model_name": ...}}` for `llm.model_name`: the first levels are made names again."""
+    """Flatten Phoenix's nested attributes: `{"llm": {"model_name": ...}}` becomes `llm.model_name`."""
     flat: dict[str, Any] = {}
     stack = [("", attributes)]
     while stack:
@@ -195,7 +195,7 @@ def _logged(entry: dict[str, Any], resource: dict[str, Any]) -> Span:
 
 
 def _tree(attributes: dict[str, Any], prefix: str) -> dict[str, Any]:
-    """Attributes below a prefix, as objects within objects."""
+    """Return the attributes below a prefix as nested objects."""
     root: dict[str, Any] = {}
     for key, value in attributes.items():
         if not key.startswith(prefix + ".") or key.count(".") > 30:
@@ -210,7 +210,7 @@ def _tree(attributes: dict[str, Any], prefix: str) -> dict[str, Any]:
 
 
 def _listed(tree: dict[str, Any]) -> list[Any]:
-    """The members of an object whose names are numbers, in their order; inner ones likewise."""
+    """Return the values of numeric keys in order, recursively."""
     return [
         _untangled(tree[key])
         for key in sorted((k for k in tree if k.isascii() and k.isdigit()), key=lambda k: (len(k), k))

@@ -1,4 +1,4 @@
-"""Traces of observability tools: the records of a file by trace, and the runs that a trace is."""
+"""Group the records of a file by trace, and build the runs of a trace."""
 
 from __future__ import annotations
 
@@ -8,24 +8,25 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from quintain.importers.log_file import LogFile
+from quintain.importers.outcome_fields import exit_status, single_reward
 from quintain.importers.protocol import Report, Run
 from quintain.importers.run_builder import build_run
 from quintain.importers.traces.conversations import ModelCall, ToolCall, build_conversations, match_results
-from quintain.records.trajectory import AgentInfo, Outcome
+from quintain.records.trajectory import AgentInfo, Outcome, OutcomeStatus
 
-NO_CONTENT = "metrics only, no messages: content capture is off"
+NO_CONTENT = "metrics only, without messages: content capture is off"
 
 
 @dataclass
 class Trace:
-    """What one request to an agent, or one conversation with it, left behind."""
+    """Records of one agent request or one conversation."""
 
     id: str
     format: str
     calls: list[ModelCall] = field(default_factory=list)
     tool_calls: list[ToolCall] = field(default_factory=list)
     is_conversation: bool = False
-    """Do its calls belong to one conversation by the word of the log? Then a call without a history goes on with it."""
+    """Whether the log declares its calls one conversation; then a call without history continues it."""
     agent: str | None = None
     version: str | None = None
     outcome: Outcome | None = None
@@ -35,7 +36,7 @@ class Trace:
 
 
 class TraceRecord(NamedTuple):
-    """A record of a trace: a span, a run or an observation."""
+    """One span, run or observation."""
 
     trace: str
     value: Any
@@ -44,7 +45,7 @@ class TraceRecord(NamedTuple):
 
 @dataclass
 class TraceGroup:
-    """The records of one trace or conversation."""
+    """Records of one trace or conversation."""
 
     id: str
     is_conversation: bool
@@ -55,7 +56,7 @@ class TraceGroup:
 def group_records(
     log: LogFile, report: Report, units: Callable[[Any, Report], Iterator[TraceRecord]]
 ) -> Iterator[TraceGroup]:
-    """The records of a file by trace or conversation, each as soon as its last record is read.
+    """Yield the records of each trace or conversation as soon as its last record is read.
 
     The file is read twice, so that only what is not complete yet is held.
     """
@@ -83,8 +84,23 @@ def group_records(
     yield from open_groups.values()
 
 
+def trace_outcome(error: str | None, scores: dict[str, float]) -> Outcome:
+    """Return the outcome of a trace: an error if it failed, else unknown, because traces do not state success.
+
+    Args:
+        error: Error of the trace; None if it did not fail.
+        scores: Scores of the trace; a single reward among them becomes the reward.
+    """
+    return Outcome(
+        status=OutcomeStatus.ERROR if error else OutcomeStatus.UNKNOWN,
+        reward=single_reward(scores),
+        scores=scores,
+        exit_status=exit_status(error),
+    )
+
+
 def build_trace_runs(trace: Trace, report: Report) -> Iterator[Run]:
-    """The runs of a trace: its first conversation, and the others as subagents of that."""
+    """Yield the runs of a trace: its first conversation, and the others as its subagents."""
     found = build_conversations(trace.calls, is_one=trace.is_conversation)
     match_results(found, trace.tool_calls, report)
     if not found:

@@ -54,7 +54,7 @@ def instruction_messages(row: dict[str, Any]) -> list[dict[str, Any]]:
     """
     asked = [part for key in ("instruction", "input", "context") if (part := nonblank(row.get(key)))]
     if not asked:
-        raise InvalidInput("holds no instruction and no input; there is nothing that was asked")
+        raise InvalidInput("expected an instruction or an input")
     messages = []
     for exchange in as_list(parse_json_text(row.get("history"))):
         if isinstance(exchange, list) and len(exchange) == 2:

@@ -88,7 +88,7 @@ def read_chats(log: LogFile, report: Report, name: str) -> Iterator[Run]:
     def read(row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
         if (held := messages_of(row)) is None:
             raise InvalidInput(
-                NO_RUN if "prompt" in row else "holds no chat messages (`messages` with role and content)"
+                NO_RUN if "prompt" in row else "expected chat messages (`messages` with role and content)"
             )
         answers = list(_answers(row))
         for place, answer in enumerate(answers):
@@ -105,7 +105,7 @@ def read_chats(log: LogFile, report: Report, name: str) -> Iterator[Run]:
             chat.append(value)
             if len(chat) > _MAX_MESSAGES:
                 raise InvalidInput(
-                    f"{log.path.name} is a chat of more than {_MAX_MESSAGES:,} messages; split it in parts"
+                    f"{log.path.name} is a chat of more than {_MAX_MESSAGES:,} messages; split it into parts"
                 )
         else:
             yield from read_row({"messages": value} if isinstance(value, list) else value, line, report, read)

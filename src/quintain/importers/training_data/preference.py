@@ -62,7 +62,7 @@ class Preference:
         if not prompt:
             prompt, chosen, rejected = split_shared_prompt(chosen, rejected)
         if not chosen or not rejected:
-            raise InvalidInput(f"{sides[0] if not chosen else sides[1]} holds no answer; a pair needs two")
+            raise InvalidInput(f"{sides[0] if not chosen else sides[1]} expected an answer, got none; a pair needs two")
         pair = fingerprint(prompt, chosen, rejected)
         for place, answer in enumerate((chosen, rejected)):
             side = ("chosen", "rejected")[place]
@@ -83,13 +83,13 @@ class Preference:
     def _labelled(self, row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
         label = next((row[key] for key in _LABELS if isinstance(row.get(key), bool)), None)
         if label is None:
-            raise InvalidInput("holds neither two sides (chosen, rejected) nor a label (true or false)")
+            raise InvalidInput("expected two sides (chosen, rejected) or a label (true or false)")
         prompt = _prompt(row, report)
         answer = parse_messages("assistant", row.get("completion", row.get("response", row.get("output"))), report)
         if not answer and prompt and prompt[-1].get("role") == "assistant":
             prompt, answer = prompt[:-1], prompt[-1:]
         if not answer:
-            raise InvalidInput("holds no answer that the label could be about")
+            raise InvalidInput("expected an answer beside the label")
         yield from build_chat_run(
             with_completion(prompt, answer),
             _columns(row),
@@ -120,7 +120,7 @@ def _prompt(row: dict[str, Any], report: Report) -> list[Any]:
         row.get("question"),
     ):
         if value and (prompt := parse_messages("user", value, report)):
-            # UltraFeedback repeats the prompt in its sides: there the chats themselves tell where it ends.
+            # UltraFeedback repeats the prompt in its sides: there the two chats show where the prompt ends.
             whole = _sides(row) == _PAIRS[0] and any(
                 len(parse_messages("assistant", row[s], Report())) > 1 for s in _PAIRS[0]
             )

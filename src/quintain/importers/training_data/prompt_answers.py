@@ -47,7 +47,7 @@ def split_shared_prompt(chosen: Sequence[Any], rejected: Sequence[Any]) -> tuple
     while shared < min(len(chosen), len(rejected)) and chosen[shared] == rejected[shared]:
         shared += 1
     if shared == len(chosen) == len(rejected):
-        raise InvalidInput("chosen and rejected are the same; a pair needs two different answers")
+        raise InvalidInput("expected two different answers, got equal chosen and rejected")
     # What the agent answers is never part of the prompt, even where one answer begins as the other does.
     while shared and (shared == min(len(chosen), len(rejected)) or chosen[shared - 1].get("role") == "assistant"):
         shared -= 1

@@ -39,7 +39,7 @@ class QuestionAnswer:
         question = first_text(*(row.get(key) for key in _ASKED))
         answer = next((text for key in _ANSWERED if (text := nonblank(row.get(key)))), None)
         if question is None:
-            raise InvalidInput("holds no question")
+            raise InvalidInput("expected a question")
         if answer is None:
             raise InvalidInput(NO_RUN)
         _, marked, last = answer.rpartition("####")

@@ -29,7 +29,7 @@ _TEMPLATES = (
     ),
 )
 _BARE = re.compile(r"\A(system|user)\n.*\nassistant\n\s*\Z", re.DOTALL)
-UNMARKED = "the prompts were rendered by a template whose marks are gone: all of a prompt is one turn of the user"
+UNMARKED = "the prompts were rendered by a template without its special tokens: each prompt is one user turn"
 
 
 def rendered_messages(prompt: str, completion: str) -> list[dict[str, Any]] | None:

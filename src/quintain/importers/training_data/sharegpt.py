@@ -41,7 +41,7 @@ class ShareGpt:
     def _row(self, row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
         turns = turns_in(row)
         if turns is None:
-            raise InvalidInput("holds no conversation of `from` and `value`")
+            raise InvalidInput("expected a conversation of `from` and `value`")
         yield from build_chat_run(list(turns_to_messages(turns, report)), row, line, report, format=self.name)
 
 

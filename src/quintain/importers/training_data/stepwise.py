@@ -1,4 +1,4 @@
-"""TRL's stepwise supervision (PRM): a prompt, the steps of an answer, and whether each of them is right."""
+"""TRL's stepwise supervision (PRM): a prompt, the steps of an answer, and a label for each step."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from quintain.importers.transcripts.transcript import Transcript
 
 @dataclass(frozen=True)
 class Stepwise:
-    """Reads rows of steps with labels; a label becomes the reward of its step."""
+    """Reader of labelled steps; a label becomes the reward of its step."""
 
     name: str = "stepwise"
     title: str = "Stepwise supervision (PRM)"
 
     def detect(self, probe: Probe) -> float:
-        """Rows with a prompt, a list of completions and a list of labels."""
+        """Match rows with a prompt, a list of completions and a list of labels."""
         return 0.96 * matching_share(probe, _is_stepwise, "completions")
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
@@ -35,12 +35,12 @@ class Stepwise:
     def _row(self, row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
         completions, labels = row.get("completions"), row.get("labels")
         if not isinstance(completions, list) or not isinstance(labels, list) or len(completions) != len(labels):
-            raise InvalidInput("needs `completions` and `labels`, two lists of one length")
+            raise InvalidInput("expected `completions` and `labels`, two lists of equal length")
         transcript = Transcript()
         read_turns(parse_messages("user", row.get("prompt"), report), transcript, report.refuse)
         for completion, label in zip(completions, labels, strict=True):
             if not isinstance(completion, str):
-                raise InvalidInput(f"a completion is {type(completion).__name__}; each step must be text")
+                raise InvalidInput(f"expected text in each completion, got {type(completion).__name__}")
             transcript.add_agent_turn(completion, reward=as_score(label))
         yield from build_run(transcript, report, line, format=self.name, task=task_of(row))
 

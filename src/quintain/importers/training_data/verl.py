@@ -1,4 +1,4 @@
-"""verl's rows: tasks for reinforcement learning (refused: nobody has acted yet) and the rollouts that it dumps."""
+"""verl's rows: tasks for reinforcement learning (rejected, since they have no answer) and dumped rollouts."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _ANSWERS = ("responses", "response", "completion", "output")
 
 @dataclass(frozen=True)
 class Verl:
-    """Reads rows of verl that hold an answer."""
+    """Reader of verl rows with an answer."""
 
     name: str = "verl"
     title: str = "verl rows and rollouts"
 
     def detect(self, probe: Probe) -> float:
-        """Rows with `data_source` and `reward_model`, or rollouts with `input`, `output` and `score`."""
+        """Match rows with `data_source` and `reward_model`, or rollouts with `input`, `output` and `score`."""
         return max(
             0.95 * matching_share(probe, _is_task, "data_source"), 0.86 * matching_share(probe, _is_rollout, "score")
         )
@@ -70,7 +70,7 @@ class Verl:
 
 
 def _rendered(row: dict[str, Any], answer: list[Any], report: Report) -> list[dict[str, Any]] | None:
-    """The messages of a prompt that a template rendered to text, and of what came after it."""
+    """Return the messages of a rendered prompt and its completion."""
     prompt, completion = (
         row.get("prompt", row.get("input")),
         as_dict(answer[0]).get("content") if len(answer) == 1 else None,

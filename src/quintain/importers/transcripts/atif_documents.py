@@ -65,12 +65,10 @@ def read_atif(document: Any) -> Trajectory:
     """
     if not is_atif(document) or not _VERSION.fullmatch(document["schema_version"]):
         found = document.get("schema_version") if isinstance(document, Mapping) else type(document).__name__
-        raise InvalidInput(
-            f"an ATIF document is an object with `schema_version` ATIF-v1.0 to ATIF-v1.8, not {found!r:.40}"
-        )
+        raise InvalidInput(f"expected an ATIF document with `schema_version` ATIF-v1.0 to ATIF-v1.8, got {found!r:.40}")
     if document.get("subagent_trajectories"):
         raise InvalidInput(
-            "the document holds `subagent_trajectories`, which are runs of their own; save it as a file and import it with "
+            "expected one run, got a document with `subagent_trajectories`; save it as a file and import it with "
             'import_trajectories(format="atif"), which stores each of them and links them'
         )
     return _read(document, raise_fault)
@@ -110,11 +108,11 @@ def write_atif(run: Trajectory) -> Json:
 def _read(document: Mapping[str, Any], fault: OnFault) -> Trajectory:
     given = document.get("steps")
     if not isinstance(given, list) or not given:
-        raise InvalidInput("an ATIF document needs `steps`, a list of at least one step")
+        raise InvalidInput("expected `steps`, a list of at least one step")
     steps = []
     for i, step in enumerate(given):
         if not isinstance(step, Mapping):
-            raise InvalidInput(f"steps[{i}] is {type(step).__name__}; it must be an object")
+            raise InvalidInput(f"steps[{i}]: expected an object, got {type(step).__name__}")
         steps.append(_found(step, partial(step_to_atif, index=i), partial(step_from_atif, index=i, fault=fault)))
     head = {key: value for key, value in document.items() if key not in _APART}
     run = _found(head, _head_to_atif, partial(_head_from_atif, prompt=_prompt(given)))

@@ -35,7 +35,7 @@ from quintain.importers.transcripts.token_usage import parse_usage
 from quintain.importers.transcripts.transcript import Transcript, function_tool, parse_time
 from quintain.records.trajectory import AgentInfo, Outcome, Task, Trajectory, read_trajectory
 
-SEALED = "some thoughts are encrypted in the log: there is nothing to read"
+SEALED = "some thoughts are encrypted in the log and cannot be read"
 
 ACTORS = {
     **{"system": "system", "developer": "system", "user": "user", "assistant": "agent"},

@@ -10,7 +10,7 @@ from quintain.importers.transcripts.field_values import as_dict, as_text, transp
 
 _COLUMNS = ("images", "image", "image_paths", "image_urls")
 _MARK = "<image>"
-_BYTES = "pictures that a row holds as bytes are left out: only those that it names by path or address are kept"
+_BYTES = "images stored as bytes are left out; only images given by path or URL are kept"
 
 
 def with_pictures(messages: Sequence[Any], row: Mapping[str, Any], report: Report) -> list[Any]:

@@ -269,7 +269,7 @@ def _call(part: Mapping[str, Any], where: str, parts: Parts, refuse: OnInvalid) 
     parts.calls.append(made)
     if (
         part.get("type") == "tool_use" and "result" in part
-    ):  # a tool that ran at the model's vendor, as inspect tells it
+    ):  # a tool that ran at the model's vendor, as inspect records it
         parts.results.append(parse_result(part, part["result"], where, refuse)._replace(call_id=made["call_id"]))
 
 
@@ -381,8 +381,8 @@ def count_invalid(skip: Callable[[str], None], note: Callable[[str], None] = lam
     What was only written in another way than a recording must be is read all the same, and not worth a word.
 
     Args:
-        skip: Told the kind of what is lost, such as `role:critic` or `part:video`.
-        note: Told what cannot be read by anybody.
+        skip: Called with the kind of lost content, such as `role:critic` or `part:video`.
+        note: Called with a note on unreadable content.
     """
 
     def refuse(kind: str, sentence: str) -> None:

@@ -20,7 +20,7 @@ PARTS = CALLS | RESULTS | THOUGHTS | {"text", "image_url", "message"}
 
 _ROLES = {
     **ROLES,
-    **{f"{said}Message{chunk}": role for said, role in (
+    **{f"{author}Message{chunk}": role for author, role in (
         ("System", "system"), ("Human", "user"), ("AI", "assistant"), ("Tool", "tool"), ("Function", "tool")
     ) for chunk in ("", "Chunk")},
 }  # fmt: skip
@@ -51,8 +51,8 @@ def parse_vendor_message(message: Any, report: Report, role: str | None = None) 
 
     Args:
         message: An object, its JSON, a pair of role and text, or text alone.
-        report: Told what was passed over.
-        role: Of a message that does not tell it.
+        report: Counts skipped content.
+        role: Role of a message that does not state it.
     """
     message = _unwrapped(parse_json_text(message))
     if isinstance(message, str):

@@ -25,34 +25,14 @@ CORRECT = re.compile(
     re.I,
 )
 _MARKED = re.compile(
-    r"\\boxed\{([^{}]*(?:\{[^{}]*\}[^{}]*)*)\}|####[ \t]*([^\n]+)|<answer>(.*?)</answer>|"
-    r"\b(?:final answer|the answer|answer)[*_ ]*(?:is|:|=)[:\s*_]*([^\n]+)",
+    r"\\boxed\{(?P<box>[^{}]*(?:\{[^{}]*\}[^{}]*)*)\}|####[ \t]*(?P<line>[^\n]+)|<answer>(?P<tag>.*?)</answer>",
     re.IGNORECASE | re.DOTALL,
 )
+_FILLED = re.compile(r"\w")
+_LATEX_TEXT = re.compile(r"\\\w+|\[[^\]]*\]")
 _LETTER = re.compile(r"\(?[A-Ea-e]\)?")
-_TEMPLATE = re.compile(
-    r"</?[a-z_]+>|\\boxed|####|```[a-z]*|\b(?:final|the|answer|is|reasoning|think(?:ing)?|solution|step|response)\b",
-    re.I,
-)
-_PLACEHOLDER = re.compile(
-    r"(?:<answer>|\\boxed\{)\s*(?:\\text\{\s*)?(?:\.{2,}|…|\[[^\]]*\]|(?:your|the|insert|final)[ _](?:final )?(?:answer|here|"
-    r"text)[^<}]*|placeholder|tbd|todo)?\s*"
-    r"\}?(?:</answer>|\})",
-    re.IGNORECASE,
-)
-
-_SCALES = (
-    (re.compile(r"%|percent|per cent|prozent|pour ?cent|por ?ciento|百分", re.I), 1e-2),
-    (re.compile(r"\bthousands?\b|\btausend\b|\bmilliers\b|\bmiles\b|千", re.I), 1e3),
-    (re.compile(r"\bmillion|\bmio\b|\bmillones\b|百万", re.I), 1e6),
-    (re.compile(r"\bbillion|\bmilliard|\bmrd\b|十亿", re.I), 1e9),
-)
-"""What a prompt calls the unit of its answer -> how much of one that is."""
-_ROUNDS = re.compile(
-    r"\bround|\bdecimals?\b|\bnearest\b|\bapprox|\bdigits?\b|\bestimat|significant|\brund|\bgerundet|dezimal|nachkomma|arrond|"
-    r"décimal|redonde|四舍五入|小数",
-    re.I,
-)
+_SCALES = (1.0, 1e-2, 1e3, 1e6, 1e9)
+"""Units in which a number may have been asked for: itself, percent, thousands, millions, billions."""
 _BASED = re.compile(r"[-+]?0(?:x[\da-f]+|b[01]+|o[0-7]+)", re.I)
 _GROUPED = re.compile(r"-?\d{1,3}([.,' \u00a0\u202f’])\d{3}(?:\1\d{3})*")
 
@@ -61,18 +41,18 @@ RIGHT_FORM, NOT_CORRECT = 0.9, 0.1
 
 
 def find_form(subject: Subject) -> Sign | None:
-    """What shows that only the form is right; None where nothing does."""
+    """Return what shows that only the form is right; None where nothing does."""
     found = _by_parts(subject.metrics) or _empty(subject) or _wrong(subject)
     return Sign(found) if found else None
 
 
 def is_correctness(name: str) -> bool:
-    """Is a part named after correctness?"""
+    """Whether a part is named after correctness."""
     return CORRECT.search(name) is not None and FORM.search(name) is None
 
 
 def correctness(metrics: dict[str, float]) -> float | None:
-    """The best of the parts that are named after correctness; None where none is."""
+    """Return the best of the parts that are named after correctness; None where there is none."""
     return max((value for name, value in metrics.items() if is_correctness(name)), default=None)
 
 
@@ -88,21 +68,20 @@ def _by_parts(metrics: dict[str, float]) -> str | None:
 
 
 def _empty(subject: Subject) -> str | None:
+    """Return evidence of a form that is not filled in, or that was copied from the prompt."""
     if not subject.reply or any(step.actions for step in subject.own_steps):
         return None
     marked = list(_MARKED.finditer(subject.reply))
-    last = marked[-1].group() if marked else ""
-    if (
-        _all_blank(subject.reply)
-        or _PLACEHOLDER.search(last)
-        or (marked and not re.search(r"\w", _TEMPLATE.sub("", subject.reply)))
-    ):
+    content = next((text for text in marked[-1].groupdict().values() if text is not None), "") if marked else None
+    is_blank = content is not None and not _FILLED.search(_LATEX_TEXT.sub("", content))
+    is_copied = bool(marked) and marked[-1].group() in subject.prompt
+    if is_blank or is_copied or _all_blank(subject.reply):
         return f"the form of an answer without an answer: {quoted(subject.reply)}"
     return None
 
 
 def _all_blank(reply: str) -> bool:
-    """Is it a record of several fields of which none is filled in?"""
+    """Whether a reply is a JSON object with several fields of which none is filled in."""
     try:
         record = json.loads(reply.strip().removeprefix("```json").strip("`"))
     except ValueError:
@@ -111,7 +90,7 @@ def _all_blank(reply: str) -> bool:
 
 
 def _wrong(subject: Subject) -> str | None:
-    """A stated answer that is another number, or another letter of a choice, than every expected one."""
+    """Return evidence of a stated number, or letter of a choice, other than every expected one."""
     expected = expected_answers(subject.run.task)
     statement = last_statement(subject.reply, subject.prompt)
     if not expected or statement is None:
@@ -121,16 +100,17 @@ def _wrong(subject: Subject) -> str | None:
         wrong = all(_LETTER.fullmatch(answer) and answer.strip("()").upper() != given.upper() for answer in expected)
     else:
         wrong = quantity(given) is not None and all(
-            quantity(plain(answer).strip()) is not None
-            and not same(answer, given)
-            and not _reads_as(answer, given, subject)
+            quantity(plain(answer).strip()) is not None and not same(answer, given) and not _reads_as(answer, given)
             for answer in expected
         )
     return f"the answer given is {quoted(given, 40)}, the expected one {quoted(expected[0], 40)}" if wrong else None
 
 
-def _reads_as(answer: str, given: str, subject: Subject) -> bool:
-    """Is it the expected number in the base, the unit or the precision that the prompt asked for, or with its thousands apart?"""
+def _reads_as(answer: str, given: str) -> bool:
+    """Whether a number may be the expected one in another base, unit or precision, or with its thousands apart.
+
+    Which of these the prompt asks for is not read, so a number that is wrong by just such a factor is not reported.
+    """
     if _BASED.fullmatch(given):
         return same(answer, str(int(given, 0)))
     if _GROUPED.fullmatch(given) and same(answer, re.sub(r"[^-\d]", "", given)):
@@ -139,12 +119,9 @@ def _reads_as(answer: str, given: str, subject: Subject) -> bool:
     if wanted is None or stated is None or None not in (wanted.unit, stated.unit):
         return False
     exact, shown = float(wanted.value), float(stated.value)
-    scales = [1.0, *(scale for asked, scale in _SCALES if asked.search(subject.prompt))]
-    if any(math.isclose(exact, shown * scale, rel_tol=1e-9) for scale in scales):
+    if any(math.isclose(exact, shown * scale, rel_tol=1e-9) for scale in _SCALES):
         return True
     places = len(given.partition(".")[2]) if re.fullmatch(r"-?\d+(?:\.\d+)?", given) else None
-    return (
-        places is not None
-        and _ROUNDS.search(subject.prompt) is not None
-        and any(abs(exact / scale - shown) <= 0.5 * 10.0**-places * (1 + 1e-9) for scale in scales)
+    return places is not None and any(
+        abs(exact / scale - shown) <= 0.5 * 10.0**-places * (1 + 1e-9) and shown for scale in _SCALES
     )

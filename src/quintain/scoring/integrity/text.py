@@ -1,4 +1,4 @@
-"""Words of texts, and how they repeat."""
+"""Words, sentences and code of texts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SENTENCE = re.compile(r"(?<=[.!?。！？])\s+|\n+")
 
 
 def words(text: str) -> list[str]:
-    """The words of a text in lower case; a letter of a script without spaces, or of a word without end, is a word."""
+    """Return the words of a text in lower case; a letter of a script without spaces, or of an endless word, is a word."""
     found: list[str] = []
     for word in _WORD.findall(text.casefold()):
         found += [word] if len(word) <= _LONG_WORD else list(word)
@@ -24,43 +24,43 @@ def words(text: str) -> list[str]:
 
 
 def is_sign(word: str) -> bool:
-    """Is it one sign of a script that writes without spaces?"""
+    """Whether a word is one sign of a script that writes without spaces."""
     return len(word) == 1 and re.match(f"[{_CJK}]", word) is not None
 
 
 def grams(of: Sequence[str], n: int) -> list[tuple[str, ...]]:
-    """Every run of n words."""
+    """Return every sequence of n words."""
     return [tuple(of[i : i + n]) for i in range(len(of) - n + 1)]
 
 
-def holds(of: Sequence[str], part: Sequence[str]) -> bool:
-    """Do the words have this run of words in them?"""
+def contains_words(of: Sequence[str], part: Sequence[str]) -> bool:
+    """Whether the words contain this sequence of words."""
     n = len(part)
     return any(list(of[i : i + n]) == list(part) for i in range(len(of) - n + 1)) if n else False
 
 
 def code_of(text: str) -> list[str]:
-    """The fenced blocks of a text."""
+    """Return the fenced blocks of a text."""
     return [found.group(2) for found in _FENCE.finditer(text)]
 
 
 def prose_of(text: str) -> str:
-    """The text without code, tables and lines of data, in which repetition says nothing."""
+    """Return the text without code, tables and lines of data, where repetition is normal."""
     lines = _FENCE.sub("", text).split("\n")
     return "\n".join(line for line in lines if len(line) > _LONG_LINE or not _DATA_LINE.fullmatch(line))
 
 
 def sentences(text: str) -> list[str]:
-    """Sentences and lines of a text."""
+    """Return the sentences and lines of a text."""
     return [part for part in (piece.strip() for piece in _SENTENCE.split(text)) if part]
 
 
 def fingerprint(text: str) -> bytes:
-    """Twelve bytes that tell texts apart, whatever their case and spaces."""
+    """Return twelve bytes that are equal for texts that differ in case and spaces alone."""
     return hashlib.blake2b(" ".join(words(text)).encode(), digest_size=12).digest()
 
 
 def quoted(text: str, most: int = 120) -> str:
-    """A short quote of a run, on one line, as data."""
+    """Return a short quote of a run on one line."""
     line = " ".join(text.split())
     return repr(line if len(line) <= most else f"{line[: most - 3]}...")

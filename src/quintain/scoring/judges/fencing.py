@@ -1,4 +1,8 @@
-"""What keeps recorded text apart from ours: marks before its lines, a fence that it cannot close, and nothing hidden in it."""
+"""Separate recorded text from the text of a question: a fence, a prefix on each line, and a datamark between words.
+
+Datamarking is one form of spotlighting (Hines et al. 2024, arXiv 2403.14720). The mark is a private-use character that each call
+draws at random. Recorded text cannot contain it, because private-use characters are always written out as `<U+E123>`.
+"""
 
 from __future__ import annotations
 
@@ -6,32 +10,68 @@ import hashlib
 import re
 import unicodedata
 
-_SPECIAL = re.compile(
-    r"<\|([^|<>\n]{1,60})\|>|<(/?(?:s|bos|eos|pad|unk|start_of_turn|end_of_turn|think))>|\[(/?(?:INST|SYS|AVAILABLE_TOOLS|TOOL_CALLS))\]",
-    re.IGNORECASE,
-)
+PREFIX = "| "
+"""Starts every recorded line, so that no recorded line can pass for a line of the question."""
+
+N_MARKS = 6400
+"""Number of different datamarks: the private-use characters of the Basic Multilingual Plane."""
+
+_FIRST_MARK = 0xE000
+_STRETCH = 32
+"""Characters without whitespace after which a mark is inserted: some scripts, and codes, have no whitespace."""
+
+_CONTROL_TOKEN = re.compile(r"<\|([^|<>\n]{1,60})\|>")
+_BRACKETED = re.compile(r"<(?=/?\w+>)|\[(?=/?[A-Z_]+\])")
+"""The opening bracket of one word in brackets, the shape of the other control tokens (`</s>`, `[INST]`) and of plain tags."""
+_GAP = re.compile(r"(?<!\s)\s")
 _BREAKS = re.compile(r"\r\n?|[\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
 _UNPLAIN = re.compile(r"[^ -~\n]")
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
-_JOINERS = frozenset("\u200c\u200d")  # which some scripts and emoji need
+_JOINERS = frozenset("\u200c\u200d")  # Persian, Indic scripts and emoji need them
+
+
+def mark_of(number: int) -> str:
+    """Return one of the `N_MARKS` datamarks for a random number."""
+    return chr(_FIRST_MARK + number % N_MARKS)
+
+
+def is_mark(character: str) -> bool:
+    """Whether a character can be a datamark."""
+    return _FIRST_MARK <= ord(character) < _FIRST_MARK + N_MARKS
 
 
 def fence(body: str, label: str) -> str:
-    """The text between two lines that it cannot hold: they carry the start of its own SHA-256."""
-    mark = hashlib.sha256(body.encode("utf-8", "replace")).hexdigest()[:16]
-    return f"----- BEGIN {label} {mark} -----\n{body}\n----- END {label} {mark} -----"
+    """Return the text between two lines that it cannot contain, because they hold the start of its SHA-256."""
+    digest = hashlib.sha256(body.encode("utf-8", "replace")).hexdigest()[:16]
+    return f"----- BEGIN {label} {digest} -----\n{body}\n----- END {label} {digest} -----"
 
 
 def quoted(text: str) -> str:
-    """The text with `| ` before each line, so that none of its lines can be taken for one of ours."""
-    return "\n".join(f"| {line}" for line in neutral(text).split("\n"))
+    """Return the text with `PREFIX` before each line and every hidden character written out."""
+    return "\n".join(f"{PREFIX}{line}" for line in neutral(text).split("\n"))
 
 
 def neutral(text: str) -> str:
-    """The text with one kind of line break, hidden characters written out, and template marks broken up."""
+    """Return the text with one kind of line break, hidden characters written out, and control tokens broken up."""
     text = _BREAKS.sub("\n", text)
     text = _UNPLAIN.sub(lambda character: _visible(character[0]), text)
-    return _SPECIAL.sub(lambda mark: f"{mark[0][0]} {mark[0][1:-1]} {mark[0][-1]}", text)
+    return _CONTROL_TOKEN.sub(r"< |\1| >", text)
+
+
+def datamark(text: str, mark: str) -> str:
+    """Return a fenced text with the mark in every recorded line.
+
+    The mark replaces the first character of each whitespace gap, follows the bracket of a word in brackets, and breaks
+    stretches of more than 32 characters.
+    """
+    stretch = re.compile(rf"[^\s{mark}]{{{_STRETCH}}}(?=[^\s{mark}])")
+    lines = []
+    for line in text.split("\n"):
+        if line.startswith(PREFIX):
+            line = _BRACKETED.sub(lambda bracket: bracket[0] + mark, _GAP.sub(mark, line))
+            line = stretch.sub(lambda found: found[0] + mark, line)
+        lines.append(line)
+    return "\n".join(lines)
 
 
 def _visible(character: str) -> str:

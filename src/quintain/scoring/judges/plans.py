@@ -1,24 +1,24 @@
-"""What to ask to judge runs, and what the answers come to. Pairs and groups are asked about twice, in both orders.
+"""Questions about runs, and the scores and preferences that the answers give. Pairs and groups are asked in both orders.
 
-A judge that contradicts itself when the order is turned round has no preference that can be used: that is a tie, and is
-counted (position bias, Wang et al. 2023, arXiv 2305.17926; Zheng et al. 2023, arXiv 2306.05685, section 3.4).
-
-Where a run holds text that may ask for a verdict, everything is asked once more without it (`counterfactual`).
+A judge that contradicts itself when the order is reversed has no usable preference: that is a tie, and is counted (position bias,
+Wang et al. 2023, arXiv 2305.17926; Zheng et al. 2023, arXiv 2306.05685, section 3.4). Single runs are compared with a control
+(`control`).
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 
-from quintain.records.judging import JudgingMode, Rubric
+from quintain.records.judging import JudgeControl, JudgingMode, Rubric
 from quintain.records.preference import Preference, PreferenceSource
 from quintain.records.score import Score
 from quintain.records.seeds import stable_seed
 from quintain.records.trajectory import Trajectory
-from quintain.scoring.judges.counterfactual import moved_by, settled, summary
+from quintain.scoring.judges.control import ASKED, Control, control_of, read_control
+from quintain.scoring.judges.crediting import is_withheld, score_of
 from quintain.scoring.judges.questions import (
     GROUP_MOST,
     Question,
@@ -28,59 +28,47 @@ from quintain.scoring.judges.questions import (
     steps_question,
 )
 from quintain.scoring.judges.showing import BUDGET_CHARS, ShownRun, show_run
-from quintain.scoring.judges.valuing import valued_names
-from quintain.scoring.judges.verdicts import (
-    PairAnswer,
-    RankingAnswer,
-    read_preference,
-    read_ranking,
-    read_verdict,
-    score_of,
-)
+from quintain.scoring.judges.verdicts import PairAnswer, RankingAnswer, read_preference, read_ranking, read_verdict
 
 ALL_PAIRS_UP_TO = 5
-"""Runs of a task that are all compared with each other; of more, each is compared with its next two in a shuffled ring."""
+"""Number of runs of a task up to which all are compared with each other; of more, each is compared with its next two in a ring."""
+
+
+@dataclass(frozen=True)
+class ControlQuestions:
+    """The questions about the run without the agent's words, and how that run is shown."""
+
+    scope: JudgeControl
+    view: ShownRun
+    questions: tuple[Question, ...]
+    """The same question `ASKED` times."""
 
 
 @dataclass(frozen=True)
 class JudgingItem:
-    """One thing to judge: the runs, as they are shown, and the questions about them."""
+    """The runs that are judged together, as they are shown, and the questions about them."""
 
     mode: JudgingMode
     rubric: Rubric
     ids: tuple[str, ...]
     views: tuple[ShownRun, ...]
     questions: tuple[Question, ...]
-    """One, or for pairs and groups two: the second shows the runs in the opposite order. Where the item is `twice` to be judged,
-    the same without what may ask for a verdict follow."""
-
-    @property
-    def twice(self) -> bool:
-        """Does a run hold text that may ask for a verdict?"""
-        return any(view.bare is not None for view in self.views)
-
-    @property
-    def demands(self) -> tuple[str, ...]:
-        """Where such text stands."""
-        if len(self.views) == 1:
-            return self.views[0].demands
-        return tuple(
-            f"{where} of {run_id}" for run_id, view in zip(self.ids, self.views, strict=True) for where in view.demands
-        )
+    """One, or for pairs and groups two: the second shows the runs in the opposite order."""
+    control: ControlQuestions | None = None
 
 
 @dataclass(frozen=True)
 class Judged:
-    """What the answers about an item come to."""
+    """The scores or preferences that the answers about an item give."""
 
     scores: tuple[Score, ...] = ()
     preferences: tuple[Preference, ...] = ()
     failed: str | None = None
     """Why there is no judgement."""
     inconsistent: int = 0
-    """Pairs on which the judge contradicted itself when the order was turned round; ties now."""
-    moved: int = 0
-    """Runs, or pairs of runs, on which it was moved by text that may address it; they have no verdict."""
+    """Pairs on which the judge contradicted itself when the order was reversed; they are ties."""
+    withheld: int = 0
+    """Runs that lost credit which the control gets too."""
 
 
 @dataclass(frozen=True)
@@ -93,74 +81,90 @@ class Rater:
 
 
 def item_of(
-    runs: Sequence[Trajectory], mode: JudgingMode, rubric: Rubric, *, budget_chars: int = BUDGET_CHARS
+    runs: Sequence[Trajectory],
+    mode: JudgingMode,
+    rubric: Rubric,
+    mark: str,
+    *,
+    control: JudgeControl = "off",
+    budget_chars: int = BUDGET_CHARS,
 ) -> JudgingItem:
-    """What to ask about these runs: one run in the modes `score` and `steps`, two in `pairwise`, several in `group`.
+    """Return the questions about one run in the modes `score` and `steps`, two in `pairwise`, several in `group`.
 
     Args:
         runs: With ids; in the order in which they are shown first.
-        mode: What to ask.
-        rubric: What to go by.
-        budget_chars: Of a question; runs that are shown together share it.
+        mode: Form of the judgement.
+        rubric: Criteria to judge by.
+        mark: The datamark of this call, drawn at random.
+        control: Which run without the agent's words is asked about too; only single runs have one.
+        budget_chars: Size of a question; runs that are shown together share it.
     """
     each = budget_chars // len(runs) if mode == "group" and len(runs) > 2 else budget_chars
     labels = {"pairwise": ("RUN A", "RUN B"), "group": [f"RUN {n}" for n in range(1, len(runs) + 1)]}.get(
         mode, ("RUN",)
     )
-    criteria = valued_names(mode, rubric)
 
-    def shown(order: Sequence[Trajectory]) -> tuple[ShownRun, ...]:
-        named = zip(order, labels, strict=True)
-        return tuple(show_run(run, budget_chars=each, label=label, criteria=criteria) for run, label in named)
+    def views_of(order: Sequence[Trajectory]) -> tuple[ShownRun, ...]:
+        return tuple(show_run(run, budget_chars=each, label=label) for run, label in zip(order, labels, strict=True))
 
-    views = shown(runs)
-    orders = [views] if len(runs) == 1 else [views, shown(runs[::-1])]
-    if any(view.bare is not None for view in views):
-        orders += [tuple(view.stripped() for view in order) for order in orders]
-    questions = tuple(_asked(order, mode, rubric) for order in orders)
-    return JudgingItem(mode, rubric, tuple(run.id or "" for run in runs), views, questions)
+    views = views_of(runs)
+    orders = [views] if len(runs) == 1 else [views, views_of(runs[::-1])]
+    questions = tuple(_question(order, mode, rubric, mark) for order in orders)
+    item = JudgingItem(mode, rubric, tuple(run.id or "" for run in runs), views, questions)
+    if control == "off" or mode not in {"score", "steps"}:
+        return item
+    view = show_run(control_of(runs[0], control), budget_chars=each, label="RUN")
+    asked = _question([view], mode, rubric, mark)
+    repeats = tuple(asked._replace(repeat=n) for n in range(ASKED))
+    return replace(item, control=ControlQuestions(control, view, repeats))
 
 
-def _asked(views: Sequence[ShownRun], mode: JudgingMode, rubric: Rubric) -> Question:
+def _question(views: Sequence[ShownRun], mode: JudgingMode, rubric: Rubric, mark: str) -> Question:
     if mode == "score":
-        return score_question(views[0], rubric)
+        return score_question(views[0], rubric, mark)
     if mode == "steps":
-        return steps_question(views[0], rubric)
-    return pair_question(views[0], views[1], rubric) if mode == "pairwise" else group_question(views, rubric)
+        return steps_question(views[0], rubric, mark)
+    if mode == "pairwise":
+        return pair_question(views[0], views[1], rubric, mark)
+    return group_question(views, rubric, mark)
 
 
-def conclude(item: JudgingItem, answers: Sequence[str], rater: Rater) -> Judged:
-    """Read the answers to an item's questions, in their order, as scores or preferences."""
-    if item.mode in {"score", "steps"}:
-        scores = [_score(item, answer, rater) for answer in answers]
-        score = settled(scores[0], scores[1], item.demands) if item.twice else scores[0]
-        failed = summary(score.reason)
-        return Judged(scores=(score,), failed=failed, moved=int(failed != score.reason))
-    each = _of_pair if item.mode == "pairwise" else _of_group
-    if not item.twice:
-        return each(item, answers, rater)
-    return _compared(item, each(item, answers[:2], rater), each(item, answers[2:], rater))
+def control_from(item: JudgingItem, answers: Sequence[str]) -> Control | None:
+    """Read the answers to an item's control questions; None for an item without a control."""
+    if item.control is None:
+        return None
+    return read_control(answers, item.rubric, item.mode, item.control.view, item.control.scope)
 
 
-def _score(item: JudgingItem, answer: str, rater: Rater) -> Score:
-    view = item.views[0]
-    verdict = read_verdict(answer, item.rubric, view.n_steps, mode=item.mode, steps=view.steps)
-    return score_of(verdict, item.rubric, item.ids[0], rater=rater.name, view=view)
+def conclude(item: JudgingItem, answers: Sequence[str], rater: Rater, control: Control | None = None) -> Judged:
+    """Read the answers to an item's questions, in their order, as scores or preferences.
 
-
-def _compared(item: JudgingItem, shown: Judged, bare: Judged) -> Judged:
-    """The preferences without what may ask for a verdict, as far as those with it are the same."""
-    if failed := bare.failed or shown.failed:
-        return Judged(failed=failed)
-    pairs = zip(shown.preferences, bare.preferences, strict=True)
-    same = tuple(without for with_it, without in pairs if with_it.better == without.better)
-    moved = len(bare.preferences) - len(same)
-    failed = None if same else summary(moved_by(item.demands))
-    return Judged(preferences=same, failed=failed, inconsistent=bare.inconsistent, moved=moved)
+    Args:
+        item: The runs and the questions.
+        answers: One for each of the item's questions.
+        rater: Who answered.
+        control: What the judge gives to the control; None: nothing is subtracted.
+    """
+    if item.mode == "pairwise":
+        return _of_pair(item, answers, rater)
+    if item.mode == "group":
+        return _of_group(item, answers, rater)
+    (view,), (answer,) = item.views, answers
+    verdict = read_verdict(
+        answer,
+        item.rubric,
+        view.n_steps,
+        mode=item.mode,
+        steps=view.steps,
+        purpose="credit",
+        passages=view.passages,
+    )
+    score = score_of(verdict, item.rubric, item.ids[0], rater=rater.name, view=view, control=control)
+    return Judged(scores=(score,), failed=score.reason, withheld=int(is_withheld(score)))
 
 
 def unanswered(item: JudgingItem, reason: str, rater: Rater) -> Judged:
-    """What is left of an item that got no answer: runs are unscored for the reason, pairs and groups have no preference."""
+    """Return the outcome of an item without an answer: runs are unscored for the reason, pairs and groups have no preference."""
     if item.mode in {"score", "steps"}:
         score = Score(trajectory_id=item.ids[0], scorer="judge", status="unscored", reason=reason, rater=rater.name)
         return Judged(scores=(score,), failed=reason)
@@ -168,7 +172,7 @@ def unanswered(item: JudgingItem, reason: str, rater: Rater) -> Judged:
 
 
 def comparisons(ids: Sequence[str], mode: JudgingMode, seed: int = 0) -> Iterator[tuple[str, ...]]:
-    """Which runs of one task are shown together, shuffled by the seed so that no place goes with age or quality.
+    """Yield the runs of one task that are shown together, shuffled by the seed so that no place goes with age or quality.
 
     Args:
         ids: Runs of one task; their order does not matter.
@@ -194,11 +198,15 @@ def comparisons(ids: Sequence[str], mode: JudgingMode, seed: int = 0) -> Iterato
 
 
 def _of_pair(item: JudgingItem, answers: Sequence[str], rater: Rater) -> Judged:
-    first, second = read = [read_preference(answer) for answer in answers]
+    texts = [view.passages for view in item.views]
+    orders = (texts, texts[::-1])
+    first, second = read = [
+        read_preference(answer, order, purpose="credit") for answer, order in zip(answers, orders, strict=True)
+    ]
     if failed := _first_failure(read):
         return Judged(failed=failed)
-    turned = {"a": "b", "b": "a", "tie": "tie"}[second.better or "tie"]
-    consistent = first.better == turned
+    reversed_vote = {"a": "b", "b": "a", "tie": "tie"}[second.better or "tie"]
+    consistent = first.better == reversed_vote
     preference = Preference(
         a=item.ids[0],
         b=item.ids[1],
@@ -213,7 +221,9 @@ def _of_pair(item: JudgingItem, answers: Sequence[str], rater: Rater) -> Judged:
 
 def _of_group(item: JudgingItem, answers: Sequence[str], rater: Rater) -> Judged:
     n = len(item.ids)
-    read = [read_ranking(answer, n) for answer in answers]
+    texts = [view.passages for view in item.views]
+    orders = (texts, texts[::-1])
+    read = [read_ranking(answer, n, order, purpose="credit") for answer, order in zip(answers, orders, strict=True)]
     if failed := _first_failure(read):
         return Judged(failed=failed)
     first, second = _places(read[0], n), _places(read[1], n)[::-1]
@@ -242,7 +252,7 @@ def _of_group(item: JudgingItem, answers: Sequence[str], rater: Rater) -> Judged
 
 
 def _places(answer: RankingAnswer, n: int) -> list[float]:
-    """Each run's rank from 0 for the best to n - 1; runs that share a place share the mean of their ranks."""
+    """Return each run's rank from 0 for the best to n - 1; runs that share a place share the mean of their ranks."""
     ranks = [0.0] * n
     at = 0
     for place in answer.places:
@@ -263,11 +273,7 @@ def _first_failure(answers: Sequence[PairAnswer | RankingAnswer]) -> str | None:
 def _reason(rationale: str, consistent: bool, item: JudgingItem) -> str:
     notes = [rationale] if rationale else []
     if not consistent:
-        notes.append("[order] The judge contradicted itself when the order was turned round, which counts as a tie.")
-    if any(view.injections for view in item.views):
-        notes.append("[injection] A run addresses its judge; what it says there was withheld or marked as data.")
-    if item.twice:
-        notes.append(f"[twice] Compared with and without text that may ask for a verdict in {', '.join(item.demands)}.")
+        notes.append("[order] The judge contradicted itself when the order was reversed, which counts as a tie.")
     if any(len(view.steps) < view.n_steps for view in item.views):
         notes.append("[shortened] The judge did not see all steps.")
     return " ".join(notes)

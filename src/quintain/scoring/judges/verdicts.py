@@ -1,7 +1,7 @@
-"""Reading what a judge answered, strictly: one JSON object of the form that was asked for, or a failure with its reason.
+"""Read a judge's answer strictly: one JSON object of the form that was asked for, or a failure with its reason.
 
-Nothing is looked for in prose, mended or filled in. A criterion that was left out is missing, and a run without a value for
-each criterion of its rubric is unscored: a mean over those that a judge chose to answer is another rubric's value.
+No value is searched for in prose, repaired or filled in. A value counts with a quote that is in the run (`evidence`). A criterion
+without a value leaves the run unscored: a mean over the criteria that a judge chose to answer is the value of another rubric.
 """
 
 from __future__ import annotations
@@ -10,26 +10,29 @@ import json
 import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, NoReturn
 
 from quintain.records.judging import JudgingMode, Rubric, Verdict
 from quintain.records.record import nearest, shown
-from quintain.records.score import Component, Score, StepScore
 from quintain.records.text import MAX_DEPTH
-from quintain.scoring.judges.showing import ShownRun
+from quintain.scoring.judges.evidence import Passages
 
 Better = Literal["a", "b", "tie"]
 
+Purpose = Literal["credit", "submission", "control"]
+"""What an answer is read for, which decides what its quotes are worth; see `read_verdict`."""
+
 _MAX_CHARS = 200_000
 _MAX_RATIONALE = 2000
+_MAX_QUOTES = 20
 _FENCED = re.compile(r"```(?:json|JSON)?[ \t]*\n(.*?)\n?[ \t]*```", re.DOTALL)
 _THOUGHT = re.compile(r"<think>.*?</think>\s*", re.DOTALL)
 
 
 @dataclass(frozen=True)
 class PairAnswer:
-    """Which of two runs a judge took for the better one; with `failed`, why there is no answer."""
+    """The run of two that a judge prefers; `failed` is the reason why there is no answer."""
 
     better: Better | None = None
     rationale: str = ""
@@ -38,7 +41,7 @@ class PairAnswer:
 
 @dataclass(frozen=True)
 class RankingAnswer:
-    """The order in which a judge put runs, best first; runs of equal worth share a place. Runs are counted from 0."""
+    """The order in which a judge put runs, best first; runs of equal worth share a place. Runs are numbered from 0."""
 
     places: tuple[tuple[int, ...], ...] = ()
     rationale: str = ""
@@ -46,7 +49,7 @@ class RankingAnswer:
 
 
 class Unreadable(ValueError):
-    """An answer is not what was asked for; caught in this module, where it becomes `failed`."""
+    """An answer has not the form that was asked for; caught in this module, where it becomes `failed`."""
 
 
 def read_verdict(
@@ -56,17 +59,24 @@ def read_verdict(
     *,
     mode: JudgingMode = "score",
     steps: Collection[int] | None = None,
+    purpose: Purpose = "submission",
+    passages: Passages | None = None,
 ) -> Verdict:
-    """The verdict that an answer holds.
+    """Read the verdict in an answer.
 
     Args:
-        answer: What the judge wrote, or the object that it submitted: `{"scores": {criterion: 0..1}, "rationale"}`, in mode
-            `steps` `{"steps": {step: {criterion: 0..1} or null}, "rationale"}`; both keys may be given in both modes.
+        answer: The text of a judge, or the object that it submitted: `{"scores": {criterion: mark}, "rationale"}`, in mode `steps`
+            `{"steps": {step: {"quotes": [...], "scores": {criterion: 0..1}} or null}, "rationale"}`; both keys may be given in
+            both modes. A mark is `{"quotes": [...], "value": 0..1}`, or a number alone.
         rubric: What was asked by.
         n_steps: The agent's steps of the run.
-        mode: Which of the two keys must be there.
+        mode: Which of the two keys is required.
         steps: The steps that were shown; None: all of them. No other step may have a value.
+        purpose: `credit`: a value above 0 without a quote in the run, or in its step, is dropped; `submission`: quotes are
+            optional, and a wrong one fails the answer; `control`: quotes are not checked, and every step may be null.
+        passages: The recorded texts that quotes are looked up in.
     """
+    reader = _MarkReader(rubric, purpose, passages or Passages())
     try:
         document = _object(answer)
         _known_keys(document, ("scores", "steps", "rationale"))
@@ -74,145 +84,147 @@ def read_verdict(
         if wanted not in document:
             _fail(f"the answer has no {wanted!r}")
         allowed = set(range(n_steps)) if steps is None else set(steps)
-        scores = _values(document["scores"], rubric, "scores") if "scores" in document else {}
-        judged = _steps(document["steps"], rubric, allowed, n_steps) if "steps" in document else {}
-        if mode == "steps" and not any(judged.values()):
+        scores, quotes = reader.run(document["scores"]) if "scores" in document else ({}, {})
+        judged = _steps(document["steps"], allowed, n_steps) if "steps" in document else {}
+        by_step = {step: reader.step(step, given) for step, given in judged.items()}
+        if mode == "steps" and purpose != "control" and not any(given is not None for given in judged.values()):
             _fail("no step has a value")
-        return Verdict(scores=scores, rationale=_rationale(document), steps=judged)
+        return Verdict(
+            scores=scores,
+            quotes=quotes,
+            rationale=_rationale(document),
+            steps={step: values for step, (values, _) in by_step.items()},
+            step_quotes={step: quotes for step, (_, quotes) in by_step.items() if quotes},
+            unproven=tuple(reader.unproven),
+            unproven_steps=tuple(reader.unproven_steps),
+        )
     except Unreadable as error:
         return Verdict(failed=str(error))
 
 
-def read_preference(answer: str | Mapping[str, Any]) -> PairAnswer:
-    """The preference that an answer `{"better": "A" | "B" | "tie", "rationale"}` holds."""
+@dataclass
+class _MarkReader:
+    """Reads values with their quotes, and drops those whose quotes are not in the run."""
+
+    rubric: Rubric
+    purpose: Purpose
+    passages: Passages
+    unproven: list[str] = field(default_factory=list)
+    unproven_steps: list[int] = field(default_factory=list)
+
+    def run(self, given: object) -> tuple[dict[str, float], dict[str, tuple[str, ...]]]:
+        """Read the values of the run by criterion, and their quotes."""
+        marks = _by_criterion(given, self.rubric, "scores")
+        values: dict[str, float] = {}
+        quotes: dict[str, tuple[str, ...]] = {}
+        for name, mark in marks.items():
+            where = f"scores.{name}"
+            if isinstance(mark, Mapping):
+                _known_keys(mark, ("quotes", "value"), where)
+                value, quotes[name] = _share(mark.get("value"), f"{where}.value"), _quotes(mark.get("quotes"), where)
+            else:
+                value, quotes[name] = _share(mark, where), ()
+            if self._is_proven(value, quotes[name], None, where):
+                values[name] = value
+            else:
+                self.unproven.append(name)
+        return values, {name: found for name, found in quotes.items() if found and name in values}
+
+    def step(self, step: int, given: object) -> tuple[dict[str, float], tuple[str, ...]]:
+        """Read the values of a step by criterion, and its quotes."""
+        if given is None:
+            return {}, ()
+        where, quotes = f"steps.{step}", tuple[str, ...]()
+        values_of: object = given
+        if isinstance(given, Mapping) and isinstance(given.get("scores"), Mapping):
+            _known_keys(given, ("quotes", "scores"), where)
+            values_of, quotes = given["scores"], _quotes(given.get("quotes"), where)
+        marks = _by_criterion(values_of, self.rubric, where)
+        values = {name: _share(value, f"{where}.{name}") for name, value in marks.items()}
+        if self._is_proven(max(values.values(), default=0.0), quotes, step, where):
+            return values, quotes
+        self.unproven_steps.append(step)
+        return {}, ()
+
+    def _is_proven(self, value: float, quotes: tuple[str, ...], step: int | None, where: str) -> bool:
+        if self.purpose == "control":
+            return True
+        if self.purpose == "submission":
+            wrong = next((quote for quote in quotes if not self.passages.has(quote, step)), None)
+            if wrong is not None:
+                place = "the run" if step is None else f"step {step}"
+                _fail(f"{where} quotes {shown(wrong)}, which is not in {place} as it was shown")
+            return True
+        return value == 0 or self.passages.has_any(quotes, step)
+
+
+def read_preference(
+    answer: str | Mapping[str, Any], passages: Sequence[Passages] = (), *, purpose: Purpose = "submission"
+) -> PairAnswer:
+    """Read the preference in an answer `{"quotes": [of A, of B], "better": "A" | "B" | "tie", "rationale"}`.
+
+    Args:
+        answer: The text of a judge, or the object that it submitted.
+        passages: The recorded texts of the two runs, in the order in which they are shown.
+        purpose: As for `read_verdict`; a tie needs no quotes.
+    """
     try:
         document = _object(answer)
-        _known_keys(document, ("better", "rationale"))
+        _known_keys(document, ("quotes", "better", "rationale"))
         better = document.get("better")
         read: dict[str, Better] = {"a": "a", "b": "b", "tie": "tie"}
         if not isinstance(better, str) or better.strip().lower() not in read:
-            _fail(f"'better' is {shown(better)}; it must be 'A', 'B' or 'tie'")
-        return PairAnswer(read[better.strip().lower()], _rationale(document))
+            _fail(f"expected 'A', 'B' or 'tie' as 'better', got {shown(better)}")
+        found = read[better.strip().lower()]
+        _check_run_quotes(document, passages, purpose, needed=found != "tie", names="AB")
+        return PairAnswer(found, _rationale(document))
     except Unreadable as error:
         return PairAnswer(failed=str(error))
 
 
-def read_ranking(answer: str | Mapping[str, Any], n: int) -> RankingAnswer:
-    """The order of `n` runs that an answer `{"ranking": [[2], [1, 3]], "rationale"}` holds; runs are called 1 to n."""
+def read_ranking(
+    answer: str | Mapping[str, Any], n: int, passages: Sequence[Passages] = (), *, purpose: Purpose = "submission"
+) -> RankingAnswer:
+    """Read the order of `n` runs, numbered from 1, in an answer `{"quotes": [...], "ranking": [[2], [1, 3]], "rationale"}`.
+
+    Args:
+        answer: The text of a judge, or the object that it submitted.
+        n: Number of runs.
+        passages: The recorded texts of the runs, in the order in which they are shown.
+        purpose: As for `read_verdict`; an order in which all runs share one place needs no quotes.
+    """
     try:
         document = _object(answer)
-        _known_keys(document, ("ranking", "rationale"))
+        _known_keys(document, ("quotes", "ranking", "rationale"))
         ranking = document.get("ranking")
         if not isinstance(ranking, list):
-            _fail(f"'ranking' is {shown(ranking)}; it must be a list of lists of run numbers")
+            _fail(f"expected a list of lists of run numbers as 'ranking', got {shown(ranking)}")
         places = tuple(
             tuple(_run_number(run, n) for run in (place if isinstance(place, list) else [place])) for place in ranking
         )
-        seen = [run for place in places for run in place]
-        if sorted(seen) != list(range(n)):
-            _fail(f"'ranking' is {shown(ranking)}; each of the runs 1 to {n} must occur once")
-        return RankingAnswer(tuple(place for place in places if place), _rationale(document))
+        if sorted(run for place in places for run in place) != list(range(n)):
+            _fail(f"expected each of the runs 1 to {n} once in 'ranking', got {shown(ranking)}")
+        places = tuple(place for place in places if place)
+        _check_run_quotes(document, passages, purpose, needed=len(places) > 1, names=[str(k + 1) for k in range(n)])
+        return RankingAnswer(places, _rationale(document))
     except Unreadable as error:
         return RankingAnswer(failed=str(error))
 
 
-def score_of(
-    verdict: Verdict,
-    rubric: Rubric,
-    trajectory_id: str,
-    *,
-    scorer: str = "judge",
-    rater: str | None = None,
-    view: ShownRun | None = None,
-) -> Score:
-    """The score that a verdict gives a run.
-
-    The value is the weighted mean of the criteria; where the verdict is of steps alone, the mean over the steps that have a
-    value, each the weighted mean of its criteria. A criterion that is missing leaves the run unscored, with the reason.
-
-    Args:
-        verdict: As it was read.
-        rubric: What it was given by.
-        trajectory_id: The run.
-        scorer: Under which name it is kept.
-        rater: Who judged, as `Score.rater`.
-        view: What the judge was shown: steps that were not shown are listed without a value, and where the run addressed its
-            judge, the feedback says so.
-    """
-    weights = {criterion.name: criterion.weight for criterion in rubric.criteria}
-    steps = _step_scores(verdict, weights, view)
-    fixed: dict[str, Any] = {"trajectory_id": trajectory_id, "scorer": scorer, "rater": rater, "rubric": rubric.name}
-    notes = _notes(view)
-    if verdict.failed is not None:
-        return Score(**fixed, status="unscored", reason=f"the judgement failed: {verdict.failed}", feedback=notes)
-    components = tuple(
-        Component(name=name, weight=weight, value=verdict.scores.get(name)) for name, weight in weights.items()
-    )
-    told: dict[str, Any] = {"steps": steps, "feedback": " ".join(filter(None, (verdict.rationale, notes)))}
-    if not verdict.scores and verdict.steps:
-        lacking = sorted({name for given in verdict.steps.values() if given for name in weights if name not in given})
-        values = [step.value for step in steps if step.value is not None]
-        if lacking or not values:
-            return _without(fixed | told, lacking)
-        return Score(**fixed, **told, status="scored", value=_mean(values))
-    told["components"] = components
-    if lacking := [name for name in weights if name not in verdict.scores]:
-        return _without(fixed | told, lacking)
-    return Score(**fixed, **told, status="scored", value=weighted_mean(verdict.scores, weights))
-
-
 def weighted_mean(values: Mapping[str, float], weights: Mapping[str, float]) -> float:
-    """The sum of weight times value over the sum of weights, in 0..1; every weight has a value."""
+    """Return the sum of weight times value over the sum of weights, in 0..1; every weight has a value."""
     total = math.fsum(weights.values())
-    return _share_of(math.fsum(weights[name] * values[name] for name in weights) / total)
+    return rounded_share(math.fsum(weights[name] * values[name] for name in weights) / total)
 
 
-def _without(fields: dict[str, Any], lacking: Sequence[str]) -> Score:
-    names = ", ".join(map(repr, lacking))
-    reason = f"the judge gave no value for {names}" if lacking else "the judge gave no step a value"
-    return Score(**fields, status="unscored", reason=reason)
+def mean(values: Sequence[float]) -> float:
+    """Return the mean of values in 0..1."""
+    return rounded_share(math.fsum(values) / len(values))
 
 
-def _step_scores(verdict: Verdict, weights: Mapping[str, float], view: ShownRun | None) -> tuple[StepScore, ...]:
-    if not verdict.steps:
-        return ()
-    unseen = set(range(view.n_steps)) - set(view.steps) if view is not None else set()
-    found = []
-    for step in sorted(unseen | set(verdict.steps)):
-        given = verdict.steps.get(step, {})
-        whole = bool(given) and all(name in given for name in weights)
-        about = "not shown to the judge" if step in unseen else "" if given else "nothing to judge"
-        value = weighted_mean(given, weights) if whole else None
-        found.append(StepScore(step=step, value=value, parts=dict(given), feedback=about))
-    return tuple(found)
-
-
-def _notes(view: ShownRun | None) -> str:
-    if view is None:
-        return ""
-    notes = []
-    if view.injections:
-        places = ", ".join(dict.fromkeys(view.injections))
-        shown = " The task's own words were shown, marked as data." if "the task" in view.injections else ""
-        kept = "" if set(view.injections) == {"the task"} else " What it says there was withheld."
-        notes.append(f"[injection] The run addresses its judge in {places}.{kept}{shown}")
-    if view.doubtful:
-        places = ", ".join(dict.fromkeys(view.doubtful))
-        notes.append(f"[marked] What may be meant for a judge in {places} was shown, marked as data.")
-    if len(view.steps) < view.n_steps:
-        notes.append(f"[shortened] The judge saw {len(view.steps)} of {view.n_steps} steps.")
-    elif view.shortened:
-        notes.append("[shortened] The judge saw long texts cut.")
-    return " ".join(notes)
-
-
-def _mean(values: Sequence[float]) -> float:
-    return _share_of(math.fsum(values) / len(values))
-
-
-def _share_of(mean: float) -> float:
-    """A mean of values in 0..1 without what rounding adds: equal values have that value as their mean."""
-    return min(1.0, max(0.0, round(mean, 12)))
+def rounded_share(value: float) -> float:
+    """Return a value in 0..1 without the rounding of sums: equal values have that value as their mean."""
+    return min(1.0, max(0.0, round(value, 12)))
 
 
 def _object(answer: str | Mapping[str, Any]) -> Mapping[str, Any]:
@@ -257,36 +269,64 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _no_constant(name: str) -> NoReturn:
-    _fail(f"{name} is no number from 0 to 1")
+    _fail(f"expected a number from 0 to 1, got {name}")
 
 
-def _known_keys(document: Mapping[str, Any], known: Sequence[str]) -> None:
+def _known_keys(document: Mapping[str, Any], known: Sequence[str], where: str = "the answer") -> None:
     if unknown := [key for key in document if key not in known]:
-        _fail(f"the answer has the unknown key {shown(unknown[0])}; the keys are {', '.join(known)}")
+        _fail(f"{where} has the unknown key {shown(unknown[0])}; the keys are {', '.join(known)}")
 
 
-def _values(given: object, rubric: Rubric, where: str) -> dict[str, float]:
+def _by_criterion(given: object, rubric: Rubric, where: str) -> dict[str, object]:
     if not isinstance(given, Mapping):
-        _fail(f"{where} is {shown(given)}; it must be an object of criteria and values")
+        _fail(f"{where}: expected an object of criteria and values, got {shown(given)}")
     names = [criterion.name for criterion in rubric.criteria]
     if unknown := [key for key in given if key not in names]:
         known = f"the criteria are {', '.join(names)}"
         _fail(f"{where} has the unknown criterion {shown(unknown[0])}{nearest(unknown[0], names)}; {known}")
-    return {str(name): _share(value, f"{where}.{name}") for name, value in given.items()}
+    return {str(name): value for name, value in given.items()}
 
 
 def _share(value: object, where: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        _fail(f"{where} is {shown(value)}; it must be a number from 0 to 1")
+        _fail(f"{where}: expected a number from 0 to 1, got {shown(value)}")
     if not 0 <= value <= 1:  # NaN too
         _fail(f"{where} is {shown(value)}, out of the range 0 to 1")
     return float(value)
 
 
-def _steps(given: object, rubric: Rubric, allowed: set[int], n_steps: int) -> dict[int, dict[str, float]]:
+def _quotes(given: object, where: str) -> tuple[str, ...]:
+    quotes = [given] if isinstance(given, str) else [] if given is None else given
+    if not isinstance(quotes, Sequence) or not all(isinstance(quote, str) for quote in quotes):
+        _fail(f"{where}.quotes: expected a list of texts, got {shown(given)}")
+    if len(quotes) > _MAX_QUOTES:
+        _fail(f"{where}.quotes has {len(quotes)} quotes; at most {_MAX_QUOTES} are read")
+    return tuple(quote.strip() for quote in quotes if quote.strip())
+
+
+def _check_run_quotes(
+    document: Mapping[str, Any], passages: Sequence[Passages], purpose: Purpose, *, needed: bool, names: Sequence[str]
+) -> None:
+    """Require one quote of each run that is in that run, for credit always and of a submission where it has quotes."""
+    given = document.get("quotes")
+    if purpose == "submission" and not given:
+        return
+    if not isinstance(given, Sequence | None) or isinstance(given, str):
+        _fail(f"quotes: expected a list with one quote of each run, got {shown(given)}")
+    if not needed:
+        return
+    quotes = list(given or ())
+    if len(quotes) != len(passages):
+        _fail(f"expected one quote of each of the {len(passages)} runs, got {len(quotes)}")
+    for name, quote, texts in zip(names, quotes, passages, strict=False):
+        if not isinstance(quote, str) or not texts.has(quote):
+            _fail(f"the quote of run {name} is not in that run as it was shown")
+
+
+def _steps(given: object, allowed: set[int], n_steps: int) -> dict[int, object]:
     if not isinstance(given, Mapping):
-        _fail(f"'steps' is {shown(given)}; it must be an object of step numbers and values")
-    judged: dict[int, dict[str, float]] = {}
+        _fail(f"'steps': expected an object of step numbers and values, got {shown(given)}")
+    judged: dict[int, object] = {}
     for key, values in given.items():
         step = _step_number(key)
         if step not in allowed:
@@ -294,7 +334,7 @@ def _steps(given: object, rubric: Rubric, allowed: set[int], n_steps: int) -> di
             _fail(f"'steps' has step {step}, which {about}")
         if step in judged:
             _fail(f"'steps' has step {step} twice")
-        judged[step] = {} if values is None else _values(values, rubric, f"steps.{step}")
+        judged[step] = values
     if missing := sorted(allowed - set(judged)):
         _fail(f"'steps' lacks {_listed(missing)}; a step with nothing to judge is null")
     return judged
@@ -310,7 +350,7 @@ def _step_number(key: object) -> int:
         return key
     if isinstance(key, str) and re.fullmatch(r"0|[1-9][0-9]{0,8}", key):
         return int(key)
-    _fail(f"'steps' has the key {shown(key)}; it must be the number of a step, such as \"0\"")
+    _fail(f"'steps': expected the number of a step as key, such as \"0\", got {shown(key)}")
 
 
 def _run_number(value: object, n: int) -> int:
@@ -326,7 +366,7 @@ def _rationale(document: Mapping[str, Any]) -> str:
     if rationale is None:
         return ""
     if not isinstance(rationale, str):
-        _fail(f"'rationale' is {shown(rationale)}; it must be text")
+        _fail(f"'rationale': expected text, got {shown(rationale)}")
     text = " ".join(rationale.encode("utf-8", "replace").decode().split())
     return text if len(text) <= _MAX_RATIONALE else f"{text[: _MAX_RATIONALE - 3]}..."
 

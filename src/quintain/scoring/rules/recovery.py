@@ -1,23 +1,21 @@
-"""Errors, and whether the agent got over them."""
+"""Errors, and whether the agent recovered from them."""
 
 from __future__ import annotations
 
-from quintain.scoring.rules.shell import Kind
+from quintain.scoring.file_activity.programs import Purpose
+from quintain.scoring.file_activity.shell import parse_script
 from quintain.scoring.rules.view import Call, View
 
 
 def has_failed(call: Call, view: View) -> bool:
-    """Did the call itself fail? That tests fail is a finding, no fault of the call that ran them; so is what users asked to see."""
-    if not call.failed or call.kind is Kind.CHECK:
+    """Whether the call itself failed; failing tests are a finding, and so is a failure of what a user named."""
+    if not call.failed or call.purpose is Purpose.CHECK:
         return False
-    return not (call.command and view.requests.shows_failure(call.turn, call.command))
+    return not (call.command and view.permissions.names_command(call.turn, parse_script(call.command)))
 
 
 def recovery(view: View) -> list[float | None]:
-    """For each call that failed 1 where another of its kind, or on what it worked on, succeeded later, else 0; None for others.
-
-    A mere repetition of the call is no other call, unless it then succeeds.
-    """
+    """Return for each failed call 1 where a call of its kind, or on its target, succeeded later, else 0; None for others."""
     pending: dict[str, list[int]] = {}
     parts: list[float | None] = []
     for i, call in enumerate(view.calls):
@@ -34,7 +32,7 @@ def recovery(view: View) -> list[float | None]:
 
 
 def _kinds(call: Call) -> tuple[str, ...]:
-    """Under which names a failure is open: its tool; what it worked on; any tool, where none of this name exists."""
+    """Return the keys by which a later success resolves a failure: category or tool, and target."""
     category = call.category or "tool"
     family = "look" if category in {"read", "search"} else category
     kinds = [family if call.category else f"tool {call.tool}"]

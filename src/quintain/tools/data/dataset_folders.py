@@ -1,4 +1,4 @@
-"""Dataset folders that the store knows of: frozen from chosen runs, from rows that are made already, or from text."""
+"""Freeze runs, given rows or text into dataset folders and register them in the store."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _NAME: TypeAdapter[str] = TypeAdapter(Name)
 
 
 def new_options(services: Services, name: str, kind: DatasetKind) -> ExportOptions:
-    """Options of a new dataset, all rows in train.
+    """Return the options of a new dataset with all rows in train.
 
     Raises:
         InvalidInput: a name that cannot be one.
@@ -52,7 +52,7 @@ def new_options(services: Services, name: str, kind: DatasetKind) -> ExportOptio
 def freeze(
     services: Services, lines: Iterable[KeyedRow], options: ExportOptions, tally: ExportCounts
 ) -> WrittenDataset:
-    """Write lines into a folder of their own and let the store know of it, both or neither.
+    """Write rows into a new folder and register it in the store, both or neither.
 
     Raises:
         InvalidInput: no row is left to train on; lists the drops and the remedy.
@@ -70,7 +70,7 @@ def freeze_text(
 
 
 def text_dataset(services: Services, files: Sequence[Path], *, make: bool = True) -> str | None:
-    """The dataset of these texts, by id: the one that there is, else a new one; the same texts are the same dataset.
+    """Return the id of the dataset of these texts, reusing an existing one.
 
     Args:
         services: Where datasets are found and made.
@@ -90,7 +90,7 @@ def text_dataset(services: Services, files: Sequence[Path], *, make: bool = True
 
 
 def first_rows(services: Services, dataset: Dataset, n: int, *, make: bool = True) -> str | None:
-    """The dataset of the first `n` rows to train on, by id: itself, the one that there is, else a new one.
+    """Return the id of a dataset of the first `n` training rows, reusing an existing one.
 
     Args:
         services: Where datasets are found and made.
@@ -119,7 +119,7 @@ def _digest(*parts: str) -> str:
 
 
 def _found(services: Services, name: str) -> str | None:
-    """The id of the dataset that was made under this name, unless its folder is gone."""
+    """Return the id of the dataset with this name unless its folder is gone."""
     try:
         dataset = services.store.datasets.get(name)
     except NotFound:

@@ -1,4 +1,4 @@
-"""The lines of each kind of dataset, made of stored runs; never more than a batch of runs in memory."""
+"""Build the rows of each dataset kind from stored runs, with at most a batch of runs in memory."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ T = TypeVar("T")
 
 
 class _Item(NamedTuple, Generic[T]):
-    """What one row is to be made of, the runs in it, and the class of its task where rows are sampled."""
+    """Source of one row: its value, its runs, and its task class if rows are sampled."""
 
     row: T
     runs: tuple[str, ...]
@@ -63,25 +63,25 @@ class _Item(NamedTuple, Generic[T]):
 
 @dataclass(frozen=True)
 class Given:
-    """What ready-made rows say of their runs; it goes before what would be made of outcomes and scores."""
+    """Statements of prepared rows about their runs; they take precedence over outcomes and scores."""
 
     pairs: Sequence[Pair] = ()
     values: Mapping[str, float] = field(default_factory=dict)
-    """Id of a run -> what it is worth; 1 and 0 where a row says good or bad, chosen or rejected."""
+    """Run id -> value; 1 and 0 if a row labels it good or bad, chosen or rejected."""
 
 
 @dataclass
 class _Making:
-    """One export on its way: what the lines are made with, and the classes of the tasks that it has met."""
+    """State of one export: its inputs, and the classes of tasks seen so far."""
 
     services: Services
     options: ExportOptions
     tally: ExportCounts
     given: Given
     classes: dict[str, TaskClass | None] = field(default_factory=dict)
-    """Key of a task -> class of its oldest run; only where rows are sampled."""
+    """Task key -> class of its oldest run, if rows are sampled."""
     labels: dict[str, StepLabels] = field(default_factory=dict)
-    """Id of a run on its way to a row -> labels of its steps, for kind `prm`."""
+    """Run id -> step labels, for kind `prm`, until the row is built."""
 
 
 def lines_of(
@@ -91,14 +91,14 @@ def lines_of(
     tally: ExportCounts,
     given: Given | None = None,
 ) -> Iterator[KeyedRow]:
-    """Stream the lines of a dataset of stored runs.
+    """Stream the rows of a dataset of stored runs.
 
     Args:
         services: Where scores are looked up, and runs again for rows that hold several.
         runs: The runs to choose from, oldest first; read once.
         options: The kind, the criteria and what else decides the rows.
         tally: Counts what is left out while the lines are read.
-        given: What ready-made rows say of these runs.
+        given: Statements of prepared rows about these runs.
     """
     making = _Making(services, options, tally, given or Given())
     similar = options.criteria.curation.near_duplicates
@@ -114,7 +114,7 @@ def lines_of(
 
 
 def _single(making: _Making, runs: Iterator[ValuedRun]) -> Iterator[KeyedRow]:
-    """Lines of kinds that hold one run each."""
+    """Yield rows of kinds with one run each."""
     row = _row_maker(making)
     curation = making.options.criteria.curation
     if curation.top_share is None and not curation.samples:
@@ -145,7 +145,7 @@ def _pairs(making: _Making, runs: Iterator[ValuedRun]) -> Iterator[KeyedRow]:
 
 
 def _recorded_pairs(making: _Making, runs: Iterator[ValuedRun]) -> Iterator[KeyedRow]:
-    """Lines of the preferences that are stored between these runs, as most raters have it."""
+    """Yield rows of the stored preferences between these runs, by majority of the raters."""
     tasks: dict[str, str] = {}
     for run, _ in runs:
         tasks[_id(run)] = key = comparison_key(run)
@@ -155,7 +155,7 @@ def _recorded_pairs(making: _Making, runs: Iterator[ValuedRun]) -> Iterator[Keye
     found = consensus(preferences, tasks)
     items = [_Item(pair, (pair.chosen, pair.rejected), making.classes.get(pair.task)) for pair in found.pairs]
     paired = {side for item in items for side in item.runs}
-    # Only why a run is in no pair is told, so only those are asked about.
+    # Only runs in no pair need a reason, so only those are looked up.
     reasons = {run: "no_preference" for run in tasks if run not in paired}
     elsewhere = making.services.store.preferences.involving(reasons, sources=making.options.making["sources"])
     reasons |= {run: "other_side_not_chosen" for one in elsewhere for run in (one.a, one.b) if run in reasons}
@@ -179,7 +179,7 @@ def _recorded_pairs(making: _Making, runs: Iterator[ValuedRun]) -> Iterator[Keye
 
 
 def _rows_once(making: _Making, items: Iterable[_Item[Pair]]) -> Iterator[KeyedRow]:
-    """Each pair of contents once; runs that are in no row in the end are counted."""
+    """Yield each pair of contents once, and count runs that end up in no row."""
     contents, used, refused = set[Hashable](), set[str](), dict[str, str]()
     digests = Digests()
     for pair, (chosen, rejected) in with_runs(making.services, ((item.row, item.runs) for item in items)):
@@ -196,7 +196,7 @@ def _rows_once(making: _Making, items: Iterable[_Item[Pair]]) -> Iterator[KeyedR
 
 
 def _row_of(pair: Pair, chosen: Trajectory, rejected: Trajectory, digests: Digests) -> tuple[PairRow, Hashable] | str:
-    """The row of a recorded pair and what tells its content, or why there is none."""
+    """Return the row of a recorded pair and its content key, or the reason why there is none."""
     if comparison_key(chosen) != comparison_key(rejected):
         return "not_comparable"
     before: list[bytes] = []
@@ -215,7 +215,7 @@ def _row_of(pair: Pair, chosen: Trajectory, rejected: Trajectory, digests: Diges
 
 
 def _given_pairs(making: _Making, runs: Iterator[ValuedRun]) -> Iterator[KeyedRow]:
-    """Lines of pairs as they are given, where both sides stay and differ."""
+    """Yield the given pairs whose sides both remain and differ."""
     known = {candidate.trajectory_id: candidate for candidate in _candidates(making, runs)}
     reasons: dict[str, str] = {}
     items: list[_Item[Pair]] = []
@@ -240,7 +240,7 @@ def _groups(making: _Making, runs: Iterator[ValuedRun]) -> Iterator[KeyedRow]:
 
 
 def _tasks(making: _Making, runs: Iterator[ValuedRun]) -> Iterator[KeyedRow]:
-    """Lines of a benchmark: one for each task."""
+    """Yield one benchmark row a task."""
     references: dict[str, list[Reference]] = {}
     for run, _ in runs:
         key = task_key(run)
@@ -269,7 +269,7 @@ def _row_maker(making: _Making) -> Callable[[ValuedRun], Row]:
 
 
 def _labelled(making: _Making, runs: Iterable[ValuedRun]) -> Iterator[ValuedRun]:
-    """The runs whose steps have labels to learn from; the others are counted."""
+    """Yield the runs with usable step labels, and count the others."""
     for run, known in _with_labels(making, runs):
         if reason := reason_against(known.labels):
             making.tally.dropped[reason] += 1
@@ -298,7 +298,7 @@ def _with_labels(making: _Making, runs: Iterable[ValuedRun]) -> Iterator[tuple[V
 
 
 def _drawn(making: _Making, items: Sequence[_Item[T]]) -> list[_Item[T]]:
-    """The rows that are sampled, all of them where none is asked for; runs that are in none of them any more are counted."""
+    """Return the sampled rows, or all; count runs that are in none of them."""
     curation = making.options.criteria.curation
     if not curation.samples:
         return list(items)
@@ -348,7 +348,7 @@ def _valued(making: _Making, runs: Iterable[Trajectory]) -> Iterator[ValuedRun]:
 
 
 def _worth(options: ExportOptions) -> Callable[[Trajectory], float | None]:
-    """What a run is worth without a scorer."""
+    """Return the function that values a run without a scorer."""
     if options.kind == "grpo":
         return group_reward
     by_reward = options.kind in {"sft", "benchmark"} or (

@@ -14,6 +14,7 @@ from quintain.datasets.selection import Criteria, ExportCounts
 from quintain.errors import InvalidInput
 from quintain.exporters.dataset_conversion import convert_dataset, require_kind
 from quintain.exporters.registry import exporter
+from quintain.hints import Hint, call
 from quintain.records.dataset import Curation, DatasetKind, SplitName
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.hyperparameters import DATASET_KINDS
@@ -30,7 +31,7 @@ from quintain.tools.services import Services
 _DESIRABLE_FROM = 0.5
 _PAIRS_PER_TASK = 4
 _SHOWN = 20
-"""Rejected rows that an answer lists; the manifest has more of them."""
+"""Rejected rows in an answer; the manifest lists more."""
 
 _PAIRED = frozenset({"dpo", "reward"})
 _CONTRASTED = frozenset({"dpo", "reward", "kto", "grpo"})
@@ -43,7 +44,7 @@ _ONLY_FOR: dict[str, frozenset[str]] = {
     "near_duplicates": near_duplicates.KINDS,
     "step_labels": frozenset({"prm"}),
 }
-"""Field of `Curation` -> kinds that it can be asked for; every other field goes with any kind of runs."""
+"""Field of `Curation` -> kinds that support it; other fields apply to any kind of runs."""
 
 
 Kind = Annotated[
@@ -153,7 +154,7 @@ def export_dataset(
 
 
 def require_curation(kind: str, curation: Curation) -> None:
-    """Refuse what cannot be asked for this kind of dataset.
+    """Raise if a curation field does not apply to this kind of dataset.
 
     Raises:
         InvalidInput: names the field and the kinds that it goes with.
@@ -169,7 +170,7 @@ def require_curation(kind: str, curation: Curation) -> None:
 
 
 def require_format(format: str, options: ExportOptions) -> None:
-    """Refuse a format that is not known, or that cannot hold this kind of dataset.
+    """Raise if a format is unknown or cannot represent this kind of dataset.
 
     Raises:
         NotFound: lists the formats.
@@ -186,7 +187,7 @@ def _named(
     ids: Sequence[str] | None,
     curation: Curation,
 ) -> tuple[str | None, list[str]]:
-    """The full name of the scorer for these runs, and what to know of it; None: the outcome decides."""
+    """Return the full name of the scorer and its warnings; None if outcomes decide."""
     if scorer is None:
         return None, []
     found = named(services, scorer, filter, ids, steps=curation.step_labels == "scores")
@@ -209,7 +210,7 @@ def _require_runs(kind: str, columns: dict[str, str] | None) -> None:
 
 
 def _all_counted(runs: Iterator[Trajectory], asked: int, tally: ExportCounts) -> Iterator[Trajectory]:
-    """The runs; of those that were asked for by id the ones that did not come were forgotten."""
+    """Yield the runs; requested ids without a run were forgotten and are counted."""
     came = 0
     for run in runs:
         came += 1
@@ -222,12 +223,12 @@ def _all_counted(runs: Iterator[Trajectory], asked: int, tally: ExportCounts) ->
 def _criteria(
     kind: str, scorer: str | None, min_score: float | None, curation: Curation, given: dict[str, Any]
 ) -> Criteria:
-    """What a run must be; `given` are the further arguments."""
+    """Return the criteria; `given` has the further arguments."""
     by_outcome = kind in _CONTRASTED or (kind == "prm" and curation.step_labels == "outcome")
     by_steps = kind == "prm" and curation.step_labels == "scores"
     if by_steps and scorer is None:
         raise InvalidInput(
-            "`curation.step_labels` is 'scores', but nobody is named; say whose with `scorer`: judge, people, montecarlo"
+            "`curation.step_labels` is 'scores', which needs a `scorer`; set it to judge, people or montecarlo"
         )
     by_value = not given["recorded"] and (by_outcome or (scorer is not None and not by_steps))
     return Criteria(
@@ -244,7 +245,7 @@ def _criteria(
 
 
 def _making(kind: str, scorer: str | None, min_score: float | None, mining: dict[str, Any]) -> dict[str, Any]:
-    """What decides the rows of this kind besides the criteria, defaults filled in; arguments of another kind are refused."""
+    """Return the settings of this kind besides the criteria, with defaults; reject arguments of another kind."""
     if kind == "sft" and (scorer is None) != (min_score is None):
         raise InvalidInput(
             "`scorer` and `min_score` go together: name the scorer whose stored scores decide, and the bound"
@@ -282,7 +283,7 @@ def _require_recorded(kind: str, pairs: str, mining: dict[str, Any], curation: C
 
 
 def _recorded(pairs: str) -> dict[str, Any]:
-    """What decides rows of recorded preferences."""
+    """Return the settings for rows of recorded preferences."""
     source = pairs.removeprefix("recorded:")
     return {"pairs": pairs, "sources": [] if source == "recorded" else [source]}
 
@@ -294,7 +295,7 @@ def _kept(
         return frozenset(map(OutcomeStatus, outcomes))
     if kind != "sft" or scorer is not None:
         return frozenset(OutcomeStatus)
-    # Who hands over rows for fine-tuning has chosen them: most of them say nothing of an outcome.
+    # Rows for fine-tuning were chosen by their author; most of them state no outcome.
     return frozenset({OutcomeStatus.SUCCESS, OutcomeStatus.UNKNOWN} if ready_made else {OutcomeStatus.SUCCESS})
 
 
@@ -314,22 +315,27 @@ def _result(written: WrittenDataset, tally: ExportCounts) -> ExportResult:
         distribution=tally.distribution,
         rejected=tuple(tally.rejected[:_SHOWN]),
         resource_uri=f"dataset://{dataset.id}",
-        next_step=f"{f'It holds {labels} runs. ' if labels else ''}{_next_step(dataset.kind, dataset.id)}",
+        next_step=Hint(f"It has {labels} runs. " if labels else "", _next_step(dataset.kind, dataset.id)),
     )
 
 
-def _next_step(kind: str, dataset_id: str) -> str:
+def _next_step(kind: str, dataset_id: str) -> Hint:
     methods = [method for method, learns_from in DATASET_KINDS.items() if learns_from == kind]
     if not methods:
-        return f"No method here trains on kind {kind!r}; its rows lie at `path` for tools that do."
+        return Hint(
+            "Measure an agent on it with ",
+            call("evaluate_agent", agent="starter", dataset_id=dataset_id),
+            "; no method trains on it.",
+        )
     method = kind if kind in methods else methods[0]
     also = [other for other in methods if other != method]
     others = f" {' and '.join(also)} {'learn' if len(also) > 1 else 'learns'} from it too." if also else ""
-    return f"Train on it: start_training(method={method!r}, model=..., dataset_id={dataset_id!r}, name=...).{others}"
+    train = call("start_training", method=method, model="starter", dataset_id=dataset_id)
+    return Hint("Train on it with ", train, f".{others}")
 
 
 def _converted(services: Services, result: ExportResult, written: WrittenDataset, format: str) -> ExportResult:
-    """The answer with the folder of the other format, where one was asked for."""
+    """Return the answer with the folder of the other format, if one was requested."""
     if format == "quintain":
         return result
     folder = services.settings.exports_dir / f"{written.dataset.id}-{format}"
@@ -340,6 +346,9 @@ def _converted(services: Services, result: ExportResult, written: WrittenDataset
             "format": format,
             "path": str(folder),
             "warnings": (*result.warnings, *left_out, *export.notes),
-            "next_step": f"The folder at `path` is ready for {format}; the dataset itself is {written.dataset.id}. {result.next_step}",
+            "next_step": Hint(
+                f"The folder at `path` is ready for {format}; the dataset itself is {written.dataset.id}. ",
+                result.next_step,
+            ),
         }
     )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field
 
 from quintain.errors import NotFound, Unavailable
+from quintain.hints import Hint, call
 from quintain.importers.pipeline import ImportOptions, import_logs, measure
 from quintain.importers.registry import importer
 from quintain.importers.run_sink import DryRun, same_file
@@ -29,10 +30,10 @@ if TYPE_CHECKING:
     from quintain.tools.results import JobStarted
 
 IN_CALL_BYTES = 48 * 2**20
-"""Logs of more bytes become a job: a call should be over in 20 s, and a slow disk or core halves the speed."""
+"""Larger imports become a job: a call should end within 20 s, also on a disk or core of half the speed."""
 
 _SHOWN = 50
-"""Files and rejections that an answer lists; the rest is counted."""
+"""Files and rejections in an answer; the rest is counted."""
 
 
 def import_trajectories(
@@ -43,7 +44,7 @@ def import_trajectories(
     format: Annotated[
         str, Field(max_length=60, description="A log format by name; auto: detected file by file.")
     ] = "auto",
-    dry_run: Annotated[bool, Field(description="Only tell what would come in.")] = False,
+    dry_run: Annotated[bool, Field(description="Report what would be imported; store nothing.")] = False,
     tags: Annotated[list[str] | None, Field(max_length=50, description="Labels to find these runs by.")] = None,
     again: Annotated[bool, Field(description="Also read files unchanged since their last import.")] = False,
 ) -> ImportResult:
@@ -67,7 +68,7 @@ def import_trajectories(
             f"{path!r} does not exist; give a file or folder of logs under {str(services.settings.inbox_dir)!r}"
         )
     options = ImportOptions(format=format, redact=services.settings.redact, tags=labels)
-    # Runs of unchanged files get new tags too, and only reading tells which these are.
+    # Runs of unchanged files get new tags too, so those files must be read.
     unchanged = {} if again or labels else services.store.imports.stamps_below(place)
     if measure(place).bytes > IN_CALL_BYTES:
         spec = ImportSpec(
@@ -85,7 +86,7 @@ def import_trajectories(
 
 
 def _stored(place: Path, options: ImportOptions, sink: _StoreSink) -> ImportReport:
-    """Import, and where the store gives up on the way, say what is there."""
+    """Import; if the store becomes unavailable on the way, report what was stored."""
     try:
         return import_logs(place, options, sink)
     except Unavailable as error:
@@ -101,12 +102,12 @@ def _stored(place: Path, options: ImportOptions, sink: _StoreSink) -> ImportRepo
 
 @dataclass(frozen=True)
 class _StoreSink:
-    """Stores runs as they come, and remembers which files are through."""
+    """Stores runs as they arrive, and records which files are done."""
 
     services: Services
     unchanged: Mapping[str, FileStamp]
     arrivals: Counter[IngestStatus] = field(default_factory=Counter)
-    """What became of the runs so far."""
+    """Status -> number of runs so far."""
 
     def is_unchanged(self, stamp: FileStamp) -> bool:
         return same_file(stamp, self.unchanged)
@@ -127,7 +128,7 @@ class _StoreSink:
         return False
 
     def report_progress(self, bytes_done: int, bytes_total: int) -> None:
-        """The call is short; nobody watches."""
+        """Do nothing: the call is short and not watched."""
 
 
 def _as_job(started: JobStarted) -> ImportResult:
@@ -135,12 +136,16 @@ def _as_job(started: JobStarted) -> ImportResult:
         job_id=started.job_id,
         status=started.status,
         resource_uri=started.resource_uri,
-        next_step=f"These logs are large, so a job reads them. {started.next_step} Its result holds what this call would have told.",
+        next_step=Hint(
+            "These logs are large, so a job reads them. ",
+            started.next_step,
+            " Its result has the facts of this answer.",
+        ),
     )
 
 
 def result_of(report: ImportReport, *, dry_run: bool) -> ImportResult:
-    """What the tool tells of an import that is through."""
+    """Return the tool's answer for a finished import."""
     return ImportResult(
         format=report.format,
         confidence=report.confidence,
@@ -161,17 +166,30 @@ def result_of(report: ImportReport, *, dry_run: bool) -> ImportResult:
     )
 
 
-def _next_step(report: ImportReport, *, dry_run: bool) -> str:
+def _next_step(report: ImportReport, *, dry_run: bool) -> Hint:
     if dry_run:
-        return "Nothing was stored. Import for real with dry_run=false, or force a reader with `format` where it was wrong."
-    gone = f"{counted(report.forgotten, 'run')} stayed away, forgotten earlier. " if report.forgotten else ""
+        return Hint("Nothing was stored. Import without a dry run, or name the reader as `format` where it was wrong.")
+    gone = f"{counted(report.forgotten, 'run')} left out, forgotten earlier. " if report.forgotten else ""
     if report.imported or report.updated:
-        return (
-            f"{gone}Look at them with search_trajectories. Where a run's outcome is unknown and you know it, state it with "
-            "record_trajectory(trajectory_id=..., outcome=...), or score runs (score_trajectories); then export_dataset."
+        return Hint(
+            f"{gone}Look at them with ",
+            call("search_trajectories"),
+            ". Where an outcome is unknown and you know it, state it with ",
+            call("record_trajectory", trajectory_id=..., outcome=...),
+            ", or score runs: ",
+            call("score_trajectories", scorer="rules", filter=...),
+            ".",
         )
     if report.duplicates or report.unchanged:
-        return f"{gone}Nothing new: these runs were imported before. again=true reads unchanged files again."
+        return Hint(
+            f"{gone}Nothing new: these runs were imported before. With `again`, unchanged files are read again."
+        )
     if gone:
-        return f"{gone}Nothing else was in these logs; get_lineage shows what a forgotten run had touched."
-    return "No run came in; `rejected` says why, file by file. Name the reader with `format` if the logs are of a known one."
+        return Hint(
+            f"{gone}Nothing else was in these logs; ",
+            call("get_lineage", id=...),
+            " shows what a forgotten run had touched.",
+        )
+    return Hint(
+        "No run was imported; see `rejected` for the reason of each file. Set `format` if the logs have a known format."
+    )

@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field
 from quintain.environments.registry import environment_ids, list_servers, option_names, task_source
 from quintain.environments.servers import PREFIX, outline
 from quintain.errors import InvalidInput, QuintainError
+from quintain.hints import Hint, call
 from quintain.records.calibration import Calibration
 from quintain.records.record import counted, require_number, shown
 from quintain.scoring.registry import describe_scorers
@@ -21,13 +22,17 @@ from quintain.tools.training.methods import outline_methods
 Kind = Literal["datasets", "agents", "evaluations", "calibrations", "environments", "scorers", "methods"]
 
 _NEXT = {
-    "datasets": "Train on one with start_training(dataset_id=...), or make one with export_dataset.",
-    "agents": "Measure one with evaluate_agent, train from one with start_training(model=...).",
-    "evaluations": "Compare two of the same suite with compare_agents.",
-    "calibrations": "The newest of a scorer is applied wherever its scores are read; look at one at calibration://ID.",
-    "environments": "Let an agent act in one with collect_rollouts, measure it with evaluate_agent.",
-    "scorers": "Use one, or a weighted mix, in score_trajectories.",
-    "methods": "Pass a method and its hyperparameters to start_training.",
+    "datasets": Hint("Plan a training on one with ", call("plan_training", dataset_id=...), "."),
+    "agents": Hint("Measure one with ", call("evaluate_agent", agent=..., environment="quintain/inventory"), "."),
+    "evaluations": Hint("Compare two of the same suite with ", call("compare_agents", agents=...), "."),
+    "calibrations": Hint(
+        "The newest of a scorer is applied wherever its scores are read; look at one at calibration://ID."
+    ),
+    "environments": Hint(
+        "Let an agent act in one with ", call("collect_rollouts", agent="starter", environment=...), "."
+    ),
+    "scorers": Hint("Use one, or a weighted mix, in ", call("score_trajectories", scorer=..., filter=...), "."),
+    "methods": Hint("Plan a training by one with ", call("plan_training", method=...), "."),
 }
 
 
@@ -52,9 +57,9 @@ def list_library(
         items, following = _stored(services, kind, limit, cursor)
     step = _NEXT[kind]
     if blocked := [item["id"] for item in items if item.get("forgotten")]:
-        others = step if len(blocked) < len(items) else "Export again with export_dataset."
+        others = step if len(blocked) < len(items) else Hint("Export them again.")
         more = " and others" if len(blocked) > 3 else ""
-        step = f"No training starts on {', '.join(blocked[:3])}{more}, which hold forgotten runs. {others}"
+        step = Hint(f"No training starts on {', '.join(blocked[:3])}{more}, which contain forgotten runs. ", others)
     return LibraryResult(kind=kind, items=tuple(items), next_cursor=following, next_step=step)
 
 
@@ -86,7 +91,7 @@ def _agent(services: Services, agent: dict[str, Any]) -> dict[str, Any]:
 
 
 def _calibration(made: Calibration) -> dict[str, Any]:
-    """What a calibration is of, and how far it holds on held-out labels, by domain."""
+    """Return a calibration and its errors on held-out labels by domain."""
     fits = {
         domain: fit.model_dump(mode="json", include={"n_labels", "error_before", "error_after", "spearman"})
         for domain, fit in made.domains.items()
@@ -96,7 +101,7 @@ def _calibration(made: Calibration) -> dict[str, Any]:
 
 
 def _blocked(forgotten: int) -> dict[str, Any]:
-    """What to know of a dataset that holds forgotten runs."""
+    """Return the note on a dataset with forgotten runs."""
     if not forgotten:
         return {}
     note = f"Blocked: {counted(forgotten, 'run')} of it forgotten since; export it again, then delete its folder."
@@ -104,7 +109,7 @@ def _blocked(forgotten: int) -> dict[str, Any]:
 
 
 def _scorers(services: Services) -> list[dict[str, Any]]:
-    """What can score here: each in a line, broken ones with the reason, and the newest trained models."""
+    """Return all scorers, broken ones with the reason, and the newest trained reward models."""
     items = [
         {name: value for name, value in scorer._asdict().items() if value is not None} for scorer in describe_scorers()
     ]
@@ -116,7 +121,7 @@ def _scorers(services: Services) -> list[dict[str, Any]]:
 
 
 def _environments() -> list[dict[str, Any]]:
-    """All that can be acted in; MCP servers as the operator wrote them down, none of which is started for it."""
+    """Return all environments; MCP servers are listed as configured, without starting them."""
     try:
         servers, broken = list_servers(), []
     except QuintainError as error:

@@ -13,11 +13,13 @@ from urllib.request import url2pathname
 from pydantic import Field, StrictBool
 
 from quintain.errors import Conflict, InvalidInput
+from quintain.hints import Hint, call
 from quintain.records.agent import Agent
 from quintain.records.evolve import round_dataset_id
 from quintain.records.handover import ExportAgentSpec
 from quintain.records.job import UNFINISHED, EvolveSpec, Job, JobSpec, JobStatus, PreviewSpec
 from quintain.records.lineage import AffectedRecords, Forgotten, LineageNode
+from quintain.records.record import counted
 from quintain.tools.data.run_files import forget_runs
 from quintain.tools.results import ForgetReport, LearnedFrom, LineageResult, TouchedThing
 from quintain.tools.services import Services
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from quintain.store.lineage.links import Ref
 
 _SHOWN = 100
-"""Touched things and copies that an answer lists; the rest is counted."""
+"""Affected objects and copies in an answer; the rest is counted."""
 
 _DEPTH = 6
 
@@ -78,22 +80,30 @@ def get_lineage(
     )
 
 
-def _next_step(id: str, report: ForgetReport | None, *, truncated: bool) -> str:
+def _next_step(id: str, report: ForgetReport | None, *, truncated: bool) -> Hint:
     if report is not None:
         if report.touched_count:
-            return "Work through `touched`, each with its remedy, then delete the files in `copies` that you no longer need."
-        return "Nothing was made of these runs. Delete the files in `copies` if their content shall be gone from the disk too."
+            return Hint(
+                "Work through `touched`, each with its remedy, then delete the files in `copies` that you no longer need."
+            )
+        return Hint(
+            "Nothing was made of these runs. Delete the files in `copies` to remove their content from the disk too."
+        )
     more = "Raise `depth`, or ask for one of the nodes, to see more. " if truncated else ""
+    search = call("search_trajectories", filter=...)
     picture = f"lineage://{quote(id, safe=':@')}/picture"
-    return f"{more}Page through runs with search_trajectories and a node's `filter`; the picture is {picture}."
+    return Hint(f"{more}Page through the runs of a node by its `filter` with ", search, f"; the picture is {picture}.")
 
 
 def _forget(services: Services, id: str, refs: Sequence[Ref]) -> ForgetReport:
     other = next((ref for ref in refs if ref.kind != "trajectory"), None)
     if other is not None:
         raise InvalidInput(
-            f"forget takes runs and sessions; {other.id!r} is of kind {other.kind!r}: give a trajectory id or a session id, "
-            f"search_trajectories finds them (filter dataset_id or job_id)",
+            Hint(
+                f"forget takes runs and sessions; {other.id!r} is of kind {other.kind!r}: give a trajectory id or a session id; ",
+                call("search_trajectories", filter=...),
+                " finds runs by dataset_id or job_id",
+            ),
             code="not_a_run",
         )
     runs = [ref.id for ref in refs]
@@ -118,28 +128,30 @@ def _things(services: Services, done: Forgotten) -> Iterable[TouchedThing]:
     for job_id in learning:  # first: an answer lists so many things and no more
         yield _stopped(services, job_id)
     for run_id in touched.trajectories:
-        remedy = (
-            "It goes on from a forgotten run, or was started by one, and may hold some of its text: forget it too, "
-            f"get_lineage(id={run_id!r}, forget=true)."
+        remedy = Hint(
+            "It goes on from a forgotten run, or was started by one, and may contain some of its text: forget it too with ",
+            call("get_lineage", id=run_id, forget=True),
+            ".",
         )
         yield TouchedThing(kind="trajectory", id=run_id, state="kept", remedy=remedy)
     blocked = services.store.lineage.datasets_with_forgotten(touched.datasets)
     for dataset_id in touched.datasets:
         dataset = services.store.datasets.get(dataset_id)
-        remedy = (
-            "No training starts on it. Export it again (export_dataset leaves forgotten runs out by itself), then delete "
-            f"{dataset.path}."
+        remedy = Hint(
+            f"No training starts on it. Export it again (forgotten runs are left out), then delete {dataset.path}."
         )
         if dataset_id in blocked:
             yield TouchedThing(kind="dataset", id=dataset_id, state="blocked", remedy=remedy)
         else:
-            remedy = "It holds no forgotten run, but a run listed here; forget that one too, and it is blocked."
+            remedy = Hint(
+                "It contains no forgotten run, but a run listed here; forget that one too, and it is blocked."
+            )
             yield TouchedThing(kind="dataset", id=dataset_id, state="kept", remedy=remedy)
     for job_id in touched.jobs:
         if job_id not in learning:
             yield _job(services, job_id)
     for agent_id in touched.agents:
-        remedy = (
+        remedy = Hint(
             "It has learned from a forgotten run, which nothing takes out of its weights: train anew without it, from a base "
             "that did not learn from it."
         )
@@ -152,7 +164,7 @@ def _things(services: Services, done: Forgotten) -> Iterable[TouchedThing]:
 
 
 def _still_learning(services: Services, done: Forgotten) -> list[str]:
-    """Unfinished jobs that learn from the runs, or hand over who did.
+    """Return unfinished jobs that learn from the runs, or export an agent that did.
 
     From a dataset with them, or from what they or the jobs that they continue played.
     """
@@ -169,7 +181,7 @@ def _still_learning(services: Services, done: Forgotten) -> list[str]:
 
 
 def _stopped(services: Services, job_id: str) -> TouchedThing:
-    """A job that learns from a forgotten run, asked to stop."""
+    """Cancel a job that learns from a forgotten run, and report its state."""
     with suppress(OSError):  # its folder is gone or cannot be written: the request is stored, and is passed on later
         services.jobs.cancel(job_id)
     job = services.store.jobs.get(job_id)
@@ -180,9 +192,12 @@ def _stopped(services: Services, job_id: str) -> TouchedThing:
     if job.status is JobStatus.CANCELLED:
         remedy = "It had not begun; start it again on a new export."
         return TouchedThing(kind="job", id=job_id, state="cancelled", remedy=remedy)
-    remedy = (
-        f"It has read or played them, and was asked to stop; get_job(job_id={job_id!r}, wait_s=30) says when it has. What it made "
-        "so far stays; start anew without them: export again, or begin another evolution."
+    follow = call("get_job", job_id=job_id, wait_s=30)
+    remedy = Hint(
+        "It has read or played them, and was asked to stop; ",
+        follow,
+        " shows when it has stopped. Its results so far stay; start anew without them: export again, or begin another "
+        "evolution.",
     )
     return TouchedThing(kind="job", id=job_id, state="stopping", remedy=remedy)
 
@@ -190,16 +205,16 @@ def _stopped(services: Services, job_id: str) -> TouchedThing:
 def _job(services: Services, job_id: str) -> TouchedThing:
     job = services.store.jobs.get(job_id)
     if job.status in UNFINISHED:
-        remedy = f"It works with what it has read already. Stop it with cancel_job(job_id={job_id!r})."
+        remedy = Hint("It works with what it has read already. Stop it with ", call("cancel_job", job_id=job_id), ".")
         return TouchedThing(kind="job", id=job_id, state=job.status, remedy=remedy)
     if isinstance(job.spec, ExportAgentSpec) and Path(job.spec.destination).is_dir():
-        remedy = f"It handed over an agent that learned from them: delete {job.spec.destination}, and its copies."
+        remedy = Hint(f"It handed over an agent that learned from them: delete {job.spec.destination}, and its copies.")
         return TouchedThing(kind="job", id=job_id, state=job.status, remedy=remedy)
     return TouchedThing(kind="job", id=job_id, state=job.status, remedy="It does not go on; its results stay readable.")
 
 
 def _emptied(services: Services, done: Forgotten) -> Iterable[str]:
-    """Remove what is only kept to be quicker: replay buffers, which trainings would learn from, previews, judges' answers."""
+    """Delete caches with the runs: replay buffers, which training would read, previews, and judges' answers."""
     for name in done.replay_buffers:
         folder = services.settings.cache_dir / "replay" / name
         if folder.is_dir():
@@ -214,7 +229,7 @@ def _emptied(services: Services, done: Forgotten) -> Iterable[str]:
 
 
 def _copies(services: Services, done: Forgotten) -> Iterable[str]:
-    """Files and folders that still hold the content of the runs; nothing of them is used again."""
+    """Yield files and folders that still contain the runs; none of them is used again."""
     settings = services.settings
     datasets = (Path(services.store.datasets.get(dataset_id).path) for dataset_id in done.touched.datasets)
     exports = (path for one in done.touched.datasets for path in sorted(settings.exports_dir.glob(f"{one}-*")))
@@ -227,7 +242,7 @@ def _copies(services: Services, done: Forgotten) -> Iterable[str]:
 
 
 def _local(source: str) -> Path | None:
-    """The file that a source names by path or `file:` URI; None: it is on another machine, or is no file."""
+    """Return the file of a path or `file:` URI; None for another machine or not a file."""
     if "://" not in source:
         return Path(source) if Path(source).is_absolute() else None
     parts = urlsplit(source)
@@ -235,19 +250,19 @@ def _local(source: str) -> Path | None:
 
 
 def _learning(services: Services, touched: AffectedRecords) -> Iterable[str]:
-    """The jobs that copied a dataset into their folder."""
+    """Return the jobs that copied a dataset into their folder."""
     held = set(touched.datasets)
     return (job_id for job_id in touched.jobs if held & set(_datasets_of(services.store.jobs.get(job_id).spec)))
 
 
 def _datasets_of(spec: JobSpec) -> list[str]:
-    """The datasets that a job works on."""
+    """Return the datasets of a job."""
     parts: tuple[Any, ...] = (spec, *getattr(spec, "stages", ()))
     return [dataset_id for part in parts if (dataset_id := getattr(part, "dataset_id", None)) is not None]
 
 
 def require_remembered(services: Services, spec_or_dataset: JobSpec | str) -> None:
-    """Refuse to train on a dataset that holds forgotten runs.
+    """Raise if training would use a dataset with forgotten runs.
 
     Args:
         services: Where it is looked up.
@@ -260,8 +275,11 @@ def require_remembered(services: Services, spec_or_dataset: JobSpec | str) -> No
     for dataset_id, n in services.store.lineage.datasets_with_forgotten(wanted).items():
         dataset = services.store.datasets.get(dataset_id)
         raise Conflict(
-            f"dataset {dataset_id} ({dataset.name}) holds {n} forgotten run{'s' if n > 1 else ''}, so no training starts on it; "
-            f"export it again, forgotten runs are left out by themselves: export_dataset(kind={dataset.kind!r}, name=...)",
+            Hint(
+                f"dataset {dataset_id} ({dataset.name}) contains {counted(n, 'forgotten run')}, so no training starts on it; "
+                "export it again, forgotten runs are left out: ",
+                call("export_dataset", kind=dataset.kind, name=dataset.name, filter={"dataset_id": dataset_id}),
+            ),
             code="forgotten",
         )
 
@@ -270,11 +288,11 @@ def require_untainted(services: Services, agent: Agent) -> None:
     """Refuse to hand over an agent that learned from runs that were forgotten since.
 
     Raises:
-        Conflict: says of how many, and the way out.
+        Conflict: Names their number and the remedy.
     """
     if note := taint_note(services, agent.id):
         raise Conflict(
-            f"{note.removeprefix('Note: ').strip()} So it is not handed over: train anew without them (export_dataset leaves "
+            f"{note.removeprefix('Note: ').strip()} So it is not handed over: train anew without them (an export leaves "
             "forgotten runs out), from a base that did not learn from them",
             code="forgotten",
         )
@@ -293,7 +311,7 @@ def taint_note(services: Services, agent_id: str | None) -> str:
 
 
 def node_text(node: LineageNode) -> str:
-    """A node in a line of text."""
+    """Return a node as one line of text."""
     mark = f" [{node.mark}]" if node.mark else ""
     made = f", {node.created_at:%Y-%m-%d}" if node.created_at else ""
     return f"{node.kind} {node.id}: {node.label}{made}{mark}"

@@ -34,7 +34,7 @@ def group_lines(services: Services, groups: Iterable[Group]) -> Iterator[KeyedRo
 def with_runs(
     services: Services, wanted: Iterable[tuple[T, tuple[str, ...]]]
 ) -> Iterator[tuple[T, tuple[Trajectory, ...]]]:
-    """Each item with its runs, fetched from the store in batches.
+    """Yield each item with its runs, fetched from the store in batches.
 
     Raises:
         Conflict: a run was forgotten meanwhile.

@@ -1,4 +1,4 @@
-"""Ready-made rows as datasets: each row is read into runs by the readers of logs, stored, and frozen."""
+"""Datasets from files of rows: the readers of logs parse each row into runs, which are stored and frozen."""
 
 from __future__ import annotations
 
@@ -40,45 +40,45 @@ _PAIR_KINDS = frozenset({"dpo", "reward"})
 
 
 class _Origin(NamedTuple):
-    """A file of rows as the readers of logs take it, and as people know it."""
+    """A file of rows, as read and as displayed."""
 
     lines: Path
     name: str
-    """The path, or the name on the Hub."""
+    """Path, or name on the Hub."""
     sha256: str
     report: Report
-    """What could not be read while it was rewritten."""
+    """Rows that could not be converted."""
 
     @property
     def short(self) -> str:
-        """The name without folders."""
+        """Name without folders."""
         return self.name.rstrip("/").rpartition("/")[2]
 
 
 class _RowRequest(NamedTuple):
-    """Which rows are wanted, and as what."""
+    """Requested rows and how to read them."""
 
     path: str
     columns: Mapping[str, str]
     aside: Path
-    """Folder for rows that have to be rewritten before they can be read."""
+    """Folder for rows that must be converted before reading."""
     text: bool
 
 
 @dataclass
 class _RowSink:
-    """Stores the runs of ready-made rows, and remembers them in their order."""
+    """Stores the runs of a file of rows and keeps their order."""
 
     services: Services
     origin: _Origin
     runs: list[_StoredRun] = field(default_factory=list)
 
     def is_unchanged(self, stamp: FileStamp) -> bool:
-        """Rows are read whenever they are request for."""
+        """Return False: rows are read on every request."""
         return False
 
     def add(self, runs: Sequence[Trajectory]) -> list[IngestStatus]:
-        """Store runs under the name of their file, which is not always the one that was read."""
+        """Store runs under the name of their original file, which may differ from the converted file."""
         sources = [Source(format=run.source.format, uri=self.origin.name, sha256=self.origin.sha256) for run in runs]
         named = [run.model_copy(update={"source": source}) for run, source in zip(runs, sources, strict=True)]
         added = self.services.store.trajectories.add_many(named, self.services.clock())
@@ -86,34 +86,34 @@ class _RowSink:
         return [new.status for new in added]
 
     def link(self, links: Sequence[RunLink]) -> None:
-        """Rows do not point to each other."""
+        """Do nothing: rows do not refer to each other."""
 
     def finish_files(self, stamps: Sequence[FileStamp]) -> None:
-        """An import of the same file as logs reads it again."""
+        """Do nothing: importing the same file as logs reads it again."""
 
     def should_stop(self) -> bool:
-        """It runs to its end."""
+        """Return False: every row is read."""
         return False
 
     def report_progress(self, bytes_done: int, bytes_total: int) -> None:
-        """Nobody watches."""
+        """Do nothing: the call is not watched."""
 
 
 class _StoredRun(NamedTuple):
-    """A stored run, and what its row says of it."""
+    """A stored run and its row's statements about it."""
 
     id: str
     good: bool | None
-    """Preferred, or labelled desirable; None: the row does not say."""
+    """Preferred, or labelled desirable; None if the row does not state it."""
     pair: str | None
-    """Name that both sides of a pair share."""
+    """Name shared by both sides of a pair."""
     scores: Mapping[str, float]
 
 
 def freeze_file(
     services: Services, path: str, columns: Mapping[str, str], options: ExportOptions, tally: ExportCounts
 ) -> WrittenDataset:
-    """Freeze ready-made rows into a dataset; rows that cannot be read are listed in `tally.rejected`.
+    """Freeze a file of rows into a dataset; unreadable rows are listed in `tally.rejected`.
 
     Args:
         services: Where the runs are stored.
@@ -167,7 +167,7 @@ def _stored_run(trajectory_id: str, run: Trajectory) -> _StoredRun:
 
 
 def _row_statements(runs: Sequence[_StoredRun], options: ExportOptions, tally: ExportCounts) -> tuple[Given, list[str]]:
-    """What the rows say of their runs, and the ids of the runs that this kind of dataset may take."""
+    """Return the rows' statements about their runs, and the ids of runs that this dataset kind can use."""
     if options.kind in _PAIR_KINDS:
         pairs = _pairs(runs, tally)
         ids = dict.fromkeys([run for pair in pairs for run in (pair.chosen, pair.rejected)] or [run.id for run in runs])
@@ -192,7 +192,7 @@ def _row_statements(runs: Sequence[_StoredRun], options: ExportOptions, tally: E
 
 
 def _with_source(options: ExportOptions, origins: Sequence[_Origin], columns: Mapping[str, str]) -> ExportOptions:
-    """The options with what the manifest tells of the source."""
+    """Return the options with the source files for the manifest."""
     files = [{"name": origin.name, "sha256": origin.sha256} for origin in origins]
     return replace(options, about={"source": {"files": files, "columns": dict(columns)}})
 
@@ -207,7 +207,7 @@ def _stored(services: Services, origin: _Origin, tally: ExportCounts) -> list[_S
 
 
 def _origins(services: Services, request: _RowRequest, tally: ExportCounts) -> Iterator[_Origin]:
-    """The files of rows that a path names, one at a time; what has to be rewritten goes to the folder `aside`."""
+    """Yield the row files of a path; files that must be converted first go to the folder `aside`."""
     place = _place(services, request.path)
     if place is None:
         lines = request.aside / "hub.jsonl"
@@ -229,7 +229,7 @@ def _origins(services: Services, request: _RowRequest, tally: ExportCounts) -> I
 
 
 def _left_out(files: Sequence[Path], folder: Path) -> str:
-    """A sentence that names files."""
+    """Return a note that lists files."""
     names = [_safe(file.relative_to(folder).as_posix()) for file in files]
     more = f" and {len(names) - 5} more" if len(names) > 5 else ""
     return (
@@ -243,7 +243,7 @@ def _safe(text: str) -> str:
 
 
 def _place(services: Services, path: str) -> Path | None:
-    """The file or folder of this path; None: it is the name of a data set of the Hub."""
+    """Return the file or folder of this path; None if it is the name of a Hub dataset."""
     place = readable(services, path, "rows")
     if place.exists():
         return place
@@ -261,7 +261,7 @@ def _place(services: Services, path: str) -> Path | None:
 
 
 def _text_files(place: Path) -> list[Path]:
-    """A file, or all files of a folder that are not hidden."""
+    """Return a file, or all visible files of a folder."""
     if place.is_file():
         return [place]
     inside = (file for file in sorted(place.rglob("*")) if file.is_file() and file.resolve().is_relative_to(place))
@@ -272,7 +272,7 @@ def _text_files(place: Path) -> list[Path]:
 
 
 def _pairs(runs: Sequence[_StoredRun], tally: ExportCounts) -> list[Pair]:
-    """The pairs that rows hold, each once; what is no pair is counted."""
+    """Return each pair of the rows once, and count rows outside pairs."""
     sides: dict[str, dict[bool, _StoredRun]] = {}
     for run in runs:
         if run.pair is not None and run.good is not None:
@@ -289,7 +289,7 @@ def _pairs(runs: Sequence[_StoredRun], tally: ExportCounts) -> list[Pair]:
 
 
 def _margin(chosen: _StoredRun, rejected: _StoredRun) -> float | None:
-    """By how much the chosen side is better, where the row says so."""
+    """Return the margin of the chosen side, if the row states it."""
     if "margin" in chosen.scores:
         return chosen.scores["margin"]
     ours, theirs = chosen.scores.get("score"), rejected.scores.get("score")

@@ -1,4 +1,4 @@
-"""Runs written down for jobs, which never open the database; and taken away again when one of them is forgotten."""
+"""Files of runs for jobs, which never open the database; deleted when one of the runs is forgotten."""
 
 from __future__ import annotations
 
@@ -10,20 +10,21 @@ from datetime import timedelta
 from pathlib import Path
 
 from quintain.errors import NotFound, Unavailable, disk_remedy
+from quintain.hints import Hint, call
 from quintain.records.job import RunsFile
 from quintain.records.trajectory import Trajectory
 from quintain.tools.services import Services
 
 KEPT = timedelta(days=30)
-"""How long a file stays after a job has last asked for it."""
+"""How long a file stays after its last use by a job."""
 JUDGEMENTS = "judgements"
-"""Folder of the cache with the answers of judges."""
+"""Cache folder with the answers of judges."""
 
 _NEWLY = ".new"
 
 
 def write_runs(services: Services, runs: Iterable[Trajectory]) -> RunsFile:
-    """Write runs down for a job, in their order; the same runs are one file.
+    """Write runs to a file for a job, in order; equal runs share one file.
 
     Raises:
         NotFound: there is no run.
@@ -43,7 +44,8 @@ def write_runs(services: Services, runs: Iterable[Trajectory]) -> RunsFile:
             file.flush()
             os.fsync(file.fileno())
         if not n:
-            raise NotFound("no run was chosen; search_trajectories shows what a filter finds", code="nothing_matches")
+            search = call("search_trajectories")
+            raise NotFound(Hint("no run was chosen; ", search, " lists stored runs"), code="nothing_matches")
         path = folder / f"{digest.hexdigest()}.jsonl"
         aside.replace(path)
         _prune(services, folder)
@@ -55,9 +57,9 @@ def write_runs(services: Services, runs: Iterable[Trajectory]) -> RunsFile:
 
 
 def forget_runs(services: Services, ids: Collection[str]) -> Iterator[str]:
-    """Remove files of runs, and remembered judgements, that hold one of these runs; yields their paths.
+    """Delete run files and cached judgements with one of these runs, and yield their paths.
 
-    A job that still needs such a file fails and says why.
+    A job that still needs such a file fails with the reason.
     """
     wanted = {json.dumps(run_id).encode() for run_id in ids}
     answers = services.settings.cache_dir / JUDGEMENTS

@@ -1,4 +1,4 @@
-"""Trajectories: record one, search them, look at one."""
+"""Tools to record, search and read trajectories."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 from pydantic import BeforeValidator, Field, ValidationError
 
 from quintain.errors import Conflict, InvalidInput
+from quintain.hints import Hint, call
 from quintain.importers.run_splitting import require_one_part
 from quintain.importers.transcripts.atif_documents import is_atif, read_atif
 from quintain.importers.transcripts.chat_messages import extend_run, from_messages
-from quintain.records.filters import TrajectoryFilter
+from quintain.records.filters import EVERY_RUN, TrajectoryFilter
 from quintain.records.imports import IngestStatus
 from quintain.records.record import Record, explain, require_number
 from quintain.records.tags import LIVE, is_open, require_tags
@@ -117,11 +118,18 @@ def search_trajectories(
     """
     page = services.store.trajectories.search(filter or TrajectoryFilter(), limit=limit, cursor=cursor)
     if not page.items:
-        step = "Nothing matches. Loosen the filter, record runs with record_trajectory, or make some with collect_rollouts."
-    elif page.next_cursor:
-        step = "Call again with cursor=next_cursor for older runs, or get_trajectory to read one."
+        collect = call("collect_rollouts", agent="starter", environment="quintain/inventory")
+        step = Hint("Nothing matches. Loosen the filter, record or import runs, or make some with ", collect, ".")
     else:
-        step = "Read one with get_trajectory, or score them all with score_trajectories and the same filter."
+        same = filter.model_dump(mode="json", exclude_defaults=True) if filter and not filter.is_empty else None
+        older = call("search_trajectories", filter=same, limit=limit, cursor=page.next_cursor)
+        score = call("score_trajectories", scorer="rules", filter=same or EVERY_RUN)
+        read = Hint("Read one with ", call("get_trajectory", trajectory_id=page.items[0].id))
+        step = (
+            Hint(read, "; older runs: ", older, ".")
+            if page.next_cursor
+            else Hint(read, ", or score them all with ", score, ".")
+        )
     return SearchResult(items=page.items, next_cursor=page.next_cursor, next_step=step)
 
 
@@ -147,11 +155,9 @@ def get_trajectory(
     document = cut.apply(document)
     last = min(first_step + limit, len(run.steps))
     more = last < len(run.steps)
-    step = (
-        f"Call again with first_step={last} for the next steps."
-        if more
-        else "Score runs like this with score_trajectories, or find others with search_trajectories."
-    )
+    following = call("get_trajectory", trajectory_id=trajectory_id, first_step=last, limit=limit, max_chars=max_chars)
+    score = call("score_trajectories", scorer="rules", trajectory_ids=[trajectory_id])
+    step = Hint("The next steps: ", following, ".") if more else Hint("Score it with ", score, ".")
     return TrajectoryView(
         notice=_NOTICE,
         trajectory=document,
@@ -163,7 +169,7 @@ def get_trajectory(
 
 
 class _Cut:
-    """Shortens every text of a JSON-like value and remembers whether it had to."""
+    """Shortens every text of a JSON value and records whether it had to."""
 
     def __init__(self, max_chars: int) -> None:
         self.max_chars = max_chars
@@ -234,7 +240,7 @@ def _grow(services: Services, live: str, trajectory_id: str | None, parts: dict[
 
 
 def _state_outcome(services: Services, trajectory_id: str, parts: dict[str, Any]) -> Recorded:
-    """Take a call that gives a stored run the outcome that nobody knew when it was stored."""
+    """Handle a call that states the outcome of a stored run."""
     others = [name for name, value in parts.items() if value is not None and name not in {"outcome", "tags"}]
     if others or parts["outcome"] is None:
         raise InvalidInput(
@@ -247,11 +253,11 @@ def _state_outcome(services: Services, trajectory_id: str, parts: dict[str, Any]
     if before.status is OutcomeStatus.UNKNOWN:
         return recorded
     note = f"It takes the place of {before.status.value!r}, which {before.by} had stated."
-    return recorded.model_copy(update={"next_step": f"{note} {recorded.next_step}"})
+    return recorded.model_copy(update={"next_step": Hint(note, " ", recorded.next_step)})
 
 
 class StatedBefore(NamedTuple):
-    """The outcome that another one took the place of."""
+    """The outcome that was replaced."""
 
     status: OutcomeStatus
     by: str | None
@@ -260,14 +266,14 @@ class StatedBefore(NamedTuple):
 def state_outcome(
     services: Services, trajectory_id: str, outcome: Outcome, *, tags: Sequence[str] = (), rater: str | None = None
 ) -> tuple[Trajectory, StatedBefore]:
-    """Give a stored run an outcome that its environment or recorder did not say; the run remembers who says so.
+    """State the outcome of a stored run that its environment or recorder did not; the run records who stated it.
 
     Args:
         services: Where the run is stored.
         trajectory_id: The run.
         outcome: How it ended.
         tags: To be added.
-        rater: Who says so, as `Score.rater`; None: the recorder.
+        rater: Author of the statement, as in `Score.rater`; None for the recorder.
 
     Returns:
         The run, and what was known before.
@@ -306,18 +312,18 @@ def state_outcome(
     return services.store.trajectories.grow(trajectory_id, change, services.clock()), before
 
 
-def outcome_known(run: Trajectory) -> str:
-    """Why a run takes no other outcome, and what can be done."""
+def outcome_known(run: Trajectory) -> Hint:
+    """Return the reason why a run does not accept another outcome."""
     by = run.outcome_stated_by or "its environment or recorder"
-    return (
-        f"{run.id} has the outcome {run.outcome.status.value!r} already, as {by} said, and a known outcome never changes "
-        "(only a person's or a recorder's word takes the place of an assistant's); leave it, or score the run "
-        "(score_trajectories)"
+    return Hint(
+        f"{run.id} already has the outcome {run.outcome.status.value!r}, stated by {by}, and a known outcome never changes "
+        "(only a person's or a recorder's word takes the place of an assistant's); leave it, or score the run with ",
+        call("score_trajectories", scorer="rules", trajectory_ids=[run.id]),
     )
 
 
 def read_outcome(value: str | dict[str, Any] | None) -> Outcome:
-    """An outcome as it is given from outside: its status, or all of it.
+    """Parse an outcome given as its status or as an object.
 
     Raises:
         InvalidInput: names the field that is wrong.
@@ -332,20 +338,31 @@ def _read(kind: type[Model], value: dict[str, Any] | None, name: str) -> Model:
         raise InvalidInput(explain(error, name)) from None
 
 
-_NEXT_STEPS: dict[IngestStatus, str] = {
-    "new": "Record more runs, then score_trajectories and export_dataset.",
-    "grown": "The stored run holds it all now; record others, or score it with score_trajectories.",
-    "completed": "This run was stored before; the outcome (where none was known) and the tags given here were added to it. "
-    "Record others, or go on with export_dataset.",
-    "known": "This run was stored before and nothing of it changed: what stands here is what is stored. Record others, or "
-    "score it with score_trajectories.",
-    "forgotten": "This run, or its session, was forgotten: nothing of it was stored, and it stays away. get_lineage shows "
-    "what it had touched.",
+_NOTES: dict[IngestStatus, str] = {
+    "new": "",
+    "grown": "The stored run is complete now. ",
+    "completed": "This run was stored before; the outcome (if it was unknown) and the tags given here were added to it. ",
+    "known": "This run was stored before and did not change: this result shows what is stored. ",
 }
 
 
+def _next_step(trajectory_id: str, arrival: IngestStatus, *, live: bool) -> Hint:
+    if live:
+        append = call("record_trajectory", live="append", trajectory_id=trajectory_id, messages=...)
+        close = call("record_trajectory", live="close", trajectory_id=trajectory_id)
+        return Hint("Go on with ", append, ", then ", close, ".")
+    if arrival == "forgotten":
+        lineage = call("get_lineage", id=trajectory_id)
+        return Hint(
+            "This run, or its session, was forgotten: nothing of it was stored. ",
+            lineage,
+            " shows what it had touched.",
+        )
+    score = call("score_trajectories", scorer="rules", trajectory_ids=[trajectory_id])
+    return Hint(_NOTES[arrival], "Record more runs, or score it with ", score, ".")
+
+
 def _recorded(run: Trajectory, trajectory_id: str, arrival: IngestStatus, *, live: bool = False) -> Recorded:
-    more = f'Go on with record_trajectory(live="append", trajectory_id={trajectory_id!r}, messages=[...]), then live="close".'
     is_gone = arrival == "forgotten"
     return Recorded(
         trajectory_id=trajectory_id,
@@ -356,5 +373,5 @@ def _recorded(run: Trajectory, trajectory_id: str, arrival: IngestStatus, *, liv
         forgotten=is_gone,
         redactions={} if is_gone else run.redactions,
         resource_uri=f"trajectory://{trajectory_id}",
-        next_step=more if live else _NEXT_STEPS[arrival],
+        next_step=_next_step(trajectory_id, arrival, live=live),
     )

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Sequence
-from typing import Annotated
+from typing import Annotated, Any
 from urllib.parse import quote
 
 from pydantic import Field
 
 from quintain.errors import InvalidInput, NotFound
 from quintain.evaluation.comparison import compare, leaderboard
-from quintain.evaluation.reports.forest import forest
+from quintain.evaluation.reports.forest_plot import forest_plot
+from quintain.hints import Hint, ToolCall, call, joined
 from quintain.records.evaluation import Comparison, Correction, Evaluation, Leaderboard, Origin
 from quintain.tools.evaluation.environment_references import Environments, plain_reference
 from quintain.tools.evaluation.learning_curves import ancestors_of, learning_curves
@@ -40,7 +41,7 @@ def compare_agents(
     environment: Annotated[Environments | None, Field(description="Only evaluations in this environment.")] = None,
     correction: Annotated[Correction, Field(description="Of the p-values for the number of pairs.")] = "holm",
 ) -> CompareResult:
-    """Say which agent is better, honestly: paired on the same tasks, with 95 % intervals and corrected p-values.
+    """Compare agents on the same tasks: paired, with 95 % intervals and corrected p-values.
 
     `difference` is b - a in success rate; `p` is exact McNemar for one binary outcome a task, corrected over all pairs;
     `significant` means p_corrected < 0.05. Episodes without a verdict are counted apart. Evaluate the agents first, with the
@@ -60,7 +61,7 @@ def compare_agents(
         flips=stored.flips[:_FLIPS],
         notes=stored.notes,
         resource_uri=f"comparison://{stored.id}",
-        next_step=" ".join([_verdict(stored), *stored.notes]),
+        next_step=_next_step(stored),
     )
 
 
@@ -71,7 +72,7 @@ def comparison_of(services: Services, comparison_id: str) -> Comparison:
 
 def comparison_picture(services: Services, comparison_id: str) -> bytes:
     """A comparison as PNG: a forest plot, and the learning curves of its agents."""
-    return draw(forest(comparison_of(services, comparison_id)))
+    return draw(forest_plot(comparison_of(services, comparison_id)))
 
 
 def environment_leaderboard(services: Services, environment: str) -> Leaderboard:
@@ -85,7 +86,10 @@ def environment_leaderboard(services: Services, environment: str) -> Leaderboard
         suites.setdefault(evaluation.suite_hash, []).append(evaluation)
     if not suites:
         raise NotFound(
-            f"nobody was evaluated in {environment!r}; call evaluate_agent(agent=..., environment={environment!r})",
+            Hint(
+                f"no agent was evaluated in {environment!r}; call ",
+                call("evaluate_agent", agent="starter", environment=environment),
+            ),
             code="not_evaluated",
         )
     suite = max(suites, key=lambda found: len({item.agent_id for item in suites[found]}))
@@ -97,7 +101,7 @@ def environment_leaderboard(services: Services, environment: str) -> Leaderboard
     kept, first = ranked[:_PLACES], ranked[0]
     notes = []
     if len({item.sampling for item in kept}) > 1:
-        notes.append("The agents sampled differently; their evaluations say how.")
+        notes.append("The agents sampled differently; see their evaluations.")
     if len(ranked) > _PLACES:
         notes.append(f"{len(ranked) - _PLACES} more agents stand below these.")
     return Leaderboard(
@@ -169,8 +173,9 @@ def _candidates(services: Services, name: str, environment: str | None) -> list[
     found = [item for item in found if environment in {None, item.environment}]
     if not found:
         where = f" in {environment}" if environment else ""
+        evaluate = call("evaluate_agent", agent=agent.id, environment=environment or "quintain/inventory")
         raise NotFound(
-            f"{agent.id} has no finished evaluation{where}; call evaluate_agent(agent={agent.id!r}, environment=...) and wait for it",
+            Hint(f"{agent.id} has no finished evaluation{where}; call ", evaluate, " and wait for it"),
             code="not_evaluated",
         )
     return found
@@ -183,24 +188,33 @@ def _without_common_suite(agents: Sequence[str], candidates: Sequence[Sequence[E
     lacking = [items[0] for items in candidates if wanted.suite_hash not in {item.suite_hash for item in items}]
     tasks = {result.task_id for result in wanted.results}
     overlap = min(len(tasks & {result.task_id for result in item.results}) for item in lacking)
-    calls = " and ".join(_call_for(item.agent_id, wanted) for item in lacking)
+    evaluate = joined(" and ", [Hint(_call_for(item.agent_id, wanted)) for item in lacking])
     return InvalidInput(
-        f"these agents have no task suite in common ({suites}); their newest suites share {overlap} of {len(tasks)} tasks, and "
-        f"only equal suites can be paired. Run {calls}, then compare again",
+        Hint(
+            f"these agents have no task suite in common ({suites}); their newest suites share {overlap} of {len(tasks)} tasks, "
+            "and only equal suites can be paired. Run ",
+            evaluate,
+            ", then compare again",
+        ),
         code="different_suites",
     )
 
 
-def _call_for(agent: str, like: Evaluation) -> str:
-    """The call that evaluates an agent on the suite of another's evaluation."""
-    about = {"agent": agent, "environment": like.environment, "split": like.split, "n_tasks": _n_tasks(like)}
+def _call_for(agent: str, like: Evaluation) -> ToolCall:
+    """Return the call that evaluates an agent on the suite of another's evaluation."""
+    about: dict[str, Any] = {
+        "agent": agent,
+        "environment": like.environment,
+        "split": like.split,
+        "n_tasks": _n_tasks(like),
+    }
     if like.dataset_id is not None:
         about |= {"dataset_id": like.dataset_id, "seed": like.seed}
         del about["environment"]
     else:
         about |= {"repeats": like.repeats, "seed": like.seed}
         about |= {"max_turns": like.max_turns} if like.max_turns is not None else {}
-    return f"evaluate_agent({', '.join(f'{name}={value!r}' for name, value in about.items())})"
+    return call("evaluate_agent", **about)
 
 
 def _n_tasks(evaluation: Evaluation) -> int:
@@ -214,6 +228,16 @@ def _suites(items: Sequence[Evaluation]) -> str:
     )
 
 
+def _next_step(comparison: Comparison) -> Hint:
+    """Return the verdict, and what to look at or to measure next."""
+    verdict = _verdict(comparison)
+    if not any(pair.significant for pair in comparison.comparisons):
+        return Hint(" ".join([verdict, *comparison.notes]))
+    flipped = next((flip.trajectory_failed for flip in comparison.flips if flip.trajectory_failed), None)
+    read = Hint(" Read a run that flipped: ", call("get_trajectory", trajectory_id=flipped), ".") if flipped else Hint()
+    return Hint(" ".join([verdict, *comparison.notes]), read)
+
+
 def _verdict(comparison: Comparison) -> str:
     best = comparison.leaderboard[0]
     pairs = [pair for pair in comparison.comparisons if pair.significant]
@@ -221,7 +245,7 @@ def _verdict(comparison: Comparison) -> str:
         widest = max(comparison.comparisons, key=lambda pair: (pair.tasks_for_5_points or 0) - pair.n_tasks)
         needed, n = widest.tasks_for_5_points or 0, widest.n_tasks
         if needed <= n:
-            return f"No difference is significant, and {n} tasks would show one of 5 points: there may be none that matters."
+            return f"No difference is significant, and {n} tasks would show one of 5 points: no relevant difference is likely."
         return (
             f"No difference is significant; about {needed} tasks (n_tasks) would show one of 5 points, these are {n}."
         )

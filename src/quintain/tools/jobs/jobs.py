@@ -10,26 +10,19 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field
 
 from quintain.errors import Conflict
+from quintain.hints import Hint, call
 from quintain.records.evolve import round_dataset_id
 from quintain.records.handover import ExportAgentSpec
-from quintain.records.hyperparameters import ROLES
 from quintain.records.job import (
-    TERMINAL,
     UNFINISHED,
     EvolveSpec,
     Job,
-    JobResult,
     JobSpec,
     JobStatus,
-    JudgeSpec,
-    RecipeSpec,
-    ReplaySpec,
-    ScoreSpec,
-    StepLabelSpec,
-    TrainSpec,
 )
-from quintain.records.record import clip, require_number
+from quintain.records.record import require_number
 from quintain.tools.data.lineage import require_remembered, require_untainted, taint_note
+from quintain.tools.jobs.next_steps import next_step
 from quintain.tools.results import Curve, JobList, JobStarted, JobSummary, JobView
 from quintain.tools.services import Services
 
@@ -146,9 +139,15 @@ def list_jobs(
         for job in page.items
     )
     step = (
-        "Look at one with get_job."
+        Hint("Look at the newest with ", call("get_job", job_id=items[0].job_id), ".")
         if items
-        else "No job yet: start one with collect_rollouts, start_training or evaluate_agent."
+        else Hint(
+            "No job yet: let an agent act with ",
+            call("collect_rollouts", agent="starter", environment="quintain/inventory"),
+            ", or measure one with ",
+            call("evaluate_agent", agent="starter", environment="quintain/inventory"),
+            ".",
+        )
     )
     return JobList(items=items, next_cursor=page.next_cursor, next_step=step)
 
@@ -195,7 +194,7 @@ def _require_remembered_rounds(services: Services, job: Job) -> None:
 
 
 def start(services: Services, spec: JobSpec, request_key: str | None) -> JobStarted:
-    """Start a job for a tool and say how to follow it."""
+    """Start a job for a tool and return how to follow it."""
     job, deduplicated = services.jobs.start(spec, request_key=request_key)
     again = "The same request is already under way. " if deduplicated else ""
     again += taint_note(services, spec.agent.id if hasattr(spec, "agent") else None)
@@ -204,7 +203,11 @@ def start(services: Services, spec: JobSpec, request_key: str | None) -> JobStar
         status=job.status,
         resource_uri=f"job://{job.id}",
         deduplicated=deduplicated,
-        next_step=f"{again}Follow it with get_job(job_id={job.id!r}, wait_s=30) until its status is succeeded or failed.",
+        next_step=Hint(
+            f"{again}Follow it with ",
+            call("get_job", job_id=job.id, wait_s=30),
+            " until its status is succeeded or failed.",
+        ),
     )
 
 
@@ -228,126 +231,5 @@ def view_of(job: Job) -> JobView:
         started_at=job.started_at,
         ended_at=job.ended_at,
         resource_uri=f"job://{job.id}",
-        next_step=_next_step(job),
+        next_step=next_step(job),
     )
-
-
-def _next_step(job: Job) -> str:
-    if job.status in UNFINISHED:
-        stopping = "It was asked to stop. " if job.cancel_requested else ""
-        return f"{stopping}Call get_job(job_id={job.id!r}, wait_s=30) to follow it; cancel_job stops it."
-    if job.status is JobStatus.INTERRUPTED:
-        return f"Continue it from its newest checkpoint with resume_job(job_id={job.id!r})."
-    if job.status in TERMINAL - {JobStatus.SUCCEEDED}:
-        cause = "Mend what `error` names, then start again" if job.status is JobStatus.FAILED else "It was cancelled"
-        return f"{cause}; resume_job(job_id={job.id!r}) continues from its newest checkpoint."
-    result = job.result
-    if result is None:
-        return "Done."
-    if job.kind in {"judge", "score", "step_labels", "replay"}:
-        return _after_scoring(job.spec, result)
-    if job.kind == "evolve":
-        return _after_evolution(result)
-    if job.kind == "export_agent":
-        return f"The files lie in {result.report.get('path')}; README.md there says how to load and serve them."
-    if job.kind == "preview":
-        return "Read it: call preview_dataset again with the same arguments."
-    if result.evaluation_id:
-        return f"Compare it with another evaluation of the same tasks: compare_agents(agents=[..., {result.evaluation_id!r}])."
-    if result.agent:
-        return _after_training(job.spec, result.agent)
-    if result.trajectories:
-        if live := result.report.get("scores"):
-            return (
-                f"Each run is scored: export_dataset(kind='sft', name='good', scorer={live['scorer']!r}, min_score=0.5, "
-                f"filter={result.trajectories.filter})."
-            )
-        if job.kind == "import":  # whose runs are often of unknown outcome, which the scorer of outcomes passes over
-            return (
-                f"Look at them with search_trajectories(filter={result.trajectories.filter}). Where a run's outcome is unknown and "
-                "you know it, state it with record_trajectory(trajectory_id=..., outcome=...); then export_dataset."
-            )
-        return f"Score what it made: score_trajectories(scorer='outcome', filter={result.trajectories.filter})."
-    return "Done."
-
-
-_ALONE = "no run has another run of its task to be compared with; collect several attempts of each task"
-_SAME_RUNS = "filter={...} or trajectory_ids=[...] as in the call that started this job"
-
-
-def _after_training(spec: JobSpec, agent_id: str) -> str:
-    """What to do with a new agent."""
-    methods = [spec.method] if isinstance(spec, TrainSpec) else []
-    if isinstance(spec, RecipeSpec):
-        methods = [stage.method for stage in spec.stages if stage.kind == "train"]
-    role = ROLES.get(methods[-1]) if methods else None
-    if role is None:
-        return f"Measure the new agent: evaluate_agent(agent={agent_id!r}, environment=...), then compare_agents."
-    what = "steps" if role == "step_model" else "whole runs"
-    return (
-        f"It values {what} and does not act: score_trajectories(scorer={agent_id!r}, filter={{...}}) scores runs in a job, "
-        f"fit_calibration(scorer={agent_id!r}) then ties it to people's labels, and start_training(method='grpo', "
-        f"hyperparameters={{'reward_model': {agent_id!r}}}, ...) learns from it."
-    )
-
-
-def _after_evolution(result: JobResult) -> str:
-    """Who the result is, and how to look at the proof."""
-    final = result.report.get("final")
-    evaluations = final.get("evaluations", []) if isinstance(final, dict) else []
-    if not result.report.get("result_round") or len(evaluations) < 2:
-        return (
-            f"No round was better than the start, and {result.agent} has its weights: `report` says what was selected in each round. "
-            "Explore more tasks or attempts, loosen `threshold`, or begin with sft on runs of a better agent."
-        )
-    return (
-        f"The proof, on tasks that no round was chosen by: compare_agents(agents={evaluations!r}). plot_job shows the success of "
-        f"each round; get_lineage(id={result.agent!r}) shows the runs that it learned from."
-    )
-
-
-def _after_scoring(spec: JobSpec, result: JobResult) -> str:
-    """What to do with verdicts."""
-    reasons = result.report.get("failed")
-    failed = {str(why): int(n) for why, n in reasons.items()} if isinstance(reasons, dict) else {}
-    if not result.n:
-        why = "; ".join(f"{clip(why, 300)} ({n})" for why, n in list(failed.items())[:3])
-        told = why or (_ALONE if result.report.get("alone_in_their_task") else "")
-        if not told:
-            told = f"score_trajectories(scorer={{{_stored_name(spec)!r}: 1}}, {_SAME_RUNS}) lists the reasons"
-        return (
-            f"Nothing could be judged: {told}. Mend that, then make the same request again; there is nothing to export."
-        )
-    n_failed = sum(failed.values())
-    if isinstance(spec, ReplaySpec):
-        return (
-            f"{result.report.get('reproduced', 0)} of {result.n} runs came out as recorded; `examples` tells where others diverged. "
-            f"export_dataset(kind='sft', name='verified', scorer='replay', min_score=1, {_SAME_RUNS}) takes those that did."
-        )
-    again = (
-        "`failed` says why some were not judged; the same request asks about these alone again. " if n_failed else ""
-    )
-    if isinstance(spec, JudgeSpec | ScoreSpec) and spec.mode in {"pairwise", "group"}:
-        return (
-            f"{again}The preferences are stored: export_dataset(kind='dpo', name='pairs', pairs='recorded', {_SAME_RUNS}) learns "
-            "from them."
-        )
-    if isinstance(spec, StepLabelSpec):
-        return (
-            f"{again}The steps are valued: export_dataset(kind='prm', name='steps', scorer='montecarlo', "
-            f"curation={{'step_labels': 'scores'}}, {_SAME_RUNS})."
-        )
-    name = _stored_name(spec)
-    return (
-        f"{again}The scores are stored: export_dataset(kind='sft', name='good', scorer={name!r}, min_score=0.5, {_SAME_RUNS}), or "
-        f"score_trajectories with {{{name!r}: 1}} or in a mix; a calibration of {name!r} is applied wherever they are read."
-    )
-
-
-def _stored_name(spec: JobSpec) -> str:
-    """Under which name the scores of a job are read."""
-    if isinstance(spec, JudgeSpec | ScoreSpec) and spec.rubric is not None:
-        return f"judge:{spec.rubric.name}"
-    if isinstance(spec, ScoreSpec):
-        return spec.agent.id or f"agent:{spec.agent.name}"
-    return "replay" if isinstance(spec, ReplaySpec) else "montecarlo"

@@ -1,4 +1,4 @@
-"""Calibration: fit a scorer's values to people's labels, keep the map, and show how well it holds."""
+"""Calibration: fit a scorer's values to people's labels, keep the map, and show how well it fits."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pydantic import Field
 
 from quintain.datasets.splits import task_key
 from quintain.errors import InvalidInput
+from quintain.hints import Hint, call
 from quintain.records.calibration import Calibration, DomainFit
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.record import clip, shown
@@ -53,7 +54,7 @@ def fit_calibration(
     method: Annotated[Literal["auto", "isotonic", "platt"], Field(description="auto: cross-validated.")] = "auto",
     per_domain: Annotated[bool, Field(description="By domain too.")] = True,
 ) -> CalibrationResult:
-    """Map a scorer's values to people's labels; tells the error on held-out labels. Default: every run with both."""
+    """Map a scorer's values to people's labels and report the held-out error. Default: every run with both."""
     if source_of(scorer).scorer == source_of(labels).scorer:
         raise InvalidInput(f"scorer and labels are both {shown(scorer)}; give the scorer to mend, and labels='people'")
     scorer, labels, cautions = _names(services, scorer, labels, filter)
@@ -106,7 +107,7 @@ def calibration_picture(services: Services, calibration_id: str) -> bytes:
 
 
 def calibration_table(services: Services, calibration_id: str) -> str:
-    """The reliability diagram as text: for each range of scores what was said, what people said, and what the map says."""
+    """The reliability diagram as text: mean score, mean label and mapped value for each range of scores."""
     made = services.store.calibrations.get(calibration_id)
     lines = []
     for domain, found in made.domains.items():
@@ -141,8 +142,8 @@ def _joined(services: Services, scorer: str, labels: str, filter: TrajectoryFilt
 
 def _paired(services: Services, scorer: str, labels: str, runs: Sequence[tuple[str, str, str]]) -> Iterator[_Run]:
     ids = [run_id for run_id, _, _ in runs]
-    said, true = stored(services, scorer, ids), stored(services, labels, ids)
-    reader, raters = RecordedScorer(scorer, said), RecordedScorer(labels, true)
+    values, true = stored(services, scorer, ids), stored(services, labels, ids)
+    reader, raters = RecordedScorer(scorer, values), RecordedScorer(labels, true)
     for run_id, domain, task in runs:
         value = reader.read(run_id).value
         verdicts = {score.rater or labels: raw_value(score) for score in raters.newest(run_id)}
@@ -181,14 +182,18 @@ def _require_enough(services: Services, runs: Sequence[_Run], scorer: str, label
     n_scored, n_labelled = (
         len(services.store.scores.trajectories_scored_by((source_of(name).scorer,))) for name in (scorer, labels)
     )
-    who = f", or let people label runs that {clip(scorer)!r} has scored: get_judging_batch(judge='person')"
-    remedy = f"score more of the labelled runs: score_trajectories(scorer={clip(scorer)!r}, ...){who}"
-    raise InvalidInput(
+    remedy = Hint(
+        "score more of the labelled runs: ",
+        call("score_trajectories", scorer=clip(scorer), filter=...),
+        f", or let people label runs that {clip(scorer)!r} has scored: ",
+        call("get_judging_batch", limit=10, judge="person"),
+    )
+    missing = (
         f"{len(runs)} runs have both a score of {clip(scorer)!r} and a label of {clip(labels)!r}; a calibration needs at least "
         f"{MIN_LABELS}, better {FEW_LABELS}. In the store {n_scored:,} runs have scores and {n_labelled:,} have labels, of any "
-        f"rubric; {remedy}",
-        code="too_few_labels",
+        "rubric; "
     )
+    raise InvalidInput(Hint(missing, remedy), code="too_few_labels")
 
 
 def _outline(found: DomainFit) -> dict[str, Any]:
@@ -200,14 +205,15 @@ def _outline(found: DomainFit) -> dict[str, Any]:
     }
 
 
-def _next(scorer: str, fitted: Fitted) -> str:
+def _next(scorer: str, fitted: Fitted) -> Hint:
     if fitted.error_after < fitted.error_before:
-        return (
-            f"From now on the values of {scorer!r} go through this map wherever they are read: score_trajectories(scorer="
-            f"{{{scorer!r}: 1}}, filter={{...}}) shows them; export_dataset and record_preferences(source='mined') take them by "
-            f"scorer={scorer!r}, and by 'raw:{scorer}' as they were."
+        return Hint(
+            f"From now on this map is applied to the values of {scorer!r} wherever they are read: ",
+            call("score_trajectories", scorer={scorer: 1}, filter=...),
+            f" shows them. Exports and mined preferences take them by scorer={scorer!r}, and uncalibrated by 'raw:{scorer}'.",
         )
-    return "Label more runs with get_judging_batch(judge='person') and fit again: no map helps so far."
+    label = call("get_judging_batch", limit=10, judge="person")
+    return Hint("No map helps so far: label more runs with ", label, " and fit again.")
 
 
 def _panel(made: Calibration, domain: str, found: DomainFit) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from quintain.errors import InvalidInput
+from quintain.hints import Hint, call
 from quintain.records.record import clip
 from quintain.scoring.recorded import RAW, is_recorded, source_of
 from quintain.scoring.registry import is_registered
@@ -16,7 +17,7 @@ def live_scorer(services: Services, scorer: str | Mapping[str, float]) -> str | 
     """The scorer as a job takes it: one that needs the run and nothing else.
 
     A job knows no calibration. A single scorer's values are stored as they are anyway, and calibrated when they are read; a
-    mix is stored as it was computed, so a part that has a calibration goes into it as `raw:NAME`, which its name then tells.
+    mix is stored as it was computed, so a part that has a calibration goes into it as `raw:NAME`, as its name shows.
 
     Raises:
         NotFound: there is no such scorer.
@@ -26,8 +27,11 @@ def live_scorer(services: Services, scorer: str | Mapping[str, float]) -> str | 
     for name in [scorer] if isinstance(scorer, str) else scorer:
         if (why := _not_live(str(name))) is not None:
             raise InvalidInput(
-                f"{clip(str(name))!r} cannot score while episodes are played: {why}. Leave `scorer` out, and when the job is done "
-                f"call score_trajectories with it and filter={{'job_id': ...}}",
+                Hint(
+                    f"{clip(str(name))!r} cannot score while episodes are played: {why}. Leave `scorer` out, and when the job is "
+                    "done call ",
+                    call("score_trajectories", scorer=str(name), filter=...),
+                ),
                 code="not_a_live_scorer",
             )
     find_scorer(scorer)

@@ -8,6 +8,7 @@ from typing import Any
 
 from quintain.endpoints.profiles import find_profile, read_profiles
 from quintain.errors import InvalidInput, NotFound
+from quintain.hints import Hint, call
 from quintain.records.agent import Agent
 from quintain.records.job import JudgeSpec, ScoreSpec
 from quintain.records.judging import JudgingMode, Rubric
@@ -49,28 +50,21 @@ def start_judging(
         InvalidInput: the key's variable is not set, or the agent is no judge.
         Refused: the profile is not safe to use.
     """
-    chosen = rubric_of(services, rubric, mode, profile)
-    cache = str(services.settings.cache_dir / JUDGEMENTS)
+    common: dict[str, Any] = {
+        "rubric": rubric_of(services, rubric, mode, profile),
+        "mode": mode,
+        "control": services.settings.judge_control,
+        "cache_dir": str(services.settings.cache_dir / JUDGEMENTS),
+        "seed": seed,
+    }
+    spec: JudgeSpec | ScoreSpec
     if judge.startswith(ENDPOINT):
         endpoint = find_profile(services.settings.endpoints_file, judge.removeprefix(ENDPOINT))
         require_key(endpoint)
-        spec: JudgeSpec | ScoreSpec = JudgeSpec(
-            endpoint=endpoint, rubric=chosen, mode=mode, runs=write_runs(services, runs), cache_dir=cache, seed=seed
-        )
-        return start(services, spec, _key(spec))
-    agent = _judge(services, judge)
-    if agent.role != "policy":
-        raise InvalidInput(
-            f"{agent.id} is a {agent.role.replace('_', ' ')}: it scores without a rubric. Use scorer='agent:{agent.name}' "
-            "without `judge`, or a judge that answers in words"
-        )
-    if agent.model.source == "endpoint":
-        raise InvalidInput(
-            f"{agent.id} acts through an endpoint and has no weights here; the endpoint itself judges: "
-            f"judge='{ENDPOINT}{agent.model.path}'",
-            code="no_weights",
-        )
-    spec = ScoreSpec(agent=agent, rubric=chosen, mode=mode, runs=write_runs(services, runs), cache_dir=cache, seed=seed)
+        spec = JudgeSpec(endpoint=endpoint, runs=write_runs(services, runs), **common)
+    else:
+        agent = _judge(services, judge)
+        spec = ScoreSpec(agent=agent, runs=write_runs(services, runs), **common)
     return start(services, spec, _key(spec))
 
 
@@ -103,26 +97,46 @@ def start_model_scoring(services: Services, runs: Iterable[Trajectory], agent: A
     if scorer.role == "policy":
         raise InvalidInput(
             f"{scorer.id or scorer.name} acts and was not trained to score; as a judge by a rubric it is scorer='judge', "
-            f"judge={scorer.name!r}; start_training(method='reward') makes a reward model"
+            f"judge={scorer.name!r}; training with method 'reward' makes a reward model"
         )
     cache = str(services.settings.cache_dir / JUDGEMENTS)
     spec = ScoreSpec(agent=scorer, runs=write_runs(services, runs), cache_dir=cache)
     started = start(services, spec, _key(spec))
-    return started.model_copy(update={"next_step": f"{agreement_note(scorer)} {started.next_step}"})
+    return started.model_copy(update={"next_step": Hint(agreement_note(scorer), " ", started.next_step)})
 
 
 def _judge(services: Services, name: str) -> Agent:
+    """Return the local agent that judges.
+
+    Raises:
+        NotFound: there is no such agent.
+        InvalidInput: the agent does not answer in words, or has no weights here.
+    """
     if name in {"assistant", "person"}:
         raise InvalidInput(
-            f"the {name} judges with get_judging_batch(judge={name!r}) and submit_scores, without a job; `judge` here is "
-            "endpoint:NAME or an agent"
+            Hint(
+                f"expected endpoint:NAME or an agent as `judge`, got {name!r}, who judges without a job; use ",
+                call("get_judging_batch", limit=5, judge=name),
+            )
         )
     try:
-        return _agent(services, name)
+        agent = _agent(services, name)
     except NotFound as error:
         if name in read_profiles(services.settings.endpoints_file):
             raise NotFound(f"there is no agent {name!r}, but an endpoint: judge='{ENDPOINT}{name}'") from None
         raise NotFound(f"{error.message}; a judge is endpoint:NAME or an agent") from None
+    if agent.role != "policy":
+        raise InvalidInput(
+            f"expected a judge that answers in words, got {agent.id}, a {agent.role.replace('_', ' ')}; to score by it, use "
+            f"scorer='agent:{agent.name}' without `judge`"
+        )
+    if agent.model.source == "endpoint":
+        raise InvalidInput(
+            f"{agent.id} acts through an endpoint, without weights here; let the endpoint itself judge: "
+            f"judge='{ENDPOINT}{agent.model.path}'",
+            code="no_weights",
+        )
+    return agent
 
 
 def _agent(services: Services, reference: str) -> Agent:

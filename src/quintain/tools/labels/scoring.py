@@ -13,11 +13,12 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import BeforeValidator, Field
 
 from quintain.errors import InvalidInput
+from quintain.hints import Hint, call
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.judging import JudgingMode
 from quintain.records.profiles import DomainProfile
 from quintain.records.record import clip, require_number, shown
-from quintain.records.score import MOVED, Score
+from quintain.records.score import Score
 from quintain.records.seams import Scorer
 from quintain.records.trajectory import Trajectory
 from quintain.sandbox.sandbox import open_sandbox
@@ -92,7 +93,10 @@ def score_trajectories(
         return _in_a_job(services, runs, scorer, forgotten, judge=judge, rubric=rubric, mode=mode, profile=domain)
     if rubric is not None or mode != "score":
         raise InvalidInput(
-            "`rubric` and `mode` are for a judge: give judge='endpoint:NAME' or an agent, or use get_judging_batch"
+            Hint(
+                "`rubric` and `mode` are for a judge: give judge='endpoint:NAME' or an agent, or judge yourself with ",
+                call("get_judging_batch", limit=5),
+            )
         )
     full = _resolved(services, scorer, filter, trajectory_ids, calibrate=calibrate)
     rule = _Rule.of(services, full.spec, domain, combine=combine, cap=cap)
@@ -118,11 +122,11 @@ class _Asked(NamedTuple):
     """Of the ids, those that hold nothing any more."""
     warnings: tuple[str, ...] = ()
 
-    def told(self) -> str:
-        """The same runs, as an argument of the next call."""
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments that select the same runs in the next call."""
         if self.filter is not None:
-            return f"filter={self.filter.model_dump(mode='json', exclude_defaults=True)}"
-        return f"trajectory_ids={list(self.ids)}" if len(self.ids) <= _FEW else "trajectory_ids=[the same ids]"
+            return {"filter": self.filter.model_dump(mode="json", exclude_defaults=True)}
+        return {"trajectory_ids": list(self.ids) if len(self.ids) <= _FEW else ...}
 
 
 @dataclass
@@ -184,7 +188,7 @@ class _Rule:
 
 def _score(services: Services, runs: Iterable[Trajectory], rule: _Rule, asked: _Asked, *, audit: bool) -> ScoreResult:
     """One streaming pass, a chunk in memory; a call from outside ends after `MAX_S`, with what it has done stored."""
-    from quintain.scoring.integrity import Auditor
+    from quintain.scoring.integrity.auditor import Auditor
 
     tally, auditor, stopped_at = Tally(rule.scorer.name), Auditor() if audit else None, None
     for gone in asked.forgotten:
@@ -223,32 +227,32 @@ def _score(services: Services, runs: Iterable[Trajectory], rule: _Rule, asked: _
     )
 
 
-def _next(tally: Tally, rule: _Rule, asked: _Asked, stopped_at: str | None, verdict: str | None) -> str:
+def _next(tally: Tally, rule: _Rule, asked: _Asked, stopped_at: str | None, verdict: str | None) -> Hint:
     if stopped_at is not None:
         done = tally.values.n + tally.unscored_count
-        return f"{done:,} runs are done after {MAX_S:g} s, and more are left: call again with the same arguments and cursor={stopped_at!r}."
+        more = f"call again with the same arguments and cursor={stopped_at!r}"
+        return Hint(f"{done:,} runs are done after {MAX_S:g} s, and more are left: {more}.")
     if verdict == "suspicious":
-        return "The audit flags these rewards: follow each finding's remedy in `audit` before you train on them."
+        return Hint("The audit flags these rewards: follow each finding's remedy in `audit` before you train on them.")
     if tally.values.n:
         bound = round(tally.values.total / tally.values.n, 3)
-        return (
-            f"Freeze the good ones with export_dataset(kind='sft', name='good', scorer={tally.name!r}, min_score={bound}, "
-            f"{asked.told()}); {bound} is the mean, choose your own bound."
+        export = call(
+            "export_dataset", kind="sft", name="good", scorer=tally.name, min_score=bound, **asked.arguments()
         )
+        return Hint("Freeze the good ones with ", export, f"; {bound} is the mean, choose your own bound.")
     if rule.is_reading and rule.scorer.name == MONTECARLO:
-        return (
-            "No steps are valued yet: score_trajectories(scorer='montecarlo', judge='AGENT', "
-            f"{asked.told()}) plays on from them in a job; list_library(kind='agents') has the agents."
-        )
-    if rule.is_reading and tally.reasons and all(MOVED in reason for reason in tally.reasons):
-        return (
-            "Text in these runs moved their judge: score_trajectories(scorer='judge', judge='endpoint:NAME') asks another one, "
-            "or leave them out."
-        )
+        play = call("score_trajectories", scorer=MONTECARLO, judge="starter", **asked.arguments())
+        agents = call("list_library", kind="agents")
+        return Hint("No steps have values yet: ", play, " plays on from them in a job; ", agents, " has other agents.")
     if rule.is_reading and set(tally.reasons) != {FORGOTTEN}:
-        who = ", judge='person'" if source_of(rule.scorer.name).scorer == "people" else ""
-        return f"No verdict is stored yet: get_judging_batch(limit=10{who}) shows runs to judge, submit_scores stores the verdicts."
-    return "Nothing could be scored: `reasons` says why; record what is missing, or use another scorer (list_library(kind='scorers'))."
+        who = "person" if source_of(rule.scorer.name).scorer == "people" else None
+        return Hint(
+            "No verdict is stored yet: ", call("get_judging_batch", limit=10, judge=who), " shows runs to judge."
+        )
+    scorers = call("list_library", kind="scorers")
+    return Hint(
+        "Nothing could be scored, for the `reasons`; record what is missing, or use another scorer of ", scorers, "."
+    )
 
 
 def _in_a_job(

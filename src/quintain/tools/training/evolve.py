@@ -7,6 +7,7 @@ from typing import Any
 
 from quintain.environments.registry import Reference, parse_reference, parts_of, write_reference
 from quintain.errors import InvalidInput
+from quintain.hints import Hint, call
 from quintain.records.evolve import EvolveConfig
 from quintain.records.hyperparameters import SFTConfig
 from quintain.records.job import EvolveSpec
@@ -50,7 +51,7 @@ def start_evolution(
     started = start(services, spec.model_copy(update={"output_dir": new_output_dir(services, spec.name)}), key)
     if spec.reward_agent is None:
         return started
-    return started.model_copy(update={"next_step": f"{agreement_note(spec.reward_agent)} {started.next_step}"})
+    return started.model_copy(update={"next_step": Hint(agreement_note(spec.reward_agent), " ", started.next_step)})
 
 
 def require_evolvable(
@@ -85,8 +86,12 @@ def _spec(
     require_effect(training, acts=False)
     if environment is None:
         raise InvalidInput(
-            f"{EVOLVE} needs `environment`, where the agent explores and is measured, and takes no dataset: it makes its own; "
-            "list_library(kind='environments') shows where an agent can act"
+            Hint(
+                f"{EVOLVE} needs `environment`, where the agent explores and is measured, and takes no dataset: it makes its "
+                "own; ",
+                call("list_library", kind="environments"),
+                " shows where an agent can act",
+            )
         )
     agent = start_agent(services, EVOLVE, request.model)
     where = usable_reference(services, environment)

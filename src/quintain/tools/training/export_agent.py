@@ -12,7 +12,7 @@ from pydantic import Field
 from quintain.errors import Conflict, InvalidInput, NotFound
 from quintain.records.agent import Agent
 from quintain.records.evaluation import Evaluation
-from quintain.records.handover import Ancestor, ExportAgentSpec, ExportFormat, Provenance, Result, TaughtBy
+from quintain.records.handover import Ancestor, ExportAgentSpec, ExportFormat, Provenance, Result, TrainingDataset
 from quintain.records.job import EvolveSpec, JobSpec, RecipeSpec, TrainSpec
 from quintain.tools.data.lineage import require_untainted
 from quintain.tools.jobs.jobs import start
@@ -81,7 +81,7 @@ def _provenance(services: Services, agent: Agent) -> Provenance:
     return Provenance(
         ancestors=tuple(_ancestors(services, agent)),
         datasets=tuple(
-            TaughtBy(dataset_id=one.id, name=one.name, kind=one.kind, rows=one.rows, files=one.files)
+            TrainingDataset(dataset_id=one.id, name=one.name, kind=one.kind, rows=one.rows, files=one.files)
             for one in datasets
         ),
         trajectories=learned.count,

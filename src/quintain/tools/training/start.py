@@ -10,6 +10,7 @@ from pydantic import Field
 
 from quintain.datasets.manifest import FILE_NAME, sha256_of
 from quintain.errors import InvalidInput
+from quintain.hints import Hint, call
 from quintain.records.dataset import Dataset
 from quintain.records.hyperparameters import DATASET_KINDS, ONLINE_METHODS, Method, TrainingConfig
 from quintain.records.job import TrainSpec
@@ -37,20 +38,23 @@ from quintain.tools.training.requests import (
 )
 
 _MAKING_IT = {
-    "text": "the `text` of a config file names files of it (quintain train --config)",
+    "text": Hint(
+        call("export_dataset", kind="text", name="texts", path=...),
+        " makes one from files of text, or name them as `text` in a config file",
+    ),
     **{
-        kind: f"export_dataset(kind={kind!r}, name=...) makes one from recorded runs"
+        kind: Hint(call("export_dataset", kind=kind, name=f"my-{kind}", filter=...), " makes one from recorded runs")
         for kind in ("sft", "dpo", "kto", "grpo", "reward", "prm")
     },
 }
-"""Kind of dataset -> where one comes from."""
+"""Kind of dataset -> how to make one."""
 
 
 def start_training(
     services: Services,
     method: Annotated[
         Literal[Method, "evolve"],
-        Field(description="How to learn; list_library(kind='methods') says what each does and needs."),
+        Field(description="How to learn; list_library(kind='methods') describes each."),
     ],
     model: AgentReference,
     dataset_id: Annotated[
@@ -162,7 +166,7 @@ def train(
     started = start(services, spec.model_copy(update={"output_dir": new_output_dir(services, name)}), key)
     if judge is None:
         return started
-    return started.model_copy(update={"next_step": f"{agreement_note(judge)} {started.next_step}"})
+    return started.model_copy(update={"next_step": Hint(agreement_note(judge), " ", started.next_step)})
 
 
 def create_folder(folder: Path | None) -> Path | None:
@@ -198,7 +202,7 @@ def require_no_dataset(dataset: object) -> None:
 def training_source(
     services: Services, method: str, dataset_id: str | None, environment: str | Mapping[str, float] | None
 ) -> dict[str, Any]:
-    """What a method learns from, as the fields of a spec that name it.
+    """Return the fields of a spec that name the source of a training.
 
     Raises:
         InvalidInput: neither or both are given, the method does not learn online, or the dataset is of another kind or was
@@ -210,14 +214,22 @@ def training_source(
     if (dataset_id is None) == (environment is None):
         online = ", or `environment`, where the agent acts" if method in ONLINE_METHODS else ""
         raise InvalidInput(
-            f"{method} needs {'one of the two' if online else 'a dataset'}: `dataset_id`, a dataset of kind {kind!r}{online}; "
-            f"{_MAKING_IT[kind]}"
+            Hint(
+                f"{method} needs {'one of the two' if online else 'a dataset'}: `dataset_id`, a dataset of kind {kind!r}"
+                f"{online}; ",
+                _MAKING_IT[kind],
+            )
         )
     if environment is not None:
         if method not in ONLINE_METHODS:
             raise InvalidInput(
-                f"{method} does not learn in an environment (that can: {', '.join(sorted(ONLINE_METHODS))}); collect runs in "
-                f"{environment!r} with collect_rollouts, then give a dataset of kind {kind!r}: {_MAKING_IT[kind]}",
+                Hint(
+                    f"{method} does not learn in an environment (these do: {', '.join(sorted(ONLINE_METHODS))}); collect runs "
+                    "with ",
+                    call("collect_rollouts", agent="starter", environment=environment),
+                    f", then give a dataset of kind {kind!r}: ",
+                    _MAKING_IT[kind],
+                ),
                 code="not_online",
             )
         return {"environment": usable_reference(services, environment)}
@@ -225,8 +237,11 @@ def training_source(
     if dataset.kind != kind:
         fitting = [name for name, needed in DATASET_KINDS.items() if needed == dataset.kind]
         raise InvalidInput(
-            f"dataset {dataset.id} is of kind {dataset.kind!r} and {method} learns from kind {kind!r}: {_MAKING_IT[kind]}; "
-            f"methods for {dataset.kind!r}: {', '.join(fitting)}",
+            Hint(
+                f"dataset {dataset.id} is of kind {dataset.kind!r} and {method} learns from kind {kind!r}: ",
+                _MAKING_IT[kind],
+                f"; methods for {dataset.kind!r}: {', '.join(fitting)}",
+            ),
             code="wrong_dataset_kind",
         )
     require_remembered(services, dataset.id)
@@ -253,13 +268,13 @@ def require_intact(dataset: Dataset) -> None:
         newer = [name for name in sorted(dataset.files) if (folder / name).stat().st_mtime_ns > made]
     except OSError as error:
         raise InvalidInput(
-            f"dataset {dataset.id} has lost its file {Path(error.filename).name!r}; export it again with export_dataset",
+            f"dataset {dataset.id} has lost its file {Path(error.filename).name!r}; export it again",
             code="dataset_damaged",
         ) from None
     for name in newer:
         if sha256_of(folder / name) != dataset.files[name]:
             raise InvalidInput(
                 f"dataset {dataset.id} was changed on disk: {name!r} does not have the SHA-256 of its manifest; datasets are "
-                "immutable, export it again with export_dataset",
+                "immutable, export it again",
                 code="dataset_damaged",
             )

@@ -25,7 +25,7 @@ from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
 from quintain.errors import Conflict, InvalidInput, Unavailable
-from quintain.jobs.directory import write_whole
+from quintain.jobs.directory import write_atomically
 from quintain.trainers.data.streams import Example, TokenRow
 
 _FILE_NAME = "examples.npz"
@@ -174,7 +174,7 @@ def write_examples(path: Path, examples: Sequence[Example], fingerprint: str) ->
     arrays["index"] = np.frombuffer(json.dumps(index, allow_nan=False).encode("utf-8"), np.uint8)
     content = io.BytesIO()
     np.savez(content, **arrays)
-    write_whole(path, content.getvalue())
+    write_atomically(path, content.getvalue())
 
 
 def read_examples(path: Path) -> StoredExamples:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import torch
 
-from quintain.jobs.directory import write_whole
+from quintain.jobs.directory import write_atomically
 
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD, _M_MMAP_MAX = -1, -2, -3, -4
 """Parameters of mallopt(3) in glibc's malloc.h."""
@@ -103,7 +103,7 @@ def prepare(
         fast = enable_fast_matmul(device)
         if remembered is not None:
             remembered.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(remembered, json.dumps({"fast_matmul": fast}).encode())
+            write_atomically(remembered, json.dumps({"fast_matmul": fast}).encode())
     rate = _known_rate(device, dtype, torch.get_num_threads(), torch.get_float32_matmul_precision())
     unmeasured = f"the rate of {dtype} matrix products could not be measured on {device}"
     return Machine(rate, fast, (unmeasured,) if rate is None else ())

@@ -1,1 +1,1 @@
-"""The job kind `evolve`: rounds of exploring, training and measuring."""
+"""Job kind `evolve`: rounds of exploration, training and evaluation."""

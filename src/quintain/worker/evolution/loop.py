@@ -1,9 +1,9 @@
-"""The job kind `evolve`: explore, select, train, measure, decide; round after round, each stage in a folder of its own.
+"""Job kind `evolve`: explore, select, train, evaluate and decide, round by round, each stage in its own folder.
 
-Rounds are chosen by one suite of held-out tasks, and what came of it is compared with the start on another one: the best of
-several rounds on a suite is better there than it is elsewhere.
+Rounds are selected on one suite of held-out tasks, and the result is compared with the start on another one, because the
+best of several rounds on a suite is biased upward there.
 
-All that is not a file of a stage follows from those files: a job that died reads its stages back and goes on where it was.
+The state follows from the files of the stages: a restarted job reads the finished stages and continues.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ from quintain.records.evolve import RoundReport
 from quintain.records.job import EvaluateSpec, EvolveSpec, JobResult, RolloutSpec, TrainSpec, TrajectorySet
 from quintain.records.record import counted
 from quintain.records.seams import Reporter
-from quintain.worker.evolution.dataset import Frozen, freeze_round, runs_of
-from quintain.worker.evolution.levels import Ladder, Patience
-from quintain.worker.evolution.reflection import try_again
-from quintain.worker.evolution.stages import (
-    choosing,
-    comparing,
-    exploring,
-    levels_of,
-    planned,
-    planned_after,
-    tasks_to_choose_by,
-    training,
+from quintain.worker.evolution.curriculum import Curriculum, Patience
+from quintain.worker.evolution.reflection import retry_with_reflection
+from quintain.worker.evolution.round_dataset import RoundDataset, freeze_round, read_episodes
+from quintain.worker.evolution.stage_specs import (
+    curriculum_levels,
+    exploration_spec,
+    final_spec,
+    planned_steps,
+    planned_steps_after,
+    selection_spec,
+    selection_tasks,
+    training_spec,
 )
-from quintain.worker.stages import Span, StageReporter, StageResult, carry_out, stage
+from quintain.worker.stages import Span, StageReporter, StageResult, run_stage, run_stage_work
 
 
 def run(spec: EvolveSpec, directory: Path, reporter: Reporter) -> JobResult:
-    """Let the agent evolve, and hand over the best one with what it was in every round.
+    """Run the evolution, and output the best agent with a report of every round.
 
     Raises:
-        InvalidInput: there are fewer tasks than the suites need.
-        TrainingFailed: no episode of a round came to a verdict, or a training could not go on.
+        InvalidInput: There are fewer tasks than the suites need.
+        TrainingFailed: A round has no verdict, or a training cannot continue.
     """
     return _Evolution(spec, directory, reporter).run()
 
@@ -55,13 +55,13 @@ class _Stopped(Exception):
     """The job was asked to stop."""
 
 
-class _Contender(NamedTuple):
-    """An agent with what it is worth on the suite that rounds are chosen by."""
+class _Candidate(NamedTuple):
+    """An agent and its evaluation on the selection suite."""
 
     agent: Agent
     evaluation: Evaluation
     round: int
-    """That made it; 0: the start."""
+    """Round that produced the agent; 0 is the start."""
     final_loss: float | None = None
 
 
@@ -71,57 +71,57 @@ class _Evolution:
     directory: Path
     reporter: Reporter
     steps: int = 0
-    """Of the stages that are done."""
+    """Steps of finished stages."""
     episodes: int = 0
-    """That this job played."""
-    taken_over: int = 0
-    """Episodes of the job that this one goes on for, which are stored as that one's."""
+    """Episodes that this job played."""
+    inherited_episodes: int = 0
+    """Episodes of the job that this one resumes, stored under that job's id."""
     rounds: list[RoundReport] = field(default_factory=list)
     dataset: Dataset | None = None
-    """Of the newest round that selected anything."""
+    """Dataset of the newest round that selected runs."""
 
     def run(self) -> JobResult:
         self.reporter.phase("preparing")
-        seen = tasks_to_choose_by(self.spec)
+        seen = selection_tasks(self.spec)
         Path(self.spec.output_dir).mkdir(parents=True, exist_ok=True)
         try:
-            start = self._contender("00-start", self.spec.agent, 0)
+            start = self._evaluate_candidate("00-start", self.spec.agent, 0)
             best, stopped = self._evolve(start)
             return self._conclude(start, best, stopped, seen)
         except _Stopped:
-            return JobResult(report=self._report("it was asked to stop"))
+            return JobResult(report=self._report("the job was asked to stop"))
 
-    def _evolve(self, start: _Contender) -> tuple[_Contender, str]:
-        """The rounds; the best agent, and why there was no further round."""
+    def _evolve(self, start: _Candidate) -> tuple[_Candidate, str]:
+        """Run the rounds. Return the best agent and the reason for stopping."""
         config = self.spec.config
-        ladder, patience = Ladder(levels_of(self.spec), config.curriculum), Patience(config.patience)
+        curriculum, patience = Curriculum(curriculum_levels(self.spec), config.curriculum), Patience(config.patience)
         best = last = start
         for number in range(1, config.iterations + 1):
-            contender, report = self._round(number, ladder.environment, best, last)
+            candidate, report = self._round(number, curriculum.environment, best, last)
             self.rounds.append(report)
-            last = contender or last
-            best = contender if contender is not None and report.decision in {"better", "ahead"} else best
-            spent = patience.spend(report.decision) if ladder.is_last else False
-            if told := ladder.climb(report.explored_success):
-                self.reporter.warn("level_not_reached", f"round {number}: {told}")
+            last = candidate or last
+            best = candidate if candidate is not None and report.decision in {"better", "ahead"} else best
+            spent = patience.spend(report.decision) if curriculum.is_last else False
+            if warning := curriculum.advance(report.explored_success):
+                self.reporter.warn("level_not_reached", f"round {number}: {warning}")
             if spent:
                 rounds = counted(config.patience or 0, "round")
-                return best, f"patience: {rounds} in a row without a gain that is surely above 0"
-        return best, f"iterations: all {config.iterations} were made"
+                return best, f"patience: {rounds} in a row without a significant gain"
+        return best, f"iterations: all {config.iterations} are finished"
 
     def _round(
-        self, number: int, environment: str, best: _Contender, last: _Contender
-    ) -> tuple[_Contender | None, RoundReport]:
-        """One round; no contender where nothing was selected."""
+        self, number: int, environment: str, best: _Candidate, last: _Candidate
+    ) -> tuple[_Candidate | None, RoundReport]:
+        """Run one round. The candidate is None if nothing was selected."""
         start_from = self.spec.config.start_from
-        frozen, report = self._gather(number, environment, last.agent if start_from == "last" else best.agent)
+        frozen, report = self._collect_data(number, environment, last.agent if start_from == "last" else best.agent)
         if frozen.made is None:
             return None, report
         self.dataset = frozen.made.dataset
         start = {"best": best.agent, "last": last.agent, "base": self.spec.agent}[start_from]
         trained, final_loss = self._train(number, start, self.dataset)
-        contender = self._contender(f"{number:02d}-evaluate", trained, number, final_loss)
-        gain = _gain(best.evaluation, contender.evaluation)
+        candidate = self._evaluate_candidate(f"{number:02d}-evaluate", trained, number, final_loss)
+        gain = _gain(best.evaluation, candidate.evaluation)
         facts: dict[str, Any] = {"decision": "not_compared"}
         if gain is not None:
             facts = {"gain": gain.difference, "ci_low": gain.ci_low, "ci_high": gain.ci_high, "decision": "kept"}
@@ -131,43 +131,45 @@ class _Evolution:
             "dataset_id": self.dataset.id,
             "rows": self.dataset.rows,
             "agent": trained.name,
-            "evaluation_id": contender.evaluation.id,
-            "success": contender.evaluation.rate.value,
+            "evaluation_id": candidate.evaluation.id,
+            "success": candidate.evaluation.rate.value,
             "final_loss": final_loss,
         }
-        return contender, report.model_copy(update=facts)
+        return candidate, report.model_copy(update=facts)
 
-    def _gather(self, number: int, environment: str, actor: Agent) -> tuple[Frozen, RoundReport]:
-        """Explore, try failed tasks again, and choose what to learn from.
+    def _collect_data(self, number: int, environment: str, actor: Agent) -> tuple[RoundDataset, RoundReport]:
+        """Explore, retry failed tasks, and select the training data.
 
         Raises:
-            TrainingFailed: no episode came to a verdict.
+            TrainingFailed: No episode has a verdict.
         """
-        tries, after = self.spec.config.reflect, planned_after(self.spec, number, 1)
+        tries, after = self.spec.config.reflect, planned_steps_after(self.spec, number, 1)
         select, explore, reflect = (self._folder(f"{number:02d}-{name}") for name in ("select", "explore", "reflect"))
         if not (is_chosen := (select / STAGE_RESULT).exists()):
-            _play_what_is_missing(explore, reflect)
-        acting = exploring(self.spec, number, environment, actor)
-        explored = self._carry(acting, explore, planned(self.spec)[0], after, "explore_").result
+            _drop_results_without_runs(explore, reflect)
+        rollout_spec = exploration_spec(self.spec, number, environment, actor)
+        explored = self._run_stage(rollout_spec, explore, planned_steps(self.spec)[0], after, "explore_").result
         if not explored.n:
             raise TrainingFailed(
-                f"none of the {explored.n_error} episodes of round {number} in {environment} came to a verdict; try the "
-                "environment with collect_rollouts first",
+                f"expected verdicts from the {explored.n_error} episodes of round {number} in {environment}, got none; try the "
+                "environment with collect_rollouts",
                 code="no_verdict",
             )
         retried = JobResult(n=0, n_error=0)
         if tries:
-            again = partial(self._try_again, acting, explore, reflect)
+            again = partial(self._retry, rollout_spec, explore, reflect)
             span = Span(self.steps, 0, after)
-            retried = self._done(stage(again, reflect, self.reporter, span, prefix="reflect_"), reflect).result
-        played = chain(runs_of(explore), (one for one in runs_of(reflect) if one.result.success))
+            retried = self._record_stage(
+                run_stage_work(again, reflect, self.reporter, span, prefix="reflect_"), reflect
+            ).result
+        played = chain(read_episodes(explore), (one for one in read_episodes(reflect) if one.result.success))
         frozen = freeze_round(self.spec, number, played, self.dataset, select, self.directory.name)
         if frozen.made is not None:
             self.reporter.output("dataset", frozen.made)
         elif not is_chosen:
             reasons = ", ".join(f"{reason} {n}" for reason, n in frozen.left_out.items())
             self.reporter.warn(
-                "nothing_selected", f"round {number}: no run was selected, so nothing is trained ({reasons})"
+                "nothing_selected", f"round {number}: no run was selected, so nothing was trained ({reasons})"
             )
         return frozen, RoundReport(
             round=number,
@@ -180,13 +182,13 @@ class _Evolution:
             decision="nothing_selected",
         )
 
-    def _try_again(self, acting: RolloutSpec, explore: Path, reflect: Path, reporter: StageReporter) -> JobResult:
-        return try_again(acting, self.spec.config.reflect, runs_of(explore), reflect, reporter)
+    def _retry(self, rollout_spec: RolloutSpec, explore: Path, reflect: Path, reporter: StageReporter) -> JobResult:
+        return retry_with_reflection(rollout_spec, self.spec.config.reflect, read_episodes(explore), reflect, reporter)
 
     def _train(self, number: int, start: Agent, dataset: Dataset) -> tuple[Agent, float | None]:
-        """Train, and hand over the agent under the round's name: it is measured, and can be compared."""
+        """Train, and output the agent under the round's name, so that it can be evaluated and compared."""
         folder, origin = self._folder(f"{number:02d}-train"), start.id or start.name
-        spec = training(self.spec, number, start, dataset, folder)
+        spec = training_spec(self.spec, number, start, dataset, folder)
 
         def named(agent: Agent) -> Agent:
             about = (
@@ -195,44 +197,46 @@ class _Evolution:
             stage_id = f"{self.directory.name}/{folder.name}"
             return agent.model_copy(update={"parent": origin, "job_id": stage_id, "description": about})
 
-        after = planned_after(self.spec, number, 2)
-        finished = self._carry(spec, folder, planned(self.spec)[1], after, named=named)
+        after = planned_steps_after(self.spec, number, 2)
+        finished = self._run_stage(spec, folder, planned_steps(self.spec)[1], after, named=named)
         assert finished.agent is not None
-        self.reporter.output("agent", finished.agent)  # also when it was before: the store knows it by its stage
+        self.reporter.output("agent", finished.agent)  # repeated on resume: the store identifies it by its stage
         return finished.agent, finished.result.final_loss
 
-    def _contender(self, name: str, agent: Agent, number: int, final_loss: float | None = None) -> _Contender:
-        """Measure an agent on the suite that rounds are chosen by; a point of the curve of success."""
-        after = planned_after(self.spec, number, 3)
-        found = self._carry(choosing(self.spec, agent), self._folder(name), planned(self.spec)[2], after, "evaluate_")
+    def _evaluate_candidate(self, name: str, agent: Agent, number: int, final_loss: float | None = None) -> _Candidate:
+        """Evaluate an agent on the selection suite, and report a point of the success curve."""
+        after = planned_steps_after(self.spec, number, 3)
+        found = self._run_stage(
+            selection_spec(self.spec, agent), self._folder(name), planned_steps(self.spec)[2], after, "evaluate_"
+        )
         evaluation = _evaluation_of(found)
         rate = evaluation.rate
         curve = {"success_rate": rate.value, "success_rate_low": rate.ci_low, "success_rate_high": rate.ci_high}
         self.reporter.progress(self.steps, self.steps + after, curve)
-        return _Contender(agent, evaluation, number, final_loss)
+        return _Candidate(agent, evaluation, number, final_loss)
 
-    def _conclude(self, start: _Contender, best: _Contender, stopped: str, seen: tuple[str, ...]) -> JobResult:
-        """Name the best agent, and compare it with the start on tasks that no round was chosen by."""
+    def _conclude(self, start: _Candidate, best: _Candidate, stopped: str, seen: tuple[str, ...]) -> JobResult:
+        """Name the best agent, and compare it with the start on tasks that were not used for selection."""
         spec, episodes = self.spec, self.spec.config.final_tasks * self.spec.config.repeats
         result = self._result(best)
         self.reporter.output("agent", result)
-        measuring = (comparing(spec, agent, seen) for agent in (spec.agent, result))
+        measuring = (final_spec(spec, agent, seen) for agent in (spec.agent, result))
         left = episodes if best.round else 0
-        before = after = self._carry(next(measuring), self._folder("final-start"), episodes, left, "final_")
+        before = after = self._run_stage(next(measuring), self._folder("final-start"), episodes, left, "final_")
         if best.round:
-            after = self._carry(next(measuring), self._folder("final-result"), episodes, 0, "final_")
+            after = self._run_stage(next(measuring), self._folder("final-result"), episodes, 0, "final_")
         ids = [_evaluation_of(found).id for found in (before, after)]
-        told: dict[str, Any] = {
+        final: dict[str, Any] = {
             "evaluations": ids,
             "before": before.result.success_rate,
             "after": after.result.success_rate,
         }
         if best.round and (gain := _gain(_evaluation_of(before), _evaluation_of(after))) is not None:
-            told["gain"] = gain.difference
-            told |= gain.model_dump(include={"ci_low", "ci_high", "p", "n_tasks", "significant"})
+            final["gain"] = gain.difference
+            final |= gain.model_dump(include={"ci_low", "ci_high", "p", "n_tasks", "significant"})
         if not best.round:
-            told["note"] = "no round was above the start: the result has its weights"
-        chosen = {"start_success": start.evaluation.rate.value, "result_round": best.round, "final": told}
+            final["note"] = "no round was better than the start, so the result has its weights"
+        chosen = {"start_success": start.evaluation.rate.value, "result_round": best.round, "final": final}
         return JobResult(
             evaluation_id=ids[1],
             dataset_id=result.dataset_id,
@@ -242,10 +246,10 @@ class _Evolution:
             report=self._report(stopped) | chosen,
         )
 
-    def _result(self, best: _Contender) -> Agent:
-        """The best agent under the name that was asked for."""
-        found = (
-            f"round {best.round} was the best" if best.round else "no round was better, so these are its own weights"
+    def _result(self, best: _Candidate) -> Agent:
+        """Return the best agent under the requested name."""
+        outcome = (
+            f"round {best.round} was the best" if best.round else "no round was better, so the weights are unchanged"
         )
         return best.agent.model_copy(
             update={
@@ -256,21 +260,21 @@ class _Evolution:
                 "parent": best.agent.parent if best.round else self.spec.agent.id,
                 "dataset_id": best.agent.dataset_id if best.round else None,
                 "job_id": self.directory.name,
-                "description": f"evolution of {self.spec.agent.id} in {self.spec.environment}: {found}"[:2000],
+                "description": f"evolution of {self.spec.agent.id} in {self.spec.environment}: {outcome}"[:2000],
             }
         )
 
     def _report(self, stopped: str) -> dict[str, Any]:
         rounds = [report.model_dump(mode="json", exclude_none=True) for report in self.rounds]
         report: dict[str, Any] = {"rounds": rounds, "stopped": stopped}
-        if self.taken_over:
+        if self.inherited_episodes:
             report["taken_over"] = {
-                "episodes": self.taken_over,
-                "note": "of stages that the job before this one did: its runs",
+                "episodes": self.inherited_episodes,
+                "note": "runs of stages that the resumed job finished",
             }
         return report
 
-    def _carry(
+    def _run_stage(
         self,
         spec: RolloutSpec | TrainSpec | EvaluateSpec,
         folder: Path,
@@ -280,9 +284,9 @@ class _Evolution:
         named: Callable[[Agent], Agent] = lambda agent: agent,
     ) -> StageResult:
         span = Span(self.steps, steps, after)
-        return self._done(carry_out(spec, folder, self.reporter, span, prefix=prefix, named=named), folder)
+        return self._record_stage(run_stage(spec, folder, self.reporter, span, prefix=prefix, named=named), folder)
 
-    def _done(self, finished: StageResult | None, folder: Path) -> StageResult:
+    def _record_stage(self, finished: StageResult | None, folder: Path) -> StageResult:
         if finished is None:
             raise _Stopped
         self.steps += finished.steps
@@ -290,7 +294,7 @@ class _Evolution:
         if _is_own(folder):
             self.episodes += played
         else:
-            self.taken_over += played
+            self.inherited_episodes += played
         return finished
 
     def _folder(self, name: str) -> Path:
@@ -298,12 +302,12 @@ class _Evolution:
 
 
 def _is_own(folder: Path) -> bool:
-    """Was the stage carried out by this job? Of what another one did the runs stay behind."""
+    """Whether this job ran the stage. The runs of another job's stages are not copied."""
     return (folder / "outputs").exists()
 
 
-def _play_what_is_missing(*folders: Path) -> None:
-    """A job that goes on for another one begins with the results of its stages, and without their runs."""
+def _drop_results_without_runs(*folders: Path) -> None:
+    """Remove results whose runs are missing, as in stages copied from a resumed job."""
     for folder in folders:
         if not _is_own(folder):
             (folder / STAGE_RESULT).unlink(missing_ok=True)
@@ -315,7 +319,7 @@ def _evaluation_of(finished: StageResult) -> Evaluation:
 
 
 def _gain(before: Evaluation, after: Evaluation) -> PairedComparison | None:
-    """The difference paired by task; None where no task has a verdict from both."""
+    """Return the difference paired by task, or None if no task has verdicts from both."""
     try:
         (pair,) = compare([before, after], ["before", "after"], "", None).comparisons
     except InvalidInput as error:

@@ -1,4 +1,4 @@
-"""The stage of an evolution in which an agent tries the tasks again at which it always failed, after a reflection on why."""
+"""Evolution stage in which an agent retries the tasks it always failed, after a reflection."""
 
 from __future__ import annotations
 
@@ -9,33 +9,35 @@ from pathlib import Path
 from quintain.datasets.selection import comparison_key
 from quintain.environments.registry import open_source
 from quintain.evaluation.episodes import run_episodes
-from quintain.evaluation.reflection import Note, as_own, failed_runs, second_tries, write_notes
-from quintain.jobs.directory import write_whole
+from quintain.evaluation.reflection import ReflectionNote, failed_runs, retry_plans, without_reflection, write_notes
+from quintain.jobs.directory import write_atomically
 from quintain.records.job import JobResult, RolloutSpec, TrajectorySet
 from quintain.records.seams import Policy, Reporter
 from quintain.records.trajectory import Trajectory
-from quintain.worker.evolution.dataset import Played, runs_of
+from quintain.worker.evolution.round_dataset import PlayedEpisode, read_episodes
+from quintain.worker.job_kinds.rollouts import episode_settings, with_result
 from quintain.worker.policies import open_policy
-from quintain.worker.rollouts import carrying_result, episode_settings
 
 _NOTES = "notes.json"
 
 
-def try_again(spec: RolloutSpec, tries: int, explored: Iterable[Played], folder: Path, reporter: Reporter) -> JobResult:
-    """Reflect on one failed run of each task that was never solved, and play these tasks again.
+def retry_with_reflection(
+    spec: RolloutSpec, tries: int, explored: Iterable[PlayedEpisode], folder: Path, reporter: Reporter
+) -> JobResult:
+    """Reflect on one failed run of each unsolved task, and play these tasks again.
 
     Args:
-        spec: How the agent explored.
-        tries: Further episodes for each of these tasks.
-        explored: What it played; read once.
-        folder: Of the stage; notes and episodes in it count as done.
-        reporter: Receives the episodes, and says when to stop.
+        spec: Spec of the exploration.
+        tries: Further episodes per task.
+        explored: Episodes of the exploration. Read once.
+        folder: The stage's folder. Notes and episodes in it are not repeated.
+        reporter: Receives the episodes, and requests a stop.
 
     Returns:
-        Nothing but a report where the job was asked to stop.
+        The result, which has only a report if the job was asked to stop.
     """
     failed = failed_runs((played.run, played.result) for played in explored)
-    notes = list[Note]()
+    notes = list[ReflectionNote]()
     if failed:
         reporter.phase("loading_model")
         policy = open_policy(spec.agent, spec.sampling, seed=spec.seed, should_stop=reporter.should_stop)
@@ -47,7 +49,7 @@ def try_again(spec: RolloutSpec, tries: int, explored: Iterable[Played], folder:
     if notes:
         reporter.phase("acting")
         _play(policy, notes, spec, tries, folder, reporter)
-    results = [played.result for played in runs_of(folder)]
+    results = [played.result for played in read_episodes(folder)]
     if reporter.should_stop() and len(results) < len(notes) * tries:
         return JobResult(report={"failed_tasks": len(failed)})
     verdicts = [result.success for result in results if result.success is not None]
@@ -62,30 +64,30 @@ def try_again(spec: RolloutSpec, tries: int, explored: Iterable[Played], folder:
 
 def _notes(
     policy: Policy, failed: Sequence[Trajectory], spec: RolloutSpec, folder: Path, reporter: Reporter
-) -> list[Note] | None:
-    """What the agent wrote on its runs, once for all attempts of the job; None where that was to stop."""
+) -> list[ReflectionNote] | None:
+    """Return the agent's notes, written once for all attempts of the job, or None if the job was asked to stop."""
     path = folder / _NOTES
     by_task = {comparison_key(run): run for run in failed}
     if path.exists():
         known = json.loads(path.read_bytes()).items()
-        return [Note(by_task[task], text) for task, text in known if task in by_task]
-    notes = list[Note]()
+        return [ReflectionNote(by_task[task], text) for task, text in known if task in by_task]
+    notes = list[ReflectionNote]()
     for start in range(0, len(failed), spec.concurrency):
         if reporter.should_stop():
             return None
         notes += write_notes(policy, failed[start : start + spec.concurrency], spec.seed)
-    write_whole(path, json.dumps({comparison_key(note.run): note.text for note in notes}).encode())
+    write_atomically(path, json.dumps({comparison_key(note.run): note.text for note in notes}).encode())
     return notes
 
 
 def _play(
-    policy: Policy, notes: Sequence[Note], spec: RolloutSpec, tries: int, folder: Path, reporter: Reporter
+    policy: Policy, notes: Sequence[ReflectionNote], spec: RolloutSpec, tries: int, folder: Path, reporter: Reporter
 ) -> None:
-    """Play what is left of the second tries, and hand it over."""
+    """Play and output the remaining retries."""
     source = open_source(spec.environment)
-    plans = second_tries(notes, tries, first=spec.attempts)
+    plans = retry_plans(notes, tries, first=spec.attempts)
     by_task = {comparison_key(note.run): note for note in notes}
-    done = {(comparison_key(played.run), played.result.repeat) for played in runs_of(folder)}
+    done = {(comparison_key(played.run), played.result.repeat) for played in read_episodes(folder)}
     left = [
         plan
         for plan, note in zip(plans, [*notes] * tries, strict=True)
@@ -94,7 +96,7 @@ def _play(
     settings = episode_settings(spec, source, folder)
     finished, solved = len(plans) - len(left), 0
     for episode in run_episodes(source, policy, left, settings, reporter.should_stop):
-        run = as_own(carrying_result(episode), by_task[comparison_key(episode.trajectory)])
+        run = without_reflection(with_result(episode), by_task[comparison_key(episode.trajectory)])
         reporter.output("trajectory", run)
         finished, solved = finished + 1, solved + bool(episode.result.success)
         reporter.progress(finished, len(plans), {"solved": float(solved)})

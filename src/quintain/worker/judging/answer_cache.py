@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from quintain.jobs.directory import write_whole
+from quintain.jobs.directory import write_atomically
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class AnswerCache:
         path = self._path(key)
         with suppress(OSError):  # a full disk costs money, later, and not the job
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            write_whole(path, json.dumps({"runs": list(runs), "answer": answer}).encode())
+            write_atomically(path, json.dumps({"runs": list(runs), "answer": answer}).encode())
 
     def _path(self, key: str) -> Path:
         return self.folder / key[:2] / f"{key[2:]}.json"

@@ -16,8 +16,9 @@ from quintain.scoring.judges.plans import Rater
 from quintain.scoring.judges.questions import Question
 from quintain.settings import secret
 from quintain.worker.judging.answer_cache import AnswerCache
-from quintain.worker.judging.judgements import Judging, Verdicts, ask_through, run_judging
-from quintain.worker.spending import Ledger
+from quintain.worker.judging.asking import Judging, Verdicts, ask_through
+from quintain.worker.judging.judgements import run_judging
+from quintain.worker.request_ledger import Ledger
 
 
 def run(spec: JudgeSpec, directory: Path, reporter: Reporter) -> JobResult:
@@ -51,6 +52,7 @@ def run(spec: JudgeSpec, directory: Path, reporter: Reporter) -> JobResult:
         model=identity(endpoint),
         ask=ask_through(complete),
         cache=AnswerCache(Path(spec.cache_dir)),
+        control=spec.control,
     )
 
     def should_stop() -> bool:

@@ -1,140 +1,35 @@
-"""Judging runs, whoever answers: what to ask, what was asked already, what the answers come to, and what it cost.
+"""A judging job whoever answers: which items are left, what is handed over, and what it cost.
 
-Two files say what is done. `judged.jsonl` in the job's folder gets a line for each item before its outputs are written;
-`outputs/` holds scores and preferences. An item is done when both stand, or when it failed and has
-nothing to hand over. Killed in between, it is asked again, and answered from the cache.
+Two files record what is done. `judged.jsonl` in the job's folder gets a line for each item before its outputs are written;
+`outputs/` has scores and preferences. An item is done when both have it, or when it failed and has nothing to hand over. An item
+that was killed in between is asked again, and answered from the cache.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from quintain.endpoints.client import Spent
-from quintain.endpoints.faults import BUSY, STOPPED, UNANSWERED
-from quintain.errors import QuintainError, Unavailable
+from quintain.endpoints.faults import BUSY, STOPPED
+from quintain.errors import Unavailable
 from quintain.jobs.directory import open_appending
 from quintain.records.job import JobResult, JudgeSpec, ScoreSpec
-from quintain.records.judging import JudgingMode, Rubric
 from quintain.records.record import clip
 from quintain.records.seams import Reporter
 from quintain.records.trajectory import Trajectory
-from quintain.scoring.judges.plans import Judged, JudgingItem, Rater, comparisons, conclude, item_of, unanswered
-from quintain.scoring.judges.questions import Question, question_key
-from quintain.scoring.judges.showing import BUDGET_CHARS
-from quintain.worker.judging.answer_cache import AnswerCache
-from quintain.worker.run_lines import RunLines, open_runs
-from quintain.worker.spending import append_line, cost_of, lines_of
+from quintain.scoring.judges.plans import comparisons
+from quintain.worker.judging.asking import Verdicts
+from quintain.worker.request_ledger import append_line, cost_report, iterate_lines
+from quintain.worker.run_inputs import RunInputs, open_run_inputs
 
-LEAST_CHARS = 3000
-"""A run that does not fit a model when it is cut to so many characters is not judged."""
 BROKEN_AFTER = 20
 """Items in a row without an answer, after which the judge counts as out of order."""
-
-AskMany = Callable[[Sequence[Question]], list[str | QuintainError]]
-"""Asks each question and gives back answers, or why there is none; raises where no question can be answered."""
-
-
-@dataclass(frozen=True)
-class Judging:
-    """What is judged, by what, and by whom."""
-
-    mode: JudgingMode
-    rubric: Rubric
-    rater: Rater
-    model: Mapping[str, Any]
-    """What an answer depends on besides the question."""
-    ask: AskMany
-    cache: AnswerCache
-    locks: dict[str, threading.Lock] = field(default_factory=dict)
-    """Key of a question -> the lock of who asks it."""
-
-    def judge(self, batch: Sequence[tuple[Trajectory, ...]]) -> list[Verdicts]:
-        """Judge several items, shorter and shorter as long as they do not fit the model."""
-        found: dict[int, Verdicts] = {}
-        budget = BUDGET_CHARS
-        left = dict(enumerate(batch))
-        while left:
-            items = {at: item_of(runs, self.mode, self.rubric, budget_chars=budget) for at, runs in left.items()}
-            answers, cached = self._answers(list(items.values()))
-            for (at, item), given in zip(items.items(), answers, strict=True):
-                fault = next((answer for answer in given if isinstance(answer, QuintainError)), None)
-                if fault is not None and fault.code == "too_long" and budget > LEAST_CHARS:
-                    continue
-                found[at] = self._verdicts(item, given, fault, cached)
-                del left[at]
-            budget = max(LEAST_CHARS, budget // 2)
-        return [found[at] for at in range(len(batch))]
-
-    def _answers(self, items: Sequence[JudgingItem]) -> tuple[list[list[str | QuintainError]], set[str]]:
-        """Answers to the questions of each item, and the keys of those that were answered before.
-
-        Who asks a question holds its lock, so that runs of equal content, which often stand side by side, are paid once.
-        """
-        keys = {
-            question: question_key(question, self.rubric, self.mode, self.model)
-            for item in items
-            for question in item.questions
-        }
-        with ExitStack() as held:
-            for key in sorted(set(keys.values())):  # sorted: two threads never wait for each other
-                held.enter_context(self.locks.setdefault(key, threading.Lock()))
-            known: dict[Question, str | QuintainError] = {}
-            for question, key in keys.items():
-                if (remembered := self.cache.get(key)) is not None:
-                    known[question] = remembered
-            before = {keys[question] for question in known}
-            new = [question for question in keys if question not in known]
-            known |= zip(new, self.ask(new), strict=True) if new else ()
-            self._remember(items, keys, known, before)
-        return [[known[question] for question in item.questions] for item in items], before
-
-    def _remember(
-        self,
-        items: Sequence[JudgingItem],
-        keys: Mapping[Question, str],
-        known: Mapping[Question, str | QuintainError],
-        before: Set[str],
-    ) -> None:
-        """Keep new answers that can be read: what cannot is asked for again by the next job."""
-        for item in items:
-            for question in item.questions:
-                answer, key = known[question], keys[question]
-                if isinstance(answer, str) and key not in before and _is_readable(item, answer, self.rater):
-                    self.cache.put(key, answer, item.ids)
-
-    def _verdicts(
-        self, item: JudgingItem, given: Sequence[str | QuintainError], fault: QuintainError | None, cached: set[str]
-    ) -> Verdicts:
-        keys = [question_key(question, self.rubric, self.mode, self.model) for question in item.questions]
-        n_cached = sum(key in cached for key in keys)
-        if fault is not None:
-            return Verdicts(item, unanswered(item, str(fault.message), self.rater), n_cached, fault.code)
-        judged = conclude(item, [answer for answer in given if isinstance(answer, str)], self.rater)
-        return Verdicts(item, judged, n_cached)
-
-
-@dataclass(frozen=True)
-class Verdicts:
-    """An item and what became of it."""
-
-    item: JudgingItem
-    judged: Judged
-    cached: int
-    """Questions that were answered before."""
-    code: str | None = None
-    """Of the error, where a question got no answer."""
-
-
-def _is_readable(item: JudgingItem, answer: str, rater: Rater) -> bool:
-    return conclude(item, [answer] * len(item.questions), rater).failed is None
 
 
 @dataclass
@@ -148,9 +43,8 @@ class Tally:
     inconsistent: int = 0
     cached: int = 0
     shortened: int = 0
-    injections: int = 0
-    twice: int = 0
-    moved: int = 0
+    withheld: int = 0
+    uncontrolled: int = 0
     failed: Counter[str] = field(default_factory=Counter)
     spent: Spent = field(default_factory=Spent)
 
@@ -164,9 +58,8 @@ class Tally:
             "inconsistent",
             "cached",
             "shortened",
-            "injections",
-            "twice",
-            "moved",
+            "withheld",
+            "uncontrolled",
         ):
             setattr(self, name, getattr(self, name) + int(entry.get(name, 0)))
         if entry["failed"]:
@@ -183,12 +76,11 @@ class Tally:
             "order_inconsistent": self.inconsistent,
             "failed": common | ({"other reasons": other} if other else {}),
             "shortened": self.shortened,
-            "addressed_the_judge": self.injections,
-            "judged_twice": self.twice,
-            "moved_by_text": self.moved,
+            "credit_withheld": self.withheld,
+            "control_unknown": self.uncontrolled,
             "answers_from_cache": self.cached,
             **self.spent.model_dump(exclude={"in_flight"}),
-            **cost_of(usd, self.spent.in_flight),
+            **cost_report(usd, self.spent.in_flight),
         }
 
 
@@ -198,7 +90,7 @@ class Journal:
     def __init__(self, directory: Path) -> None:
         self._path = directory / "judged.jsonl"
         self._descriptor = open_appending(self._path)
-        self._entries = {tuple(entry["ids"]): entry for entry in map(json.loads, lines_of(self._path))}
+        self._entries = {tuple(entry["ids"]): entry for entry in map(json.loads, iterate_lines(self._path))}
         self._standing = _standing(directory / "outputs")
 
     def tally(self) -> Tally:
@@ -228,9 +120,8 @@ class Journal:
             "inconsistent": judged.inconsistent,
             "cached": verdicts.cached,
             "shortened": sum(view.shortened for view in views),
-            "injections": sum(bool(view.injections) for view in views),
-            "twice": int(verdicts.item.twice),
-            "moved": judged.moved,
+            "withheld": judged.withheld,
+            "uncontrolled": int(verdicts.control is not None and verdicts.control.failed is not None),
             "failed": clip(judged.failed, 300) if judged.failed else None,
         }
         append_line(self._descriptor, entry)
@@ -264,7 +155,7 @@ def run_judging(
         spent: What the job has used up, its earlier attempts included.
         usd: What that costs.
     """
-    runs = open_runs(spec.runs)
+    runs = open_run_inputs(spec.runs)
     journal = Journal(directory)
     tally = journal.tally()
     planned, alone, items = _planned(runs, spec, journal)
@@ -306,25 +197,8 @@ def run_judging(
     return JobResult(n=tally.items - unscored, n_error=unscored, report=facts | tally.report(usd(tally.spent)))
 
 
-def ask_through(complete: Callable[[Question], str]) -> AskMany:
-    """Ask one question after another; errors that concern one question stand in for its answer, others are raised."""
-
-    def ask(questions: Sequence[Question]) -> list[str | QuintainError]:
-        answers: list[str | QuintainError] = []
-        for question in questions:
-            try:
-                answers.append(complete(question))
-            except QuintainError as error:
-                if error.code not in UNANSWERED:
-                    raise
-                answers.append(error)
-        return answers
-
-    return ask
-
-
 def _planned(
-    runs: RunLines, spec: JudgeSpec | ScoreSpec, journal: Journal
+    runs: RunInputs, spec: JudgeSpec | ScoreSpec, journal: Journal
 ) -> tuple[int, int, Iterator[tuple[Trajectory, ...]]]:
     """How many items there are, how many runs cannot be compared, and the items that are left."""
     if spec.mode in {"score", "steps"}:
@@ -337,9 +211,9 @@ def _planned(
 
 def _standing(outputs: Path) -> set[tuple[str, ...]]:
     """Runs with a score, and pairs with a preference, that an earlier attempt has handed over."""
-    scores = (json.loads(line)["record"] for line in lines_of(outputs / "score.jsonl"))
+    scores = (json.loads(line)["record"] for line in iterate_lines(outputs / "score.jsonl"))
     found: set[tuple[str, ...]] = {(score["trajectory_id"],) for score in scores}
-    for line in lines_of(outputs / "preference.jsonl"):
+    for line in iterate_lines(outputs / "preference.jsonl"):
         record = json.loads(line)["record"]
         found.add(tuple(sorted((record["a"], record["b"]))))
     return found

@@ -15,12 +15,13 @@ from quintain.records.trajectory import Trajectory
 from quintain.scoring.judges.plans import Rater
 from quintain.scoring.judges.questions import Question
 from quintain.worker.judging.answer_cache import AnswerCache
-from quintain.worker.judging.judgements import Judging, Verdicts, run_judging
-from quintain.worker.run_lines import open_runs, scored_runs
+from quintain.worker.judging.asking import Judging, Verdicts
+from quintain.worker.judging.judgements import run_judging
+from quintain.worker.run_inputs import open_run_inputs, scored_runs
 
 BATCH = 8
 """Items that a local judge reads at a time."""
-ANSWER_TOKENS = 1024
+ANSWER_TOKENS = 2048
 
 
 def run(spec: ScoreSpec, directory: Path, reporter: Reporter) -> JobResult:
@@ -30,7 +31,7 @@ def run(spec: ScoreSpec, directory: Path, reporter: Reporter) -> JobResult:
 
 
 def _by_head(spec: ScoreSpec, directory: Path, reporter: Reporter) -> JobResult:
-    runs, done = open_runs(spec.runs), dict(scored_runs(directory))
+    runs, done = open_run_inputs(spec.runs), dict(scored_runs(directory))
     n, n_scored = len(done), sum(done.values())
     reporter.phase("loading_model")
     from quintain.trainers.reward_scoring import score_runs
@@ -62,6 +63,7 @@ def _by_rubric(spec: ScoreSpec, directory: Path, reporter: Reporter) -> JobResul
         model=_identity(agent),
         ask=lambda questions: _ask(policy, agent, questions),
         cache=AnswerCache(Path(spec.cache_dir)),
+        control=spec.control,
     )
 
     def verdicts(items: Iterator[tuple[Trajectory, ...]]) -> Iterator[Verdicts]:

@@ -1,1 +1,1 @@
-"""Figures, drawn by a short-lived subprocess."""
+"""Figures, drawn in a short-lived subprocess."""

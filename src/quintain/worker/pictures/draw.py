@@ -1,4 +1,4 @@
-"""Draws a figure: `python -m quintain.worker.pictures.draw` reads a description on stdin and writes a PNG to stdout.
+"""Draw a figure: `python -m quintain.worker.pictures.draw` reads a description from stdin and writes a PNG to stdout.
 
 {"title": str, "panels": [{"title", "xlabel"?, "ylabel"?,
 "lines"?: [{"label"?, "x": [..], "y": [..], "low"?: [..], "high"?: [..]}],
@@ -21,14 +21,14 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 
-from quintain.worker.pictures.forest import draw_forest
-from quintain.worker.pictures.graph import draw_graph
+from quintain.worker.pictures.forest_plot import draw_forest
+from quintain.worker.pictures.lineage_graph import draw_graph
 
 _INK, _BARS = "#26323f", ("#9aa7b4", "#2f6db5", "#d98324", "#3d9970")
 
 
 def draw(figure: dict[str, Any]) -> bytes:
-    """A figure description as PNG, one panel beside the other."""
+    """Draw a figure description as PNG, panels side by side."""
     panels = figure["panels"]
     if "graph" in panels[0]:
         return _png(draw_graph(panels[0]["graph"], figure.get("title", "")))

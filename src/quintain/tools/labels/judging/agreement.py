@@ -109,7 +109,7 @@ def _orders(batches: Iterable[JudgingBatch], rater: str | None) -> list[OrderRep
             continue
         again = {item.repeats: item.item_id for item in batch.items if item.repeats is not None}
         for item in batch.items:
-            if item.repeats is None and (item.twin is None or item.bare):
+            if item.repeats is None:
                 cast = (batch.votes.get(item.item_id), batch.votes.get(again.get(item.item_id, "")))
                 votes[batch.rater].append(tuple(found[-1] for found in cast if found))
     reports = []

@@ -8,15 +8,16 @@ from typing import Any
 from pydantic import ValidationError
 
 from quintain.errors import Conflict, InvalidInput, NotFound
-from quintain.records.judging import BatchItem, JudgingBatch, JudgingMode
+from quintain.hints import Hint, call
+from quintain.records.judging import BatchItem, JudgingBatch, JudgingMode, Verdict
 from quintain.records.preference import Preference
 from quintain.records.record import explain, shown
 from quintain.records.score import TAKEN_BACK, Score
 from quintain.records.text import require_clean
 from quintain.records.trajectory import Outcome, OutcomeStatus, Trajectory
 from quintain.redaction.redact import redact, redact_text
-from quintain.scoring.judges.counterfactual import without_values
-from quintain.scoring.judges.verdicts import read_verdict, score_of
+from quintain.scoring.judges.crediting import score_of
+from quintain.scoring.judges.verdicts import read_verdict
 from quintain.tools.data.trajectories import outcome_known, read_outcome, state_outcome
 from quintain.tools.labels.judging.batches import Shown, show_item
 from quintain.tools.labels.judging.comparisons import source_of, take_back_words, take_words
@@ -30,7 +31,6 @@ from quintain.tools.labels.judging.corrections import (
 )
 from quintain.tools.labels.judging.results import RejectedItem
 from quintain.tools.labels.judging.taking import Hands, Submission, Submitted, Taking
-from quintain.tools.labels.judging.twins import same_outcome, score_together, waiting, wordless
 from quintain.tools.services import Services
 
 _OF_MODE: dict[str, tuple[str, ...]] = {
@@ -56,15 +56,8 @@ def take(services: Services, batch: JudgingBatch, entries: Sequence[Any], *, by:
             _take(taking, _read(entry, place, items, batch), items)
         except (InvalidInput, Conflict, NotFound) as error:
             done.rejected.append(RejectedItem(item_id=str(name)[:100] if name is not None else None, reason=str(error)))
-    for item, score in waiting(taking):
-        if score is not None:
-            services.store.scores.add_many([score], services.clock())
-        done.warnings.append(f"{item.item_id}: counts when {item.twin} is answered, too")
     if done.accepted:
-        halves = {name: wordless(half) for name, half in done.halves.items()}
-        services.store.judging.record_answers(
-            batch.id, list(dict.fromkeys(done.accepted)), done.votes, done.made, halves
-        )
+        services.store.judging.record_answers(batch.id, list(dict.fromkeys(done.accepted)), done.votes, done.made)
     return done
 
 
@@ -87,6 +80,11 @@ def _read(entry: Any, place: int, items: Mapping[str, BatchItem], batch: Judging
         raise InvalidInput(
             f"{batch.id} is of mode {batch.mode}, which does not take `{wrong[0]}`; it takes {_ways(batch)}"
         )
+    if given.quotes and batch.mode in {"score", "steps"}:
+        raise InvalidInput(
+            f"expected `quotes` beside each value of {batch.id}, which is of mode {batch.mode}, got one list; write "
+            'them as {criterion: {"quotes": [...], "value": 0..1}} or {step: {"quotes": [...], "scores": {...}}}'
+        )
     if given.skip and named:
         raise InvalidInput(f"`skip` says that the item cannot be judged, and `{named[0]}` judges it; give one of them")
     if not given.skip and not named:
@@ -106,13 +104,16 @@ def _take(taking: Taking, given: Submission, items: Mapping[str, BatchItem]) -> 
     item = items[given.item_id]
     if taking.by != "form" and item.item_id in batch.forms:
         raise Conflict(
-            f"{batch.rater} was asked {item.item_id} in a form, and only their own answer in a form counts; "
-            "get_judging_batch(judge='person') asks them",
+            Hint(
+                f"{batch.rater} was asked {item.item_id} in a form, and only their own answer in a form counts; ",
+                call("get_judging_batch", limit=5, judge="person", mode=batch.mode),
+                " asks them",
+            ),
             code="asked_in_form",
         )
     seen = show_item(services, batch, item)
     if seen is None:
-        raise NotFound(RUN_CHANGED.format(item.item_id), code="run_changed")
+        raise NotFound(run_changed(item.item_id), code="run_changed")
     if services.settings.redact and given.rationale:
         given = given.model_copy(update={"rationale": redact_text(given.rationale)[0]})
     warnings: list[str] = []
@@ -128,10 +129,13 @@ def _take(taking: Taking, given: Submission, items: Mapping[str, BatchItem]) -> 
     done.warnings += [f"{item.item_id}: {warning}" for warning in warnings]
 
 
-RUN_CHANGED = (
-    "a run of {} was forgotten, or has grown since it was shown: it can no longer be judged here; leave the item out and take "
-    "a new batch (get_judging_batch)"
-)
+def run_changed(item_id: str) -> Hint:
+    """Return why an item can no longer be judged."""
+    return Hint(
+        f"a run of {item_id} was forgotten, or has grown since it was shown: it can no longer be judged here; leave the item "
+        "out and take a new batch: ",
+        call("get_judging_batch", limit=5),
+    )
 
 
 def _judge_run(taking: Taking, seen: Shown, given: Submission) -> list[str]:
@@ -142,11 +146,6 @@ def _judge_run(taking: Taking, seen: Shown, given: Submission) -> list[str]:
     better = checked_correction(taking, run, given.correction)
     warnings: list[str] = []
     outcome = _outcome(taking, run, given)
-    if (item := seen.item).twin is not None:
-        score = score_together(taking, seen, score, _stated(given))
-        if outcome is not None and not same_outcome(taking, item):
-            outcome = None
-            warnings.append(f"the outcome is stated when {item.twin} states the same")
     if outcome is not None:
         _, before = state_outcome(services, run.id or "", outcome, rater=f"{taking.batch.rater}{taking.relayed}")
         if before.status not in {OutcomeStatus.UNKNOWN, outcome.status}:
@@ -160,7 +159,7 @@ def _judge_run(taking: Taking, seen: Shown, given: Submission) -> list[str]:
     if score is not None:
         services.store.scores.add_many([score], services.clock())
         if score.value is None and not given.skip:
-            warnings.append(f"kept without a value, because {without_values(score.reason or '')}")
+            warnings.append(f"kept without a value, because {score.reason}")
         status = _stated(given)
         if status is not None and score.value is not None:
             warnings += _at_odds(score.value, status)
@@ -199,10 +198,20 @@ def _score(taking: Taking, seen: Shown, given: Submission) -> Score | None:
     if len(document) == 1:
         return None
     mode: JudgingMode = "steps" if "scores" not in document else "score"
-    verdict = read_verdict(document, batch.rubric, view.n_steps, mode=mode, steps=view.steps)
+    verdict = read_verdict(document, batch.rubric, view.n_steps, mode=mode, steps=view.steps, passages=view.passages)
     if verdict.failed is not None:
         raise InvalidInput(f"{verdict.failed}; correct it and submit the item again")
+    if batch.judge == "assistant" and (unquoted := _unquoted(verdict)):
+        note = f"[no evidence] Without a quote from the run: {unquoted}."
+        verdict = verdict.model_copy(update={"rationale": f"{verdict.rationale} {note}".strip()})
     return score_of(verdict, batch.rubric, run_id, scorer=scorer, rater=batch.rater, view=view)
+
+
+def _unquoted(verdict: Verdict) -> str:
+    """The criteria and steps with a value above 0 and without a quote, as text."""
+    names = [name for name, value in verdict.scores.items() if value and not verdict.quotes.get(name)]
+    steps = [step for step, values in verdict.steps.items() if any(values.values()) and step not in verdict.step_quotes]
+    return ", ".join([*names, *(f"step {step}" for step in steps)][:10])
 
 
 def _steps(given: dict[str, Any] | list[Any], names: Sequence[str]) -> dict[str, Any]:

@@ -22,8 +22,9 @@ from quintain.records.judging import BatchItem, Judge, JudgingBatch, JudgingMode
 from quintain.records.seeds import stable_seed
 from quintain.records.tags import CORRECTION, LIVE, REPLACED, is_open, is_replaced
 from quintain.records.trajectory import OutcomeStatus, Trajectory
+from quintain.scoring.judges.fencing import datamark, mark_of
+from quintain.scoring.judges.questions import written
 from quintain.scoring.judges.showing import ShownRun, show_run
-from quintain.scoring.judges.valuing import valued_names
 from quintain.tools.services import Services
 
 SCANNED = 5_000
@@ -50,8 +51,9 @@ _SAME_TASK = 20
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is to be judged, by whom."""
+    """A batch that is asked for."""
 
+    id: str
     judge: Judge
     rater: str
     mode: JudgingMode
@@ -134,7 +136,7 @@ def _answered(services: Services, wanted: Wanted) -> set[frozenset[str]]:
         for batch in services.store.judging.iterate(wanted.rater)
         if batch.mode == wanted.mode and batch.rubric == wanted.rubric
         for item in batch.items
-        if item.item_id in batch.answered and (item.twin is None or item.twin in batch.answered)
+        if item.item_id in batch.answered
     }
 
 
@@ -234,64 +236,33 @@ def _shuffled(seed: int, runs: Sequence[str]) -> tuple[str, ...]:
 
 
 def fill(services: Services, wanted: Wanted, chosen: Iterable[Chosen]) -> list[Shown]:
-    """The items of a batch: up to `wanted.limit`, and no more text than a judge can be given at once.
-
-    For an assistant, what holds text that may ask for a verdict comes twice, once without that text; which of the two comes first,
-    chance decides, and the other stands behind the rest of the batch. People see such text marked.
-    """
+    """Return the items of a batch: up to `wanted.limit`, and no more text than a judge can be given at once."""
     repeats = wanted.limit // _REPEAT_EVERY if wanted.mode == "pairwise" else 0
     room = TEXT_CHARS * (wanted.limit - repeats) // wanted.limit
-    shown: list[Shown] = []
-    twins: dict[int, Shown] = {}
+    items: list[Shown] = []
     # Pairs of equal words cannot be compared; where nearly all are, the search ends.
     for one in islice(chosen, wanted.limit * _TRIES):
-        if len(shown) == wanted.limit - repeats:
+        if len(items) == wanted.limit - repeats:
             break
-        made = _shown(services, wanted, BatchItem(item_id=f"i{len(shown) + 1}", trajectory_ids=one.runs))
-        if made is None:
+        shown = _shown(services, wanted, BatchItem(item_id=f"i{len(items) + 1}", trajectory_ids=one.runs))
+        if shown is None:
             continue
-        twin = _without_demands(made) if wanted.judge == "assistant" else None
-        room -= len(made.text) + (len(twin.text) if twin else 0)
-        if shown and room < 0:
+        room -= len(shown.text)
+        if items and room < 0:
             break
-        if twin is not None:
-            made, twins[len(shown)] = (twin, made) if stable_seed(wanted.seed, "bare", *one.runs) % 2 else (made, twin)
-        shown.append(made)
-    for at, twin in twins.items():
-        name = f"i{len(shown) + 1}"
-        shown[at] = _renamed(shown[at], twin=name)
-        shown.append(_renamed(twin, item_id=name, twin=shown[at].item.item_id))
-    for first in [one for one in shown if one.item.twin is None][:repeats]:
+        items.append(shown)
+    for first in items[:repeats]:
         item = BatchItem(
-            item_id=f"i{len(shown) + 1}",
-            trajectory_ids=first.item.trajectory_ids[::-1],
-            repeats=first.item.item_id,
+            item_id=f"i{len(items) + 1}", trajectory_ids=first.item.trajectory_ids[::-1], repeats=first.item.item_id
         )
-        if (made := _shown(services, wanted, item)) is not None:
-            shown.append(made)
-    return shown
+        if (shown := _shown(services, wanted, item)) is not None:
+            items.append(shown)
+    return items
 
 
-def _renamed(shown: Shown, **fields: str) -> Shown:
-    return shown._replace(item=shown.item.model_copy(update=fields))
-
-
-def _without_demands(shown: Shown) -> Shown | None:
-    """The item without what may ask for a verdict; None: it holds nothing of the kind."""
-    if all(view.bare is None for view in shown.views):
-        return None
-    return _of(shown.item.model_copy(update={"bare": True}), shown.views, shown.runs)
-
-
-def _of(item: BatchItem, views: tuple[ShownRun, ...], runs: tuple[Trajectory, ...]) -> Shown:
-    if item.bare:
-        views = tuple(view.stripped() for view in views)
-    text = "\n\n".join(view.text for view in views)
-    return Shown(item.model_copy(update={"shown": _digest(text)}), text, views, runs)
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+def mark_of_batch(batch_id: str) -> str:
+    """Return the datamark of a batch: its id is random, and younger than every text that it shows."""
+    return mark_of(stable_seed(0, "datamark", batch_id))
 
 
 def show_item(services: Services, batch: JudgingBatch, item: BatchItem) -> Shown | None:
@@ -307,13 +278,18 @@ def _shown(services: Services, asked: Wanted | JudgingBatch, item: BatchItem) ->
     if len(runs) > 1 and (len(set(map(comparison_key, runs))) > 1 or len(set(map(agent_digest, runs))) < len(runs)):
         return None
     labels = ["RUN"] if len(runs) == 1 else [f"RUN {name}" for name in names_of(asked.mode, len(runs))]
-    criteria = valued_names(asked.mode, asked.rubric)
     views = tuple(
-        show_run(run, budget_chars=_RUN_CHARS[asked.judge][asked.mode], label=label, criteria=criteria)
+        show_run(run, budget_chars=_RUN_CHARS[asked.judge][asked.mode], label=label)
         for run, label in zip(runs, labels, strict=True)
     )
-    shown = _of(item, views, runs)
-    return shown if item.shown in {None, shown.item.shown} else None
+    plain = "\n\n".join(view.text for view in views)
+    digest = hashlib.sha256(plain.encode()).hexdigest()[:16]
+    if item.shown not in {None, digest}:
+        return None
+    text = (
+        plain if asked.judge == "person" else f"{datamark(plain, mark_of_batch(asked.id))}\n\n{written(asked.rubric)}"
+    )
+    return Shown(item.model_copy(update={"shown": digest}), text, views, runs)
 
 
 def names_of(mode: JudgingMode, n: int) -> list[str]:

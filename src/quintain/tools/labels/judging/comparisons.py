@@ -6,11 +6,9 @@ from collections.abc import Sequence
 from itertools import combinations
 
 from quintain.errors import InvalidInput
-from quintain.records.judging import BatchItem, Half, JudgingBatch, Vote
+from quintain.records.judging import BatchItem, JudgingBatch, Vote
 from quintain.records.preference import Preference, PreferenceSource
-from quintain.records.record import counted
 from quintain.scoring.calibration.agreement import flipped
-from quintain.scoring.judges.counterfactual import moved_by
 from quintain.scoring.judges.verdicts import read_preference, read_ranking
 from quintain.tools.labels.judging.batches import Shown
 from quintain.tools.labels.judging.taking import Submission, Taking
@@ -22,8 +20,6 @@ def take_back_words(taking: Taking, item: BatchItem) -> None:
     if item.item_id not in batch.answered and item.item_id not in taking.done.accepted:
         return
     if batch.mode == "group":
-        if item.twin is not None:
-            taking.done.halves[item.item_id] = Half()
         _withdraw(taking, item.trajectory_ids)
         return
     if _last_vote(taking, item.item_id) is None:
@@ -55,43 +51,14 @@ def take_words(taking: Taking, seen: Shown, given: Submission, warnings: list[st
     Raises:
         InvalidInput: it cannot be read.
     """
-    item, done, reason = seen.item, taking.done, given.rationale or ""
+    item, reason = seen.item, given.rationale or ""
     if taking.batch.mode == "group":
-        ranking = _ranking(item, given)
-        words = _of_ranking(taking, item, ranking, reason)
-        if item.twin is not None:
-            done.halves[item.item_id] = Half(ranking=ranking)
-            other = taking.other_half(item)
-            theirs = None if other is None or other.ranking is None else _of_ranking(taking, item, other.ranking, "")
-            words = _alike(taking, seen, words, theirs, warnings)
+        words = _of_ranking(taking, item, _ranking(seen, given), reason)
     else:
-        vote = _vote_of(given)
-        if item.twin is None:
-            words = [_compared(taking, item, vote, reason, warnings)]
-        else:
-            said, (a, b) = _last_vote(taking, item.twin), item.trajectory_ids
-            theirs = None if said is None else [_preference(taking, a, b, said, "")]
-            words = _alike(taking, seen, [_preference(taking, a, b, vote, reason)], theirs, warnings)
-        done.votes[item.item_id] = vote
+        vote = _vote_of(seen, given)
+        words = [_compared(taking, item, vote, reason, warnings)]
+        taking.done.votes[item.item_id] = vote
     taking.services.store.preferences.add_many(words, taking.services.clock())
-
-
-def _alike(
-    taking: Taking, seen: Shown, words: list[Preference], theirs: list[Preference] | None, warnings: list[str]
-) -> list[Preference]:
-    """Of the words on a twin those that the answer to the other twin says, too; without such an answer none yet."""
-    item, rationales = seen.item, taking.done.rationales
-    rationales[item.item_id] = words[0].reason
-    _withdraw(taking, item.trajectory_ids)
-    if theirs is None:
-        return []
-    same = [one for one, other in zip(words, theirs, strict=True) if one.better == other.better]
-    if len(same) < len(words):
-        places = dict.fromkeys(place for view in seen.views for place in view.demands)
-        n = counted(len(words) - len(same), "pair")
-        warnings.append(f"{n} of runs without a preference, because {moved_by(tuple(places))}")
-    why = rationales.get(item.item_id if item.bare else item.twin or "", "")
-    return [one.model_copy(update={"reason": why}) for one in same]
 
 
 def _withdraw(taking: Taking, ids: Sequence[str]) -> None:
@@ -122,13 +89,14 @@ def _compared(taking: Taking, item: BatchItem, vote: Vote, reason: str, warnings
     return word
 
 
-def _vote_of(given: Submission) -> Vote:
+def _vote_of(seen: Shown, given: Submission) -> Vote:
     """Which place the answer prefers.
 
     Raises:
         InvalidInput: it names none.
     """
-    read = read_preference({"better": given.better})
+    document = {"better": given.better, "quotes": given.quotes}
+    read = read_preference(document, [view.passages for view in seen.views])
     if read.better is None:
         raise InvalidInput(f"{read.failed}; correct it and submit the item again")
     return read.better
@@ -141,8 +109,9 @@ def _swapped(batch: JudgingBatch, item: BatchItem) -> str | None:
     return next((other.item_id for other in batch.items if other.repeats == item.item_id), None)
 
 
-def _ranking(item: BatchItem, given: Submission) -> tuple[tuple[int, ...], ...]:
-    read = read_ranking({"ranking": given.ranking}, len(item.trajectory_ids))
+def _ranking(seen: Shown, given: Submission) -> tuple[tuple[int, ...], ...]:
+    document = {"ranking": given.ranking, "quotes": given.quotes}
+    read = read_ranking(document, len(seen.runs), [view.passages for view in seen.views])
     if read.failed is not None:
         raise InvalidInput(f"{read.failed}; correct it and submit the item again")
     return read.places

@@ -162,15 +162,25 @@ def _ranking(chosen: Mapping[str, str], n: int) -> list[list[int]]:
 
 
 def what_to_answer(batch: JudgingBatch, seen: Shown) -> str:
-    """The member of `scores` that answers an item, as text for an assistant."""
+    """Return the member of `scores` that answers an item, as text for an assistant."""
     ident = f'"item_id": "{seen.item.item_id}"'
+    quoting = batch.judge == "assistant"
     if batch.mode == "pairwise":
-        return f'{{{ident}, "better": "A" | "B" | "tie", "rationale": "..."}}'
+        quotes = '"quotes": ["<of run A>", "<of run B>"], ' if quoting else ""
+        return f'{{{ident}, {quotes}"better": "A" | "B" | "tie", "rationale": "..."}}'
     if batch.mode == "group":
+        quotes = '"quotes": ["<of run 1>", ...], ' if quoting else ""
         runs = ", ".join(names_of("group", len(seen.runs)))
-        return f'{{{ident}, "ranking": [[best], ..., [worst]], "rationale": "..."}} with each of the runs {runs} once'
-    values = ", ".join(f'"{criterion.name}": 0..1' for criterion in batch.rubric.criteria)
+        form = f'{{{ident}, {quotes}"ranking": [[best], ..., [worst]], "rationale": "..."}}'
+        return f"{form} with each of the runs {runs} once"
+    plain = ", ".join(f'"{criterion.name}": 0..1' for criterion in batch.rubric.criteria)
     if batch.mode == "score":
-        return f'{{{ident}, "scores": {{{values}}}, "rationale": "..."}}'
+        if quoting:
+            plain = ", ".join(
+                f'"{criterion.name}": {{"quotes": ["<of the run>"], "value": 0..1}}'
+                for criterion in batch.rubric.criteria
+            )
+        return f'{{{ident}, "scores": {{{plain}}}, "rationale": "..."}}'
     steps = ", ".join(map(str, seen.views[0].steps))
-    return f'{{{ident}, "steps": {{"0": {{{values}}}, ...}}}} with each of the steps {steps} (null: nothing to judge)'
+    values = f'{{"quotes": ["<of step 0>"], "scores": {{{plain}}}}}' if quoting else f"{{{plain}}}"
+    return f'{{{ident}, "steps": {{"0": {values}, ...}}}} with each of the steps {steps} (null: nothing to judge)'

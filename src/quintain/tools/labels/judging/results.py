@@ -6,6 +6,7 @@ from typing import Annotated
 
 from pydantic import Field, WithJsonSchema
 
+from quintain.hints import Hint
 from quintain.records.judging import Rubric
 from quintain.records.record import Record
 
@@ -22,7 +23,7 @@ class RejectedItem(Record):
     """An answer that was not taken, and why."""
 
     item_id: str | None
-    reason: str
+    reason: Hint
 
 
 class PairOfRaters(Record):
@@ -72,11 +73,11 @@ class SubmitResult(Record):
     replaced: int = Field(default=0, description="Accepted answers to items that had one before.")
     remaining: tuple[str, ...] = Field(description="Items of the batch without an answer.")
     corrections: tuple[str, ...] = Field(default=(), description="Runs that were made of corrections.")
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[Hint, ...] = ()
     agreement: Annotated[Agreement | None, _MAYBE] = Field(
         default=None, description="Of this rater with others; null: nobody else judged these runs."
     )
-    next_step: str
+    next_step: Hint
 
 
 class JudgingBatchResult(Record):
@@ -89,4 +90,4 @@ class JudgingBatchResult(Record):
     items: Annotated[tuple[JudgingItem, ...], _LIST] = ()
     submitted: Annotated[SubmitResult | None, _MAYBE] = None
     agreement: Annotated[Agreement | None, _MAYBE] = None
-    next_step: str
+    next_step: Hint

@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from pydantic import BaseModel, Field
 
 from quintain.errors import QuintainError
+from quintain.hints import Hint
 from quintain.records.judging import BatchItem, JudgingBatch
-from quintain.tools.labels.judging.answers import RUN_CHANGED, checked_correction, take
+from quintain.tools.labels.judging.answers import checked_correction, run_changed, take
 from quintain.tools.labels.judging.batches import Shown, show_item
 from quintain.tools.labels.judging.forms import CORRECTION_LINES, answer_of, correction_of, entries, faults, message
 from quintain.tools.labels.judging.results import RejectedItem
@@ -58,7 +59,7 @@ def next_question(services: Services, batch: JudgingBatch, place: Place, answer:
     if answer.action == "accept" or place.kept:
         values = answer.values if answer.action == "accept" else {}
         if seen is None:
-            reason = f"[run_changed] {RUN_CHANGED.format(item.item_id)}"
+            reason = Hint("[run_changed] ", run_changed(item.item_id))
             done = done.with_more(Submitted(rejected=[RejectedItem(item_id=item.item_id, reason=reason)]))
         else:
             came = _taken(services, batch, seen, place, values)

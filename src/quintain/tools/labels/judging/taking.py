@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-from quintain.records.judging import BatchItem, Half, JudgingBatch, Share, Vote
+from quintain.records.judging import JudgingBatch, Share, Vote
 from quintain.records.record import Record
 from quintain.records.trajectory import RELAYED
 from quintain.tools.labels.judging.results import RejectedItem
@@ -27,6 +27,7 @@ class Submission(Record):
     outcome: str | dict[str, Any] | None = None
     better: str | None = None
     ranking: list[Any] | None = None
+    quotes: list[Any] | None = Field(default=None, description="Of pairs and groups: one of each run.")
     correction: dict[str, Any] | None = None
     rationale: str | None = Field(default=None, max_length=20_000)
     skip: str | bool | None = Field(default=None, description="Why the item cannot be judged.")
@@ -42,8 +43,6 @@ class Submitted(BaseModel):
     warnings: list[str] = Field(default_factory=list)
     votes: dict[str, Vote | None] = Field(default_factory=dict, description="None: taken back.")
     made: dict[str, str | None] = Field(default_factory=dict, description="Item -> its correction; None: taken back.")
-    halves: dict[str, Half] = Field(default_factory=dict, description="Item with a twin -> the answer to it.")
-    rationales: dict[str, str] = Field(default_factory=dict, description="Item with a twin -> why.")
 
     def with_more(self, later: Submitted) -> Submitted:
         """Both together."""
@@ -55,8 +54,6 @@ class Submitted(BaseModel):
             warnings=self.warnings + later.warnings,
             votes=self.votes | later.votes,
             made=self.made | later.made,
-            halves=self.halves | later.halves,
-            rationales=self.rationales | later.rationales,
         )
 
 
@@ -73,14 +70,6 @@ class Taking:
     def relayed(self) -> str:
         """What is noted beside a person's word that an assistant passed on."""
         return RELAYED if self.by == "tool" and self.batch.judge == "person" else ""
-
-    def other_half(self, item: BatchItem) -> Half | None:
-        """What was answered to the item's twin so far."""
-        return self.half(item.twin or "")
-
-    def half(self, item_id: str) -> Half | None:
-        """The newest answer to an item that has a twin."""
-        return self.done.halves.get(item_id) or self.batch.halves.get(item_id)
 
     def note(self, reason: str) -> str:
         """A reason, with whose hands it came through."""

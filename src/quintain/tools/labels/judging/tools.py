@@ -9,15 +9,16 @@ from typing import Annotated, Any
 from pydantic import Field, WithJsonSchema
 
 from quintain.errors import InvalidInput, NotFound
+from quintain.hints import Hint, ToolCall, call
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.judging import Judge, JudgingBatch, JudgingMode
 from quintain.records.record import Seed, counted
-from quintain.records.tags import fault_of
+from quintain.records.tags import tag_error
 from quintain.scoring.judges.questions import instructions
 from quintain.scoring.judges.rubrics import rubric as find_rubric
 from quintain.tools.labels.judging.agreement import agreement
-from quintain.tools.labels.judging.answers import RUN_CHANGED, take
-from quintain.tools.labels.judging.batches import Choice, Shown, Wanted, choose, fill, show_item
+from quintain.tools.labels.judging.answers import run_changed, take
+from quintain.tools.labels.judging.batches import Choice, Shown, Wanted, choose, fill, mark_of_batch, show_item
 from quintain.tools.labels.judging.forms import what_to_answer
 from quintain.tools.labels.judging.results import Agreement, JudgingBatchResult, JudgingItem, SubmitResult
 from quintain.tools.labels.judging.rounds import first_question, next_question, read_place
@@ -136,9 +137,10 @@ def _wanted(
         InvalidInput: a rubric or a name that cannot be one.
     """
     name = (rater or "").strip().removeprefix(f"{judge}:")
-    if name and (fault := fault_of(name)):
+    if name and (fault := tag_error(name)):
         raise InvalidInput(f"rater {fault.replace('a tag', 'a name')}")
     return Wanted(
+        id=f"batch-{uuid.uuid4().hex[:10]}",
         judge=judge,
         rater=judge if name in {"", judge} else f"{judge}:{name}",
         mode=mode,
@@ -155,7 +157,7 @@ def _new_batch(services: Services, wanted: Wanted, *, forms: bool = False) -> tu
     choice = choose(services, wanted)
     shown = fill(services, wanted, choice.items)
     batch = JudgingBatch(
-        id=f"batch-{uuid.uuid4().hex[:10]}",
+        id=wanted.id,
         judge=wanted.judge,
         rater=wanted.rater,
         mode=wanted.mode,
@@ -169,24 +171,39 @@ def _new_batch(services: Services, wanted: Wanted, *, forms: bool = False) -> tu
 def _nothing(services: Services, wanted: Wanted, choice: Choice) -> JudgingBatchResult:
     """Why there is nothing to judge, and what to do about it."""
     runs = "pairs or groups of runs of one task that differ" if wanted.mode in _ORDERS else "runs"
-    record = "record runs (record_trajectory, import_trajectories, collect_rollouts)"
+    search = call("search_trajectories")
+    record = Hint(
+        "record or import runs, or let an agent make some with ",
+        call("collect_rollouts", agent="starter", environment="quintain/inventory"),
+    )
     if not choice.matching and wanted.ids is not None:
-        why = "All of these runs were forgotten (get_lineage shows what they had touched): name others (search_trajectories)."
+        lineage = call("get_lineage", id=wanted.ids[0])
+        why = Hint(
+            "All of these runs were forgotten (",
+            lineage,
+            " shows what they had touched): name others, from ",
+            search,
+            ".",
+        )
     elif not choice.matching and wanted.filter is not None and not wanted.filter.is_empty:
         asked = wanted.filter.model_dump(mode="json", exclude_defaults=True)
-        why = f"No stored run matches {asked}: loosen the filter (search_trajectories shows what one finds)."
+        why = Hint(f"No stored run matches {asked}: loosen the filter; ", search, " shows what is stored.")
     elif not choice.matching:
-        why = f"No run is stored: {record}."
+        why = Hint("No run is stored: ", record, ".")
     elif choice.matching == choice.corrections + choice.open:
-        why = (
+        why = Hint(
             f"Of {counted(choice.matching, 'run')} that match {choice.corrections} are corrections, which are judged only where "
-            f"filter.tags names 'correction' and nobody replaced them, and {choice.open} still open (close them with "
-            "record_trajectory, live='close')."
+            f"filter.tags names 'correction' and nobody replaced them, and {choice.open} are still being recorded (close them "
+            "with ",
+            call("record_trajectory", trajectory_id=..., live="close"),
+            ").",
         )
     else:
-        why = (
-            f"There are no {runs} left that {wanted.rater!r} has not judged by rubric {wanted.rubric.name!r}, of "
-            f"{counted(choice.matching, 'run')} that match: loosen the selection, take another rubric, mode or rater, or {record}."
+        why = Hint(
+            f"{wanted.rater!r} has judged all {runs} by rubric {wanted.rubric.name!r}, of {counted(choice.matching, 'run')} that "
+            "match: loosen the selection, take another rubric, mode or rater, or ",
+            record,
+            ".",
         )
     return JudgingBatchResult(
         batch_id=None, rater=wanted.rater, agreement=_agreement(services, wanted.rater), next_step=why
@@ -197,7 +214,9 @@ def _given_out(services: Services, batch: JudgingBatch, shown: Sequence[Shown]) 
     return JudgingBatchResult(
         batch_id=batch.id,
         rater=batch.rater,
-        instructions=instructions(batch.mode, batch.rubric),
+        instructions=instructions(
+            batch.mode, batch.rubric, None if batch.judge == "person" else mark_of_batch(batch.id)
+        ),
         rubric=batch.rubric,
         items=tuple(
             JudgingItem(item_id=one.item.item_id, text=one.text, answer=what_to_answer(batch, one)) for one in shown
@@ -207,19 +226,19 @@ def _given_out(services: Services, batch: JudgingBatch, shown: Sequence[Shown]) 
     )
 
 
-def _how_to_submit(batch: JudgingBatch, answer: str) -> str:
-    call = f"submit_scores(batch_id={batch.id!r}, scores=[{answer}, ...])"
+def _how_to_submit(batch: JudgingBatch, answer: str) -> Hint:
+    submit = call("submit_scores", batch_id=batch.id, scores=...)
+    shape = f"each answer like {answer}"
     more = ' Where an item cannot be judged: {"item_id": ..., "skip": "why"}.'
     if batch.mode in {"score", "steps"}:
         more += ' What the agent should have done at a step: "correction": {"step": N, "actions": [{"tool", "args"}]}.'
     if batch.judge == "person":
-        return (
-            f"Show the person each item with the rubric in plain words, and submit what they say, not what you think: {call}."
-            f'{more} "outcome" where they know how the run ended.'
+        return Hint(
+            "Show the person each item with the rubric in plain words, and submit their answers, not your own: ",
+            submit,
+            f', {shape}.{more} Add "outcome" where they know how the run ended.',
         )
-    if any(item.twin for item in batch.items):
-        more += " Items that look alike count together: answer each by what it shows."
-    return f"Judge each item by itself, then {call}.{more}"
+    return Hint("Judge each item by itself, then ", submit, f", {shape}.{more}")
 
 
 def _ended(services: Services, batch: JudgingBatch, done: Submitted, action: str) -> JudgingBatchResult:
@@ -236,22 +255,25 @@ def _ended(services: Services, batch: JudgingBatch, done: Submitted, action: str
     if action == "failed" and left:
         batch = services.store.judging.allow_without_form(batch.id)
         result = _given_out(services, batch, left)
-        note = f"The client could not show a form. {result.next_step}"
+        note = Hint("The client could not show a form. ", result.next_step)
         return result.model_copy(update={"submitted": came_of_it(services, batch, done), "next_step": note})
     submitted = came_of_it(services, batch, done)
-    again = f"get_judging_batch(judge='person', mode={batch.mode!r}, limit=..., rater={batch.rater!r})"
-    scorer = "export_dataset(kind='dpo', pairs='recorded')" if batch.mode in _ORDERS else _READ.format("people")
-    told = (
-        f"Not taken: {', '.join(str(one.item_id) for one in done.rejected)}, see `rejected`. " if done.rejected else ""
+    again = call("get_judging_batch", judge="person", mode=batch.mode, limit=5, rater=batch.rater)
+    use = _use(batch)
+    rejected = (
+        f"Rejected: {', '.join(str(one.item_id) for one in done.rejected)}, see `rejected`. " if done.rejected else ""
     )
     if submitted.remaining:
         why = "The person stopped" if action in {"decline", "cancel"} else "The round is over"
-        step = f"{why}, {counted(len(submitted.remaining), 'item')} open. When they want to go on: {again}. {scorer} uses them."
+        open_items = counted(len(submitted.remaining), "item")
+        step = Hint(f"{rejected}{why}, {open_items} open. To go on: ", again, ". ", use, " uses the answers.")
     elif len(batch.answered) == len(batch.items):
-        step = f"All {counted(len(batch.items), 'item')} answered. {scorer} uses the answers; more: {again}."
+        step = Hint(
+            f"{rejected}All {counted(len(batch.items), 'item')} answered. ", use, " uses them; more: ", again, "."
+        )
     else:
-        step = f"{counted(len(batch.answered), 'item')} answered; no other can be judged any more. More: {again}."
-    step = f"{told}{step}"
+        answered = counted(len(batch.answered), "item")
+        step = Hint(f"{rejected}{answered} answered; the others can no longer be judged. More: ", again, ".")
     # Nobody else answers what a person was asked in a form: the answer inside points to the same step.
     submitted = submitted.model_copy(update={"next_step": step})
     return JudgingBatchResult(
@@ -265,7 +287,7 @@ def came_of_it(services: Services, batch: JudgingBatch, done: Submitted) -> Subm
     remaining = tuple(item.item_id for item in waiting if show_item(services, batch, item) is not None)
     gone = [item.item_id for item in waiting if item.item_id not in remaining]
     told = {one.item_id for one in done.rejected}
-    changed = [f"{name}: {RUN_CHANGED.format(name)}" for name in gone if name not in told]
+    changed = [Hint(f"{name}: ", run_changed(name)) for name in gone if name not in told]
     return SubmitResult(
         batch_id=batch.id,
         accepted=len(done.accepted),
@@ -279,29 +301,36 @@ def came_of_it(services: Services, batch: JudgingBatch, done: Submitted) -> Subm
     )
 
 
-_READ = "score_trajectories(scorer={!r}, ...)"
 _ORDERS = frozenset({"pairwise", "group"})
 """Modes whose answers are preferences."""
 
 
-def _after(batch: JudgingBatch, done: Submitted, remaining: Sequence[str], gone: Sequence[str]) -> str:
+def _use(batch: JudgingBatch) -> ToolCall:
+    """Return the call that reads the answers of a batch."""
+    if batch.mode in _ORDERS:
+        return call("export_dataset", kind="dpo", name="pairs", pairs="recorded", filter=...)
+    return call("score_trajectories", scorer="people" if batch.judge == "person" else "judge", filter=...)
+
+
+def _after(batch: JudgingBatch, done: Submitted, remaining: Sequence[str], gone: Sequence[str]) -> Hint:
+    more = call("get_judging_batch", limit=5, judge=batch.judge, mode=batch.mode)
     again = [one for one in done.rejected if one.item_id not in gone and one.item_id not in batch.forms]
     if again:
-        return "Correct the rejected answers by their reasons and submit those items again; the others are stored."
+        return Hint(
+            "Correct the rejected answers by their reasons and submit those items again; the others are stored."
+        )
     if any(one.item_id in batch.forms for one in done.rejected):
-        return "What a person was asked in a form only they answer: get_judging_batch(judge='person') asks them."
+        return Hint("Only the person answers what they were asked in a form: ", more, " asks them.")
     open_ones = [name for name in remaining if name not in batch.forms]
     if open_ones:
-        return f"{counted(len(open_ones), 'item')} open: submit {', '.join(open_ones[:5])} too, or leave them."
+        return Hint(f"{counted(len(open_ones), 'item')} open: submit {', '.join(open_ones[:5])} too, or leave them.")
     if gone:
-        return (
-            f"{', '.join(gone[:5])} can no longer be judged in this batch: get_judging_batch gives out what there is now. The "
-            "other answers are stored."
+        names = ", ".join(gone[:5])
+        return Hint(
+            f"{names} can no longer be judged in this batch: ", more, " makes a new one. The other answers are stored."
         )
-    if batch.mode in _ORDERS:
-        return "All answered. export_dataset(kind='dpo', pairs='recorded') makes pairs of them; get_judging_batch has more."
-    read = _READ.format("people" if batch.judge == "person" else "judge")
-    return f"All answered. {read} reads the values; get_judging_batch has more."
+    use = "makes pairs of them" if batch.mode in _ORDERS else "reads the values"
+    return Hint("All answered. ", _use(batch), f" {use}; ", more, " has more.")
 
 
 def _agreement(services: Services, rater: str) -> Agreement | None:
@@ -314,4 +343,4 @@ def _found(services: Services, batch_id: str) -> JudgingBatch:
         return services.store.judging.get(batch_id)
     except NotFound as error:
         message = error.message.rpartition(";")[0]
-        raise NotFound(f"{message}; get_judging_batch gives out a new one") from None
+        raise NotFound(Hint(f"{message}; ", call("get_judging_batch", limit=5), " makes a new one")) from None

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from quintain.environments.registry import environment_ids
+from quintain.hints import Hint, call
 from quintain.records.agent import Agent
 from quintain.records.dataset import Dataset
 from quintain.records.filters import TrajectoryFilter
@@ -17,7 +18,7 @@ from quintain.tools.services import Services
 from quintain.tools.training.methods import EVOLVE
 
 FEWEST_ROWS = 10
-"""Training rows below which a plan says that they are too few: a run on them learns them by heart."""
+"""Minimum of training rows; a run on fewer memorises them."""
 
 _ASKED = 20
 """Episodes from which on a rate of 0 is taken as `never`."""
@@ -34,7 +35,7 @@ _WISHES = {
     "bc": r"graded|by (their )?reward",
     "sft": r"imitat|cop(y|ies)\b|clon(e|ing)|demonstrat|(successful|good|best|expert'?s?) (runs|ones|tries|trajectories)",
 }
-"""Method -> what a goal says that asks for it; the first that is found counts."""
+"""Method -> wording of goals that ask for it; the first match counts."""
 
 _NAMED = re.compile(rf"\b({'|'.join(sorted({*CONFIGS, EVOLVE} - {'reward', 'ranking'}))})\b", re.IGNORECASE)
 """A method by its name; `reward` and `ranking` are words of every day, too."""
@@ -51,19 +52,19 @@ class Choice(NamedTuple):
     environment: str | None
     reasons: tuple[str, ...]
     blockers: tuple[Blocker, ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: tuple[Hint, ...] = ()
 
 
 class Wish(NamedTuple):
     """What a goal asks for."""
 
     method: str | None
-    said: str
-    """The words that say so."""
+    wording: str
+    """The words of the goal that ask for the method."""
 
 
 def wish_of(goal: str) -> Wish:
-    """The method that a goal asks for by name or by its words; none where it only says what should get better."""
+    """Return the method that a goal asks for, by its name or its wording; None where the goal names no method."""
     if named := _NAMED.search(goal):
         return Wish(named[0].lower(), named[0])
     for method, words in _WISHES.items():
@@ -100,8 +101,8 @@ def choose(
     if dataset is not None:
         return _on_dataset(services, wish, dataset)
     method = wish.method
-    asked = f"The goal says {wish.said!r}, which asks for {method}." if method else ""
-    if method is not None and wish.said.lower() == method:
+    asked = f"The goal contains {wish.wording!r}, which asks for {method}." if method else ""
+    if method is not None and wish.wording.lower() == method:
         asked = f"{method} is asked for by name."
     if method == EVOLVE or (method == "grpo" and (environment or not _newest(services, "grpo", None))):
         return _online(services, method, environment, agent, asked)
@@ -114,40 +115,49 @@ def choose(
 
 def _on_dataset(services: Services, wish: Wish, dataset: Dataset) -> Choice:
     fitting = [name for name, kind in DATASET_KINDS.items() if kind == dataset.kind]
-    told = f"Dataset {dataset.id} is of kind {dataset.kind!r}"
+    about = f"Dataset {dataset.id} is of kind {dataset.kind!r}"
     if wish.method in fitting:
-        return _judged(services, wish.method, dataset, f"{told}; {wish.method} is asked for ({wish.said!r}).")
-    if wish.method in CONFIGS and wish.said.lower() == wish.method:
+        return _judged(services, wish.method, dataset, f"{about}; {wish.method} is asked for ({wish.wording!r}).")
+    if wish.method in CONFIGS and wish.wording.lower() == wish.method:
         kind = DATASET_KINDS[wish.method]
         wrong = Blocker(
             code="wrong_dataset_kind",
             message=f"dataset {dataset.id} is of kind {dataset.kind!r} and {wish.method} learns from kind {kind!r}",
-            remedy=f"{_making(services, kind, None)}; or take a method for {dataset.kind!r}: {', '.join(fitting) or 'none'}",
+            remedy=Hint(
+                _making(services, kind, None),
+                f"; or take a method for {dataset.kind!r}: {', '.join(fitting) or 'none'}",
+            ),
         )
         return Choice(wish.method, dataset, None, (f"{wish.method} is asked for by name.",), (wrong,))
     if not fitting:
-        return Choice(None, dataset, None, (f"{told}: tasks to be measured on, which no method learns from.",))
+        return Choice(None, dataset, None, (f"{about}: tasks to be measured on, which no method learns from.",))
     usual = _DEFAULT.get(dataset.kind, dataset.kind)
     outcomes = _outcomes(services, TrajectoryFilter(dataset_id=dataset.id))
     if usual == "sft" and outcomes["success"] and outcomes["failure"]:
-        why = f"{told} and holds failed runs beside good ones, so bc, which leaves out what earned too little, and not sft."
+        why = f"{about} and holds failed runs beside good ones, so bc, which leaves out what earned too little, and not sft."
         return _judged(services, "bc", dataset, why)
     others = [name for name in fitting if name != usual]
     more = f" (others for it: {', '.join(others)})" if others else ""
-    return _judged(services, usual, dataset, f"{told}, which {usual} learns from{more}.")
+    return _judged(services, usual, dataset, f"{about}, which {usual} learns from{more}.")
 
 
 def _judged(services: Services, method: str | None, dataset: Dataset, *reasons: str) -> Choice:
     """The choice of a dataset, with what is wrong with it."""
-    blockers, notes = list[Blocker](), list[str]()
+    blockers, notes = list[Blocker](), list[Hint]()
     rows = dataset.splits.get("train", 0)
     if rows < FEWEST_ROWS:
-        more = "record or collect more runs (collect_rollouts), then export_dataset again"
+        more = Hint(
+            "record or collect more runs (",
+            call("collect_rollouts", agent="starter", environment="quintain/inventory"),
+            "), then export them again",
+        )
         blockers.append(
             Blocker(
                 code="too_few_rows",
                 message=f"dataset {dataset.id} has {counted(rows, 'training row')}; a training wants {FEWEST_ROWS} at least",
-                remedy=f"{more}, with a smaller validation_share where that took them" if dataset.rows > rows else more,
+                remedy=Hint(more, ", with a smaller validation_share where that took them")
+                if dataset.rows > rows
+                else more,
             )
         )
     if DATASET_KINDS.get(method or "") == "sft":
@@ -157,38 +167,48 @@ def _judged(services: Services, method: str | None, dataset: Dataset, *reasons: 
                 Blocker(
                     code="no_successes",
                     message=f"all {outcomes['failure']} runs in {dataset.id} failed, and {method} would teach to fail",
-                    remedy="export_dataset(kind='sft') with successful runs, or kind='kto' to learn from failures too",
+                    remedy=Hint(
+                        call("export_dataset", kind="sft", name="good-runs", filter={"outcome": "success"}),
+                        " takes successful runs; kind 'kto' learns from failures too",
+                    ),
                 )
             )
         elif not outcomes["success"] and outcomes["unknown"]:
+            score = call("score_trajectories", scorer="rules", filter={"dataset_id": dataset.id})
             notes.append(
-                "Nobody has said how these runs ended: score_trajectories, or judge some, before you rely on them."
+                Hint("The outcome of these runs is unknown: score them before you rely on them, with ", score, ".")
             )
     if not dataset.splits.get("validation"):
         notes.append(
-            "There is no validation split, so nothing tells when it begins to learn by heart: "
-            "export_dataset(validation_share=0.1) holds one back."
+            Hint("There is no validation split, so overfitting goes unnoticed: export with validation_share=0.1.")
         )
     return Choice(method, dataset, None, reasons, tuple(blockers), tuple(notes))
 
 
 def _online(services: Services, method: str, environment: str | None, agent: Agent | None, *reasons: str) -> Choice:
-    """A method that acts."""
-    said = tuple(reason for reason in reasons if reason)
+    """Choose a method that acts in an environment."""
+    given = tuple(reason for reason in reasons if reason)
     if environment is None:
         named = ", ".join(environment_ids()[:8])
         missing = Blocker(
             code="no_environment",
             message=f"{method} learns by acting, and no environment is named",
-            remedy=f"give `environment`, such as one of: {named}; list_library(kind='environments') has all",
+            remedy=Hint(
+                f"give `environment`, such as one of: {named}; ", call("list_library", kind="environments"), " has all"
+            ),
         )
-        return Choice(method, None, None, said, (missing,))
-    blockers, notes = list[Blocker](), list[str]()
+        return Choice(method, None, None, given, (missing,))
+    blockers, notes = list[Blocker](), list[Hint]()
     rate = _rate(services, agent, environment)
     if rate is None:
+        name = (agent.id or agent.name) if agent else "starter"
+        measure = call("evaluate_agent", agent=name, environment=environment)
         notes.append(
-            f"Nobody has measured this agent in {environment}: evaluate_agent first; where it never succeeds there is "
-            "nothing to learn by acting."
+            Hint(
+                f"This agent was not measured in {environment}: first ",
+                measure,
+                "; an agent that never succeeds learns nothing by acting.",
+            )
         )
     elif rate.value == 0 and rate.n >= _ASKED:
         never = f"the agent solved none of {rate.n} tasks in {environment}, so all runs of a task earn the same"
@@ -196,30 +216,34 @@ def _online(services: Services, method: str, environment: str | None, agent: Age
             Blocker(
                 code="no_successes",
                 message=f"{never} and {method} has nothing to learn from",
-                remedy="train it on good runs first (export_dataset(kind='sft'), start_training(method='sft'))",
+                remedy=Hint(
+                    "train it on good runs first: ",
+                    call("export_dataset", kind="sft", name="good-runs", filter={"outcome": "success"}),
+                    ", then plan that training",
+                ),
             )
         )
     else:
-        said = (*said, f"It solves {rate.value:.0%} of {rate.n} tasks there, so it succeeds sometimes.")
-    return Choice(method, None, environment, said, tuple(blockers), tuple(notes))
+        given = (*given, f"It solves {rate.value:.0%} of {rate.n} tasks there, so it succeeds sometimes.")
+    return Choice(method, None, environment, given, tuple(blockers), tuple(notes))
 
 
 def _from_library(services: Services, method: str, environment: str | None, *reasons: str) -> Choice:
-    """A method that needs a dataset: the newest of the library that fits."""
+    """Choose the newest dataset of the library that fits the method."""
     kind = DATASET_KINDS[method]
-    said = tuple(reason for reason in reasons if reason)
+    given = tuple(reason for reason in reasons if reason)
     if found := _newest(services, kind, environment):
-        return _judged(services, method, found, *said, f"{found.id} is the newest dataset of kind {kind!r}.")
+        return _judged(services, method, found, *given, f"{found.id} is the newest dataset of kind {kind!r}.")
     missing = Blocker(
         code="no_dataset",
         message=f"the library has no dataset of kind {kind!r}, which {method} learns from",
         remedy=_making(services, kind, environment),
     )
-    return Choice(method, None, None, said, (missing,))
+    return Choice(method, None, None, given, (missing,))
 
 
 def _best_of_library(services: Services, environment: str | None, agent: Agent | None) -> Choice:
-    """What promises most where nothing is asked for: good runs first, else an environment to act in."""
+    """Choose without a stated goal: good runs first, else an environment to act in."""
     if found := _newest(services, "sft", environment):
         return _judged(
             services, "sft", found, f"Good runs teach fastest, and {found.id} is the newest dataset of kind 'sft'."
@@ -238,31 +262,38 @@ def _best_of_library(services: Services, environment: str | None, agent: Agent |
     nothing = Blocker(
         code="no_data",
         message=f"{few[0].lower()}{few[1:]}, and no environment is named in which more could be made",
-        remedy="import_trajectories or record_trajectory, or name an `environment` such as quintain/inventory",
+        remedy=Hint(
+            "let an agent act with ",
+            call("collect_rollouts", agent="starter", environment="quintain/inventory"),
+            ", import runs with ",
+            call("import_trajectories", path=...),
+            ", or name an `environment`",
+        ),
     )
     return Choice("sft", None, None, (f"{few}.",), (nothing,))
 
 
-def _making(services: Services, kind: str, environment: str | None) -> str:
-    """How a dataset of a kind comes to be, from what is stored."""
+def _making(services: Services, kind: str, environment: str | None) -> Hint:
+    """Return how to make a dataset of a kind from what is stored."""
     outcomes = _outcomes(services, TrajectoryFilter(environment=environment))
-    where = f"'environment': {environment!r}" if environment else ""
+    where = {"environment": environment} if environment else {}
+    collect = call("collect_rollouts", agent="starter", environment=environment or "quintain/inventory", attempts=4)
     if kind == "text":
-        return "name files of text: quintain train --config with `text`, or export_dataset(kind='text', path=...)"
+        return Hint("name files of text: ", call("export_dataset", kind="text", name="texts", path=...))
     if kind == "sft":
         if not outcomes["success"]:
-            return "there is no successful run yet: collect_rollouts, import_trajectories or record_trajectory first"
-        chosen = ", ".join(part for part in ("'outcome': 'success'", where) if part)
-        return f"export_dataset(kind='sft', name='good-runs', filter={{{chosen}}}) takes {outcomes['success']} runs"
-    chosen = f"filter={{{where}}}" if where else "filter=..."
+            return Hint("there is no successful run yet: make some with ", collect, ", import or record runs")
+        export = call("export_dataset", kind="sft", name="good-runs", filter={"outcome": "success", **where})
+        return Hint(export, f" takes {counted(outcomes['success'], 'run')}")
+    chosen: Any = where or ...
     if kind in ("dpo", "reward") and _has_preferences(services):
-        return f"export_dataset(kind={kind!r}, name='pairs', {chosen}, pairs='recorded') takes the recorded preferences"
+        export = call("export_dataset", kind=kind, name="pairs", filter=chosen, pairs="recorded")
+        return Hint(export, " takes the recorded preferences")
+    export = call("export_dataset", kind=kind, name=f"my-{kind}", filter=chosen)
     if not (outcomes["success"] and outcomes["failure"]):
-        return (
-            f"good and bad runs are needed, and {outcomes['success']} successes and {outcomes['failure']} failures are stored: "
-            f"collect_rollouts(attempts=4), then export_dataset(kind={kind!r}, ...)"
-        )
-    return f"export_dataset(kind={kind!r}, name='my-{kind}', {chosen}) makes one from recorded runs"
+        stored = f"{outcomes['success']} successes and {outcomes['failure']} failures"
+        return Hint(f"good and bad runs are needed, and {stored} are stored: ", collect, ", then ", export)
+    return Hint(export, " makes one from recorded runs")
 
 
 def _has_preferences(services: Services) -> bool:
@@ -275,14 +306,14 @@ class _Rate(NamedTuple):
 
 
 def _rate(services: Services, agent: Agent | None, environment: str) -> _Rate | None:
-    """How often an agent succeeded in its newest evaluation there."""
+    """Return the success rate of an agent in its newest evaluation in an environment."""
     known = services.store.evaluations.of_agent(agent.id) if agent and agent.id else []
     found = next((one for one in known if one.environment == environment and one.rate.value is not None), None)
     return _Rate(found.rate.value or 0.0, found.rate.n) if found else None
 
 
 def _newest(services: Services, kind: str, environment: str | None) -> Dataset | None:
-    """The newest dataset of a kind that may be trained on, from this environment where one is named."""
+    """Return the newest trainable dataset of a kind, from this environment where one is named."""
     items = services.store.datasets.page(limit=200).items
     fitting = [one for one in items if one.kind == kind and (not environment or environment in one.environments)]
     blocked = services.store.lineage.datasets_with_forgotten([one.id for one in fitting]) if fitting else {}
@@ -290,7 +321,7 @@ def _newest(services: Services, kind: str, environment: str | None) -> Dataset |
 
 
 def _outcomes(services: Services, filter: TrajectoryFilter) -> dict[str, int]:
-    """How many runs match, by how they ended."""
+    """Count matching runs by outcome."""
     return {
         status.value: services.store.trajectories.count(filter.model_copy(update={"outcome": status}))
         for status in OutcomeStatus

@@ -8,6 +8,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import Field
 
 from quintain.errors import InvalidInput, QuintainError
+from quintain.hints import Hint, call, joined
 from quintain.records.agent import Agent
 from quintain.records.hyperparameters import DATASET_KINDS
 from quintain.records.plan import Blocker, Estimate, TrainingPlan
@@ -42,11 +43,12 @@ def plan_training(
 ) -> TrainingPlan:
     """Plan a training from a goal or a dataset: method, settings, memory, duration, blockers with remedies, why.
 
-    start_training takes `method` and `hyperparameters` as they are. Null: not known; `estimate.unknown` says how to find out.
+    start_training takes `method` and `hyperparameters` as they are. Null: not known; `estimate.unknown` names the call that measures it.
     """
     if not (goal or "").strip() and dataset_id is None and environment is None and method is None:
         raise InvalidInput(
-            "nothing says what to plan: give `goal` (such as 'imitate the successful runs'), `dataset_id`, `environment` or `method`"
+            "expected something to plan for, got nothing: give `goal` (such as 'imitate the successful runs'), "
+            "`dataset_id`, `environment` or `method`"
         )
     dataset = services.store.datasets.get(dataset_id) if dataset_id is not None else None
     where = usable_reference(services, environment) if environment is not None else environment_in(goal or "")
@@ -59,7 +61,7 @@ def plan_training(
     if agent is not None:
         _tried(lambda: start_agent(services, choice.method or "", model), blockers)
     if dataset is not None and environment is not None:
-        left_out = "The environment is left out: a training learns from a dataset or by acting, not from both."
+        left_out = Hint("The environment is left out: a training learns from a dataset or by acting, not from both.")
         choice = choice._replace(notes=(*choice.notes, left_out))
     blockers += choice.blockers
     given = canonical_settings(choice.method or "", hyperparameters)
@@ -89,10 +91,10 @@ def _planned(
         estimate=taken.estimate,
         blockers=found,
         notes=choice.notes,
-        why=" ".join([*choice.reasons, *settled.reasons, *taken.reasons]),
+        why=joined(" ", [Hint(reason) for reason in (*choice.reasons, *settled.reasons, *taken.reasons)]),
         fields=describe_method(method)["hyperparameters"],
         resource_uri=f"guide://methods/{method}",
-        next_step=_next(choice, agent.id or agent.name if agent else reference, found, taken),
+        next_step=_next(choice, agent.id or agent.name if agent else reference, settled, found, taken),
     )
 
 
@@ -104,14 +106,16 @@ def _settled(
     given: dict[str, Any],
     blockers: list[Blocker],
 ) -> tuple[Settled, Taken]:
-    """Settings and estimate, as far as model and data can be looked at."""
+    """Settle settings and estimate, as far as model and data are readable."""
     method, dataset, device = choice.method or "", choice.dataset, look_at_device()
     model = read_model(agent.model) if agent else "there is no such model"
     facts = None if isinstance(model, str) else model
     if agent is not None and agent.model.source in ("folder", "starter") and isinstance(model, str):
         blockers.append(
             Blocker(
-                code="model_damaged", message=f"the model of {agent.name} is of no use: {model}", remedy="copy it again"
+                code="model_damaged",
+                message=f"the model of {agent.name} cannot be used: {model}",
+                remedy=Hint("copy it again"),
             )
         )
     data = None
@@ -131,7 +135,7 @@ def _settled(
 
 
 def _require_startable(services: Services, choice: Choice, settled: Settled, model: str) -> None:
-    """What start_training would refuse of the source, so that no plan promises what cannot be started."""
+    """Check the source as start_training does, so that a plan only promises trainings that start."""
     method, dataset = choice.method or "", choice.dataset
     if method == EVOLVE:
         require_evolvable(services, Request(model=model), choice.environment, settled.hyperparameters)
@@ -141,9 +145,13 @@ def _require_startable(services: Services, choice: Choice, settled: Settled, mod
 
 
 def _nothing(choice: Choice, model: str, blockers: list[Blocker]) -> TrainingPlan:
-    """No method learns from what was named."""
+    """Plan for a dataset that no method learns from."""
     assert choice.dataset is not None
-    remedy = "export_dataset(kind='sft', ...) makes a dataset to learn from; measure on this one with evaluate_agent(dataset_id=...)"
+    remedy = Hint(
+        call("export_dataset", kind="sft", name="good-runs", filter={"outcome": "success"}),
+        " makes a dataset to train on; measure on this one with ",
+        call("evaluate_agent", agent=model, dataset_id=choice.dataset.id),
+    )
     wrong = Blocker(
         code="wrong_dataset_kind",
         message=f"no method learns from dataset {choice.dataset.id}, which is of kind {choice.dataset.kind!r}",
@@ -156,28 +164,34 @@ def _nothing(choice: Choice, model: str, blockers: list[Blocker]) -> TrainingPla
         hyperparameters={},
         estimate=Estimate(device=look_at_device().kind),
         blockers=(wrong, *blockers),
-        why=" ".join(choice.reasons),
+        why=Hint(" ".join(choice.reasons)),
         fields={},
         resource_uri="guide://pipeline",
-        next_step=f"{remedy}.",
+        next_step=Hint(remedy, "."),
     )
 
 
-def _next(choice: Choice, model: str, blockers: tuple[Blocker, ...], taken: Taken) -> str:
+def _next(choice: Choice, model: str, settled: Settled, blockers: tuple[Blocker, ...], taken: Taken) -> Hint:
     if blockers:
-        return f"First: {blockers[0].remedy}; then plan again."
-    source = f"dataset_id={choice.dataset.id!r}" if choice.dataset else f"environment={choice.environment!r}"
-    start = f"start_training(method={choice.method!r}, model={model!r}, {source}, hyperparameters=those of this plan)"
+        return Hint("First: ", blockers[0].remedy, "; then plan again.")
+    start = call(
+        "start_training",
+        method=choice.method,
+        model=model,
+        dataset_id=choice.dataset.id if choice.dataset else None,
+        environment=None if choice.dataset else choice.environment,
+        hyperparameters=settled.hyperparameters or None,
+    )
     if count := taken.estimate.unknown.get("tokens"):
-        return f"{count}, so that the estimate becomes exact; or go on with {start}."
-    return f"Go on with {start}."
+        return Hint(count, ", so that the estimate becomes exact; or go on with ", start, ".")
+    return Hint("Go on with ", start, ".")
 
 
 def _tried(action: Callable[[], T], blockers: list[Blocker]) -> T | None:
-    """What the action gives; a refusal becomes a blocker with the remedy that it names."""
+    """Return the result of the action; turn a refusal into a blocker with its remedy."""
     try:
         return action()
     except QuintainError as error:
-        message, _, remedy = error.message.partition("; ")
-        blockers.append(Blocker(code=error.code, message=message, remedy=remedy or "see the message"))
+        message, remedy = Hint(error.message).split_once("; ")
+        blockers.append(Blocker(code=error.code, message=message, remedy=remedy or Hint("see the message")))
         return None

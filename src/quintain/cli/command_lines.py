@@ -1,0 +1,88 @@
+"""Calls of tools as command lines, and hints as the terminal shows them."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+from quintain.cli.options import options_of
+from quintain.cli.table import COMMANDS, Command
+from quintain.hints import Hint, ToolCall
+from quintain.records.filters import EVERY_RUN
+from quintain.tools.catalog import tool
+
+_FILE_ARGUMENTS = {"record_trajectory": ("messages", "trajectory"), "record_preferences": ("pairs",)}
+"""Arguments that a command reads from its FILE."""
+
+
+def for_terminal(text: str) -> str:
+    """Return a text with its calls of tools as command lines."""
+    return text.render(command_line) if isinstance(text, Hint) else text
+
+
+def command_line(call: ToolCall) -> str:
+    """Return the command line that makes a call; a word in capitals stands for a value that the caller chooses."""
+    name, command = _command_of(call)
+    given = {argument: value for argument, value in call.arguments.items() if argument not in command.fixed}
+    words = ["quintain", *name.split()]
+    if any(argument in given for argument in _FILE_ARGUMENTS.get(call.tool, ())):
+        words.append("FILE")
+    return shlex.join([*words, *_arguments(command, call.tool, given)])
+
+
+def _command_of(call: ToolCall) -> tuple[str, Command]:
+    """Return the command of a tool, the one that sets most of the call's arguments itself."""
+    fitting = [
+        (name, command)
+        for name, command in COMMANDS.items()
+        if command.tool == call.tool and all(name in call.arguments for name in command.fixed)
+        if all(call.arguments[key] == value for key, value in command.fixed.items() if key not in _APPROXIMATE)
+    ]
+    return max(fitting, key=lambda found: len(found[1].fixed))
+
+
+_APPROXIMATE = ("wait_s",)
+"""Fixed arguments whose value a command chooses by itself."""
+
+
+def _arguments(command: Command, tool_name: str, given: dict[str, Any]) -> list[str]:
+    options = options_of(command, tool(tool_name))
+    positional, named = list[str](), list[str]()
+    rest = dict(given)
+    if command.selects and rest.get("filter") in (..., EVERY_RUN):
+        del rest["filter"]
+        named.append("--all")
+    for argument, default in command.defaults.items():
+        own_default = next(option for option in options if option.argument == argument)
+        if argument not in rest and not own_default.required:
+            rest |= _tool_default(tool_name, argument, default)
+    for option in options:
+        if option.argument not in rest:
+            continue
+        value = rest[option.argument]
+        if option.member is not None:
+            if not isinstance(value, dict) or option.member not in value:
+                continue
+            members = {key: one for key, one in value.items() if key != option.member}
+            rest[option.argument], value = members, value[option.member]
+        elif option.shape == "yaml" and isinstance(value, dict) and _has_members(options, option.argument):
+            continue
+        words = option.encode(value)
+        positional, named = ([*positional, *words], named) if option.flag is None else (positional, [*named, *words])
+    for option in options:  # what no option of a member took
+        value = rest.get(option.argument)
+        if option.member is None and isinstance(value, dict) and value and _has_members(options, option.argument):
+            named += option.encode(value)
+    return [*positional, *named]
+
+
+def _has_members(options: list[Any], argument: str) -> bool:
+    return any(option.argument == argument and option.member is not None for option in options)
+
+
+def _tool_default(tool_name: str, argument: str, default: Any) -> dict[str, Any]:
+    """Return the tool's own default, where the command has another one."""
+    from quintain.tools.calls import arguments_model
+
+    field = arguments_model(tool(tool_name)).model_fields[argument]
+    return {} if field.is_required() or field.default == default else {argument: field.default}

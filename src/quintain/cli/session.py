@@ -1,0 +1,146 @@
+"""One run of a command: the services it opens, its errors as a red line and an exit status, and Ctrl-C while it waits."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any, Self
+
+from rich.console import Console
+
+from quintain.cli.command_lines import for_terminal
+from quintain.errors import InvalidInput, QuintainError
+from quintain.exporters.preview_page import printable
+from quintain.records.record import Record
+from quintain.settings import Settings
+from quintain.tools.calls import call
+from quintain.tools.services import Services, open_services
+from quintain.tools.spec import ToolSpec
+
+REFUSED = 2
+"""Exit status of a command whose request was refused."""
+INTERRUPTED = 130
+"""Exit status that a shell expects of a command that Ctrl-C ended."""
+
+
+@dataclass
+class Session:
+    """An error of ours ends the block with a line on stderr; what follows the block returns `REFUSED`."""
+
+    home: Path | None
+    """The home folder; None: the one of the settings."""
+    _opened: list[Services] = field(default_factory=list)
+
+    def services(self, **changes: Any) -> Services:
+        """Open the services until the block ends. This creates the home folder, so check the request before.
+
+        Args:
+            **changes: Settings that take the place of those of the environment.
+        """
+        settings = Settings(home=self.home.resolve()) if self.home else Settings()
+        self._opened.append(open_services(settings.model_copy(update=changes), trusted=True))
+        return self._opened[-1]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        for services in self._opened:
+            services.close()
+        if isinstance(error, QuintainError):
+            text = printable(f"[{error.code}] {for_terminal(error.message)}")
+            Console(stderr=True, soft_wrap=True).print(text, style="red", markup=False)
+        return isinstance(error, QuintainError)
+
+
+@dataclass(frozen=True)
+class Use:
+    """One use of a command."""
+
+    spec: ToolSpec
+    arguments: dict[str, Any]
+    """Arguments of the tool that the command line names."""
+    own: dict[str, Any]
+    """Values of the options that belong to the command."""
+    json_out: bool
+    session: Session
+    detach: bool = False
+
+    def services(self, **changes: Any) -> Services:
+        """Open the services, as `Session.services`."""
+        return self.session.services(**changes)
+
+    def call(self, services: Services, **more: Any) -> Any:
+        """Check the arguments, and those added here, and run the tool."""
+        return call(services, self.spec, {**self.arguments, **more})
+
+
+@contextmanager
+def collected_interrupts() -> Iterator[list[int]]:
+    """Yield a list that Ctrl-C fills, for a loop to check; the second Ctrl-C is a `KeyboardInterrupt`, as usual.
+
+    An exception at any line may fall into a finaliser or into the reset of a database connection: there it is printed and
+    lost, and the command waits on. A process that was started to ignore Ctrl-C goes on ignoring it, as a script's `&` and
+    `nohup` ask for. Only the main thread may use this.
+    """
+    seen: list[int] = []
+
+    def collect(number: int, frame: FrameType | None) -> None:
+        if seen:
+            raise KeyboardInterrupt
+        seen.append(number)
+
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.SIG_IGN:
+        yield seen
+        return
+    signal.signal(signal.SIGINT, collect)
+    try:
+        yield seen
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def write_file(path: Path, content: str | bytes, what: str) -> None:
+    """Write a file that an option names.
+
+    Raises:
+        InvalidInput: the file cannot be written.
+    """
+    try:
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+    except OSError as error:
+        raise InvalidInput(
+            f"{what} cannot be written to {str(path)!r}: {error}; name a file in a folder that exists"
+        ) from None
+
+
+def plain_console(*, stderr: bool = False) -> Console:
+    """Return a console that shows stored text as it is: no markup, no highlighting, no wrapping of ids."""
+    return Console(soft_wrap=True, highlight=False, markup=False, emoji=False, stderr=stderr)
+
+
+def print_json(result: Record) -> None:
+    """Print a whole result as JSON."""
+    plain_console().print(result.model_dump_json())
+
+
+def show_next_step(console: Console, result: Any) -> None:
+    """Print the next step of a result, with its calls as command lines."""
+    console.print(printable(for_terminal(result.next_step)))
+
+
+def in_line(value: Any) -> str:
+    """Return a value of a result as text on one line."""
+    if isinstance(value, dict):
+        return "  ".join(f"{name}={in_line(one)}" for name, one in value.items() if one not in (None, [], {}))
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

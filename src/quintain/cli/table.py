@@ -1,0 +1,270 @@
+"""Every command: which tool it calls, how its options are named, and what runs it. The tool's signature gives the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+
+@dataclass(frozen=True)
+class Own:
+    """An option that belongs to the command and not to its tool; without `flag` a positional argument."""
+
+    name: str
+    flag: str | None
+    type: Any
+    default: Any
+    help: str
+
+
+@dataclass(frozen=True)
+class Command:
+    """One command over a tool of the catalog."""
+
+    tool: str
+    run: str = "quintain.cli.answers:run_tool"
+    """`module:function`; it takes a `quintain.cli.session.Use` and returns the exit status."""
+    positional: tuple[str, ...] = ()
+    names: Mapping[str, str | None] = field(default_factory=dict)
+    """Argument, or ARGUMENT.MEMBER, -> its option, where that has another name; None: a member without an option."""
+    hidden: tuple[str, ...] = ()
+    """Arguments without an option."""
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    """Arguments that the command sets itself."""
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    """Defaults that differ from the tool's."""
+    optional: tuple[str, ...] = ()
+    """Arguments that the tool requires and that `run` can get otherwise."""
+    mixes: tuple[str, ...] = ()
+    """Arguments that take weights as NAME=WEIGHT,NAME=WEIGHT."""
+    listed: Mapping[str, str] = field(default_factory=dict)
+    """Argument -> `module:function` that returns the names it takes, for the help."""
+    selects: bool = False
+    """Whether runs have to be selected: by the filter's options, or all of them with --all."""
+    selects_instead: tuple[str, ...] = ()
+    """Arguments that may take the place of a selection."""
+    waits: bool = False
+    """Whether it starts a job and follows it, unless --detach is given."""
+    own: tuple[Own, ...] = ()
+    summary: str = ""
+    """What the terminal adds to the description of the tool."""
+
+
+_CONFIG = Own(
+    "config", "--config", Path | None, None, "YAML or JSON file with any of this; options replace its values."
+)
+_REPORT = Own(
+    "report", "--report", Path | None, None, "Also write a report to this file: .md, .html (needs no network) or .json."
+)
+_NO_REDACT = Own("no_redact", "--no-redact", bool, False, "Keep secrets in the stored runs.")
+_RUNS = {"tags": "tag", "filter.tags": "tag", "filter.dataset_id": "dataset"}
+
+COMMANDS: Mapping[str, Command] = {
+    "record": Command(
+        "record_trajectory",
+        run="quintain.cli.record:run_record",
+        hidden=("trajectory", "messages", "tools"),
+        own=(
+            Own(
+                "file",
+                None,
+                str | None,
+                None,
+                "JSON file with chat messages or a whole trajectory; - for standard input.",
+            ),
+        ),
+        summary="FILE has the run; without it, state the outcome of a stored run with --trajectory-id and --outcome.",
+    ),
+    "import": Command(
+        "import_trajectories",
+        run="quintain.cli.imports:run_import",
+        positional=("path",),
+        listed={"format": "quintain.importers.registry:reader_names"},
+        own=(_NO_REDACT,),
+    ),
+    "search": Command("search_trajectories", names=_RUNS),
+    "get": Command("get_trajectory", positional=("trajectory_id",)),
+    "library": Command("list_library", positional=("kind",)),
+    "score": Command(
+        "score_trajectories",
+        run="quintain.cli.score:run_score",
+        positional=("scorer",),
+        names={**_RUNS, "calibrate": "--calibrate/--raw", "trajectory_ids": "run"},
+        mixes=("scorer",),
+        selects=True,
+        own=(
+            Own("lower_bound", "--lower-bound", bool, False, "Of a mix: mean less spread, as --combine lower_bound."),
+        ),
+        summary="Exit status 1 where --audit flags the rewards.",
+    ),
+    "calibrate": Command(
+        "fit_calibration",
+        run="quintain.cli.calibrate:run_calibrate",
+        positional=("scorer",),
+        names={**_RUNS, "per_domain": "--per-domain/--one-map"},
+        own=(Own("picture", "--picture", Path | None, None, "Also write the reliability diagram (PNG) to this file."),),
+    ),
+    "judge": Command(
+        "get_judging_batch",
+        run="quintain.cli.judge:run_judge",
+        names={**_RUNS, "trajectory_ids": "run"},
+        defaults={"judge": "person", "limit": 5},
+        own=(
+            Own(
+                "answers", None, str | None, None, 'JSON file of answers, {"batch_id", "scores"}; - for standard input.'
+            ),
+            Own("agreement", "--agreement", bool, False, "Show how far the raters agree."),
+        ),
+        summary="A person is asked at the terminal; --json prints the batch instead, whose answers come back as a file.",
+    ),
+    "submit": Command("submit_scores", positional=("batch_id", "scores")),
+    "prefer mine": Command(
+        "record_preferences",
+        run="quintain.cli.prefer:run_prefer",
+        names={**_RUNS, "max_pairs_per_task": "max-pairs", "trajectory_ids": "run"},
+        hidden=("source", "pairs"),
+        fixed={"source": "mined"},
+        selects=True,
+        summary="Mine preferences from stored values of runs.",
+    ),
+    "prefer imported": Command(
+        "record_preferences",
+        run="quintain.cli.prefer:run_prefer",
+        names={**_RUNS, "trajectory_ids": "run"},
+        hidden=("source", "pairs", "scorer", "mode", "margin", "max_pairs_per_task", "ties"),
+        fixed={"source": "imported"},
+        selects=True,
+        summary="Record the pairs that imported logs contain.",
+    ),
+    "prefer record": Command(
+        "record_preferences",
+        run="quintain.cli.prefer:run_record_pairs",
+        hidden=(
+            *("pairs", "filter", "trajectory_ids", "scorer", "mode", "margin", "max_pairs_per_task", "ties"),
+            "source",
+        ),
+        own=(
+            Own("file", None, Path, ..., "JSONL, in each line {a, b, better} or {chosen, rejected}."),
+            Own("source", "--source", Literal["person", "assistant"], "person", "Whose preferences these are."),
+        ),
+        summary="Record the pairs of a file.",
+    ),
+    "export": Command(
+        "export_dataset",
+        run="quintain.cli.export:run_export",
+        positional=("kind", "name"),
+        names={
+            **_RUNS,
+            **{"outcomes": "keep", "path": "rows", "columns": "column", "trajectory_ids": "run"},
+            **{"filter.min_reward": None, "filter.max_reward": None, "filter.dataset_id": None},
+        },
+        listed={"format": "quintain.exporters.registry:format_names"},
+        selects=True,
+        selects_instead=("path",),
+        own=(Own("out", "--out", Path | None, None, "Also copy the written folder here; must not exist."),),
+    ),
+    "preview": Command(
+        "preview_dataset",
+        run="quintain.cli.preview:run_preview",
+        positional=("dataset_id",),
+        names={"hyperparameters": "set"},
+        hidden=("max_chars",),
+        own=(Own("html", "--html", Path | None, None, "Also write a page that needs no network to this file."),),
+    ),
+    "lineage": Command(
+        "get_lineage",
+        run="quintain.cli.lineage:run_lineage",
+        positional=("id",),
+        own=(
+            Own("png", "--png", Path | None, None, "Also write a picture to this file."),
+            Own("yes", "--yes", bool, False, "Do not ask before forgetting."),
+        ),
+    ),
+    "plan": Command(
+        "plan_training",
+        run="quintain.cli.plan:run_plan",
+        positional=("goal",),
+        names={"dataset_id": "dataset", "hyperparameters": "set"},
+        summary="Exit status 1 where something prevents the training.",
+    ),
+    "train": Command(
+        "start_training",
+        run="quintain.cli.train:run_train",
+        names={"dataset_id": "dataset", "hyperparameters": "set"},
+        optional=("method", "model"),
+        own=(_CONFIG,),
+        waits=True,
+        summary="--config names a file with one training, or a recipe with stages.",
+    ),
+    "evolve": Command(
+        "start_training",
+        run="quintain.cli.evolve:run_evolve",
+        positional=("model",),
+        names={"hyperparameters": "set"},
+        hidden=("method", "dataset_id"),
+        fixed={"method": "evolve"},
+        optional=("model",),
+        own=(
+            Own("iterations", "--iterations", int | None, None, "Rounds of exploring and training at most (5)."),
+            Own("train", "--train", str | None, None, "How a round trains: sft, bc, dpo, grpo."),
+            _CONFIG,
+        ),
+        waits=True,
+        summary="Let an agent explore, train on its best runs and be measured, round after round.",
+    ),
+    "register": Command("register_agent", positional=("name",)),
+    "export-agent": Command(
+        "export_agent",
+        run="quintain.cli.export_agent:run_export_agent",
+        positional=("agent",),
+        defaults={"format": "merged"},
+        waits=True,
+    ),
+    "collect": Command("collect_rollouts", positional=("agent",), mixes=("scorer",), waits=True),
+    "evaluate": Command(
+        "evaluate_agent",
+        run="quintain.cli.evaluate:run_evaluate",
+        positional=("agent",),
+        names={"dataset_id": "dataset", "forbidden": "forbidden"},
+        own=(_REPORT,),
+        waits=True,
+    ),
+    "compare": Command(
+        "compare_agents", run="quintain.cli.evaluate:run_compare", positional=("agents",), own=(_REPORT,)
+    ),
+    "jobs list": Command("list_jobs", run="quintain.cli.jobs:run_list"),
+    "jobs show": Command("get_job", run="quintain.cli.jobs:run_show", positional=("job_id",)),
+    "jobs watch": Command(
+        "get_job",
+        run="quintain.cli.jobs:run_watch",
+        positional=("job_id",),
+        hidden=("wait_s", "detail"),
+        fixed={"wait_s": 30},
+        summary="Follow a job until it has ended; Ctrl-C leaves it running.",
+    ),
+    "jobs cancel": Command("cancel_job", run="quintain.cli.jobs:run_show", positional=("job_id",)),
+    "jobs resume": Command("resume_job", run="quintain.cli.jobs:run_show", positional=("job_id",)),
+    "jobs plot": Command(
+        "plot_job",
+        positional=("job_id",),
+        own=(Own("out", "--out", Path | None, None, "Write the picture (PNG) to this file."),),
+    ),
+}
+"""Command -> how it is made. A name of two words is a command of a group."""
+
+FUNCTIONS: Mapping[str, tuple[str, str]] = {
+    "demo": ("quintain.cli.demo:demo", "Watch an agent get better: collect, score, export, train, evaluate, compare."),
+    "serve": ("quintain.cli.serve:serve", "Serve the tools over MCP."),
+    "prefer list": ("quintain.cli.prefer:list_preferences", "List stored preferences."),
+    "doctor": ("quintain.cli.doctor:doctor", "Check this installation, with a real job from start to end."),
+    "version": ("quintain.cli.main:version", "Print the version."),
+}
+"""Command -> its function, and a line of help: what is not one tool."""
+
+GROUPS: Mapping[str, tuple[str, str | None]] = {
+    "jobs": ("List jobs, or show, watch, draw, cancel or resume one.", "list"),
+    "prefer": ("Record which of two runs of a task is better.", None),
+}
+"""Group -> its help, and the command that runs where none is named."""

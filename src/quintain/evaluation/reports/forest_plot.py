@@ -1,0 +1,71 @@
+"""Description of a comparison plot: differences and success rates with intervals, and learning curves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from quintain.records.evaluation import Comparison
+
+MOST_PAIRS = 30
+"""Maximum number of pairs, those with the smallest p-values."""
+
+MOST_CURVES = 6
+"""Maximum number of learning curves, the longest."""
+
+
+def forest_plot(comparison: Comparison) -> dict[str, Any]:
+    """Return the description of a forest plot for the process that draws pictures."""
+    pairs = sorted(comparison.comparisons, key=lambda pair: pair.p_corrected)[:MOST_PAIRS]
+    differences = [
+        {
+            "label": f"{pair.b}\n- {pair.a}",
+            "value": pair.difference,
+            "low": pair.ci_low,
+            "high": pair.ci_high,
+            "strong": pair.significant,
+            "note": f"{100 * pair.difference:+.1f} [{100 * pair.ci_low:+.1f}, {100 * pair.ci_high:+.1f}]  p {pair.p_corrected:.2g}",
+        }
+        for pair in pairs
+    ]
+    rates = [
+        {
+            "label": f"{row.agent} ({row.group})" if row.group else row.agent,
+            "value": row.success_rate,
+            "low": row.ci_low,
+            "high": row.ci_high,
+            "strong": True,
+            "note": f"{100 * row.success_rate:.1f} [{100 * row.ci_low:.1f}, {100 * row.ci_high:.1f}]  n {row.n}",
+        }
+        for row in comparison.leaderboard
+        if row.success_rate is not None and row.ci_low is not None and row.ci_high is not None
+    ]
+    panels: list[dict[str, Any]] = [
+        {"title": "difference of success rates, 95 % interval", "forest": differences, "origin": 0.0},
+        {"title": "success rate, 95 % interval (agents that share a letter do not differ)", "forest": rates},
+    ]
+    if comparison.curves:
+        panels.append(_curves(comparison))
+    return {"title": f"{comparison.id}: {comparison.environment}", "panels": panels}
+
+
+def _curves(comparison: Comparison) -> dict[str, Any]:
+    """Return the panel of success rates during each training."""
+    curves = [
+        {
+            "label": curve.agent
+            if curve.suite_hash == comparison.suite_hash
+            else f"{curve.agent} (suite of {curve.n_tasks} tasks)",
+            "points": [
+                {
+                    "x": point.place,
+                    "name": point.agent_id.removeprefix("agent:"),
+                    "value": point.success_rate,
+                    "low": point.ci_low,
+                    "high": point.ci_high,
+                }
+                for point in curve.points
+            ],
+        }
+        for curve in comparison.curves[:MOST_CURVES]
+    ]
+    return {"title": "success along the training, 95 % interval", "curves": curves}

@@ -1,0 +1,75 @@
+"""Operations on files: the one form in which rules, audit and replays see what a run did."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from quintain.scoring.file_activity.patches import FileChange, changes
+
+OperationKind = Literal[
+    "read", "write", "append", "edit", "insert", "delete", "move", "copy", "undo", "patch", "search", "run", "unknown"
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One thing that a call did to a file, or may have done.
+
+    Attributes:
+        kind: `run` is a program or code of which only the text is known; `unknown` a change that cannot be read.
+        path: The file as the agent named it, joined with the folder that a script changed to; empty where nothing is named.
+        old: Text that an edit removes.
+        new: Text that an edit puts in its place, or that is written; the command of a `run`.
+        target: Where a file is moved or copied to.
+        line: After which line, from 0, text is inserted.
+        everywhere: Whether an edit replaces every occurrence.
+        change: The section of a patch.
+        is_exact: Whether old text and new text are known to the letter, so that the operation can be replayed.
+        is_whole: Whether the file consists of the new text afterwards.
+        note: What was done, in words, where it cannot be replayed.
+    """
+
+    kind: OperationKind
+    path: str = ""
+    old: str = ""
+    new: str = ""
+    target: str = ""
+    line: int | None = None
+    everywhere: bool = False
+    change: FileChange | None = None
+    is_exact: bool = True
+    is_whole: bool = False
+    note: str = ""
+
+    @property
+    def changes_files(self) -> bool:
+        """Whether the operation changes a file, or may."""
+        return self.kind not in {"read", "search"}
+
+    @property
+    def removes_file(self) -> bool:
+        """Whether the file is no longer at its path afterwards."""
+        return self.kind in {"delete", "move"} or (self.change is not None and self.change.kind == "delete")
+
+
+def patch_operations(patch: str, *, is_exact: bool = True) -> Iterator[Operation]:
+    """Yield the changes of a patch; one `unknown` operation for a text in neither format."""
+    try:
+        found = changes(patch)
+    except ValueError as error:
+        yield Operation("unknown", is_exact=False, note=f"a patch that cannot be replayed: {error}")
+        return
+    for change in found:
+        yield Operation(
+            "patch",
+            change.path,
+            change.removed,
+            change.added,
+            target=change.target or "",
+            change=change,
+            is_exact=is_exact,
+            is_whole=change.kind == "add",
+            note="a patch that may not have been applied",
+        )

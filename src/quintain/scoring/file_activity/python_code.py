@@ -1,0 +1,188 @@
+"""What Python code does to files, by its syntax tree."""
+
+from __future__ import annotations
+
+import ast
+import re
+import textwrap
+import warnings
+from collections.abc import Iterator, Mapping
+from typing import Literal, NamedTuple
+
+_WRITING_MODULES = frozenset(
+    {"shutil", "subprocess", "fileinput", "runpy", "importlib", "ctypes", "sqlite3", "tempfile"}
+)
+_RUNNING = frozenset({"exec", "eval", "__import__", "compile"})
+_WRITING_METHODS = frozenset(
+    re.findall(
+        r"\S+",
+        "write_text write_bytes touch unlink rename symlink_to hardlink_to rmdir savetxt to_csv to_json savefig save dump",
+    )
+)
+_OS_CALLS = re.compile(
+    r"rename|replace|remove|unlink|system|popen|exec\w*|spawn\w*|truncate|link|symlink|rmdir|removedirs|open|write"
+)
+_EDITING_CALL = re.compile(
+    r"\w{0,40}(?:edit|patch|write|insert|append|create|replace|delete)\w{0,20}(?:file|line|text|content)\w{0,40}"
+)
+_READ_MODE = re.compile(r"r?[bt]?r?")
+_MAX_CHARS = 50_000
+
+
+class FileCall(NamedTuple):
+    """A call that reads, writes, deletes or moves a file whose path the code states."""
+
+    kind: Literal["read", "write", "append", "edit", "delete", "move"]
+    path: str
+    old: str = ""
+    new: str = ""
+    """The text that is written where the code states it, else the code."""
+    target: str = ""
+
+
+def file_calls(code: str) -> list[FileCall]:
+    """Return what the code does to files by paths that it states; nothing for code that does not parse."""
+    tree = _parsed(code)
+    if tree is None:
+        return []
+    names = _constant_names(tree)
+    written = [value for node in ast.walk(tree) if (value := _written_text(node)) is not None]
+    replaced = [pair for node in ast.walk(tree) if (pair := _replaced(node)) is not None]
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and (call := _file_call(node, names)) is not None:
+            if call.kind in {"write", "append"} and replaced:
+                old, new = ("\n".join(parts) for parts in zip(*replaced, strict=True))
+                call = FileCall("edit", call.path, old, new)
+            elif call.kind in {"write", "append"}:
+                call = call._replace(new=written[0] if len(written) == 1 else code)
+            found.append(call)
+    return found
+
+
+def may_write(code: str, files: Mapping[str, str], seen: frozenset[str] = frozenset()) -> bool:
+    """Whether the code, or modules among `files` that it imports, may change files; true for code that does not parse."""
+    tree = _parsed(code)
+    if tree is None:
+        return True
+    modules = {name for node in ast.walk(tree) for name in _imported(node)}
+    if not _WRITING_MODULES.isdisjoint(name.partition(".")[0] for name in modules):
+        return True
+    if any(isinstance(node, ast.Call) and _call_may_write(node) for node in ast.walk(tree)):
+        return True
+    paths = {f"{name.replace('.', '/')}.py" for name in modules}
+    return any(may_write(files[path], files, seen | paths) for path in (paths - seen) & files.keys())
+
+
+def _parsed(code: str) -> ast.Module | None:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ast.parse(textwrap.dedent(code[:_MAX_CHARS]))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def _imported(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+    elif isinstance(node, ast.ImportFrom) and node.module:
+        yield node.module
+
+
+def _call_may_write(node: ast.Call) -> bool:
+    name, owner = _called(node)
+    if name == "open" and owner != "os":
+        mode = _mode(node)
+        return mode is None or not _READ_MODE.fullmatch(mode)
+    return (
+        (owner is None and name in _RUNNING)
+        or (owner is not None and name in _WRITING_METHODS)
+        or (owner == "os" and _OS_CALLS.fullmatch(name) is not None)
+        or _EDITING_CALL.fullmatch(name) is not None
+    )
+
+
+def _called(node: ast.Call) -> tuple[str, str | None]:
+    """Return the name that is called, and what it is an attribute of: empty where that is not a plain name."""
+    if isinstance(node.func, ast.Name):
+        return node.func.id, None
+    if isinstance(node.func, ast.Attribute):
+        return node.func.attr, node.func.value.id if isinstance(node.func.value, ast.Name) else ""
+    return "", None
+
+
+def _mode(node: ast.Call) -> str | None:
+    """Return the mode of a call of `open`; None where the code does not state it."""
+    place = 1 if isinstance(node.func, ast.Name) else 0
+    given = next((keyword.value for keyword in node.keywords if keyword.arg == "mode"), None)
+    if given is None:
+        if len(node.args) <= place:
+            return "r"
+        given = node.args[place]
+    return given.value if isinstance(given, ast.Constant) and isinstance(given.value, str) else None
+
+
+def _constant_names(tree: ast.Module) -> dict[str, str]:
+    """Return names that are assigned a path: `p = "a.py"`, `p = Path("a.py")`, `with open("a.py") as p`."""
+    names: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Assign) or not isinstance(node.targets[0], ast.Name):
+            continue
+        if path := _path(node.value, names):
+            names[node.targets[0].id] = path
+    return names
+
+
+def _path(node: ast.AST, names: Mapping[str, str]) -> str:
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value
+    if isinstance(node, ast.Name):
+        return names.get(node.id, "")
+    if isinstance(node, ast.Call) and _called(node)[0] in {"Path", "PurePath", "str"} and node.args:
+        return _path(node.args[0], names)
+    return ""
+
+
+def _file_call(node: ast.Call, names: Mapping[str, str]) -> FileCall | None:
+    name, owner = _called(node)
+    first = _path(node.args[0], names) if node.args else ""
+    second = _path(node.args[1], names) if len(node.args) > 1 else ""
+    of_path = _path(node.func.value, names) if isinstance(node.func, ast.Attribute) else ""
+    if name == "open" and owner != "os":
+        path, mode = (first, _mode(node)) if isinstance(node.func, ast.Name) else (of_path, _mode(node))
+        if not path:
+            return None
+        if not mode or (mode[0] == "r" and "+" not in mode):
+            return FileCall("read", path)
+        return FileCall("append" if mode[0] == "a" else "write", path)
+    if name in {"write_text", "write_bytes"} and of_path:
+        return FileCall("write", of_path)
+    if name in {"read_text", "read_bytes"} and of_path:
+        return FileCall("read", of_path)
+    if name == "unlink" and owner != "os" and of_path:
+        return FileCall("delete", of_path)
+    if (owner == "os" and name in {"remove", "unlink"}) or name == "rmtree":
+        return FileCall("delete", first) if first else None
+    if (owner == "os" and name in {"rename", "replace"}) or (owner == "shutil" and name == "move"):
+        return FileCall("move", first, target=second) if first and second else None
+    return None
+
+
+def _written_text(node: ast.AST) -> str | None:
+    """Return the constant text of `file.write("...")` and `path.write_text("...")`."""
+    if not isinstance(node, ast.Call) or _called(node)[0] not in {"write", "write_text"} or len(node.args) != 1:
+        return None
+    value = node.args[0]
+    return value.value if isinstance(value, ast.Constant) and isinstance(value.value, str) else None
+
+
+def _replaced(node: ast.AST) -> tuple[str, str] | None:
+    """Return old and new text of `text.replace("a", "b")` and `re.sub("a", "b", text)`."""
+    if not isinstance(node, ast.Call):
+        return None
+    name, owner = _called(node)
+    if not (name == "replace" and owner != "os") and not (name == "sub" and owner == "re"):
+        return None
+    texts = [value.value for value in node.args[:2] if isinstance(value, ast.Constant) and isinstance(value.value, str)]
+    return (texts[0], texts[1]) if len(texts) == 2 else None

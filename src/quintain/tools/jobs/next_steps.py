@@ -1,0 +1,199 @@
+"""The next step after a job, by its state and kind."""
+
+from __future__ import annotations
+
+from quintain.hints import Hint, ToolCall, call
+from quintain.records.hyperparameters import ROLES
+from quintain.records.job import (
+    TERMINAL,
+    UNFINISHED,
+    Job,
+    JobResult,
+    JobSpec,
+    JobStatus,
+    JudgeSpec,
+    PreviewSpec,
+    RecipeSpec,
+    ReplaySpec,
+    ScoreSpec,
+    StepLabelSpec,
+    TrainSpec,
+)
+from quintain.records.record import clip
+
+
+def next_step(job: Job) -> Hint:
+    """Return what to call after a look at a job."""
+    if job.status in UNFINISHED:
+        stopping = "The job was asked to stop. " if job.cancel_requested else ""
+        follow, stop = call("get_job", job_id=job.id, wait_s=30), call("cancel_job", job_id=job.id)
+        return Hint(f"{stopping}Follow it with ", follow, "; stop it with ", stop, ".")
+    resume = call("resume_job", job_id=job.id)
+    if job.status is JobStatus.INTERRUPTED:
+        return Hint("Continue it from its newest checkpoint with ", resume, ".")
+    if job.status in TERMINAL - {JobStatus.SUCCEEDED}:
+        cause = "Fix what `error` names, then start again" if job.status is JobStatus.FAILED else "It was cancelled"
+        return Hint(f"{cause}; ", resume, " continues from its newest checkpoint.")
+    return _after_success(job, job.result) if job.result is not None else Hint("Done.")
+
+
+def _after_success(job: Job, result: JobResult) -> Hint:
+    if job.kind in {"judge", "score", "step_labels", "replay"}:
+        return _after_scoring(job.spec, result)
+    if job.kind == "evolve":
+        return _after_evolution(job, result)
+    if job.kind == "export_agent":
+        return Hint(
+            f"The files are in {result.report.get('path')}; README.md there explains how to load and serve them."
+        )
+    if isinstance(job.spec, PreviewSpec):
+        return Hint("Read the rows with ", preview_again(job.spec), ".")
+    if result.evaluation_id:
+        compare = call("compare_agents", agents=[result.evaluation_id, ...])
+        return Hint("Compare it with another evaluation of the same tasks: ", compare, ".")
+    if result.agent:
+        return _after_training(job.spec, result.agent)
+    if result.trajectories:
+        return _after_rollouts(job, result)
+    return Hint("Done.")
+
+
+def preview_again(spec: PreviewSpec) -> ToolCall:
+    """Return the call that answers with the rows of a preview job."""
+    settings = spec.config.model_dump(mode="json", exclude_defaults=True, exclude={"method"})
+    sample = spec.sample.model_dump(exclude_defaults=True)
+    return call(
+        "preview_dataset",
+        dataset_id=spec.dataset_id,
+        model=spec.agent.id or spec.agent.name,
+        method=spec.config.method,
+        hyperparameters=settings or None,
+        **sample,
+    )
+
+
+def _after_rollouts(job: Job, result: JobResult) -> Hint:
+    runs = result.trajectories.filter if result.trajectories else {}
+    if live := result.report.get("scores"):
+        export = call("export_dataset", kind="sft", name="good", scorer=live["scorer"], min_score=0.5, filter=runs)
+        return Hint("Each run is scored; freeze the good ones with ", export, ".")
+    if (
+        job.kind == "import"
+    ):  # imported runs often have an unknown outcome, which the scorer of outcomes leaves unscored
+        return Hint(
+            "Look at them with ",
+            call("search_trajectories", filter=runs),
+            ". Where an outcome is unknown and you know it, state it with ",
+            call("record_trajectory", trajectory_id=..., outcome=...),
+            "; then ",
+            call("export_dataset", kind="sft", name="imported", filter=runs),
+            ".",
+        )
+    return Hint("Score the runs: ", call("score_trajectories", scorer="outcome", filter=runs), ".")
+
+
+def _after_training(spec: JobSpec, agent_id: str) -> Hint:
+    """Return what to do with a new agent."""
+    methods = [spec.method] if isinstance(spec, TrainSpec) else []
+    if isinstance(spec, RecipeSpec):
+        methods = [stage.method for stage in spec.stages if stage.kind == "train"]
+    role = ROLES.get(methods[-1]) if methods else None
+    if role is None:
+        environment = getattr(spec, "environment", None) or "quintain/inventory"
+        return Hint(
+            "Measure the new agent and the one that it began with: ",
+            call("evaluate_agent", agent=agent_id, environment=environment),
+            ", then ",
+            call("compare_agents", agents=[..., agent_id]),
+            ".",
+        )
+    return Hint(
+        f"This agent scores {'steps' if role == 'step_model' else 'whole runs'} and does not act: ",
+        call("score_trajectories", scorer=agent_id, filter=...),
+        " scores runs in a job, ",
+        call("fit_calibration", scorer=agent_id),
+        " then fits the scores to people's labels, and ",
+        call(
+            "start_training",
+            method="grpo",
+            model="starter",
+            environment=...,
+            hyperparameters={"reward_model": agent_id},
+        ),
+        " trains with them as reward.",
+    )
+
+
+def _after_evolution(job: Job, result: JobResult) -> Hint:
+    """Name the result, and how to look at the proof."""
+    final = result.report.get("final")
+    evaluations = final.get("evaluations", []) if isinstance(final, dict) else []
+    if not result.report.get("result_round") or len(evaluations) < 2:
+        return Hint(
+            f"No round was better than the start, and {result.agent} has its weights: `report` lists what each round selected. "
+            "Explore more tasks or attempts, loosen `threshold`, or begin with sft on runs of a better agent."
+        )
+    return Hint(
+        "The proof, on tasks that no round was chosen by: ",
+        call("compare_agents", agents=list(evaluations)),
+        ". ",
+        call("plot_job", job_id=job.id),
+        " shows the success of each round; ",
+        call("get_lineage", id=result.agent),
+        " shows the runs that it learned from.",
+    )
+
+
+def _after_scoring(spec: JobSpec, result: JobResult) -> Hint:
+    """Return what to do with the results of a scoring job; the runs are those of the call that started it."""
+    reasons = result.report.get("failed")
+    failed = {str(why): int(n) for why, n in reasons.items()} if isinstance(reasons, dict) else {}
+    if not result.n:
+        return _nothing_scored(spec, result, failed)
+    if isinstance(spec, ReplaySpec):
+        return Hint(
+            f"{result.report.get('reproduced', 0)} of {result.n} runs ended as recorded; `examples` shows where others "
+            "diverged. ",
+            call("export_dataset", kind="sft", name="verified", scorer="replay", min_score=1, filter=...),
+            " exports those that were reproduced.",
+        )
+    retry = (
+        "`failed` lists why some runs were not judged; the same request asks about these alone again. "
+        if sum(failed.values())
+        else ""
+    )
+    if isinstance(spec, JudgeSpec | ScoreSpec) and spec.mode in {"pairwise", "group"}:
+        export = call("export_dataset", kind="dpo", name="pairs", pairs="recorded", filter=...)
+        return Hint(f"{retry}The preferences are stored: ", export, " makes pairs of them.")
+    if isinstance(spec, StepLabelSpec):
+        labels = {"step_labels": "scores"}
+        export = call("export_dataset", kind="prm", name="steps", scorer="montecarlo", curation=labels, filter=...)
+        return Hint(f"{retry}The steps have values: ", export, ".")
+    name = _stored_name(spec)
+    return Hint(
+        f"{retry}The scores are stored: ",
+        call("export_dataset", kind="sft", name="good", scorer=name, min_score=0.5, filter=...),
+        ", or read them with ",
+        call("score_trajectories", scorer={name: 1}, filter=...),
+        f", also in a mix. A calibration of {name!r} is applied wherever they are read.",
+    )
+
+
+def _nothing_scored(spec: JobSpec, result: JobResult, failed: dict[str, int]) -> Hint:
+    why: str = "; ".join(f"{clip(reason, 300)} ({n})" for reason, n in list(failed.items())[:3])
+    if not why and result.report.get("alone_in_their_task"):
+        why = "no run has another run of its task to be compared with; collect several attempts of each task"
+    if not why:
+        why = Hint(call("score_trajectories", scorer={_stored_name(spec): 1}, filter=...), " lists the reasons")
+    return Hint(
+        "Nothing could be judged: ", why, ". Fix that, then make the same request again; nothing can be exported."
+    )
+
+
+def _stored_name(spec: JobSpec) -> str:
+    """Return the name under which the scores of a job are read."""
+    if isinstance(spec, JudgeSpec | ScoreSpec) and spec.rubric is not None:
+        return f"judge:{spec.rubric.name}"
+    if isinstance(spec, ScoreSpec):
+        return spec.agent.id or f"agent:{spec.agent.name}"
+    return "replay" if isinstance(spec, ReplaySpec) else "montecarlo"

@@ -1,0 +1,145 @@
+"""Job kind `evaluate_dataset`: compare an agent with the turns recorded in a dataset. Resumes after the finished rows."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from quintain.datasets.rows import members_of, read_rows, task_of
+from quintain.evaluation.dataset_summary import (
+    ACCURACY,
+    ACTIONS,
+    LOSS,
+    STEPS,
+    TOKENS,
+    TOOLS,
+    TRUNCATED,
+    summarize_rows,
+)
+from quintain.jobs.directory import run_name, write_atomically
+from quintain.records.dataset import Row, TextRow
+from quintain.records.evaluation import EpisodeResult, HeldOut
+from quintain.records.job import EvaluateDatasetSpec, JobResult
+from quintain.records.seams import Reporter
+from quintain.records.seeds import stable_seed
+from quintain.records.trajectory import OutcomeStatus
+from quintain.worker.dataset_inputs import link_dataset
+
+if TYPE_CHECKING:
+    from quintain.trainers.dataset_evaluation import RowMeasurement
+
+_BATCH = 16
+"""Rows evaluated together. They are lost if the process dies."""
+
+
+class _Chosen(NamedTuple):
+    key: str
+    row: Row
+
+
+def run(spec: EvaluateDatasetSpec, directory: Path, reporter: Reporter) -> JobResult:
+    """Evaluate the remaining rows and output the evaluation.
+
+    Raises:
+        InvalidInput: The dataset on disk has changed since the job was created, or the model does not fit.
+    """
+    reporter.phase("preparing")
+    inputs = link_dataset(spec, directory / "inputs")
+    chosen = _chosen(spec, inputs)
+    progress = directory / "checkpoints" / "measured.jsonl"
+    progress.parent.mkdir(exist_ok=True)
+    results = [EpisodeResult.model_validate_json(line) for line in _lines(progress)]
+    done = {result.task_id for result in results}
+    left = [one for one in chosen if one.key not in done]
+    if left:
+        reporter.phase("loading_model")
+        from quintain.trainers.dataset_evaluation import HeldOutModel
+
+        model = HeldOutModel.of(spec.agent, spec.max_new_tokens)
+        reporter.phase("measuring")
+        for start in range(0, len(left), _BATCH):
+            if reporter.should_stop():
+                return JobResult(report={"rows": len(results), "planned": len(chosen)})
+            part = left[start : start + _BATCH]
+            began = time.monotonic()
+            found = model.measure([one.row for one in part])
+            each_s = (time.monotonic() - began) / len(part)
+            results += [_result(one, measured, each_s) for one, measured in zip(part, found, strict=True)]
+            write_atomically(progress, b"".join(result.model_dump_json().encode() + b"\n" for result in results))
+            reporter.progress(len(results), len(chosen), _running(results))
+    place = {one.key: n for n, one in enumerate(chosen)}
+    results.sort(key=lambda result: place[result.task_id])
+    evaluation = summarize_rows(spec, results, job_id=run_name(directory))
+    reporter.output("evaluation", evaluation)
+    assert evaluation.held_out is not None
+    return JobResult(
+        evaluation_id=evaluation.id,
+        dataset_id=spec.dataset_id,
+        success_rate=evaluation.rate.value,
+        n=evaluation.rate.n,
+        n_error=evaluation.n_error,
+        report=_report(evaluation.held_out),
+    )
+
+
+def _chosen(spec: EvaluateDatasetSpec, inputs: Path) -> list[_Chosen]:
+    """Return the rows to evaluate in file order. If there are too many, a seeded sample."""
+    rows = list(_keyed(read_rows(inputs, spec.split, kind=spec.dataset_kind)))
+    if len(rows) <= spec.n_rows:
+        return rows
+    kept = {one.key for one in sorted(rows, key=lambda one: stable_seed(spec.seed, one.key))[: spec.n_rows]}
+    return [one for one in rows if one.key in kept]
+
+
+def _keyed(rows: Iterator[Row]) -> Iterator[_Chosen]:
+    """Yield rows with a key from their content. Duplicates get a number."""
+    seen = Counter[str]()
+    for row in rows:
+        name = (members_of(row) or (f"text-{hashlib.sha256(row.model_dump_json().encode()).hexdigest()[:16]}",))[0]
+        seen[name] += 1
+        yield _Chosen(name if seen[name] == 1 else f"{name}/{seen[name]}", row)
+
+
+def _result(one: _Chosen, measured: RowMeasurement, duration_s: float) -> EpisodeResult:
+    task, members = task_of(one.row), members_of(one.row)
+    about = EpisodeResult(
+        task_id=one.key,
+        status=OutcomeStatus.UNKNOWN,
+        duration_s=duration_s,
+        task_type=task and task.type,
+        difficulty=task and task.difficulty,
+        trajectory_id=members[0] if members else None,
+    )
+    if measured.dropped is not None:
+        return about.model_copy(update={"status": OutcomeStatus.ERROR, "error": measured.dropped})
+    metrics = {TRUNCATED: float(measured.truncated_turns)}
+    if n := measured.n_tokens:
+        metrics |= {LOSS: measured.nll / n, ACCURACY: measured.n_first / n, TOKENS: float(n)}
+    if not measured.n_steps or isinstance(one.row, TextRow):
+        return about.model_copy(update={"metrics": metrics, "turns": measured.n_steps})
+    metrics |= {TOOLS: measured.same_tools / measured.n_steps, STEPS: float(measured.n_steps)}
+    if measured.n_tokens:  # for a benchmark task, only the first tool is known
+        metrics[ACTIONS] = measured.same_actions / measured.n_steps
+    share = metrics.get(ACTIONS, metrics[TOOLS])
+    status = OutcomeStatus.SUCCESS if share == 1 else OutcomeStatus.FAILURE
+    return about.model_copy(update={"status": status, "reward": share, "turns": measured.n_steps, "metrics": metrics})
+
+
+def _running(results: Sequence[EpisodeResult]) -> dict[str, float | None]:
+    """Return means over the rows so far. The evaluation averages over tokens and steps instead."""
+    known = {name: [r.metrics[name] for r in results if name in r.metrics] for name in (LOSS, TOOLS, ACTIONS)}
+    return {name: sum(values) / len(values) for name, values in known.items() if values}
+
+
+def _report(found: HeldOut) -> dict[str, object]:
+    facts = found.model_dump(mode="json", exclude={"tool_match", "action_match"})
+    matches = {"tool_match": found.tool_match, "action_match": found.action_match}
+    return facts | {name: rate and rate.value for name, rate in matches.items()}
+
+
+def _lines(path: Path) -> list[bytes]:
+    return path.read_bytes().splitlines() if path.exists() else []

@@ -1,0 +1,147 @@
+"""Job kind `export_agent`: an agent's files in a new folder that appears complete and verified, or not at all."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from quintain import __version__
+from quintain.datasets.manifest import sha256_of
+from quintain.errors import Conflict, Unavailable
+from quintain.exporters.agent_card import model_card, modelfile
+from quintain.jobs.processes import try_lock_folder, unlock
+from quintain.records.handover import AGENT_FILE, AgentExport, ExportAgentSpec
+from quintain.records.job import JobResult
+from quintain.records.seams import Reporter
+
+
+def run(spec: ExportAgentSpec, directory: Path, reporter: Reporter) -> JobResult:
+    """Write the agent to a temporary folder, verify it, and rename the folder.
+
+    Raises:
+        Conflict: The folder exists, another job is writing it, or the written files do not match the agent.
+        Unavailable: The disk rejected a file.
+    """
+    destination, job_id = Path(spec.destination), directory.name
+    if (before := _read(destination)) is not None and before.job_id == job_id:
+        return _result(before, destination)  # an earlier attempt died after the rename
+    _require_free(destination)
+    with _aside(destination) as aside:
+        reporter.phase("importing")
+        from quintain.trainers.handover.writing import write_agent
+        from quintain.trainers.models import make_durable, sync
+
+        written = write_agent(spec.agent, spec.format, aside, reporter)
+        if written is None:
+            return JobResult(report={"stopped": True})
+        reporter.phase("publishing")
+        report = AgentExport(
+            quintain=__version__,
+            format=spec.format,
+            job_id=job_id,
+            agent=spec.agent,
+            base=written.base,
+            template=written.template,
+            provenance=spec.provenance,
+            parity=written.parity,
+            versions=written.versions,
+            files={},
+            bytes=0,
+            notes=(*written.notes, *_notes(spec)),
+        )
+        _write(aside / "README.md", model_card(report))
+        if (ollama := modelfile(report, written.architecture)) is not None:
+            _write(aside / "Modelfile", ollama)
+        files = {str(path.relative_to(aside)): path for path in sorted(aside.rglob("*")) if path.is_file()}
+        hashes = {name: sha256_of(path) for name, path in files.items()}
+        size = sum(path.stat().st_size for path in files.values())
+        report = report.model_copy(update={"files": hashes, "bytes": size})
+        _write(aside / AGENT_FILE, report.model_dump_json(indent=2) + "\n")
+        make_durable(aside)
+        try:
+            aside.rename(destination)  # fails if a non-empty folder exists
+        except OSError as error:
+            if error.errno in {errno.ENOTEMPTY, errno.EEXIST}:
+                raise _taken(destination) from None
+            raise
+        sync(destination.parent)
+    return _result(report, destination)
+
+
+def _notes(spec: ExportAgentSpec) -> Iterator[str]:
+    """Yield notes on what the export does not contain."""
+    if spec.format == "merged" and spec.agent.model.adapter is None:
+        state = "all weights trained" if spec.provenance.ancestors[0].methods else "not trained here"
+        yield f"{spec.agent.id} has no adapter ({state}), so nothing was merged: the weights are a copy"
+
+
+def _result(report: AgentExport, destination: Path) -> JobResult:
+    facts = {
+        "agent": report.agent.id,
+        "format": report.format,
+        "path": str(destination),
+        "files": sorted([*report.files, AGENT_FILE]),
+        "bytes": report.bytes,
+        "parity": report.parity.model_dump(mode="json", exclude_none=True),
+        "notes": list(report.notes),
+    }
+    return JobResult(report=facts)
+
+
+def _read(folder: Path) -> AgentExport | None:
+    """Return the export record in a folder, or None."""
+    try:
+        return AgentExport.model_validate_json((folder / AGENT_FILE).read_bytes())
+    except (OSError, ValidationError):
+        return None
+
+
+def _require_free(destination: Path) -> None:
+    if destination.is_symlink() or destination.is_file() or (destination.is_dir() and any(destination.iterdir())):
+        raise _taken(destination)
+
+
+def _taken(destination: Path) -> Conflict:
+    return Conflict(
+        f"expected an empty or new folder, got {destination}; exports overwrite nothing, pass another `path`",
+        code="exists",
+    )
+
+
+@contextmanager
+def _aside(destination: Path) -> Iterator[Path]:
+    """Yield a locked temporary folder beside the destination, which is removed unless it was renamed.
+
+    The lock ends with its process, so a later attempt can reuse the folder of a killed one.
+    """
+    aside = destination.with_name(f".{destination.name}.partial")
+    try:
+        aside.mkdir(parents=True, exist_ok=True)
+        lock = try_lock_folder(aside)
+    except OSError as error:
+        raise Unavailable(
+            f"cannot write to {destination.parent}: {error.strerror}; pass another `path`, or give this user write permission"
+        ) from None
+    if lock is None:
+        raise Conflict(
+            f"expected no other writer of {destination}, but another job is writing it; wait, or pass another `path`"
+        )
+    try:
+        for path in aside.iterdir():
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        yield aside
+    finally:
+        with suppress(FileNotFoundError):  # it was renamed, and another job may have created it again
+            if os.path.samestat(os.fstat(lock), aside.stat()):
+                shutil.rmtree(aside, ignore_errors=True)
+        unlock(lock)
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")

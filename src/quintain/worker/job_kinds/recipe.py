@@ -1,0 +1,132 @@
+"""Job kind `recipe`: stages in order, each in its folder below `stages/`.
+
+A finished stage has left its result there and is not run again. An unfinished one resumes from its checkpoints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from quintain.jobs.directory import STAGES
+from quintain.records.agent import Agent
+from quintain.records.job import EvaluateSpec, JobResult, RecipeSpec, TrainSpec, TrajectorySet
+from quintain.records.recipe import Stage, TrainStage
+from quintain.records.seams import Reporter
+from quintain.worker.stages import Span, StageResult, run_stage
+
+
+def run(spec: RecipeSpec, directory: Path, reporter: Reporter) -> JobResult:
+    """Run the remaining stages and output the agents.
+
+    Raises:
+        QuintainError: A stage failed. Earlier stages are kept.
+    """
+    Path(spec.output_dir).mkdir(parents=True, exist_ok=True)
+    agent = spec.agent
+    done: list[StageResult] = []
+    for index, stage in enumerate(spec.stages):
+        folder = directory / STAGES / f"{index:02d}-{stage.label}"
+        before = sum(result.steps for result in done)
+        after = sum(later.planned_steps for later in spec.stages[index + 1 :])
+        finished = run_stage(
+            _spec_of(spec, stage, agent, folder.name),
+            folder,
+            reporter,
+            Span(before, stage.planned_steps, after),
+            named=partial(_named, spec=spec, index=index, folder=folder),
+        )
+        if finished is None:
+            return JobResult(report={"stages": _report(spec, done)})
+        done.append(finished)
+        if finished.agent is not None:
+            agent = finished.agent
+            if _is_kept(spec, index):  # repeated on resume: the store identifies it by its stage
+                reporter.output("agent", agent)
+    return _conclude(spec, directory.name, done)
+
+
+def _spec_of(spec: RecipeSpec, stage: Stage, agent: Agent, name: str) -> TrainSpec | EvaluateSpec:
+    """Return a stage as a job spec."""
+    if isinstance(stage, TrainStage):
+        return TrainSpec(
+            method=stage.method,
+            agent=agent,
+            dataset_id=stage.dataset_id,
+            dataset_path=stage.dataset_path,
+            dataset_files=stage.dataset_files,
+            environment=stage.environment,
+            name=stage.agent or spec.name,
+            output_dir=str(Path(spec.output_dir) / name),
+            cache_dir=spec.cache_dir,
+            config=stage.config,
+            reward_agent=stage.reward_agent,
+            seed=spec.seed,
+        )
+    return EvaluateSpec(
+        agent=agent,
+        endpoint=spec.endpoint,
+        environment=stage.environment,
+        split=stage.split,
+        n_tasks=stage.n_tasks,
+        repeats=stage.repeats,
+        seed=stage.seed,
+        sampling=stage.sampling or agent.sampling,
+        max_turns=stage.max_turns,
+    )
+
+
+def _last_training(spec: RecipeSpec) -> int:
+    return max((index for index, stage in enumerate(spec.stages) if isinstance(stage, TrainStage)), default=-1)
+
+
+def _is_kept(spec: RecipeSpec, index: int) -> bool:
+    stage = spec.stages[index]
+    return isinstance(stage, TrainStage) and (stage.agent is not None or index == _last_training(spec))
+
+
+def _named(agent: Agent, spec: RecipeSpec, index: int, folder: Path) -> Agent:
+    """Return the stage's agent as it is stored. The last one is the recipe's result."""
+    job_id = folder.parents[1].name
+    stages = [stage for stage in spec.stages[: index + 1] if isinstance(stage, TrainStage)]
+    steps = ", ".join(f"{stage.method} on {stage.dataset_id or stage.environment}" for stage in stages)
+    is_last = index == _last_training(spec)
+    measured = agent.description.partition("; ")[2]  # held-out accuracy of a reward model
+    return agent.model_copy(
+        update={
+            "name": spec.name if is_last else stages[-1].agent or spec.name,
+            "parent": spec.agent.id,
+            "job_id": job_id if is_last else f"{job_id}/{folder.name}",
+            "description": "; ".join(filter(None, (f"recipe of {spec.agent.id}: {steps}", measured)))[:2000],
+        }
+    )
+
+
+def _conclude(spec: RecipeSpec, job_id: str, done: Sequence[StageResult]) -> JobResult:
+    """Combine the last training, the last evaluation and a report of every stage."""
+    results = [stage.result for stage in done]
+    trained = [r for r, s in zip(results, spec.stages, strict=True) if isinstance(s, TrainStage)][-1:]
+    measured = [result for result in results if result.evaluation_id][-1:]
+    facts: dict[str, Any] = {"report": {"stages": _report(spec, done)}}
+    for result in trained:
+        facts |= {"dataset_id": result.dataset_id, "final_loss": result.final_loss}
+    for result in measured:
+        facts |= result.model_dump(include={"evaluation_id", "success_rate", "n", "n_error"})
+    if count := sum(result.trajectories.count for result in results if result.trajectories):
+        facts["trajectories"] = TrajectorySet(count=count, filter={"job_id": job_id})
+    return JobResult(**facts)
+
+
+def _report(spec: RecipeSpec, done: Sequence[StageResult]) -> list[dict[str, Any]]:
+    return [
+        {
+            "stage": stage.label,
+            "kind": stage.method if isinstance(stage, TrainStage) else stage.kind,
+            "steps": finished.steps,
+            "agent": finished.agent.name if finished.agent is not None and _is_kept(spec, index) else None,
+            **finished.result.model_dump(mode="json", exclude_defaults=True, exclude={"trajectories"}),
+        }
+        for index, (stage, finished) in enumerate(zip(spec.stages, done, strict=False))
+    ]

@@ -1,0 +1,189 @@
+"""Job kinds `rollout` and `evaluate`: an agent acts in an environment, episode by episode.
+
+Both resume: episodes in `outputs/` are not played again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from quintain.environments.registry import open_source
+from quintain.evaluation.episodes import Episode, EpisodePlan, EpisodeSettings, run_episodes
+from quintain.evaluation.suites import Suite, plan_suite
+from quintain.evaluation.summary import summarize
+from quintain.jobs.directory import read_lines, run_name
+from quintain.records.evaluation import EpisodeResult
+from quintain.records.job import EvaluateSpec, JobResult, RolloutSpec, TrajectorySet
+from quintain.records.seams import Reporter, TaskSource
+from quintain.records.trajectory import AgentInfo, Trajectory
+from quintain.worker.exploration import Exploration, task_name
+from quintain.worker.request_ledger import spending_report
+
+RESULT = "episode_result"
+"""Key of `Trajectory.extra` with an episode's result, so that a resumed job can read it."""
+
+
+def run(spec: RolloutSpec | EvaluateSpec, directory: Path, reporter: Reporter) -> JobResult:
+    """Play the planned episodes and output them. An evaluation ends with a summary of its results."""
+    reporter.phase("preparing")
+    source = open_source(spec.environment)
+    repeats = spec.attempts if isinstance(spec, RolloutSpec) else spec.repeats
+    suite = plan_suite(
+        source,
+        split=spec.split,
+        n_tasks=spec.n_tasks,
+        repeats=repeats,
+        seed=spec.seed,
+        max_turns=spec.max_turns,
+        excluded=spec.excluded if isinstance(spec, EvaluateSpec) else (),
+    )
+    exploration = Exploration(spec, suite.plans, directory, reporter) if isinstance(spec, RolloutSpec) else None
+    results = list(_finished(directory, exploration))
+    done = {(result.task_id, result.repeat) for result in results}
+    left = [plan for plan in suite.plans if (task_name(plan.task), plan.attempt) not in done]
+    if left:
+        results += _play(spec, source, directory, reporter, left, results, len(suite.plans), exploration)
+    if reporter.should_stop() and len(results) < len(suite.plans):
+        return JobResult(report={"episodes": len(results), "planned": len(suite.plans)})
+    return _conclude(spec, directory, reporter, suite, results, exploration)
+
+
+def _play(
+    spec: RolloutSpec | EvaluateSpec,
+    source: TaskSource,
+    directory: Path,
+    reporter: Reporter,
+    plans: list[EpisodePlan],
+    before: list[EpisodeResult],
+    total: int,
+    exploration: Exploration | None,
+) -> list[EpisodeResult]:
+    reporter.phase("loading_model")
+    from quintain.worker.policies import open_policy
+
+    policy = open_policy(
+        spec.agent,
+        spec.sampling,
+        seed=spec.seed,
+        endpoint=spec.endpoint,
+        folder=directory,
+        should_stop=reporter.should_stop,
+        warn=reporter.warn,
+    )
+    reporter.phase("acting")
+    settings = episode_settings(spec, source, directory)
+    tally, fresh = _tally_of(before), list[EpisodeResult]()
+    for wave in exploration.waves(plans) if exploration else [plans]:
+        for episode in run_episodes(source, policy, wave, settings, reporter.should_stop):
+            reporter.output("trajectory", with_result(episode))
+            if exploration:
+                exploration.record(episode.trajectory, episode.result.repeat)
+            fresh.append(episode.result)
+            tally.add(episode.result)
+            reporter.progress(tally.episodes, total, tally.metrics())
+        if reporter.should_stop():
+            break
+    return fresh
+
+
+def episode_settings(spec: RolloutSpec | EvaluateSpec, source: TaskSource, directory: Path) -> EpisodeSettings:
+    """Return the settings shared by all episodes of a job."""
+    agent = spec.agent
+    return EpisodeSettings(
+        seed=spec.seed,
+        max_turns=spec.max_turns,
+        concurrency=min(spec.concurrency, getattr(source, "at_once", spec.concurrency)),
+        agent=AgentInfo(
+            name=agent.name, version=str(agent.version) if agent.version else None, model=agent.id or agent.name
+        ),
+        system_prompt=agent.system_prompt,
+        job_id=run_name(directory),
+        tags=spec.tags if isinstance(spec, RolloutSpec) else ("evaluation",),
+        forbidden=() if isinstance(spec, RolloutSpec) else spec.forbidden,
+    )
+
+
+@dataclass
+class _Tally:
+    """Running counts of the episodes, so that the cost of a progress report is constant."""
+
+    episodes: int = 0
+    verdicts: int = 0
+    successes: int = 0
+    turns: int = 0
+
+    def add(self, result: EpisodeResult) -> None:
+        self.episodes += 1
+        self.turns += result.turns
+        if result.success is not None:
+            self.verdicts += 1
+            self.successes += result.success
+
+    @property
+    def success_rate(self) -> float | None:
+        return self.successes / self.verdicts if self.verdicts else None
+
+    def metrics(self) -> dict[str, float | None]:
+        return {
+            "success_rate": self.success_rate,
+            "mean_turns": self.turns / self.episodes,
+            "errors": float(self.episodes - self.verdicts),
+        }
+
+
+def _tally_of(results: Iterable[EpisodeResult]) -> _Tally:
+    tally = _Tally()
+    for result in results:
+        tally.add(result)
+    return tally
+
+
+def with_result(episode: Episode) -> Trajectory:
+    """Return the episode's trajectory with its result in `extra`."""
+    extra = {**episode.trajectory.extra, RESULT: episode.result.model_dump(mode="json", exclude_defaults=True)}
+    return episode.trajectory.model_copy(update={"extra": extra})
+
+
+def _finished(directory: Path, exploration: Exploration | None) -> Iterator[EpisodeResult]:
+    """Yield the results of episodes that an earlier attempt has written."""
+    path, offset = directory / "outputs" / "trajectory.jsonl", 0
+    while lines := read_lines(path, offset).lines:
+        for line in lines:
+            record = json.loads(line)["record"]
+            result = EpisodeResult.model_validate(record["extra"][RESULT])
+            if exploration:
+                exploration.record(Trajectory.model_validate(record), result.repeat)
+            yield result
+            offset += len(line) + 1
+
+
+def _conclude(
+    spec: RolloutSpec | EvaluateSpec,
+    directory: Path,
+    reporter: Reporter,
+    suite: Suite,
+    results: list[EpisodeResult],
+    exploration: Exploration | None,
+) -> JobResult:
+    tally = _tally_of(results)
+    errors = tally.episodes - tally.verdicts
+    runs = TrajectorySet(count=len(results), filter={"job_id": directory.name})
+    report = spending_report(directory, spec.endpoint) if spec.endpoint is not None else {}
+    if isinstance(spec, RolloutSpec):
+        report |= exploration.report() if exploration else {}
+        return JobResult(
+            trajectories=runs, success_rate=tally.success_rate, n=tally.verdicts, n_error=errors, report=report
+        )
+    evaluation = summarize(spec, suite, results, job_id=run_name(directory))
+    reporter.output("evaluation", evaluation)
+    return JobResult(
+        evaluation_id=evaluation.id,
+        trajectories=runs,
+        success_rate=evaluation.rate.value,
+        n=evaluation.rate.n,
+        n_error=errors,
+        report=report,
+    )

@@ -1,0 +1,145 @@
+"""Job kind `step_labels`: the value of each step of a run, estimated by completing the run many times from it.
+
+The value of a step is the success rate of completions that start directly after it (Wang et al. 2023, arXiv 2312.08935,
+soft estimation). The step itself is included, so its value reflects what it makes possible, and the completing agent sees
+the environment's response to it. The run is replayed in a new environment first. If this responds differently from the
+recording, the run is unscored.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from quintain.environments.registry import open_source
+from quintain.evaluation.episodes import EpisodePlan, EpisodeSettings, replay, run_episodes
+from quintain.evaluation.replay_divergence import is_idle, turn_prefixes
+from quintain.jobs.directory import run_name
+from quintain.records.job import JobResult, StepLabelSpec
+from quintain.records.score import Score, StepScore
+from quintain.records.seams import Policy, Reporter, TaskSource
+from quintain.records.seeds import stable_seed
+from quintain.records.trajectory import AgentInfo, OutcomeStatus, Step, Trajectory
+from quintain.worker.request_ledger import spending_report
+from quintain.worker.run_inputs import open_run_inputs, score_each
+
+SCORER = "montecarlo"
+"""Scorer name of the stored values."""
+
+_ENDED = {OutcomeStatus.SUCCESS: 1.0, OutcomeStatus.FAILURE: 0.0, OutcomeStatus.TRUNCATED: 0.0}
+"""Values of finished runs, which need no completions."""
+
+
+def run(spec: StepLabelSpec, directory: Path, reporter: Reporter) -> JobResult:
+    """Estimate the step values of the remaining runs, and output a score with step scores for each.
+
+    Raises:
+        InvalidInput: The file of the runs has changed.
+        NotFound: The environment does not exist.
+    """
+    reporter.phase("preparing")
+    source = open_source(spec.environment)
+    runs = open_run_inputs(spec.runs)
+    reporter.phase("loading_model")
+    from quintain.worker.policies import open_policy
+
+    policy = open_policy(
+        spec.agent,
+        spec.sampling,
+        seed=spec.seed,
+        endpoint=spec.endpoint,
+        folder=directory,
+        should_stop=reporter.should_stop,
+    )
+    reporter.phase("playing_on")
+    scored = score_each(
+        runs, directory, reporter, lambda trajectory: _valued(trajectory, spec, source, policy, directory, reporter)
+    )
+    if not scored.is_whole:
+        return JobResult(report={"valued": scored.valued, "planned": runs.n})
+    unscored = scored.n - scored.valued
+    report = {"runs": runs.n, "valued": scored.valued, "unscored": unscored, "completions": spec.completions}
+    if spec.endpoint is not None:
+        report |= spending_report(directory, spec.endpoint)
+    return JobResult(n=scored.valued, n_error=unscored, report=report)
+
+
+def _valued(
+    run: Trajectory, spec: StepLabelSpec, source: TaskSource, policy: Policy, directory: Path, reporter: Reporter
+) -> Score | None:
+    """Return the score of a run, or None if the job was asked to stop."""
+    rater = spec.agent.id or spec.agent.name
+    settings = EpisodeSettings(
+        seed=stable_seed(spec.seed, "step_labels", run.id or run.identity),
+        max_turns=spec.max_turns,
+        concurrency=spec.concurrency,
+        agent=AgentInfo(name=spec.agent.name, model=rater),
+        system_prompt=spec.agent.system_prompt,
+        job_id=run_name(directory),
+    )
+    prefixes = turn_prefixes(run)
+    reason = _unfit(run, spec)
+    if reason is None:
+        whole = replay(source, EpisodePlan(run.task, prefix=prefixes[-1]), settings)
+        reason = whole.error and f"cannot replay its steps in {source.id}: {whole.error}"
+    if reason is not None:
+        return Score(trajectory_id=run.id or run.identity, scorer=SCORER, status="unscored", reason=reason, rater=rater)
+    last = _ENDED.get(whole.status) if whole.status else None
+    open_ended = prefixes if whole.status is None else prefixes[:-1]
+    counts = _play_on(run, spec, source, policy, settings, open_ended, reporter)
+    if counts is None:
+        return None
+    steps = [_step(place, *count) for place, count in enumerate(counts)]
+    if whole.status is not None:
+        ending = f"the run ends here: {whole.status.value}"
+        steps.append(StepScore(step=len(steps), value=last, feedback=ending))
+    known = [step.value for step in steps if step.value is not None]
+    return Score(
+        trajectory_id=run.id or run.identity,
+        scorer=SCORER,
+        status="scored" if known else "unscored",
+        value=sum(known) / len(known) if known else None,
+        reason=None if known else f"no completion has a verdict in {source.id}",
+        feedback=f"mean over {len(known)} steps, {spec.completions} completions each",
+        steps=tuple(steps) if known else (),
+        rater=rater,
+    )
+
+
+def _unfit(run: Trajectory, spec: StepLabelSpec) -> str | None:
+    """Return why a run cannot be completed, or None."""
+    if run.task.environment != spec.environment:
+        return (
+            f"it was recorded in {run.task.environment or 'no environment'}, but completions run in {spec.environment}"
+        )
+    return "the agent never acted in this run" if is_idle(run) else None
+
+
+def _play_on(
+    run: Trajectory,
+    spec: StepLabelSpec,
+    source: TaskSource,
+    policy: Policy,
+    settings: EpisodeSettings,
+    prefixes: list[tuple[Step, ...]],
+    reporter: Reporter,
+) -> list[tuple[int, int]] | None:
+    """Return (successes, verdicts) of the completions of each prefix, or None if the job was asked to stop."""
+    plans = [
+        EpisodePlan(run.task, attempt, key=f"{place}/{attempt}", prefix=prefix)
+        for place, prefix in enumerate(prefixes)
+        for attempt in range(place * spec.completions, (place + 1) * spec.completions)
+    ]
+    verdicts = [
+        episode.result.success for episode in run_episodes(source, policy, plans, settings, reporter.should_stop)
+    ]
+    if len(verdicts) < len(plans):
+        return None
+    n = spec.completions
+    of_step = [verdicts[place * n : (place + 1) * n] for place in range(len(prefixes))]
+    return [(sum(v is True for v in step), sum(v is not None for v in step)) for step in of_step]
+
+
+def _step(place: int, successes: int, n: int) -> StepScore:
+    if not n:
+        return StepScore(step=place, feedback="no completion has a verdict")
+    return StepScore(step=place, value=successes / n, feedback=f"{successes} of {n} completions succeeded")

@@ -1,0 +1,118 @@
+"""Job kind `train`: train an agent on a dataset or in an environment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from quintain.datasets.rows import read_rows
+from quintain.evaluation.statistics.success_rates import clopper_pearson
+from quintain.records.agent import Agent, Agreement, ModelRef
+from quintain.records.hyperparameters import DATASET_KINDS, ROLES
+from quintain.records.job import JobResult, TrainSpec
+from quintain.records.seams import Reporter
+from quintain.worker.dataset_inputs import link_dataset
+
+
+def run(spec: TrainSpec, directory: Path, reporter: Reporter) -> JobResult:
+    """Link the dataset (or collect rollouts), train, and output the agent.
+
+    Raises:
+        InvalidInput: The dataset on disk has changed since the job was created.
+        TrainingFailed: The training cannot continue.
+    """
+    reporter.phase("preparing")
+    inputs = link_dataset(spec, directory / "inputs")
+    reporter.phase("importing")
+    from quintain.trainers.train import Data, train
+
+    if spec.environment is None:
+        kind = DATASET_KINDS[spec.method]
+        splits = {
+            split: list(read_rows(inputs, split, kind=kind)) if f"{split}.jsonl" in spec.dataset_files else []
+            for split in ("train", "validation")
+        }
+        report = train(spec, Data(**splits), directory, reporter)
+    else:
+        from quintain.worker.online_rollouts import rollout_collector
+
+        report = train(spec, Data(), directory, reporter, rollout_collector(spec, directory, reporter))
+    details = report.model_dump(mode="json", exclude={"held_out"})
+    if report.stopped:
+        return JobResult(report=details)
+    agreement = None
+    if spec.method in ROLES:
+        agreement = held_out_agreement(spec.method, report.held_out)
+        details["held_out_agreement"] = agreement and agreement.model_dump(mode="json", exclude_none=True)
+        if agreement is None:
+            reporter.warn(
+                "no_held_out", f"{_UNMEASURED}; export with validation_share and train again before you rely on it"
+            )
+    reporter.output("agent", _agent(spec, directory.name, agreement))
+    return JobResult(dataset_id=spec.dataset_id, final_loss=report.final_loss, report=details)
+
+
+_UNMEASURED = "its accuracy is unknown, because there are no held-out labels"
+
+_AGREES = {
+    "reward": ("reward_accuracy", "pairs ordered as labelled"),
+    "prm": ("step_accuracy", "steps on their label's side of 0.5"),
+}
+"""Method -> its accuracy metric, and the unit that it counts."""
+
+
+def held_out_agreement(method: str, figures: Mapping[str, tuple[float, float]]) -> Agreement | None:
+    """Return how often a model that scores runs agreed with the labels of the validation split.
+
+    The pairs of a task and the steps of a run are not independent, so the interval is too narrow. With keep_best, the same
+    split also selected the weights.
+
+    Args:
+        method: `reward` or `prm`.
+        figures: Metric -> (sum, count) over the validation split.
+
+    Returns:
+        The agreement, or None without held-out labels.
+    """
+    name, of = _AGREES[method]
+    right, n = figures.get(name, (0.0, 0.0))
+    rate = clopper_pearson(round(right), round(n))
+    if rate.value is None or rate.ci_low is None or rate.ci_high is None:
+        return None
+    brier, labels = figures.get("brier", (0.0, 0.0))
+    return Agreement(
+        of=of,
+        right=rate.successes,
+        n=rate.n,
+        rate=rate.value,
+        ci_low=rate.ci_low,
+        ci_high=rate.ci_high,
+        brier=brier / labels if labels else None,
+    )
+
+
+def _agent(spec: TrainSpec, job_id: str, agreement: Agreement | None) -> Agent:
+    """Return the trained agent, with its parent's prompt, sampling settings and turn format.
+
+    The description of a model that scores runs contains its held-out accuracy.
+    """
+    accuracy = f"; {agreement or _UNMEASURED}" if spec.method in ROLES else ""
+    if spec.config.lora is None:
+        model = ModelRef(source="folder", path=spec.output_dir)
+    else:
+        model = spec.agent.model.model_copy(update={"adapter": spec.output_dir})
+    return spec.agent.model_copy(
+        update={
+            "id": None,
+            "version": None,
+            "created_at": None,
+            "name": spec.name,
+            "model": model,
+            "parent": spec.agent.id,
+            "dataset_id": spec.dataset_id,
+            "job_id": job_id,
+            "role": ROLES.get(spec.method, "policy"),
+            "held_out": agreement,
+            "description": f"{spec.method} of {spec.agent.id} on {spec.dataset_id or spec.environment}{accuracy}",
+        }
+    )

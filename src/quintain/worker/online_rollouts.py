@@ -1,0 +1,240 @@
+"""Rollouts for online training: the model under training acts in an environment, several times per task.
+
+Rollouts are a function of (job seed, iteration, task, attempt). Episodes that an earlier attempt of the job wrote are read
+from its outputs instead of played again: they carry the log-probs of the policy that played them, so they are equivalent,
+and no episode is stored twice.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from quintain.environments.registry import open_source
+from quintain.errors import InvalidInput, TrainingFailed, Unavailable
+from quintain.evaluation.episodes import EpisodePlan, EpisodeSettings, run_episodes
+from quintain.jobs.directory import read_lines, run_name
+from quintain.records.agent import Sampling
+from quintain.records.dataset import GroupRow
+from quintain.records.hyperparameters import OnlineConfig
+from quintain.records.job import TrainSpec
+from quintain.records.seams import Reporter, TaskSource
+from quintain.records.seeds import stable_seed
+from quintain.records.trajectory import AgentInfo, Task, Trajectory
+from quintain.scoring.outcomes.outcome import OutcomeScorer
+
+if TYPE_CHECKING:
+    from quintain.trainers.models import LoadedModel
+    from quintain.trainers.rendering.renderer import Renderer
+
+_EPISODES_AT_ONCE = 64
+"""Episodes per batch, in whole groups, so that the shared prompt of a group is encoded once."""
+
+_POOL = 10_000
+"""Maximum number of tasks drawn. A longer run repeats them."""
+
+
+def rollout_collector(
+    spec: TrainSpec, directory: Path, reporter: Reporter
+) -> Callable[[LoadedModel, Renderer, int], list[GroupRow]]:
+    """Return the function by which an online training job collects its rollouts.
+
+    Args:
+        spec: Spec of an online method. Tasks come from the environment's split `train`, never from `held_out`.
+        directory: The job's folder. Episodes in its `outputs/` are not played again.
+        reporter: Receives every new episode as a trajectory, and requests a stop.
+
+    Returns:
+        A function of live model, renderer and iteration that returns the iteration's groups. Tasks repeat only after all had
+        their turn. A group has `group_size` runs minus those without a verdict. The list is empty if the job was asked to
+        stop; played episodes are kept for the next attempt.
+
+    Raises:
+        InvalidInput: The spec does not train online, or the environment has no training tasks.
+    """
+    config = spec.config
+    if spec.environment is None or not isinstance(config, OnlineConfig):
+        raise InvalidInput(
+            f"expected an environment for method {spec.method!r}, got dataset {spec.dataset_id}; pass `environment`"
+        )
+    source = open_source(spec.environment)
+    tasks = _draw(source, min(config.tasks_per_step * config.rollouts, _POOL), spec.seed)
+    return _Collector(spec, config, directory, reporter, source, tasks)
+
+
+@dataclass
+class _Collector:
+    spec: TrainSpec
+    config: OnlineConfig
+    directory: Path
+    reporter: Reporter
+    source: TaskSource
+    tasks: Sequence[Task]
+    left_out: int = 0
+    """Number of episodes without a verdict, over all iterations."""
+    _written: dict[str, int] = field(init=False)
+    """Episode key -> offset in the trajectory file, for episodes of earlier attempts."""
+
+    def __post_init__(self) -> None:
+        self._written = _episode_offsets(self._path)
+
+    def __call__(self, loaded: LoadedModel, renderer: Renderer, iteration: int) -> list[GroupRow]:
+        plans = self._plans(iteration)
+        runs = self._read_back(plans)
+        left = [plan for plan in plans if plan.key not in runs]
+        if left:
+            self.reporter.phase("acting")
+            runs |= self._play(left, loaded, renderer, iteration)
+            self.reporter.phase("training")
+        if len(runs) < len(plans):
+            return []
+        return self._groups([runs[plan.key] for plan in plans], iteration)
+
+    def _plans(self, iteration: int) -> list[EpisodePlan]:
+        """Return the iteration's plans. Attempts at a task are adjacent, so that they share a batch."""
+        n = min(self.config.tasks_per_step, len(self.tasks))
+        tasks = [self.tasks[place % len(self.tasks)] for place in range(iteration * n, (iteration + 1) * n)]
+        return [
+            EpisodePlan(task, attempt, key=f"{self._group_id(task, iteration)}/{attempt}")
+            for task in tasks
+            for attempt in range(self.config.group_size)
+        ]
+
+    def _play(
+        self, plans: Sequence[EpisodePlan], loaded: LoadedModel, renderer: Renderer, iteration: int
+    ) -> dict[str, Trajectory]:
+        """Run the episodes and output them. Returns fewer than planned if the job was asked to stop."""
+        from quintain.trainers.acting.policy import live_policy
+
+        config, name = self.config, run_name(self.directory)
+        sampling = Sampling(temperature=config.temperature, max_new_tokens=config.max_new_tokens)
+        policy = live_policy(loaded, renderer, sampling, seed=self.spec.seed)
+        for warning in policy.warnings[len(loaded.warnings) :] if iteration == 0 else ():  # others are reported
+            self.reporter.warn("acting", warning)
+        settings = EpisodeSettings(
+            seed=stable_seed(self.spec.seed, "rollout", iteration),
+            max_turns=config.max_turns,
+            concurrency=self._at_once,
+            agent=AgentInfo(name=self.spec.name, model=f"{name}/{iteration}"),
+            system_prompt=self.spec.agent.system_prompt,
+            job_id=name,
+            tags=("rollout", f"iteration:{iteration}"),
+        )
+        played = {}
+        for episode in run_episodes(self.source, policy, plans, settings, self.reporter.should_stop):
+            group = self._group_id(episode.trajectory.task, iteration)
+            trajectory = episode.trajectory.model_copy(update={"group_id": group})
+            self.reporter.output("trajectory", trajectory)
+            played[trajectory.episode_key] = trajectory
+        return played
+
+    def _groups(self, runs: Sequence[Trajectory], iteration: int) -> list[GroupRow]:
+        """Group runs and rewards by task. Episodes without a verdict are left out and counted.
+
+        Raises:
+            TrainingFailed: Not a single episode has a verdict.
+        """
+        members: dict[str, list[tuple[Trajectory, float]]] = {}
+        without = []
+        for run in runs:
+            if (reward := reward_of(run)) is None:
+                without.append(run)
+            else:
+                members.setdefault(run.group_id or "", []).append((run, reward))
+        self._count_left_out(without, len(runs), iteration)
+        return [
+            GroupRow(key=key, trajectories=tuple(t for t, _ in group), rewards=tuple(r for _, r in group))
+            for key, group in members.items()
+        ]
+
+    def _count_left_out(self, without: Sequence[Trajectory], n_runs: int, iteration: int) -> None:
+        if not without:
+            return
+        first = without[0]
+        cause = f"first: {first.extra.get('error', first.outcome.status.value)}, {first.id}"
+        if len(without) == n_runs:
+            raise TrainingFailed(
+                f"expected verdicts from the {n_runs} episodes of rollout {iteration} in {self.source.id}, got none ({cause}); "
+                "try the environment with collect_rollouts",
+                code="no_verdict",
+            )
+        before, self.left_out = self.left_out, self.left_out + len(without)
+        if before == 0 or before.bit_length() < self.left_out.bit_length():  # repeated when the count has doubled
+            self.reporter.warn(
+                "episodes_left_out",
+                f"{self.left_out} episodes without a verdict up to rollout {iteration} were left out of their groups "
+                f"({cause})",
+            )
+
+    def _read_back(self, plans: Sequence[EpisodePlan]) -> dict[str, Trajectory]:
+        """Return the planned episodes that an earlier attempt has written."""
+        offsets = {plan.key: self._written[plan.key] for plan in plans if plan.key in self._written}
+        if not offsets:
+            return {}
+        found = {}
+        with self._path.open("rb") as lines:
+            for key, offset in offsets.items():
+                lines.seek(offset)
+                found[key] = Trajectory.model_validate(json.loads(lines.readline())["record"])
+        return found
+
+    def _group_id(self, task: Task, iteration: int) -> str:
+        return f"{run_name(self.directory)}/{iteration}/{task.id or task.prompt}"
+
+    @property
+    def _at_once(self) -> int:
+        """Episodes per batch: whole groups, within the environment's limit."""
+        size, bound = self.config.group_size, getattr(self.source, "at_once", None)
+        whole = max((bound or _EPISODES_AT_ONCE) // size, 1) * size
+        return min(whole, bound or whole)
+
+    @property
+    def _path(self) -> Path:
+        return self.directory / "outputs" / "trajectory.jsonl"
+
+
+def reward_of(run: Trajectory) -> float | None:
+    """Return the reward of an episode: the environment's last reward, or else 1 for success and 0 for failure or truncation.
+
+    None without a verdict: the environment failed, or ended the episode without a reward.
+    """
+    verdict = OutcomeScorer().score(run).value
+    return verdict if verdict is None or run.outcome.reward is None else run.outcome.reward
+
+
+def _draw(source: TaskSource, n: int, seed: int) -> list[Task]:
+    """Return `n` tasks of the split `train`, or all if there are fewer."""
+
+    def lacks(wanted: int) -> bool:
+        try:
+            source.tasks("train", wanted, seed)
+        except InvalidInput:
+            return True
+        except Unavailable as error:  # a refusal in a child process is reported as a failure
+            if error.code != "environment_failed":
+                raise
+            return True
+        return False
+
+    if lacks(n) and n > 1:
+        n = bisect_left(range(2, n), True, key=lacks) + 1  # environments do not report their number of tasks
+    tasks = source.tasks("train", n, seed)
+    if not tasks:
+        raise InvalidInput(
+            f"expected tasks in split 'train' of environment {source.id!r}, got none; use another", code="no_tasks"
+        )
+    return tasks
+
+
+def _episode_offsets(path: Path) -> dict[str, int]:
+    """Return episode key -> offset of its line."""
+    found, offset = dict[str, int](), 0
+    while lines := read_lines(path, offset).lines:
+        for line in lines:
+            found[json.loads(line)["record"]["episode_key"]] = offset
+            offset += len(line) + 1
+    return found

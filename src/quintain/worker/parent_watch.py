@@ -1,0 +1,33 @@
+"""Ends the worker when its shim dies, in addition to the kernel's signal on Linux."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+
+
+def watch_parent(lock: int | None) -> None:
+    """Kill this process's group when the shim dies, and keep the lock and stdin away from children.
+
+    The shim holds the other end of stdin and never writes, so end of file means that the shim died. Children get an empty
+    stdin and close the job's lock: an orphan must not make a dead job look alive.
+
+    Args:
+        lock: Descriptor of the job's lock, or None if the worker was started manually without a shim.
+    """
+    if lock is None:
+        return
+    os.set_inheritable(lock, False)
+    os.register_at_fork(after_in_child=lambda: os.close(lock))
+    shim_pipe = os.dup(0)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    threading.Thread(target=_watch, args=(shim_pipe,), name="parent_watch", daemon=True).start()
+
+
+def _watch(shim_pipe: int) -> None:
+    while os.read(shim_pipe, 1):
+        pass
+    os.killpg(0, signal.SIGKILL)

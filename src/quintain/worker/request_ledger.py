@@ -1,0 +1,91 @@
+"""Ledger of a job's requests, written as they are sent, so that it survives the death of the worker."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from quintain.endpoints.client import Spent
+from quintain.jobs.directory import open_appending, read_lines
+from quintain.records.judging import Endpoint
+
+_FILE = "requests.jsonl"
+
+
+class Ledger:
+    """`requests.jsonl`: one line when a request is sent, and one with its usage when it ends.
+
+    Requests with the first line only were in flight when their worker died, so their cost is unknown.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        """Continue the ledger of earlier attempts of the job."""
+        self._descriptor = open_appending(directory / _FILE)
+        self._total = _read(directory)
+        self._lock = threading.Lock()
+        self._closed = False
+
+    @property
+    def spent(self) -> Spent:
+        """Total over all attempts."""
+        with self._lock:
+            return Spent.model_validate(dict(self._total))
+
+    def note(self, more: Mapping[str, int]) -> None:
+        """Record usage. After `close`, requests in flight remain at unknown cost."""
+        with self._lock:
+            if not self._closed:
+                append_line(self._descriptor, more)
+                _add(self._total, more)
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._lock:
+            self._closed = True
+            os.close(self._descriptor)
+
+
+def spending_report(directory: Path, endpoint: Endpoint) -> dict[str, Any]:
+    """Return the total spent at an endpoint over all attempts, for the job's report."""
+    spent = Spent.model_validate(dict(_read(directory)))
+    return {**spent.model_dump(exclude={"in_flight"}), **cost_report(spent.usd(endpoint), spent.in_flight)}
+
+
+def cost_report(usd: float | None, unknown: int) -> dict[str, Any]:
+    """Return the cost for the report, as a lower bound if requests of unknown cost were in flight at a worker's death."""
+    known = None if usd is None else round(usd, 6)
+    if not unknown:
+        return {"usd": known}
+    return {"usd": None, "usd_at_least": known, "requests_of_unknown_cost": unknown}
+
+
+def _read(directory: Path) -> Counter[str]:
+    total = Counter[str]()
+    for line in iterate_lines(directory / _FILE):
+        _add(total, json.loads(line))
+    return total
+
+
+def _add(total: Counter[str], more: Mapping[str, int]) -> None:
+    for name, n in more.items():
+        total[name] += n
+
+
+def iterate_lines(path: Path) -> Iterator[bytes]:
+    """Yield the complete lines of a file. A missing file is empty."""
+    offset = 0
+    while (read := read_lines(path, offset)).lines:
+        yield from read.lines
+        offset = read.end
+
+
+def append_line(descriptor: int, record: Mapping[str, object]) -> None:
+    """Append a record as one line."""
+    data = memoryview(json.dumps(dict(record)).encode() + b"\n")
+    while data:
+        data = data[os.write(descriptor, data) :]

@@ -1,0 +1,152 @@
+"""The runs that a job works on: JSON lines that the parent process wrote when it created the job."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from pydantic import ValidationError
+
+from quintain.datasets.splits import task_key
+from quintain.errors import InvalidInput
+from quintain.jobs.directory import read_lines
+from quintain.records.job import RunsFile
+from quintain.records.score import Score
+from quintain.records.seams import Reporter
+from quintain.records.trajectory import Trajectory
+
+
+class _Place(NamedTuple):
+    offset: int
+    size: int
+
+
+@dataclass(frozen=True)
+class RunInputs:
+    """The runs of a verified file."""
+
+    path: Path
+    n: int
+
+    def stream(self) -> Iterator[Trajectory]:
+        """Yield every run in file order."""
+        with self.path.open("rb") as lines:
+            for line in lines:
+                yield _run(line)
+
+    def by_task(self) -> TaskRuns:
+        """Index the runs by task. Only offsets are kept in memory."""
+        places: dict[str, _Place] = {}
+        tasks: dict[str, list[str]] = defaultdict(list)
+        offset = 0
+        with self.path.open("rb") as lines:
+            for line in lines:
+                run = _run(line)
+                places[run.id or ""] = _Place(offset, len(line))
+                tasks[task_key(run)].append(run.id or "")
+                offset += len(line)
+        return TaskRuns(self.path, places, dict(tasks))
+
+
+@dataclass(frozen=True)
+class TaskRuns:
+    """Runs by task, read on demand."""
+
+    path: Path
+    places: dict[str, _Place]
+    tasks: dict[str, list[str]]
+    """Task -> ids of its runs."""
+
+    def read(self, ids: Sequence[str]) -> tuple[Trajectory, ...]:
+        """Return the runs with these ids, in this order."""
+        with self.path.open("rb") as file:
+            found = []
+            for run_id in ids:
+                place = self.places[run_id]
+                file.seek(place.offset)
+                found.append(_run(file.read(place.size)))
+            return tuple(found)
+
+
+def open_run_inputs(runs: RunsFile) -> RunInputs:
+    """Open the runs of a job's file.
+
+    Raises:
+        InvalidInput: The file is missing, or has changed since the job was created.
+    """
+    path, digest = Path(runs.path), hashlib.sha256()
+    try:
+        with path.open("rb") as file:
+            while block := file.read(1 << 20):
+                digest.update(block)
+    except FileNotFoundError:
+        raise InvalidInput(
+            "cannot find the runs of this job in the cache (one was forgotten, or the cache was emptied); start it again",
+            code="runs_gone",
+        ) from None
+    if digest.hexdigest() != runs.sha256:
+        raise InvalidInput(
+            "expected the runs that the job was created with, got a changed file; start it again", code="runs_gone"
+        )
+    return RunInputs(path, runs.n)
+
+
+class ScoringProgress(NamedTuple):
+    """Progress of scoring runs one by one."""
+
+    n: int
+    """Finished runs, including those of earlier attempts of the job."""
+    valued: int
+    """Finished runs with a value."""
+    is_whole: bool
+    """False if the job was asked to stop before the last run."""
+
+
+def score_each(
+    runs: RunInputs, directory: Path, reporter: Reporter, score: Callable[[Trajectory], Score | None]
+) -> ScoringProgress:
+    """Output a score for each run that no earlier attempt of the job has finished.
+
+    Args:
+        runs: All runs.
+        directory: The job's folder.
+        reporter: Receives the scores, and requests a stop.
+        score: Scores a run. Returns None if the job was asked to stop.
+    """
+    done = dict(scored_runs(directory))
+    for run in runs.stream():
+        if run.id in done:
+            continue
+        found = None if reporter.should_stop() else score(run)
+        if found is None:
+            return ScoringProgress(len(done), sum(done.values()), is_whole=False)
+        reporter.output("score", found)
+        done[found.trajectory_id] = found.value is not None
+        reporter.progress(len(done), runs.n, {"unscored": float(len(done) - sum(done.values()))})
+    return ScoringProgress(len(done), sum(done.values()), is_whole=True)
+
+
+def scored_runs(directory: Path) -> Iterator[tuple[str, bool]]:
+    """Yield the id of each run that an earlier attempt has finished, and whether it got a value."""
+    return ((score.trajectory_id, score.value is not None) for score in read_scores(directory))
+
+
+def read_scores(directory: Path) -> Iterator[Score]:
+    """Yield the scores that a job has output so far, including earlier attempts."""
+    path, offset = directory / "outputs" / "score.jsonl", 0
+    while (read := read_lines(path, offset)).lines:
+        for line in read.lines:
+            yield Score.model_validate(json.loads(line)["record"])
+        offset = read.end
+
+
+def _run(line: bytes) -> Trajectory:
+    try:
+        return Trajectory.model_validate_json(line)
+    except ValidationError as error:
+        raise InvalidInput(f"cannot read a run of this job ({error.error_count()} errors); start it again") from None

@@ -1,0 +1,191 @@
+"""Agents next to the turns of a dataset: the embedded model on runs of the expert, a random one, and plain text."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from quintain.errors import InvalidInput
+from quintain.evaluation.comparison import compare
+from quintain.records.agent import Agent, ModelRef
+from quintain.records.dataset import BenchmarkRow, DatasetRow, LabelledRow, Row, TextRow
+from quintain.records.evaluation import Evaluation
+from quintain.records.job import Envelope, EvaluateDatasetSpec, JobResult
+from quintain.records.trajectory import Action, Task
+from quintain.trainers.models import load_model
+from quintain.trainers.rendering.renderer import Renderer
+from quintain.worker.job_kinds import evaluate_dataset
+from tiny_models import save_tiny_model
+from worker.stopping import Stopping, expert_runs
+
+STARTER = Agent(id="agent:starter@1", name="starter", model=ModelRef(source="starter", path="starter"))
+
+
+def measured(
+    folder: Path, rows: Sequence[Row], agent: Agent = STARTER, kind: str = "sft", after: int | None = None, **more: Any
+) -> tuple[JobResult, Evaluation | None]:
+    data = folder.parent / "data"
+    data.mkdir(parents=True, exist_ok=True)
+    (data / "validation.jsonl").write_text("".join(row.model_dump_json() + "\n" for row in rows), encoding="utf-8")
+    spec = EvaluateDatasetSpec.model_validate(
+        {
+            "agent": agent,
+            "dataset_id": "ds-1",
+            "dataset_path": str(data),
+            "dataset_files": {"validation.jsonl": hashlib.sha256((data / "validation.jsonl").read_bytes()).hexdigest()},
+            "dataset_kind": kind,
+            "split": "validation",
+            "n_rows": 100,
+            **more,
+        }
+    )
+    result = evaluate_dataset.run(spec, folder, Stopping(folder, stop_at=after))
+    out = folder / "outputs" / "evaluation.jsonl"
+    if not out.exists():
+        return result, None
+    return result, Evaluation.model_validate(Envelope.model_validate_json(out.read_bytes().splitlines()[-1]).record)
+
+
+def tiny(folder: Path) -> Agent:
+    save_tiny_model(folder, seed=1)
+    return Agent(id="agent:tiny@1", name="tiny", model=ModelRef(source="folder", path=str(folder)))
+
+
+def test_loss_and_next_action_distinguish_models_and_evaluations_pair_by_row(tmp_path: Path) -> None:
+    """The embedded model has learnt the expert's ways, a random one has not: it writes no call at all."""
+    rows = [DatasetRow(trajectory=run) for run in expert_runs(12, "held_out")]
+    result, trained = measured(tmp_path / "a" / "job-1", rows)
+    _, random = measured(tmp_path / "b" / "job-2", rows, tiny(tmp_path / "model"), max_new_tokens=8)
+    assert trained is not None
+    assert random is not None
+    known, unknown = trained.held_out, random.held_out
+    assert known is not None
+    assert unknown is not None
+    steps = sum(len(row.trajectory.agent_steps) for row in rows)
+    assert known.n_steps == unknown.n_steps == steps
+    assert known.loss is not None
+    assert unknown.loss is not None
+    assert known.loss < 0.5 < 4 < unknown.loss < math.log(512) + 1
+    assert known.perplexity == pytest.approx(math.exp(known.loss))
+    assert (known.token_accuracy or 0) > 0.8 > 0.1 > (unknown.token_accuracy or 0)
+    assert known.tool_match is not None
+    assert known.action_match is not None
+    assert unknown.tool_match is not None
+    assert unknown.tool_match.successes == 0
+    assert known.tool_match.n == steps
+    assert 0.5 < (known.action_match.value or 0) <= (known.tool_match.value or 0)
+    assert [r.task_id for r in trained.results] == [row.trajectory.id for row in rows]
+    assert result.report["loss"] == known.loss
+    assert (result.dataset_id, trained.environment, trained.split) == ("ds-1", "dataset:ds-1", "validation")
+    pair = compare([random, trained], ["random", "trained"], "cmp-1", None).comparisons[0]
+    assert pair.n_tasks == 12
+    assert pair.reward is not None
+    assert pair.reward.difference > 0.5
+
+
+def test_the_loss_is_that_of_a_plain_forward_pass_over_the_trained_tokens(tmp_path: Path) -> None:
+    """Mean of -log softmax at the places that training learns, and how often the most likely token stands there."""
+    agent = tiny(tmp_path / "model")
+    run = expert_runs(1, "held_out")[0]
+    _, evaluation = measured(tmp_path / "job-1", [DatasetRow(trajectory=run)], agent, max_new_tokens=1)
+    loaded = load_model(agent.model)
+    (row,) = Renderer.of(loaded.tokenizer, "auto").rows(run, loaded.context_tokens)
+    with torch.no_grad():
+        logs = loaded.model(torch.tensor(row.token_ids[None].astype("int64"))).logits[0].log_softmax(-1)
+    places = torch.from_numpy(row.places)
+    targets = torch.from_numpy(row.token_ids.astype("int64"))[places]
+    assert evaluation is not None
+    assert evaluation.held_out is not None
+    expected = -logs[places - 1, targets].mean()
+    assert evaluation.held_out.loss == pytest.approx(float(expected), abs=1e-4)
+    assert evaluation.held_out.n_tokens == row.n_supervised
+    right = (logs[places - 1].argmax(-1) == targets).float().mean()
+    assert evaluation.held_out.token_accuracy == pytest.approx(float(right))
+
+
+def test_equal_arguments_in_another_order_match_and_other_values_do_not(tmp_path: Path) -> None:
+    """The first step of a run, recorded as the model acts: it matches; with another argument only the tool does."""
+    run = expert_runs(1, "held_out")[0]
+    _, evaluation = measured(tmp_path / "as_is" / "job-1", [DatasetRow(trajectory=run)])
+    assert evaluation is not None
+    assert evaluation.results[0].metrics["tool_match"] == 1.0, "the embedded model must know this run"
+    first = next(i for i, step in enumerate(run.steps) if step.actions)
+    call = run.steps[first].actions[0]
+    changed = run.steps[first].model_copy(update={"actions": (Action(tool=call.tool, args={"query": "zebra"}),)})
+    other = run.model_copy(update={"steps": (*run.steps[:first], changed, *run.steps[first + 1 :]), "id": "traj-x"})
+    _, evaluation = measured(tmp_path / "changed" / "job-2", [DatasetRow(trajectory=other)])
+    assert evaluation is not None
+    metrics = evaluation.results[0].metrics
+    assert metrics["tool_match"] >= metrics["action_match"] + 1 / metrics["steps"]
+
+
+def test_a_stopped_job_continues_after_its_finished_rows_and_ends_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evaluate_dataset, "_BATCH", 2)
+    rows, agent = [DatasetRow(trajectory=run) for run in expert_runs(4, "held_out")], tiny(tmp_path / "model")
+    _, whole = measured(tmp_path / "whole" / "job-1", rows, agent, max_new_tokens=8)
+    partial, nothing = measured(tmp_path / "parts" / "job-1", rows, agent, after=2, max_new_tokens=8)
+    assert nothing is None
+    assert partial == JobResult(report={"rows": 2, "planned": 4})
+    _, resumed = measured(tmp_path / "parts" / "job-1", rows, agent, max_new_tokens=8)
+    assert whole is not None
+    assert resumed is not None
+    assert resumed.suite_hash == whole.suite_hash
+    found = [(r.task_id, r.status, r.reward, r.metrics) for r in resumed.results]
+    for (task, status, reward, metrics), other in zip(found, whole.results, strict=True):
+        assert (task, status, reward) == (other.task_id, other.status, other.reward)
+        assert metrics == pytest.approx(other.metrics, rel=1e-5)
+
+
+def test_rows_beyond_the_number_asked_for_are_a_seeded_sample(tmp_path: Path) -> None:
+    rows = [TextRow(text=f"text number {n}") for n in range(12)]
+    agent = tiny(tmp_path / "model")
+    chosen = []
+    for place, seed in enumerate((0, 0, 1)):
+        _, evaluation = measured(tmp_path / str(place) / "job-1", rows, agent, "text", n_rows=5, seed=seed)
+        assert evaluation is not None
+        chosen.append([result.task_id for result in evaluation.results])
+    assert chosen[0] == chosen[1] != chosen[2]
+    assert len(set(chosen[0])) == 5
+
+
+def test_text_has_a_loss_and_no_verdict_and_what_is_not_to_be_repeated_is_counted(tmp_path: Path) -> None:
+    agent = tiny(tmp_path / "model")
+    _, text = measured(tmp_path / "a" / "job-1", [TextRow(text="the quick brown fox")] * 2, agent, "text")
+    assert text is not None
+    assert text.held_out is not None
+    assert (text.rate.n, text.n_unknown) == (0, 2)
+    assert text.held_out.tool_match is None
+    assert text.held_out.loss is not None
+    assert len({result.task_id for result in text.results}) == 2
+    labelled = [LabelledRow(trajectory=run, desirable=n == 0) for n, run in enumerate(expert_runs(2, "held_out"))]
+    _, thumbs = measured(tmp_path / "b" / "job-1", labelled, agent, "kto", max_new_tokens=4)
+    assert thumbs is not None
+    assert thumbs.held_out is not None
+    assert thumbs.held_out.dropped == {"not_to_repeat": 1}
+    assert (thumbs.rate.n, thumbs.n_error) == (1, 1)
+
+
+def test_a_benchmark_task_judges_the_first_tool_only(tmp_path: Path) -> None:
+    run = expert_runs(1, "held_out")[0]
+    plan = tuple(action.tool for step in run.agent_steps for action in step.actions)
+    known = BenchmarkRow(task=run.task, tools=run.tools, plan=plan)
+    other = known.model_copy(update={"plan": ("fly",), "task": run.task.model_copy(update={"id": "other"})})
+    without = known.model_copy(update={"plan": (), "task": Task(id="none", prompt="?")})
+    _, evaluation = measured(tmp_path / "job-1", [known, other, without], kind="benchmark")
+    assert evaluation is not None
+    assert evaluation.held_out is not None
+    assert [result.reward for result in evaluation.results] == [1.0, 0.0, None]
+    assert (evaluation.held_out.action_match, evaluation.held_out.dropped) == (None, {"no_plan": 1})
+
+
+def test_files_that_were_changed_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="expected the manifest's SHA-256"):
+        measured(tmp_path / "job-1", [TextRow(text="a b c")], kind="text", dataset_files={"validation.jsonl": "0" * 64})

@@ -1,0 +1,320 @@
+"""Rollouts of a job that learns online, with the inventory environment and small ones that misbehave."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from quintain.environments.isolated import isolated
+from quintain.errors import InvalidInput, TrainingFailed
+from quintain.records.agent import Agent, ModelRef
+from quintain.records.dataset import GroupRow
+from quintain.records.hyperparameters import CONFIGS, SFTConfig
+from quintain.records.job import Envelope, JobEvent, TrainSpec
+from quintain.records.seams import Environment, TimeStep
+from quintain.records.trajectory import Action, Actor, AgentInfo, Outcome, OutcomeStatus, Step, Task, Trajectory
+from quintain.store.store import open_store
+from quintain.trainers.data.examples import ExampleBatch, ExampleMaker
+from quintain.trainers.models import LoadedModel, load_model
+from quintain.trainers.rendering.renderer import Renderer
+from quintain.worker import online_rollouts
+from quintain.worker.job_kinds import train as training
+from quintain.worker.online_rollouts import reward_of, rollout_collector
+from tiny_models import tiny_model, tiny_tokenizer
+from worker.stopping import MOMENT, Stopping
+
+STARTER = Agent(id="agent:starter@1", name="starter", model=ModelRef(source="starter", path="starter"))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _one_thread() -> Any:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def tiny() -> tuple[LoadedModel, Renderer]:
+    tokenizer = tiny_tokenizer()
+    return LoadedModel(tiny_model(tokenizer, context=4096), tokenizer, 4096), Renderer.of(tokenizer)
+
+
+def spec(
+    environment: str = "quintain/inventory", seed: int = 5, agent: Agent = STARTER, method: str = "grpo", **config: Any
+) -> TrainSpec:
+    settings = {"group_size": 2, "tasks_per_step": 2, "rollouts": 3, "max_new_tokens": 8, "max_turns": 2, **config}
+    return TrainSpec(
+        method=method,  # type: ignore[arg-type]
+        agent=agent,
+        environment=environment,
+        name="learner",
+        output_dir="unused",
+        config=CONFIGS[method](**settings),  # type: ignore[arg-type]
+        seed=seed,
+    )
+
+
+def collect(
+    folder: Path, tiny: tuple[LoadedModel, Renderer], job: TrainSpec, iteration: int = 0, after: int | None = None
+) -> list[GroupRow]:
+    folder.mkdir(exist_ok=True)
+    return rollout_collector(job, folder, Stopping(folder, "trajectory" if after else "", after or 0))(*tiny, iteration)
+
+
+def written(folder: Path) -> list[Trajectory]:
+    lines = (folder / "outputs" / "trajectory.jsonl").read_bytes().splitlines()
+    return [Trajectory.model_validate(Envelope.model_validate_json(line).record) for line in lines]
+
+
+def events(folder: Path) -> list[JobEvent]:
+    return [JobEvent.model_validate_json(line) for line in (folder / "events.jsonl").read_bytes().splitlines()]
+
+
+def test_an_episode_is_handed_over_with_ids_logprobs_and_its_group(
+    tmp_path: Path, tiny: tuple[LoadedModel, Renderer]
+) -> None:
+    folder = tmp_path / "job-1"
+    groups = collect(folder, tiny, spec(), iteration=1)
+    runs = written(folder)
+    assert [run for group in groups for run in group.trajectories] == runs
+    assert [run.episode_key.rsplit("/", 1) for run in runs] == [[g.key, a] for g in groups for a in "01"]
+    for group in groups:
+        task = group.trajectories[0].task
+        assert group.key == f"job-1/1/{task.id}"
+        assert task.metadata["split"] == "train"
+        for run in group.trajectories:
+            assert (run.group_id, run.tags, run.job_id) == (group.key, ("rollout", "iteration:1"), "job-1")
+            assert run.agent == AgentInfo(name="learner", model="job-1/1")
+            for step in run.agent_steps:
+                assert step.sampled
+                assert step.sampled.tokenizer == tiny[1].fingerprint
+                assert len(step.sampled.logprobs or ()) == len(step.sampled.token_ids) > 0
+    assert [event.name for event in events(folder)] == ["acting", "training"]
+
+
+def test_groups_follow_from_job_seed_and_iteration(tmp_path: Path, tiny: tuple[LoadedModel, Renderer]) -> None:
+    def tokens(groups: list[GroupRow]) -> list[Any]:
+        return [
+            [step.sampled and step.sampled.token_ids for step in t.agent_steps] for g in groups for t in g.trajectories
+        ]
+
+    (tmp_path / "again").mkdir()
+    first = collect(tmp_path / "job-1", tiny, spec(), 1)
+    again = collect(tmp_path / "again" / "job-1", tiny, spec(), 1)
+    assert again == first
+    runs = tokens(first)
+    assert runs[0] != runs[1], "attempts at one task have streams of their own"
+    other_seed = collect(tmp_path / "job-2", tiny, spec(seed=6), 1)
+    later = collect(tmp_path / "job-3", tiny, spec(), 2)
+    asked = [{t.task.id for g in groups for t in g.trajectories} for groups in (first, other_seed, later)]
+    assert asked[0].isdisjoint(asked[1] | asked[2])
+
+
+class Few:
+    """As many tasks as there are ends: a reward or none, given at once, or what the environment fails with."""
+
+    id = "test/few"
+    version = "1"
+    system_prompt = "Wait."
+    tools: tuple[dict[str, Any], ...] = ()
+    max_turns = 3
+
+    def __init__(self, *ends: float | str | None) -> None:
+        self.ends = ends
+
+    def tasks(self, split: str, n: int, seed: int) -> list[Task]:
+        assert split == "train"
+        if n > len(self.ends):
+            raise InvalidInput(f"there are {len(self.ends)} tasks, not {n}")
+        return [Task(id=f"t{i}", prompt=f"task {i}", metadata={"number": i}) for i in range(n)]
+
+    def make(self) -> Environment:
+        return Few(*self.ends)
+
+    def reset(self, task: Task) -> TimeStep:
+        end = self.ends[task.metadata["number"]]
+        if isinstance(end, str):
+            raise OSError(end)
+        return TimeStep(reward=end, terminated=True)
+
+    def step(self, actions: Sequence[Action]) -> TimeStep:
+        raise AssertionError("an episode ends before the first turn")
+
+    def close(self) -> None:
+        pass
+
+
+def test_tasks_are_fresh_until_all_have_had_their_turn(
+    tmp_path: Path, tiny: tuple[LoadedModel, Renderer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three tasks, two in a rollout: t0 t1, t2 t0, t1 t2."""
+    monkeypatch.setattr(online_rollouts, "open_source", lambda _: Few(1.0, 0.0, 0.5))
+    job = spec("test/few", rollouts=100)
+    asked = [[g.trajectories[0].task.id for g in collect(tmp_path / "job-1", tiny, job, i)] for i in range(3)]
+    assert asked == [["t0", "t1"], ["t2", "t0"], ["t1", "t2"]]
+    wide = collect(tmp_path / "job-2", tiny, spec("test/few", tasks_per_step=50), 1)
+    assert [g.trajectories[0].task.id for g in wide] == ["t0", "t1", "t2"]
+
+
+def test_episodes_without_a_verdict_leave_their_group_and_are_counted(
+    tmp_path: Path, tiny: tuple[LoadedModel, Renderer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(online_rollouts, "open_source", lambda _: Few(0.25, "no room", None))
+    folder = tmp_path / "job-1"
+    groups = collect(folder, tiny, spec("test/few", tasks_per_step=3))
+    assert [(group.key, group.rewards) for group in groups] == [("job-1/0/t0", (0.25, 0.25))]
+    assert len(written(folder)) == 6
+    warnings = [event.message or "" for event in events(folder) if event.type == "warning"]
+    assert len(warnings) == 1
+    assert "4 episodes" in warnings[0]
+    assert "OSError: no room" in warnings[0]
+
+
+def test_a_rollout_without_any_verdict_ends_the_run(
+    tmp_path: Path, tiny: tuple[LoadedModel, Renderer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(online_rollouts, "open_source", lambda _: Few("no room"))
+    with pytest.raises(TrainingFailed, match=r"expected verdicts from the 2 episodes .* no room"):
+        collect(tmp_path / "job-1", tiny, spec("test/few"))
+
+
+@pytest.mark.parametrize(
+    ("status", "reward", "worth"),
+    [
+        ("success", 1.0, 1.0),
+        ("failure", 0.25, 0.25),
+        ("failure", -1.0, -1.0),
+        ("truncated", None, 0.0),
+        ("truncated", 0.5, 0.5),
+        ("error", 0.5, None),
+        ("unknown", None, None),
+    ],
+)
+def test_the_reward_of_an_episode_is_the_environments_or_else_its_verdict(
+    status: str, reward: float | None, worth: float | None
+) -> None:
+    outcome = Outcome(status=OutcomeStatus(status), reward=reward)
+    assert reward_of(Trajectory(steps=(Step(actor=Actor.AGENT, message="x"),), outcome=outcome)) == worth
+
+
+def test_a_stopped_rollout_gives_no_groups_and_the_next_attempt_plays_only_what_is_left(
+    tmp_path: Path, tiny: tuple[LoadedModel, Renderer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "whole").mkdir()
+    whole = collect(tmp_path / "whole" / "job-1", tiny, spec(tasks_per_step=3))
+    monkeypatch.setattr(online_rollouts, "_EPISODES_AT_ONCE", 2)
+    folder = tmp_path / "job-1"
+    assert collect(folder, tiny, spec(tasks_per_step=3), after=2) == []
+    assert len(written(folder)) == 2
+    with (folder / "outputs" / "trajectory.jsonl").open("ab") as lines:
+        lines.write(b'{"kind":"trajectory","rec')  # the attempt died while it wrote
+    resumed = collect(folder, tiny, spec(tasks_per_step=3))
+    assert len(written(folder)) == 6
+    assert [g.rewards for g in resumed] == [g.rewards for g in whole]
+    assert [[t.id for t in g.trajectories] for g in resumed] == [[t.id for t in g.trajectories] for g in whole]
+    untrained = (LoadedModel(None, None, 0), tiny[1])
+    assert collect(folder, untrained, spec(tasks_per_step=3)) == resumed, "played already: nobody acts"
+
+
+def test_an_environment_in_child_processes_gives_the_same_groups(
+    tmp_path: Path, tiny: tuple[LoadedModel, Renderer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = spec(tasks_per_step=1)
+    (tmp_path / "far").mkdir()
+    here = collect(tmp_path / "job-1", tiny, job)
+    monkeypatch.setattr(online_rollouts, "open_source", isolated)
+    assert collect(tmp_path / "far" / "job-1", tiny, job) == here
+
+
+def test_an_environment_in_a_child_process_may_have_few_tasks(
+    tmp_path: Path, tiny: tuple[LoadedModel, Renderer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The host hears of a refusal that something failed, and asks for fewer."""
+    tasks = tmp_path / "tasks.jsonl"
+    lines = [{"id": f"t{i}", "prompt": "Say 4.", "answer": "4", "split": "train"} for i in range(3)]
+    tasks.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    monkeypatch.setattr(online_rollouts, "open_source", isolated)
+    groups = collect(tmp_path / "job-1", tiny, spec(f"quintain/tasks?file={tasks}", tasks_per_step=4, rollouts=50))
+    assert sorted(group.key for group in groups) == [f"job-1/0/t{i}" for i in range(3)]
+
+
+def test_batches_are_whole_groups_as_far_as_the_environment_bears_so_many(tmp_path: Path) -> None:
+    def at_once(group_size: int, bound: int | None) -> int:
+        found = rollout_collector(spec(group_size=group_size), tmp_path, Stopping(tmp_path))
+        if bound is not None:
+            found.source.at_once = bound  # type: ignore[attr-defined]
+        return found._at_once  # type: ignore[attr-defined, no-any-return]
+
+    assert [at_once(n, None) for n in (3, 8, 100)] == [63, 64, 100]
+    assert [at_once(n, 8) for n in (3, 8, 100)] == [6, 8, 8]
+
+
+def test_a_mixture_gives_groups_of_its_parts(tmp_path: Path, tiny: tuple[LoadedModel, Renderer]) -> None:
+    job = spec("mix(quintain/inventory=1,quintain/math?difficulty=easy=1)")
+    groups = collect(tmp_path / "job-1", tiny, job)
+    played = [{run.task.environment for run in group.trajectories} for group in groups]
+    assert sorted(played, key=str) == [{"quintain/inventory"}, {"quintain/math?difficulty=easy"}]
+    assert collect(tmp_path / "job-1", (LoadedModel(None, None, 0), tiny[1]), job) == groups, "read back"
+
+
+def test_what_dpo_learns_from_are_the_sampled_ids(tmp_path: Path, tiny: tuple[LoadedModel, Renderer]) -> None:
+    """What a tiny model babbles would not come out the same if it were tokenised again."""
+    job = spec(method="dpo")
+    (group, *_) = collect(tmp_path / "job-1", tiny, job)
+    judged = group.model_copy(update={"rewards": (0.0, 1.0)})
+    maker = ExampleMaker.of(tiny[0].tokenizer, "auto", job.config, 4096)
+    examples = maker.of_rollout(judged, ExampleBatch())
+    assert isinstance(examples, list)
+    for row, run in zip(examples[0].rows, reversed(group.trajectories), strict=True):
+        sampled = [i for step in run.agent_steps if step.sampled for i in step.sampled.token_ids]
+        assert row.token_ids[row.supervised].tolist() == sampled
+
+
+def test_an_iteration_that_is_played_twice_is_stored_once(tmp_path: Path, tiny: tuple[LoadedModel, Renderer]) -> None:
+    """Equal weights and seeds give equal episodes, and equal episodes of one job are one trajectory."""
+    store = open_store(f"sqlite:///{tmp_path / 'store.db'}")
+    (tmp_path / "again").mkdir()
+    for folder, created in ((tmp_path / "job-1", True), (tmp_path / "again" / "job-1", False)):
+        runs = [run for group in collect(folder, tiny, spec()) for run in group.trajectories]
+        assert [added.created for added in store.trajectories.add_many(runs, MOMENT)] == [created] * 4
+    store.close()
+
+
+def test_a_method_that_learns_from_data_has_no_collector(tmp_path: Path) -> None:
+    job = TrainSpec(agent=STARTER, dataset_id="ds", name="x", output_dir="unused", config=SFTConfig())
+    with pytest.raises(InvalidInput, match="expected an environment"):
+        rollout_collector(job, tmp_path, Stopping(tmp_path))
+
+
+@pytest.mark.parametrize("method", ["grpo", pytest.param("dpo", marks=pytest.mark.soak)])
+def test_an_online_job_stopped_in_a_rollout_and_between_updates_continues_bit_equal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    """Two rollouts of eight episodes with two updates each: stopped after an update, then within the second rollout."""
+    job = spec(
+        method=method,
+        group_size=4, tasks_per_step=2, rollouts=2, updates_per_rollout=2, max_new_tokens=48, max_turns=3,
+        checkpoint_every_steps=1, learning_rate=1e-3, seed=2,
+    )  # fmt: skip
+    monkeypatch.setattr(online_rollouts, "_EPISODES_AT_ONCE", 4)
+    resumed: list[int | None] = []
+    stops: list[dict[str, Any]] = [{"stop_at": 1}, {"kind": "trajectory", "after": 4}, {}]
+    for name, runs in (("whole", [{}]), ("parts", stops)):
+        folder = tmp_path / name / "job-1"
+        folder.mkdir(parents=True)
+        for when in runs:
+            run = job.model_copy(update={"output_dir": str(tmp_path / name / "model")})
+            resumed.append(training.run(run, folder, Stopping(folder, **when)).report["resumed_from_step"])
+    assert resumed[1:] == [None, 1, 2]
+    assert len(written(tmp_path / "parts" / "job-1")) == 16
+    whole, parts = (load_file(tmp_path / name / "model" / "model.safetensors") for name in ("whole", "parts"))
+    before = load_model(STARTER.model).model.state_dict()
+    assert all(torch.equal(whole[name], parts[name]) for name in whole)
+    assert any(not torch.equal(whole[name], before[name]) for name in whole)
