@@ -6,7 +6,7 @@ A row that gives no example is counted with its reason.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import repeat
 from typing import Any, Literal
@@ -377,9 +377,8 @@ def _masked_before(row: TokenRow, place: int) -> TokenRow:
 
 def _at_steps(row: TokenRow, by_step: dict[int, float], otherwise: float) -> Any:
     """Return float32 [T]: the number of the step that wrote each token."""
-    lookup: Callable[[int], float] = lambda index: by_step.get(index, otherwise)  # noqa: E731
     steps, inverse = np.unique(row.step_index, return_inverse=True)
-    return np.asarray([lookup(int(s)) for s in steps], np.float32)[inverse]
+    return np.asarray([by_step.get(int(s), otherwise) for s in steps], np.float32)[inverse]
 
 
 def _agent_indices(trajectory: Trajectory) -> list[int]:
