@@ -127,7 +127,7 @@ def test_plain_transformers_and_peft_read_what_was_written_as_the_agent(exported
         assert told["input_ids"] == wanted["input_ids"]
 
 
-def test_the_folder_holds_what_another_program_needs_and_says_how_it_was_checked(exported: Exported) -> None:
+def test_the_folder_contains_what_another_program_needs_and_the_verification(exported: Exported) -> None:
     weights = {"adapter": ["adapter_config.json", "adapter_model.safetensors"]}
     weights["merged"] = ["config.json", "generation_config.json", "model.safetensors"]
     common = ["README.md", "agent.json", "chat_template.jinja", "tokenizer.json", "tokenizer_config.json"]
@@ -295,7 +295,7 @@ def test_weights_are_stored_as_the_base_has_them_and_in_shards_where_they_are_la
     assert "quintain-fallback" in report["notes"][0]
 
 
-def test_an_agent_without_adapter_is_copied_and_the_report_says_so(exported: Exported, tmp_path: Path) -> None:
+def test_an_agent_without_adapter_is_copied_with_a_note(exported: Exported, tmp_path: Path) -> None:
     report = export(agent_of(exported.base, None), "merged", tmp_path / "out")
     assert report["parity"]["max_difference"] == 0
     assert report["notes"] == [

@@ -167,9 +167,7 @@ def test_a_react_agent_writes_text_and_gets_observations_as_a_user(tmp_path: Pat
 
 
 @PROTOCOLS
-def test_arguments_that_are_no_object_are_told_to_the_model_and_the_conversation_goes_on(
-    tmp_path: Path, protocol: str
-) -> None:
+def test_the_model_learns_of_invalid_arguments_and_the_conversation_continues(tmp_path: Path, protocol: str) -> None:
     def answer(asked: Asked, before: int) -> Answer:
         if before == 0:
             bad = Call("search", '{"query": ', "bad") if protocol == "openai" else Call("search", "chair", "bad")
