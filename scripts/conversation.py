@@ -1,4 +1,4 @@
-"""Writes docs/conversation.md: a conversation with the server, from first runs to proof, and its picture.
+"""Writes docs/tutorials/conversation.md: a conversation with the server, from first runs to proof, and its picture.
 
 Run as `python -m scripts.conversation` (about 5 minutes on 2 cores). What person and assistant say is written here; the
 calls are made by a real MCP client against `quintain serve`, and their answers are what came back, shortened.
@@ -18,7 +18,7 @@ import anyio
 from mcp import Client, StdioServerParameters
 from mcp.types import ImageContent, TextContent
 
-DOCS = Path(__file__).parents[1] / "docs"
+DOCS = Path(__file__).parents[1] / "docs" / "tutorials"
 ENVIRONMENT = "quintain/inventory"
 _ENDED = {"succeeded", "failed", "cancelled", "interrupted"}
 _HEAD = """# A conversation, from first runs to proof

@@ -1,4 +1,4 @@
-"""The environment in docs/environments.md, copied into a package of its own: the page's code acts, trains and is measured."""
+"""The code of docs/tutorials/write-an-environment.md, in an installed package: it acts, trains and is measured."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from quintain.environments import registry
 from quintain.tools import RLTrainingTool
 
-PAGE = Path(__file__).parents[2] / "docs" / "environments.md"
+PAGE = Path(__file__).parents[2] / "docs" / "tutorials" / "write-an-environment.md"
 ENVIRONMENT, TRAINING = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)[:2]
 
 

@@ -46,7 +46,7 @@ def test_types_come_in_turn_in_their_own_order() -> None:
 
 
 def test_a_level_has_its_share_of_the_tasks_and_no_more() -> None:
-    with pytest.raises(InvalidInput, match="between 0 and 100,000"):
+    with pytest.raises(InvalidInput, match="from 0 to 100,000"):
         task_source("quintain/inventory?difficulty=hard&types=total").tasks("train", 100_001, 0)
 
 

@@ -94,7 +94,7 @@ def test_an_isolated_environment_plays_as_it_does_in_this_process() -> None:
         ("raise", "RuntimeError: the shelf fell"),
         ("die", "ended"),
         ("flood", "more than 1000000 bytes"),
-        ("garbage", "what step gave"),
+        ("garbage", "the result of step"),
     ],
 )
 def test_what_an_environment_does_wrong_costs_its_episode_and_no_other(bad: str, what: str, told: str) -> None:

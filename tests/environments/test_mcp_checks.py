@@ -6,22 +6,21 @@ from typing import Any
 
 import pytest
 
-from quintain.environments.mcp_server.answer import Answer
 from quintain.environments.mcp_server.arguments import draw_arguments
 from quintain.environments.mcp_server.checks import judge, read_checks
 from quintain.environments.mcp_server.generation import _calls
 from quintain.environments.mcp_server.mining import mine_tasks
 from quintain.environments.mcp_server.tasks import digest, write_rows
-from quintain.environments.servers import Call, ServerProfile
+from quintain.environments.servers import Call, ServerProfile, ToolResult
 from quintain.environments.task_files import read_tasks, split_of
 from quintain.errors import InvalidInput
 from quintain.records.trajectory import Action, Actor, Observation, Outcome, OutcomeStatus, Step, Task, Trajectory
 
-NOTE = Answer("buy milk, 2 l", {"text": "buy milk", "litres": 2})
+NOTE = ToolResult("buy milk, 2 l", {"text": "buy milk", "litres": 2})
 
 
 def verdict(
-    checker: Any, answer: str | None = None, calls: tuple[Call, ...] = (), state: Answer = NOTE
+    checker: Any, answer: str | None = None, calls: tuple[Call, ...] = (), state: ToolResult = NOTE
 ) -> float | None:
     return judge(read_checks({"checker": checker}), answer, calls, lambda call: state).value
 
@@ -64,7 +63,7 @@ def test_the_state_of_the_server_is_asked_for_and_compared(expectation: dict[str
 
 
 def test_a_question_that_the_server_refuses_means_that_the_state_is_not_there() -> None:
-    refused = Answer("no such note", is_error=True)
+    refused = ToolResult("no such note", is_error=True)
     assert verdict({"type": "state", "tool": "read", "contains": "note"}, state=refused) == 0.0
 
 
@@ -126,8 +125,8 @@ def test_checkers_of_answers_are_understood_as_task_files_write_them(metadata: d
     ("checker", "message"),
     [
         ({"type": "magic"}, "magic"),
-        ({"type": "answer"}, "needs an `answer`"),
-        ({"type": "regex"}, "needs a `pattern`"),
+        ({"type": "answer"}, "expected an `answer`"),
+        ({"type": "regex"}, "expected a `pattern`"),
         ({"type": "state", "tool": "read"}, "one of `expect`, `contains`, `regex`, `json`"),
         ({"type": "state", "tool": "read", "expect": 1, "contains": "a"}, "one of `expect`"),
         ({"type": "calls", "expect": []}, "at least 1"),

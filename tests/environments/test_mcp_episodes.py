@@ -186,10 +186,10 @@ def test_generated_tasks_are_the_same_for_the_same_seed_and_fewer_are_the_beginn
 
 
 def test_a_server_whose_schemas_give_too_little_says_what_would_help() -> None:
-    with pytest.raises(InvalidInput, match=r"give 0 tasks in train, not 3.*`values`.*file of `tasks`"):
+    with pytest.raises(InvalidInput, match=r"expected 3 tasks in train from .*, got 0.*`values`.*file of `tasks`"):
         source(tools=("read_note", "write_note")).tasks("train", 3, 0)
     values = {"read_note.name": ("a", "b")}
-    with pytest.raises(InvalidInput, match="give 0 tasks"):  # there are no such notes: an error is no answer
+    with pytest.raises(InvalidInput, match="got 0; ask for fewer"):  # there are no such notes: an error is no answer
         source(tools=("read_note",), values=values).tasks("train", 1, 0)
 
 

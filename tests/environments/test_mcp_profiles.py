@@ -73,8 +73,8 @@ def test_without_a_file_there_are_no_servers(tmp_path: Path) -> None:
         ('[mcp.a]\ncommand = "x"\nfresh = "never"', r"fresh.*'episode' or 'session'"),
         ('[mcp."a b"]\ncommand = "x"', "name"),
         ('[mcp]\na = "x"', r"write \[mcp.a\] above its fields"),
-        ('[server]\ncommand = "x"', r"has 'server'; it holds tables \[mcp.NAME\] only"),
-        ("command = ", "is not TOML in UTF-8"),
+        ('[server]\ncommand = "x"', r"only tables \[mcp.NAME\] in environments.toml, got 'server'"),
+        ("command = ", "expected TOML in UTF-8"),
     ],
 )
 def test_a_wrong_file_is_refused_with_the_place_and_what_is_valid(file, text: str, message: str) -> None:
@@ -91,7 +91,7 @@ def test_a_key_in_the_file_is_refused_and_not_repeated(file, field: str) -> None
 
 def test_an_unknown_server_names_the_known_ones_and_how_to_write_one(file, told) -> None:
     told(file(GOOD))
-    with pytest.raises(NotFound, match=r"'shob' \(did you mean 'shop'\?\); there are plain, shop.*\[mcp.NAME\]"):
+    with pytest.raises(NotFound, match=r"got 'shob' \(did you mean 'shop'\?\); known: plain, shop.*\[mcp.NAME\]"):
         registry.task_source("mcp:shob")
 
 
@@ -107,9 +107,9 @@ def test_servers_are_listed_among_the_environments_and_none_is_started(file, tol
         assert "SHOP_KEY" not in str(items["mcp:shop"])
         settings.environments_file.write_text("[mcp.", encoding="utf-8")
         items = {item["id"]: item for item in list_library(services, "environments").items}
-        assert "is not TOML" in items["mcp:"]["unusable"]
+        assert "expected TOML" in items["mcp:"]["unusable"]
         assert "quintain/inventory" in items
-        with pytest.raises(QuintainError, match="is not TOML"):
+        with pytest.raises(QuintainError, match="expected TOML"):
             registry.task_source("mcp:shop")
     finally:
         services.close()
@@ -120,7 +120,7 @@ def test_a_variable_that_is_not_set_is_named_before_anything_starts(file, told, 
     (tmp_path / "shop.jsonl").write_text('{"id": "a", "prompt": "Do."}\n', encoding="utf-8")
     told(path)
     episode = registry.task_source("mcp:shop").make()
-    with pytest.raises(Unavailable, match="needs the variable SHOP_KEY"):
+    with pytest.raises(Unavailable, match="expected the variable SHOP_KEY"):
         episode.reset(Task(id="a", prompt="Do."))
 
 
@@ -129,7 +129,7 @@ def test_servers_take_their_tasks_as_an_option_too(file, told, tmp_path: Path) -
     (tmp_path / "other.jsonl").write_text('{"id": "a", "prompt": "Do.", "split": "train"}\n', encoding="utf-8")
     source = registry.task_source(f"mcp:plain?tasks={tmp_path / 'other.jsonl'}")
     assert [task.id for task in source.tasks("train", 1, 0)] == ["a"]
-    with pytest.raises(InvalidInput, match="has no option 'command'"):
+    with pytest.raises(InvalidInput, match="got 'command'; valid: generated, tasks"):
         registry.task_source("mcp:plain?command=sh")
 
 

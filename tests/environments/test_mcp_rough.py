@@ -75,7 +75,7 @@ def test_tools_are_chosen_by_globs_and_a_pattern_without_a_tool_is_an_error(play
     refused = do(environment, "die").observations[0]
     assert refused.is_error
     assert "call one of: echo" in refused.content
-    with pytest.raises(InvalidInput, match=r"no tool 'dye' \(did you mean 'die'\?\).*mend `tools` or `deny`"):
+    with pytest.raises(InvalidInput, match=r"got 'dye' \(did you mean 'die'\?\).*correct `tools` or `deny`"):
         playing(deny=("dye",))
 
 
@@ -116,7 +116,7 @@ def test_a_server_that_dies_is_an_error_with_its_last_words(playing) -> None:
 
 def test_a_message_without_end_gets_the_server_killed(playing) -> None:
     environment = playing()
-    with pytest.raises(Unavailable, match="a message of more than 16,000,000 bytes"):
+    with pytest.raises(Unavailable, match="messages of at most 16,000,000 bytes, got more"):
         do(environment, "flood")
     assert group_is_gone(process_of(environment))
 
@@ -155,7 +155,7 @@ def test_long_answers_are_cut_and_no_text_holds_a_null(playing) -> None:
     ("arguments", "fields", "message"),
     [
         (("silent",), {"start_timeout_s": 0.5}, "did not start: within 0.5 s"),
-        (("endless",), {}, "more than 2000 tools or 100 pages"),
+        (("endless",), {}, "at most 2000 tools on 100 pages, got more"),
         ((), {"args": ("-c", "raise SystemExit('no licence')")}, "no licence"),
         ((), {"command": "/nowhere/server", "args": ()}, "not found|No such file"),
         ((), {"setup": ({"tool": "refuse"},)}, "refused the call refuse that prepares an episode"),

@@ -67,21 +67,21 @@ def test_whatever_the_weights_are_the_text_of_a_mixture_stays_itself() -> None:
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        ("mix()", "not 0"),
-        ({}, "not 0"),
-        ({str(n): 1.0 for n in range(MAX_PARTS + 1)}, "not 51"),
-        ("mix(a)", "the weight of '' is 'a'"),
+        ("mix()", "got 0"),
+        ({}, "got 0"),
+        ({str(n): 1.0 for n in range(MAX_PARTS + 1)}, "got 51"),
+        ("mix(a)", "as the weight of '', got 'a'"),
         ("mix(a=0)", "from 1e-06 to 1e"),
         ("mix(a=nan)", "from 1e-06 to 1e"),
-        ({"a": True}, "is True"),
-        ({"a": float("inf")}, "is inf"),
+        ({"a": True}, "got True"),
+        ({"a": float("inf")}, "got inf"),
         ({"a": 10**400}, "from 1e-06 to 1e"),
         ({"a": "2 "}, None),
-        ("mix(a=1,a=2)", "twice; add the weights up"),
+        ("mix(a=1,a=2)", "twice; add up its weights"),
         ({"a?x=1&y=2": 1, "a?y=2&x=1": 1}, "twice"),
-        ("mix(a?x=1,b=2)", "the options of 'a?x' cannot be read"),
-        ({"mix(a=1,b=1)": 1, "c": 1}, "is a mixture and cannot be a part"),
-        ({1: 2}, "a part of the mixture is 1"),
+        ("mix(a?x=1,b=2)", "cannot read the options of 'a?x'"),
+        ({"mix(a=1,b=1)": 1, "c": 1}, "got the mixture 'mix(a=1,b=1)'; name its parts"),
+        ({1: 2}, "as a part of a mixture, got 1"),
     ],
 )
 def test_what_is_no_mixture_is_told(wrong: Any, words: str | None) -> None:
@@ -117,7 +117,7 @@ class Asked:
 
 def test_different_tasks_with_one_id_are_refused_and_equal_ones_drawn_once() -> None:
     sources = {"a": Asked("one", 8), "b": Asked("two", 4)}
-    with pytest.raises(InvalidInput, match="a and b have different tasks with the id '0'"):
+    with pytest.raises(InvalidInput, match="got '0' for different tasks of a and b"):
         mixture("mix", sources, {"a": 1, "b": 1}).tasks("train", 2, 0)
     same = mixture("mix", {**sources, "b": Asked("one", 4)}, {"a": 1, "b": 1})
     assert [(task.environment, task.id) for task in same.tasks("train", 4, 0)] == [("a", "0"), ("b", "2"), ("a", "1")]

@@ -225,8 +225,8 @@ def test_a_workspace_stays_below_its_limit(coding: Coding) -> None:
     deep = 'python3 -c \'import os\nfor _ in range(800): os.mkdir("d"); os.chdir("d")\''
     assert "nothing can be written" in seen(does(coding, "bash", command=deep))
     assert does(coding, "submit").reward == 0.0
-    assert coding._workshop is not None
-    folder = coding._workshop.workspace.folder
+    assert coding._tools is not None
+    folder = coding._tools.workspace.folder
     coding.close()
     assert not folder.parent.exists()
 

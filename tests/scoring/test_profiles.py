@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from quintain.environments.sandbox.workshop import ARGUMENTS
+from quintain.environments.sandbox.coding_tools import ARGUMENTS
 from quintain.errors import InvalidInput, NotFound, QuintainError
 from quintain.records.trajectory import Task
 from quintain.scoring.profiles import PROFILES, bare_name, domain_of, profile, profile_for

@@ -168,7 +168,7 @@ def test_the_command_refuses_two_words_for_one_setting_and_files_of_other_method
 ) -> None:
     home = ["--environment", INVENTORY, "--home", str(settings.home)]
     twice = CliRunner().invoke(app, ["evolve", "--iterations", "2", "--set", "iterations=3", *home])
-    assert (twice.exit_code, "say the same" in twice.stderr) == (2, True)
+    assert (twice.exit_code, "give the same setting" in twice.stderr) == (2, True)
     file = tmp_path / "sft.yaml"
     file.write_text("method: sft\ndataset: runs\n", encoding="utf-8")
     other = CliRunner().invoke(app, ["evolve", "--config", str(file), *home])

@@ -164,7 +164,7 @@ def test_a_live_recording_grows_and_closes_with_its_outcome(run: Caller) -> None
         ({"action": "wait", "job_id": "job-x"}, "not_found", ["job-x"]),
         ({"action": "wait"}, "invalid_input", ["needs `job_id`"]),
         ({"action": "register", "name": "starter", "model": "starter"}, "invalid_input", ["embedded model"]),
-        ({"action": "register", "name": "long", "model": "x" * 5000}, "invalid_input", ["is no agent"]),
+        ({"action": "register", "name": "long", "model": "x" * 5000}, "invalid_input", ["is not an agent"]),
         (
             {"action": "score", "scorer": {"outcome": 1e308}, "filter": {"tags": ["x"]}},
             "invalid_input",
@@ -173,8 +173,12 @@ def test_a_live_recording_grows_and_closes_with_its_outcome(run: Caller) -> None
         ({"action": "search", "filter": {"text": "\x00"}}, "invalid_input", ["NUL"]),
         ({"action": "train", "dataset": "d", "max_samples": -1}, "invalid_input", ["max_samples", "-1"]),
         ({"action": "train", "config": "~no_such_user/a.yaml"}, "invalid_input", ["without a home folder"]),
-        ({"action": "train", "dataset": "d", "model_name": "~no_such_user/a"}, "model_not_found", ["no folder"]),
-        ({"action": "train", "dataset": "d", "model_name": "x" * 900}, "model_not_found", ["no folder"]),
+        (
+            {"action": "train", "dataset": "d", "model_name": "~no_such_user/a"},
+            "model_not_found",
+            ["cannot read folder"],
+        ),
+        ({"action": "train", "dataset": "d", "model_name": "x" * 900}, "model_not_found", ["cannot read folder"]),
         ({"action": ["train"]}, "unknown_action", ["['train']"]),
         ({"action": "train", "dataset": 5}, "invalid_input", ["dataset_id", "string", "got 5"]),
         ({"action": "train", "dataset": "d", "seed": 2**31}, "invalid_input", ["seed", "2147483647"]),

@@ -282,7 +282,7 @@ def test_nothing_is_made_for_a_request_that_is_refused(
     ("second", "words"),
     [
         ({"method": "sft", "dataset": [1]}, ["stages[1]", "dataset: ", "got [1]", "quotes"]),
-        ({"method": "grpo", "environment": {}}, ["stages[1]", "1 to 50 parts, not 0"]),
+        ({"method": "grpo", "environment": {}}, ["stages[1]", "1 to 50 environments, got 0"]),
         ({"method": "sft", "dataset": "three", "label": 5}, ["stages[1].label", "got 5"]),
         ({"method": "sft", "dataset": "three", 5: 1}, ["stages[1]", "no argument 5"]),
         ({"method": "pretrain", "text": "binary.txt"}, ["stages[1]", "binary.txt: not UTF-8 text"]),
@@ -323,7 +323,7 @@ def test_the_same_samples_are_the_same_dataset_unless_it_is_gone(waiting: Servic
     [
         ({"name": "starter"}, ["embedded model"]),
         ({"seed": "x"}, ["seed", "'x'"]),
-        ({"seed": True}, ["seed", "no numbers"]),
+        ({"seed": True}, ["seed", "expected a number"]),
         ({"algorithm": "dpo"}, ["kind 'sft'", "'dpo'"]),
         ({"model_name": "none"}, ["none"]),
         ({"environment": ENVIRONMENT}, ["a dataset"]),

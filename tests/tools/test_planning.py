@@ -106,7 +106,7 @@ def codes(plan: TrainingPlan) -> list[str]:
 def test_a_goal_in_plain_words_asks_for_a_method(goal: str, method: str | None) -> None:
     wish = wish_of(goal)
     assert wish.method == method
-    assert wish.said in goal
+    assert wish.wording in goal
     assert environment_in("make my agent solve inventory tasks more often") == INVENTORY
     assert environment_in("anything") is None
 
@@ -128,7 +128,7 @@ def test_without_data_the_goal_decides_and_what_is_missing_blocks_with_its_remed
     gone = plan_training(services, goal="imitate the successful runs", model="/no/such/folder")
     assert codes(gone)[0] == "model_not_found"
     assert gone.estimate.memory_mb is None
-    with pytest.raises(InvalidInput, match="nothing says what to plan"):
+    with pytest.raises(InvalidInput, match="expected something to plan for"):
         plan_training(services)
     with pytest.raises(NotFound):
         plan_training(services, dataset_id="none")

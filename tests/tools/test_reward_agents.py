@@ -71,7 +71,7 @@ def test_an_agent_that_values_runs_is_refused_where_one_must_act(services: Servi
         told(start_config, services, {"model": "judge", "stages": [{"method": "reward", "dataset": "some-reward"}]}),
     ]
     assert {error.code for error in refused} == {"not_a_policy"}
-    assert "agent:judge@1 is a reward model: it values whole runs and cannot act" in refused[0].message
+    assert "agent:judge@1 is a reward model: it scores whole runs and cannot act" in refused[0].message
     assert "agent:steps@1 is a step model: it values steps" in refused[1].message
     assert all("name a policy" in error.message for error in refused)
     assert services.store.jobs.page().items == ()
@@ -87,7 +87,7 @@ def test_a_policy_is_refused_where_runs_are_to_be_valued(services: Services) -> 
         hyperparameters={"reward_model": "starter"},
     )
     assert error.code == "not_a_reward_model"
-    assert "start_training(method='reward')" in error.message
+    assert "method 'reward' or 'prm'" in error.message
     unknown = {"reward_model": "nobody"}
     assert (
         "nobody"
@@ -102,7 +102,7 @@ def test_a_reward_model_is_named_in_the_settings_and_resolved_into_the_job(servi
     assert isinstance(spec, TrainSpec)
     assert spec.reward_agent is not None
     assert spec.reward_agent.id == "agent:steps@1"
-    assert "Nobody knows how often agent:steps@1 is right" in started.next_step
+    assert "The accuracy of agent:steps@1 is unknown" in started.next_step
 
 
 def test_a_reward_model_goes_on_being_trained_as_one(services: Services) -> None:

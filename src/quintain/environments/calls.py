@@ -1,4 +1,4 @@
-"""Tool calls of an environment, each tool one record: its fields give the schema, and check the arguments of a call."""
+"""Tool calls of an environment: each tool is a record, whose fields define its schema and validate the arguments of calls."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from quintain.records.record import Record, explain
 from quintain.records.seams import TimeStep
 from quintain.records.trajectory import Action, Observation
 
-_UNTOLD = {"title", "minItems", "maxItems", "minLength", "maxLength", "minimum", "maximum", "default"}
+_OMITTED = {"title", "minItems", "maxItems", "minLength", "maxLength", "minimum", "maximum", "default"}
 
 
 def tool_schemas(tools: Mapping[str, type[Record]]) -> tuple[dict[str, Any], ...]:
-    """Tools in the OpenAI function style.
+    """Return tool definitions in the OpenAI function style.
 
     Args:
-        tools: Name -> the record of its arguments, whose docstring says what it does.
+        tools: Name -> record of its arguments, whose docstring becomes the description.
     """
     return tuple(_schema(name, arguments) for name, arguments in tools.items())
 
@@ -34,22 +34,22 @@ def _schema(name: str, arguments: type[Record]) -> dict[str, Any]:
 
 
 def _bare(schema: dict[str, Any]) -> dict[str, Any]:
-    """Without titles and bounds: every token of a schema is paid for in every episode."""
-    return {key: value for key, value in schema.items() if key not in _UNTOLD}
+    """Return a schema without titles and bounds: each of its tokens costs in every episode."""
+    return {key: value for key, value in schema.items() if key not in _OMITTED}
 
 
 def only_call(actions: Sequence[Action], names: Sequence[str]) -> Action | TimeStep:
-    """The one call of a turn, or what to answer where there is none, or more than one: nothing is carried out then."""
+    """Return the only call of a turn, or the answer to a turn with no call or several; such a turn carries out nothing."""
     if not actions:
         return TimeStep(message=f"You called no tool. Call one of: {', '.join(names)}.")
     if len(actions) > 1:
-        told = refusal(f"{len(actions)} calls in one turn and none was carried out; make one call a turn")
-        return TimeStep(observations=(told,) * len(actions))
+        refused = refusal(f"{len(actions)} calls in one turn and none was carried out; make one call a turn")
+        return TimeStep(observations=(refused,) * len(actions))
     return actions[0]
 
 
 def arguments_of(action: Action, tools: Mapping[str, type[Record]]) -> Record | str:
-    """The arguments of a call as the record of its tool, or what is wrong with it."""
+    """Return the validated arguments of a call, or the text of its error."""
     model = tools.get(action.tool)
     if model is None:
         return f"no tool is called {action.tool[:40]!r}; call one of: {', '.join(tools)}"
@@ -65,10 +65,10 @@ def arguments_of(action: Action, tools: Mapping[str, type[Record]]) -> Record | 
 
 
 def unreadable(action: Action) -> str:
-    """What is wrong with a call whose arguments could not be read."""
+    """Return the error text of a call whose arguments are not JSON."""
     return f"the arguments of {action.tool} are not valid JSON: {(action.raw_args or '')[:80]!r}"
 
 
 def refusal(text: str) -> Observation:
-    """What an agent is told of a call that was not carried out."""
+    """Return the observation of a call that was not carried out."""
     return Observation(content=f"Error: {text}.", is_error=True)

@@ -1,4 +1,4 @@
-"""The child's side of an isolated environment: answers lines of JSON until the host hangs up. See `isolated`."""
+"""The child process of an isolated environment: answers lines of JSON until the host closes the pipe. See `isolated`."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ def main() -> None:
     reference, lifeline, servers = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
     configure(Path(servers[0]) if servers and servers[0] else None)
     os.set_inheritable(lifeline, False)
-    threading.Thread(target=_die_with_host, args=(lifeline,), daemon=True).start()
+    threading.Thread(target=_exit_with_host, args=(lifeline,), daemon=True).start()
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what the environment prints goes to the log, never between our lines
-    requests, sys.stdin = sys.stdin.buffer, open(os.devnull, encoding="utf-8")  # noqa: SIM115 - for as long as we live
+    os.dup2(2, 1)  # output of the environment goes to the log, not between the answers
+    requests, sys.stdin = sys.stdin.buffer, open(os.devnull, encoding="utf-8")  # noqa: SIM115 - open until the process ends
     serve = _Server(reference)
     for line in requests:
         try:
             answer: dict[str, Any] = {"value": serve.answer(from_json(line))}
-        except Exception as error:  # the border: whatever the environment raises is told to the host
+        except Exception as error:  # the host gets every error of the environment
             answer = {"error": f"{type(error).__name__}: {error}"[:2000]}
         answers.write(to_json(answer) + b"\n")
         answers.flush()
 
 
-def _die_with_host(lifeline: int) -> None:
+def _exit_with_host(lifeline: int) -> None:
     while os.read(lifeline, 1):
         pass
     os.killpg(0, signal.SIGKILL)
@@ -72,11 +72,11 @@ class _Server:
                 if played is not None:
                     played.close()
                 return None
-        raise ValueError(f"no request {request!r:.100}")
+        raise ValueError(f"unknown request {request!r:.100}")
 
 
 def _plain(value: Any) -> Any:
-    """Records without what they do not say; the host checks what comes."""
+    """Return records as JSON values without defaults; the host validates them."""
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json", exclude_defaults=True)
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""Families of generated tasks: a task's id says all of it, so that the id alone gives back the task."""
+"""Families of generated tasks, in which a task follows from its id alone."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SPLITS = ("train", "held_out")
 
 
 class TaskKey(NamedTuple):
-    """The parts of a task's id."""
+    """Parts of a task's id."""
 
     family: str
     split: str
@@ -26,29 +26,29 @@ class TaskKey(NamedTuple):
 
     @property
     def id(self) -> str:
-        """Such as `inventory/train/lookup/easy/00123`."""
+        """The id, such as `inventory/train/lookup/easy/00123`."""
         return f"{self.family}/{self.split}/{self.type}/{self.difficulty}/{self.number:05d}"
 
 
 @dataclass(frozen=True)
 class Family:
-    """The tasks of one environment: of each type and difficulty as many as five digits can number."""
+    """The tasks of one environment: `numbers` of each type and difficulty in each split."""
 
     name: str
-    """What ids begin with."""
+    """First part of every id."""
     environment: str
-    """The environment's id."""
+    """Id of the environment."""
     version: str
-    """Goes into every task's seed and every suite's hash; raise it when a change alters any task."""
+    """Part of every task's seed and every suite's hash; raise it when a change alters a task."""
     types: tuple[str, ...]
     difficulties: tuple[str, ...] = ("easy", "medium", "hard")
     numbers: int = 100_000
 
     def parse(self, task_id: str | None) -> TaskKey:
-        """Read a task's id.
+        """Return the parts of a task's id.
 
         Raises:
-            InvalidInput: it is not the id of a task of this family.
+            InvalidInput: no task of this family has this id.
         """
         parts = (task_id or "").split("/")
         if len(parts) == 5 and re.fullmatch("[0-9]{5}", parts[4]):
@@ -57,13 +57,13 @@ class Family:
                 return TaskKey(name, split, kind, difficulty, int(number))
         example = TaskKey(self.name, SPLITS[0], self.types[0], self.difficulties[0], 123).id
         raise InvalidInput(
-            f"{task_id!r} is not a task of {self.environment}; ids look like {example!r}: take "
-            "tasks from the environment's own splits",
+            f"expected the id of a task of {self.environment}, such as {example!r}, got {task_id!r}; take tasks from the "
+            "environment's own splits",
             code="unknown_task",
         )
 
     def rng(self, key: TaskKey) -> Random:
-        """The stream of chance that a task is made from."""
+        """Return the random generator from which a task is built."""
         return Random(stable_seed(self.environment, self.version, key.id))
 
     def tasks(
@@ -76,18 +76,18 @@ class Family:
         types: Sequence[str] | None = None,
         difficulties: Sequence[str] | None = None,
     ) -> list[Task]:
-        """`n` distinct tasks, types and difficulties in turn; fewer tasks of the same seed are a prefix of more.
+        """Return `n` distinct tasks, types and difficulties in turn; fewer tasks with the same seed are a prefix of more.
 
         Args:
             split: `train` or `held_out`.
-            n: How many.
-            seed: Of the draw.
-            prompt: What the task of a key asks.
-            types: Some of the family's; None: all.
-            difficulties: Some of the family's; None: all.
+            n: Number of tasks.
+            seed: Seed of the draw.
+            prompt: Returns the prompt of a task.
+            types: Task types to draw from; None: all.
+            difficulties: Difficulties to draw from; None: all.
 
         Raises:
-            InvalidInput: an unknown split, or more tasks than there are.
+            InvalidInput: an unknown split, or more tasks than the family has.
         """
         return [
             Task(
@@ -103,10 +103,10 @@ class Family:
 
     def _draw(self, split: str, n: int, seed: int, types: Sequence[str], difficulties: Sequence[str]) -> list[TaskKey]:
         if split not in SPLITS:
-            raise InvalidInput(f"split {split!r} does not exist in {self.environment}; valid: {', '.join(SPLITS)}")
+            raise InvalidInput(f"expected split to be {' or '.join(SPLITS)}, got {split!r} for {self.environment}")
         bound = len(types) * len(difficulties) * self.numbers
         if not 0 <= n <= bound:
-            raise InvalidInput(f"n_tasks is {n}; {self.environment} has between 0 and {bound:,} tasks in a split")
+            raise InvalidInput(f"expected n_tasks from 0 to {bound:,} for {self.environment}, got {n}")
         rng = Random(stable_seed(self.environment, self.version, split, seed))
         keys: dict[TaskKey, None] = {}
         while len(keys) < n:

@@ -1,8 +1,7 @@
-"""Environments in processes of their own: one that hangs, dies or writes without end costs one episode, and is killed.
+"""Environments in child processes: one that hangs, dies or writes without end costs one episode and is killed.
 
-Host and child speak lines of JSON over pipes (`child`). A child plays one episode after the other; each has a new
-environment. A child that did not answer in time, or that answered something else than the protocol, is killed with all that
-it started, and the next episode gets a new one.
+Host and child exchange lines of JSON over pipes (`child`). A child plays episodes one after the other, each in a new environment. A child
+that does not answer in time or breaks the protocol is killed with all its processes, and the next episode gets a new one.
 """
 
 from __future__ import annotations
@@ -30,10 +29,10 @@ from quintain.records.trajectory import Action, Task
 R = TypeVar("R", bound=Record)
 
 ANSWER_BYTES = 16_000_000
-"""The longest answer that is read: a child that says more is killed."""
+"""Maximum bytes of one answer; a child that writes more is killed."""
 
 AT_ONCE = 8
-"""Episodes, and so processes, that are played side by side at most."""
+"""Maximum number of concurrent episodes, and so of processes."""
 
 TIMEOUT_S = 60.0
 """Seconds that a child has for one answer."""
@@ -46,16 +45,16 @@ def isolated(
     timeout_s: float = TIMEOUT_S,
     answer_bytes: int = ANSWER_BYTES,
 ) -> TaskSource:
-    """An environment's task source, all of it carried out in child processes.
+    """Return an environment's task source that runs in child processes.
 
     Args:
-        reference: As `registry.task_source` takes it; the child must know it, so it must be built in or an entry point.
-        servers: The operator's `environments.toml`, where `reference` may name an MCP server.
+        reference: As for `registry.task_source`; the child must know it, so it must be built in or an entry point.
+        servers: The operator's `environments.toml`, if `reference` may name an MCP server.
         timeout_s: Seconds for one answer, such as a step.
-        answer_bytes: The longest answer.
+        answer_bytes: Maximum bytes of one answer.
 
     Raises:
-        Unavailable: the child does not start, does not answer, or says that the environment cannot be used.
+        Unavailable: the child does not start or answer, or reports that the environment cannot be used.
     """
     return _IsolatedSource(reference, servers, timeout_s, answer_bytes)
 
@@ -72,16 +71,16 @@ class _IsolatedSource:
         self.id, self.version = str(about["id"]), str(about["version"])
 
     def tasks(self, split: str, n: int, seed: int) -> list[Task]:
-        """As the environment draws them."""
+        """Return `n` tasks as the environment draws them."""
         drawn = self._once({"op": "tasks", "split": split, "n": n, "seed": seed})
         return [_read(Task, task, f"a task of {self.id}") for task in drawn]
 
     def make(self) -> Environment:
-        """An environment in a child of its own."""
+        """Return an environment that runs in a child process."""
         return _IsolatedEnvironment(self, self.id)
 
     def close(self) -> None:
-        """End the children that play no episode."""
+        """Kill the children without an episode."""
         with self._lock:
             idle, self._idle = self._idle, []
         for child in idle:
@@ -123,12 +122,12 @@ class _IsolatedEnvironment:
         about = self._child.ask({"op": "reset", "task": task.model_dump(mode="json", exclude_defaults=True)})
         self.system_prompt, self.tools = str(about["system_prompt"]), tuple(about["tools"])
         self.max_turns = int(about["max_turns"])
-        return _read(TimeStep, about["first"], "what reset gave")
+        return _read(TimeStep, about["first"], "the result of reset")
 
     def step(self, actions: Sequence[Action]) -> TimeStep:
         assert self._child is not None, "reset comes before step"
         sent = [action.model_dump(mode="json", exclude_defaults=True) for action in actions]
-        return _read(TimeStep, self._child.ask({"op": "step", "actions": sent}), "what step gave")
+        return _read(TimeStep, self._child.ask({"op": "step", "actions": sent}), "the result of step")
 
     def close(self) -> None:
         child, self._child = self._child, None
@@ -147,11 +146,11 @@ def _read(kind: type[R], value: Any, what: str) -> R:
 
 
 class _Child:
-    """One process; it answers one request at a time."""
+    """One child process; it answers one request at a time."""
 
     def __init__(self, reference: str, servers: Path | None, timeout_s: float, answer_bytes: int) -> None:
         self._reference, self._timeout_s, self._answer_bytes = reference, timeout_s, answer_bytes
-        end, self._lifeline = os.pipe()  # closed when this process ends, however it ends
+        end, self._lifeline = os.pipe()  # the kernel closes it when this process ends for any reason
         try:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "quintain.environments.child", reference, str(end), str(servers or "")],
@@ -170,10 +169,10 @@ class _Child:
         return self._process.poll() is None and self._lifeline >= 0
 
     def ask(self, request: dict[str, Any]) -> Any:
-        """The child's answer.
+        """Return the child's answer.
 
         Raises:
-            Unavailable: the environment raised, or the child was killed for what it did or did not do.
+            Unavailable: the environment raised an error, or the child was killed for a timeout or a bad answer.
         """
         assert self._process.stdin is not None
         try:
@@ -181,7 +180,7 @@ class _Child:
             line = self._line(time.monotonic() + self._timeout_s)
             answer = from_json(line, allow_inf_nan=False)
             if not isinstance(answer, dict) or not answer.keys() & {"value", "error"}:
-                raise ValueError(f"it answered {line[:60]!r}")
+                raise ValueError(f"bad answer {line[:60]!r}")
         except TimeoutError:
             self.kill()
             raise Unavailable(
@@ -191,7 +190,7 @@ class _Child:
         except (OSError, ValueError, EOFError) as error:
             self.kill()
             raise Unavailable(
-                f"the process of {self._reference} did not answer as it must and was killed: {str(error)[:200]}",
+                f"expected an answer of the process of {self._reference}, got: {str(error)[:200]}; it was killed",
                 code="environment_died",
             ) from None
         if "error" in answer:
@@ -208,16 +207,16 @@ class _Child:
                 raise TimeoutError
             piece = os.read(descriptor, 1 << 20)
             if not piece:
-                raise EOFError("it ended")
+                raise EOFError("the process ended")
             pieces.append(piece)
             size += len(piece)
             if size > self._answer_bytes:
-                raise ValueError(f"it wrote more than {self._answer_bytes} bytes")
+                raise ValueError(f"an answer of more than {self._answer_bytes} bytes")
         line, _, self._rest = b"".join(pieces).partition(b"\n")
         return line
 
     def kill(self) -> None:
-        """End the process and all that it started."""
+        """Kill the process and all processes that it started."""
         if self._lifeline < 0:
             return
         with suppress(ProcessLookupError, PermissionError):

@@ -1,4 +1,4 @@
-"""Several environments as one: each task knows where it belongs, and is played there."""
+"""Several environments as one: each task names its environment and is played there."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from quintain.records.trajectory import Action, Task
 
 
 def mixture(mixture_id: str, sources: Mapping[str, TaskSource], weights: Mapping[str, int]) -> TaskSource:
-    """The sources as one, tasks drawn by weight.
+    """Return one source that draws tasks from several sources by weight.
 
     Args:
-        mixture_id: Its text, as `registry.write_mixture` writes it.
-        sources: Reference -> its source, at least one.
-        weights: The same references -> relative weight, above 0.
+        mixture_id: Text of the mixture, as `registry.write_mixture` writes it.
+        sources: Reference -> source, at least one.
+        weights: Reference -> relative weight, above 0.
     """
     return _Mixture(mixture_id, sources, weights)
 
@@ -30,11 +30,11 @@ class _Mixture:
         self.version = ",".join(source.version for source in sources.values())
         bounds = [source.at_once for source in sources.values() if hasattr(source, "at_once")]
         self.waits = any(getattr(source, "waits", False) for source in sources.values())
-        if bounds:  # the part that bears the fewest episodes side by side
+        if bounds:  # the part with the lowest limit of concurrent episodes decides
             self.at_once = min(bounds)
 
     def tasks(self, split: str, n: int, seed: int) -> list[Task]:
-        """`n` tasks, as many of each part as its weight gives by largest remainder, in turn; each names its part."""
+        """Return `n` tasks, apportioned to the parts by largest remainder and interleaved; each names its part."""
         total = sum(self._weights.values())
         shares = {reference: n * self._weights[reference] / total for reference in self._sources}
         counts = {reference: math.floor(share) for reference, share in shares.items()}
@@ -46,15 +46,15 @@ class _Mixture:
         for reference, count in counts.items():
             part = self._distinct(reference, split, count, stable_seed(seed, reference), taken)
             taken |= {task.id or task.prompt: task for task in part}
-            # The i-th of k tasks stands at (i + 1/2) / k: every beginning of the list has about the shares of the whole.
+            # The i-th of k tasks gets position (i + 1/2) / k, so that every prefix has about the shares of the whole.
             placed += [((i + 0.5) / count, task) for i, task in enumerate(part)]
         return [task for _, task in sorted(placed, key=lambda placed: placed[0])]
 
     def _distinct(self, reference: str, split: str, count: int, seed: int, taken: Mapping[str, Task]) -> list[Task]:
-        """Tasks of a part that no other part has given: parts may overlap, as one level of a family and all of them do.
+        """Return tasks of a part that no other part has given: parts may overlap, such as one level of a family and all of it.
 
         Raises:
-            InvalidInput: another task has the same id, or the part has no more.
+            InvalidInput: a different task has the same id, or the part has too few tasks.
         """
         wanted = count
         while True:
@@ -65,7 +65,7 @@ class _Mixture:
             wanted += count - len(new)
 
     def make(self) -> Environment:
-        """An environment that becomes the part that its task names."""
+        """Return an environment that delegates to the part of its task."""
         return _Part(self._sources)
 
 
@@ -73,15 +73,15 @@ def _is_taken(task: Task, reference: str, taken: Mapping[str, Task]) -> bool:
     other = taken.get(task.id or task.prompt)
     if other is not None and task.model_copy(update={"environment": other.environment}) != other:
         raise InvalidInput(
-            f"{other.environment} and {reference} have different tasks with the id {clip(task.id or task.prompt)!r}, which nothing "
-            "could tell apart; give the tasks of one of them other ids",
+            f"expected distinct task ids in a mixture, got {clip(task.id or task.prompt)!r} for different tasks of "
+            f"{other.environment} and {reference}; change the ids in one of them",
             code="ambiguous_task",
         )
     return other is not None
 
 
 class _Part:
-    """The part of a mixture that a task belongs to; which one is known from `reset` on."""
+    """The part of a mixture that a task belongs to; known from `reset` on."""
 
     id = "mix"
     system_prompt = ""
@@ -96,8 +96,7 @@ class _Part:
         source = self._sources.get(task.environment or "")
         if source is None:
             raise InvalidInput(
-                f"task {task.id!r} belongs to {task.environment!r}, which is no part of the mixture; parts: "
-                f"{', '.join(self._sources)}"
+                f"expected a task of {', '.join(self._sources)}, got {task.id!r} of {task.environment!r}; draw tasks from the mixture"
             )
         self._environment = environment = source.make()
         first = environment.reset(task)

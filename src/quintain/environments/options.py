@@ -1,4 +1,4 @@
-"""Options that several environments have: difficulty levels, and names out of a list."""
+"""Options that several environments share: difficulty levels, and names from a list."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ def _split(value: Any) -> Any:
 
 
 Names = Annotated[tuple[str, ...], BeforeValidator(_split)]
-"""Names, in a reference with commas between them; `all` stands for all that there are."""
+"""Names, separated by commas in a reference; `all` selects every known name."""
 
 
 def chosen_levels(difficulty: Difficulty, known: Sequence[str]) -> tuple[str, ...]:
-    """The levels that an option names."""
+    """Return the levels that an option selects."""
     return tuple(known) if difficulty == "all" else (difficulty,)
 
 
 def chosen_names(option: str, names: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:
-    """The names that an option gives, each once, in the order in which they are known.
+    """Return the names that an option selects, without duplicates and in the order of `known`.
 
     Raises:
-        InvalidInput: one that is not known, or none at all.
+        InvalidInput: an unknown name, or no name.
     """
     if "all" in names:
         return tuple(known)
     unknown = next((name for name in names if name not in known), None)
     if unknown is not None or not names:
         raise InvalidInput(
-            f"{option} names {clip(unknown or '')!r}{nearest(unknown or '', known)}; valid: all, or some of "
-            f"{', '.join(known)} with commas between them",
+            f"expected {option} to be all or names separated by commas, got {clip(unknown or '')!r}"
+            f"{nearest(unknown or '', known)}; valid names: {', '.join(known)}",
             code="bad_option",
         )
     return tuple(name for name in known if name in names)

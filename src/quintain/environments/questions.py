@@ -1,4 +1,4 @@
-"""`quintain/tasks`: tasks of a file that are solved by one answer, judged as each row says."""
+"""`quintain/tasks`: tasks of a file that one answer solves, judged by each row's answer or checker."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ENVIRONMENT_ID = "quintain/tasks"
 VERSION = "1"
 SYSTEM_PROMPT = "Answer the question. End with submit, which takes your answer alone."
 MAX_ANSWER = 20_000
-"""Characters of an answer."""
+"""Maximum characters of an answer."""
 _TEXT_CHECKS = ("answer", "json", "regex")
 _WHOLE = re.compile(r"-?[0-9]{1,18}")
 
@@ -43,7 +43,7 @@ TOOLS = tool_schemas(_ARGUMENTS)
 
 
 def judge(task: Task, answer: str) -> TimeStep:
-    """The end of an episode: what an answer is worth. One that cannot be checked gets no reward, and so no verdict."""
+    """Return the last step of an episode with the answer's reward; an answer that cannot be checked gets none."""
     checked = _checked(task, answer)
     if checked.value is None:
         return TimeStep(
@@ -51,12 +51,12 @@ def judge(task: Task, answer: str) -> TimeStep:
             terminated=True,
             info={"unchecked": checked.why},
         )
-    told = Observation(content="Right." if checked.value >= 1 else "Wrong.")
-    return TimeStep(observations=(told,), reward=checked.value, terminated=True)
+    verdict = Observation(content="Right." if checked.value >= 1 else "Wrong.")
+    return TimeStep(observations=(verdict,), reward=checked.value, terminated=True)
 
 
 def _checked(task: Task, answer: str) -> Checked:
-    """As the task's checker says; whole numbers, which most answers are, are compared at once."""
+    """Check an answer by the task's checker; integers, the most frequent case, are compared directly."""
     expected = task.metadata.get("answer")
     if "checker" not in task.metadata and _WHOLE.fullmatch(str(expected)) and _WHOLE.fullmatch(answer):
         return Checked(float(int(str(expected)) == int(answer)), "two whole numbers")
@@ -64,7 +64,7 @@ def _checked(task: Task, answer: str) -> Checked:
 
 
 def unanswerable(task: Task) -> str | None:
-    """Why no answer to a task can be judged here; None: it can."""
+    """Return why answers to a task cannot be judged; None: they can."""
     if not task.prompt.strip():
         return "its prompt is empty"
     kind = checker_type(task) or ("answer" if expected_answers(task) else None)
@@ -72,8 +72,8 @@ def unanswerable(task: Task) -> str | None:
         return "it has neither an answer nor a checker"
     if kind not in _TEXT_CHECKS:
         return (
-            f"its checker is {kind[:40]!r}, and {ENVIRONMENT_ID} judges answers by {', '.join(_TEXT_CHECKS)}; "
-            "play it in an environment that does that"
+            f"expected a checker of type {', '.join(_TEXT_CHECKS)} for {ENVIRONMENT_ID}, got {kind[:40]!r}; "
+            "play the task in an environment that supports it"
         )
     return uncheckable(task)
 
@@ -90,18 +90,18 @@ class Question:
         self._task: Task | None = None
 
     def reset(self, task: Task) -> TimeStep:
-        """Ask the task's question.
+        """Return the task's question.
 
         Raises:
-            InvalidInput: its answer cannot be judged.
+            InvalidInput: answers to it cannot be judged.
         """
         if (fault := unanswerable(task)) is not None:
-            raise InvalidInput(f"task {task.id!r} cannot be played in {ENVIRONMENT_ID}: {fault}", code="unknown_task")
+            raise InvalidInput(f"cannot play task {task.id!r} in {ENVIRONMENT_ID}: {fault}", code="unknown_task")
         self._task = task
         return TimeStep(message=task.prompt)
 
     def step(self, actions: Sequence[Action]) -> TimeStep:
-        """Judge the answer; what is no answer is told."""
+        """Judge the answer; any other call gets an error."""
         assert self._task is not None, "reset comes before step"
         call = only_call(actions, list(_ARGUMENTS))
         if isinstance(call, TimeStep):
@@ -113,7 +113,7 @@ class Question:
         return judge(self._task, str(arguments.answer))
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing."""
 
 
 class Questions:
@@ -122,11 +122,11 @@ class Questions:
     id = ENVIRONMENT_ID
 
     def __init__(self, file: Path | None = None) -> None:
-        """Read the file; without one there is nothing to draw.
+        """Read the file; without one there are no tasks to draw.
 
         Raises:
             NotFound: as `task_files.read_tasks`.
-            InvalidInput: as `task_files.read_tasks`, and rows whose answers cannot be judged.
+            InvalidInput: as `task_files.read_tasks`, or a row whose answers cannot be judged.
         """
         self._file = None if file is None else read_tasks(file)
         self.version = VERSION if self._file is None else self._file.version_of(VERSION)
@@ -134,17 +134,18 @@ class Questions:
             self._file.require(unanswerable)
 
     def tasks(self, split: str, n: int, seed: int) -> list[Task]:
-        """`n` tasks of the file.
+        """Return `n` tasks of the file.
 
         Raises:
-            InvalidInput: no file was named, or it has no such split or not as many tasks.
+            InvalidInput: no file, an unknown split, or too few tasks in it.
         """
         if self._file is None:
             raise InvalidInput(
-                f"{ENVIRONMENT_ID} needs a file of tasks: {ENVIRONMENT_ID}?file=PATH", code="no_task_file"
+                f"expected a task file for {ENVIRONMENT_ID}, got none; name it as {ENVIRONMENT_ID}?file=PATH",
+                code="no_task_file",
             )
         return [task.model_copy(update={"environment": self.id}) for task in self._file.draw(split, n, seed)]
 
     def make(self) -> Environment:
-        """A fresh question."""
+        """Return a fresh environment."""
         return Question()

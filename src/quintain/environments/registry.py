@@ -1,8 +1,8 @@
-"""Environments by reference: the built-in ones, those that other packages announce, and those a program registers.
+"""Environments by reference: built-in ones, entry points of other packages, and those that a program registers.
 
-A reference is an id, with options where the environment has any: `quintain/inventory?difficulty=hard`. The option
-`tasks=FILE` gives any environment the tasks of a file (`task_files`). Several environments with weights are a mixture,
-`{"quintain/inventory": 2, "acme/shop": 1}`, which as text is `mix(acme/shop=1,quintain/inventory=2)`.
+A reference is an id with optional options: `quintain/inventory?difficulty=hard`. The option `tasks=FILE` gives any environment the
+tasks of a file (`task_files`). Several environments with weights form a mixture, `{"quintain/inventory": 2, "acme/shop": 1}`, whose text
+form is `mix(acme/shop=1,quintain/inventory=2)`.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from quintain.records.record import clip, explain, shown
 from quintain.records.seams import Environment, TaskSource
 
 GROUP = "quintain.environments"
-"""Entry-point group; each entry names something that gives a `TaskSource` when it is called, with options or without."""
+"""Entry-point group; each entry names a callable that returns a `TaskSource`."""
 
 Factory = Callable[..., TaskSource]
-"""Its keyword parameters, with their annotations and defaults, are the options of the environment."""
+"""Its keyword parameters, with annotations and defaults, are the environment's options."""
 
 SANDBOX_ID = "quintain/sandbox"
 """The environment whose tasks run commands."""
@@ -54,16 +54,16 @@ _BUILT_IN = tuple(
 )
 
 PATH_OPTIONS = ("file", "tasks", "repos")
-"""Options that name files or folders; whoever takes references from others checks them first."""
+"""Options that name files or folders; callers that accept references from clients check these paths."""
 
 MAX_PARTS = 50
-"""Environments of a mixture, at most."""
+"""Maximum number of environments in a mixture."""
 
 _WEIGHTS = (1e-6, 1e9)
-"""The least and the greatest weight of a part; only ratios matter."""
+"""Minimum and maximum weight of a part; only ratios matter."""
 
 _PARTS_OF_WHOLE = 10**6
-"""Into how many parts a whole is cut where weights are no ratio of such numbers."""
+"""Largest denominator by which weights are approximated."""
 
 _MIXTURE = re.compile(r"\s*mix\((.*)\)\s*", re.DOTALL)
 _ID = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[\w.-]+)*(?::[\w.-]+)?")
@@ -71,7 +71,7 @@ _registered: dict[str, Factory] = {}
 
 
 class _Operator(NamedTuple):
-    """What the operator of this program has set up."""
+    """Configuration by the operator of this program."""
 
     servers: Path | None = None
     variable: Callable[[str], str | None] = lambda name: None
@@ -86,20 +86,19 @@ def configure(
     variable: Callable[[str], str | None] = lambda name: None,
     endpoints: Path | None = None,
 ) -> None:
-    """Tell this process where the operator's MCP servers and endpoints are written down; composition roots call it once.
+    """Set the operator's configuration for this process; composition roots call it once.
 
     Args:
-        servers: The `environments.toml`, which need not exist.
-        variable: Gives the value of an environment variable that a server's `pass_env` names; only processes that start servers
-            need it.
-        endpoints: The `endpoints.toml`, which need not exist: models that play users.
+        servers: Path of `environments.toml`, which need not exist.
+        variable: Returns the value of an environment variable in a server's `pass_env`; only processes that start servers need it.
+        endpoints: Path of `endpoints.toml`, which need not exist: models that play users.
     """
     global _operator
     _operator = _Operator(servers, variable, endpoints)
 
 
 def operator_endpoint(name: str) -> Endpoint:
-    """An endpoint of the operator's, for environments in which a model plays a part.
+    """Return an endpoint profile of the operator, for environments in which a model plays a user.
 
     Raises:
         NotFound: as `endpoints.profiles.find_profile`.
@@ -110,12 +109,12 @@ def operator_endpoint(name: str) -> Endpoint:
 
 
 def operator_variable(name: str) -> str | None:
-    """The value of an environment variable that the operator named; None where it is not set, or not for this process."""
+    """Return an environment variable that the operator named; None if it is not set for this process."""
     return _operator.variable(name)
 
 
 class Reference(NamedTuple):
-    """An environment with its options, as text."""
+    """An environment id with its options as text."""
 
     id: str
     options: dict[str, str]
@@ -123,21 +122,21 @@ class Reference(NamedTuple):
 
 @cache
 def _entries() -> dict[str, EntryPoint]:
-    # Built-in names come last: no installed package can take them over.
+    # Built-in names come last, so that no installed package can replace them.
     return {entry.name: entry for entry in (*entry_points(group=GROUP), *_BUILT_IN)}
 
 
 def environment_ids() -> list[str]:
-    """The ids of all environments that can be used here, sorted; MCP servers only where their file can be read."""
+    """Return the ids of all available environments, sorted; without MCP servers if their file cannot be read."""
     try:
         servers = list_servers()
-    except QuintainError:  # told to whoever names a server, or asks for the list
+    except QuintainError:  # naming a server or listing servers reports this error
         servers = []
     return sorted({*_entries(), *_registered, *(profile.id for profile in servers)})
 
 
 def list_servers() -> list[ServerProfile]:
-    """The MCP servers of the operator's file, by name.
+    """Return the MCP servers of the operator's file, sorted by name.
 
     Raises:
         InvalidInput: as `servers.read_servers`.
@@ -148,23 +147,23 @@ def list_servers() -> list[ServerProfile]:
 
 
 def register(environment_id: str, factory: Factory) -> None:
-    """Make an environment known to this process; jobs run in processes of their own and need an entry point.
+    """Register an environment in this process; jobs run in other processes and need an entry point.
 
     Raises:
-        InvalidInput: an id that cannot be one, or something that cannot be called.
-        Conflict: the id is taken.
+        InvalidInput: an invalid id, or a factory that is not callable.
+        Conflict: another environment has this id.
     """
     if not _ID.fullmatch(environment_id):
-        raise InvalidInput(f"environment id {clip(environment_id)!r} must look like 'acme/shop'")
+        raise InvalidInput(f"expected an environment id such as 'acme/shop', got {clip(environment_id)!r}")
     if not callable(factory):
-        raise InvalidInput(f"the factory of {environment_id!r} is {type(factory).__name__}; it must be callable")
+        raise InvalidInput(f"expected a callable as the factory of {environment_id!r}, got {type(factory).__name__}")
     if environment_id in environment_ids():
-        raise Conflict(f"an environment is called {environment_id!r} already; give yours another id")
+        raise Conflict(f"environment id {environment_id!r} is taken; choose another id")
     _registered[environment_id] = factory
 
 
 def make(reference: str) -> Environment:
-    """A fresh single-use environment.
+    """Return a fresh environment for one episode.
 
     Raises:
         NotFound: as `task_source`.
@@ -175,12 +174,12 @@ def make(reference: str) -> Environment:
 
 
 def task_source(reference: str | Mapping[str, float]) -> TaskSource:
-    """The task source of an environment, or of a mixture of several with weights.
+    """Return the task source of an environment, or of a weighted mixture of several.
 
     Raises:
-        NotFound: no environment has this id; the message lists the known ones.
-        InvalidInput: an option that the environment does not have or take, or as `write_mixture`.
-        Unavailable: the package that announces it cannot be imported.
+        NotFound: an unknown id; the message lists the known ones.
+        InvalidInput: an unknown option or an invalid value, or as `write_mixture`.
+        Unavailable: the package of the environment cannot be imported.
     """
     if (parts := parts_of(reference)) is not None:
         return _mixed(parts, task_source)
@@ -194,14 +193,14 @@ def task_source(reference: str | Mapping[str, float]) -> TaskSource:
 
 
 def open_source(reference: str | Mapping[str, float]) -> TaskSource:
-    """The task source for a job: what other packages bring runs in child processes, which can be killed when they hang.
+    """Return the task source for a job; environments of other packages run in child processes, which can be killed.
 
-    A package whose environment cannot hang says so by an attribute `may_hang = False` of what it announces.
+    A package whose environment cannot hang sets the attribute `may_hang = False` on its factory.
 
     Raises:
         NotFound: as `task_source`.
         InvalidInput: as `task_source`.
-        Unavailable: as `task_source`, or the child does not answer.
+        Unavailable: as `task_source`, or the child process does not answer.
     """
     if (parts := parts_of(reference)) is not None:
         return _mixed(parts, open_source)
@@ -219,23 +218,23 @@ def parse_reference(reference: str) -> Reference:
     """Split a reference into id and options.
 
     Raises:
-        InvalidInput: what follows `?` is not `option=value&option=value`, or an option comes twice.
+        InvalidInput: the part after `?` is not `option=value&option=value`, or repeats an option.
     """
     name, question, query = reference.partition("?")
     try:
         pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=True, max_num_fields=50) if query else []
     except ValueError:
         raise InvalidInput(
-            f"the options of {clip(reference)!r} cannot be read; write ID?option=value&option=value"
+            f"cannot read the options of {clip(reference)!r}; write ID?option=value&option=value"
         ) from None
     options = dict(pairs)
     if (question and not pairs) or len(options) < len(pairs):
-        raise InvalidInput(f"{clip(reference)!r} has no option after `?`, or one twice; write ID?option=value")
+        raise InvalidInput(f"expected each option once after `?`, got {clip(reference)!r}; write ID?option=value")
     return Reference(unquote(name), options)
 
 
 def option_names(environment_id: str) -> list[str]:
-    """The options that an environment has, `tasks` among them.
+    """Return the names of an environment's options, `tasks` among them.
 
     Raises:
         NotFound: as `task_source`.
@@ -245,19 +244,20 @@ def option_names(environment_id: str) -> list[str]:
 
 
 def write_reference(reference: Reference) -> str:
-    """The text of a reference, as `parse_reference` reads it."""
+    """Return the text of a reference, which `parse_reference` reads."""
     name = quote(reference.id, safe="/:")
     return f"{name}?{urlencode(reference.options, safe='/:,')}" if reference.options else name
 
 
 def parts_of(reference: str | Mapping[str, float]) -> dict[str, int] | None:
-    """The parts of a mixture in its one form: sorted, each as `write_reference` writes it, weights in lowest terms.
+    """Return the parts of a mixture in canonical form: sorted, as `write_reference` writes them, weights in lowest terms.
 
-    None: the reference is of one environment.
+    Returns:
+        Reference -> weight; None if the reference names one environment.
 
     Raises:
-        InvalidInput: no part or more than `MAX_PARTS`, a part that is a mixture, that is there twice or whose options cannot
-            be read, or a weight that is not a number in 1e-06..1e+09.
+        InvalidInput: no part or more than `MAX_PARTS`; a part that is a mixture, a duplicate or unreadable; or a weight that is
+            not a number from 1e-06 to 1e+09.
     """
     if isinstance(reference, str):
         if (found := _MIXTURE.fullmatch(reference)) is None:
@@ -268,14 +268,16 @@ def parts_of(reference: str | Mapping[str, float]) -> dict[str, int] | None:
         pairs = list(reference.items())
     if not 1 <= len(pairs) <= MAX_PARTS:
         raise InvalidInput(
-            f"a mixture of environments has 1 to {MAX_PARTS} parts, not {len(pairs)}; write it like "
+            f"expected a mixture of 1 to {MAX_PARTS} environments, got {len(pairs)}; write it like "
             "{'quintain/inventory': 2, 'quintain/math': 1}"
         )
     weights = dict[str, Fraction]()
     for part, weight in pairs:
         name = _written_part(part)
         if name in weights:
-            raise InvalidInput(f"the mixture holds {clip(name)!r} twice; add the weights up")
+            raise InvalidInput(
+                f"expected each environment once in a mixture, got {clip(name)!r} twice; add up its weights"
+            )
         weights[name] = _weight(name, weight)
     whole = lcm(*(weight.denominator for weight in weights.values()))
     counts = {name: int(weights[name] * whole) for name in sorted(weights)}
@@ -287,9 +289,9 @@ def parts_of(reference: str | Mapping[str, float]) -> dict[str, int] | None:
 
 
 def write_mixture(weights: Mapping[str, float]) -> str:
-    """The text of a mixture, the same for equal mixtures: `mix(quintain/inventory=2,quintain/math?difficulty=easy=1)`.
+    """Return the canonical text of a mixture: `mix(quintain/inventory=2,quintain/math?difficulty=easy=1)`.
 
-    A comma in a part is written `%2C`, which its options are read with anyway. A mixture of one part is that environment.
+    A comma in a part is written `%2C`. A mixture of one part becomes the reference of that part.
 
     Raises:
         InvalidInput: as `parts_of`.
@@ -305,9 +307,11 @@ def _text(parts: Mapping[str, int]) -> str:
 
 def _written_part(part: object) -> str:
     if not isinstance(part, str):
-        raise InvalidInput(f"a part of the mixture is {shown(part)}; it must be the reference of an environment")
+        raise InvalidInput(f"expected the reference of an environment as a part of a mixture, got {shown(part)}")
     if _MIXTURE.fullmatch(part):
-        raise InvalidInput(f"{clip(part)!r} is a mixture and cannot be a part of another; name its parts")
+        raise InvalidInput(
+            f"expected an environment as a part of a mixture, got the mixture {clip(part)!r}; name its parts"
+        )
     name, options = parse_reference(part)
     return write_reference(Reference(name, dict(sorted(options.items()))))
 
@@ -317,9 +321,11 @@ def _weight(part: str, weight: object) -> Fraction:
     try:
         if isinstance(weight, int | float | str) and not isinstance(weight, bool) and low <= float(weight) <= high:
             return Fraction(float(weight)).limit_denominator(_PARTS_OF_WHOLE)
-    except (ValueError, OverflowError):  # text that is no number, and a number that no float can be
+    except (ValueError, OverflowError):  # text that is not a number, or a number beyond the range of floats
         pass
-    raise InvalidInput(f"the weight of {clip(part)!r} is {shown(weight)}; it must be a number from {low:g} to {high:g}")
+    raise InvalidInput(
+        f"expected a number from {low:g} to {high:g} as the weight of {clip(part)!r}, got {shown(weight)}"
+    )
 
 
 def _mixed(parts: Mapping[str, int], open_part: Callable[[str], TaskSource]) -> TaskSource:
@@ -342,15 +348,14 @@ def _factory(name: str) -> Factory:
         factory: Factory = entry.load()
     except (ImportError, AttributeError) as error:
         raise Unavailable(
-            f"environment {name!r} is announced as {entry.value!r}, which cannot be imported ({error}); repair or remove the "
-            "package that brings it",
+            f"cannot import environment {name!r} from {entry.value!r} ({error}); repair or remove its package",
             code="environment_broken",
         ) from error
     return factory
 
 
 def _checked(name: str, factory: Factory, options: Mapping[str, str]) -> dict[str, Any]:
-    """The options in the types that the factory's parameters have."""
+    """Return the options converted to the types of the factory's parameters."""
     if not options:
         return {}
     parameters = inspect.signature(factory).parameters
@@ -360,8 +365,10 @@ def _checked(name: str, factory: Factory, options: Mapping[str, str]) -> dict[st
         for option, about in parameters.items()
     }
     if unknown := sorted(options.keys() - fields.keys()):
-        told = f"{name} has no option {clip(unknown[0])!r}; it has: {', '.join(option_names(name))}"
-        raise InvalidInput(told, code="unknown_option")
+        raise InvalidInput(
+            f"expected an option of {name}, got {clip(unknown[0])!r}; valid: {', '.join(option_names(name))}",
+            code="unknown_option",
+        )
     model: type[BaseModel] = create_model("options", __config__=ConfigDict(extra="forbid"), **fields)
     try:
         checked = model.model_validate(options)

@@ -1,11 +1,10 @@
-"""MCP servers that agents may act on, as the operator wrote them down in `environments.toml`; each is `mcp:NAME`.
+"""MCP servers on which agents may act, from the operator's `environments.toml`; each is the environment `mcp:NAME`.
 
     [mcp.calculator]
     command = "venvs/calculator/bin/mcp-server-calculator"
-    tasks = "calculator-tasks.jsonl"          # leave out: tasks are generated from the schemas of the tools
+    tasks = "calculator-tasks.jsonl"          # optional; default: generated from the schemas of the tools
 
-Commands come from this file alone: no conversation and no task can say what is started. This module reads the file and starts
-nothing.
+Commands come from this file alone, so that no conversation and no task can choose what is started. This module only reads the file.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BeforeValidator, Field, ValidationError
 
@@ -22,7 +21,7 @@ from quintain.errors import InvalidInput, NotFound, Refused
 from quintain.records.record import Name, Record, explain, nearest, require_number, shown
 
 PREFIX = "mcp:"
-"""What the id of a server's environment begins with."""
+"""Prefix of the ids of servers' environments."""
 
 _KEY = re.compile(r"api[_-]?key|token|secret|passw|credential|authorization", re.IGNORECASE)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
@@ -38,34 +37,46 @@ class Call(Record):
     args: dict[str, Any] = Field(default_factory=dict)
 
 
+class ToolResult(NamedTuple):
+    """Result of a call, without the protocol's envelope."""
+
+    text: str
+    """What an agent reads."""
+    value: Any = None
+    """Structured content; without it, the text as JSON, else the text itself."""
+    is_error: bool = False
+
+
 class ServerProfile(Record):
-    """One server: how it is started, which of its tools are the action space, and what is asked of an agent."""
+    """One server: how to start it, which of its tools form the action space, and which tasks an agent gets."""
 
     name: Name
-    command: str = Field(min_length=1, description="The program; with a slash in it, relative to the file's folder.")
+    command: str = Field(min_length=1, description="Program; a path with a slash is relative to the file's folder.")
     args: tuple[str, ...] = Field(default=(), max_length=200)
-    env: dict[str, str] = Field(default_factory=dict, description="Variables and their values; no keys.")
-    pass_env: tuple[str, ...] = Field(default=(), description="Names of variables that are passed on, such as keys.")
-    cwd: str | None = Field(default=None, description="Where it runs; null: in an empty folder that is removed after.")
+    env: dict[str, str] = Field(default_factory=dict, description="Environment variables without keys.")
+    pass_env: tuple[str, ...] = Field(default=(), description="Names of variables to pass on, such as keys.")
+    cwd: str | None = Field(
+        default=None, description="Working directory; null: an empty folder that is removed afterwards."
+    )
     tools: tuple[str, ...] | Literal["all"] = Field(default="all", description="Names or globs of allowed tools.")
-    deny: tuple[str, ...] = Field(default=(), description="Names or globs of tools that are not allowed after all.")
-    tasks: str | None = Field(default=None, description="JSONL file; null: tasks are generated from the schemas.")
+    deny: tuple[str, ...] = Field(default=(), description="Names or globs of excluded tools.")
+    tasks: str | None = Field(default=None, description="JSONL file; null: generate tasks from the schemas.")
     values: dict[str, tuple[str | int | float | bool, ...]] = Field(
-        default_factory=dict, description="Argument, or tool.argument -> values to generate tasks with."
+        default_factory=dict, description="Argument or tool.argument -> values for generated tasks."
     )
     system_prompt: str | None = None
     max_turns: Annotated[int, Field(ge=1, le=1000), BeforeValidator(require_number)] = 10
-    timeout_s: Seconds = Field(default=30.0, description="Of one call.")
-    start_timeout_s: Seconds = Field(default=30.0, description="From the start to the list of tools.")
+    timeout_s: Seconds = Field(default=30.0, description="Seconds for one call.")
+    start_timeout_s: Seconds = Field(default=30.0, description="Seconds from the start to the list of tools.")
     setup: tuple[Call, ...] = Field(default=(), description="Calls right after each start of the server.")
     reset: tuple[Call, ...] = Field(default=(), description="Calls before each episode.")
     fresh: Literal["episode", "session"] = Field(
-        default="episode", description="A new process for each episode, or one that later episodes go on with."
+        default="episode", description="A new process for each episode, or one that later episodes reuse."
     )
 
     @property
     def id(self) -> str:
-        """The id of its environment."""
+        """Id of its environment."""
         return PREFIX + self.name
 
 
@@ -73,53 +84,55 @@ _FIELDS = tuple(name for name in ServerProfile.model_fields if name != "name")
 
 
 def read_servers(path: Path) -> dict[str, ServerProfile]:
-    """The servers of an `environments.toml`, by name; none where there is no file.
+    """Return the servers of an `environments.toml` by name; none if the file does not exist.
 
     Raises:
-        InvalidInput: the file is not TOML, or a server has a wrong or unknown field; names server, field and what is valid.
-        Refused: a key stands in the file.
+        InvalidInput: the file is not TOML, or a server has a wrong or unknown field.
+        Refused: the file contains a key.
     """
     try:
         data = path.read_bytes()
     except FileNotFoundError:
         return {}
     except OSError as error:
-        raise InvalidInput(f"{path} cannot be read ({error.strerror}); let this user read it") from None
+        raise InvalidInput(f"cannot read {path} ({error.strerror}); give this user read permission") from None
     if len(data) > _MAX_BYTES:
-        raise _bad(f"{path} has {len(data):,} bytes; it takes at most {_MAX_BYTES:,}")
+        raise _bad(f"expected at most {_MAX_BYTES:,} bytes in {path}, got {len(data):,}")
     try:
         document = tomllib.loads(data.decode("utf-8"))
     except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
-        raise _bad(f"{path} is not TOML in UTF-8: {str(error)[:200]}") from None
+        raise _bad(f"expected TOML in UTF-8 in {path}, got: {str(error)[:200]}") from None
     if unknown := sorted(document.keys() - {"mcp"}):
-        raise _bad(f"{path.name} has {shown(unknown[0])}; it holds tables [mcp.NAME] only, one for each server")
+        raise _bad(f"expected only tables [mcp.NAME] in {path.name}, got {shown(unknown[0])}")
     servers = document.get("mcp", {})
     if not isinstance(servers, Mapping):
-        raise _bad(f"{path.name} has mcp = {shown(servers)}; write [mcp.NAME] above the fields of each server")
+        raise _bad(
+            f"expected tables [mcp.NAME] in {path.name}, got mcp = {shown(servers)}; write [mcp.NAME] above the fields of each server"
+        )
     return {name: _profile(name, table, path) for name, table in servers.items()}
 
 
 def find_server(path: Path | None, name: str) -> ServerProfile:
-    """The server of a name.
+    """Return the server of this name.
 
     Raises:
-        NotFound: there is none; says which there are and how to write one.
+        NotFound: an unknown name; the message lists the known ones.
         InvalidInput: as `read_servers`.
         Refused: as `read_servers`.
     """
     servers = read_servers(path) if path else {}
     if name not in servers:
-        there = f"there are {', '.join(sorted(servers))}" if servers else "there is none yet"
+        known = f"known: {', '.join(sorted(servers))}" if servers else "none is configured yet"
         raise NotFound(
-            f"no MCP server {shown(name)}{nearest(name, servers)}; {there}. The operator writes one into "
-            f"{path or 'environments.toml'}: [mcp.NAME] with command, args and what else it needs",
+            f"expected the name of an MCP server, got {shown(name)}{nearest(name, servers)}; {known}. The operator adds one to "
+            f"{path or 'environments.toml'}: [mcp.NAME] with command, args and other fields",
             code="environment_not_found",
         )
     return servers[name]
 
 
 def outline(profile: ServerProfile) -> dict[str, Any]:
-    """What a list of environments shows of a server, which is not started for it."""
+    """Return the entry of a server in a list of environments, without starting it."""
     return {
         "id": profile.id,
         "tools": "all of the server" if profile.tools == "all" else list(profile.tools),
@@ -132,7 +145,9 @@ def outline(profile: ServerProfile) -> dict[str, Any]:
 def _profile(name: str, table: object, path: Path) -> ServerProfile:
     where = f"{path.name} [mcp.{name}]"
     if not isinstance(table, Mapping):
-        raise _bad(f"{path.name} has mcp.{name} = {shown(table)}; write [mcp.{name}] above its fields")
+        raise _bad(
+            f"expected a table mcp.{name} in {path.name}, got {shown(table)}; write [mcp.{name}] above its fields"
+        )
     try:
         profile = ServerProfile.model_validate({"name": name, **table})
     except ValidationError as error:
@@ -149,7 +164,7 @@ def _profile(name: str, table: object, path: Path) -> ServerProfile:
 
 
 def _resolved(folder: Path, written: str) -> Path:
-    """Relative to the file's folder; links stay as they are: a virtual environment's Python is one."""
+    """Return a path relative to the file's folder; links are not resolved, because a virtual environment's Python is one."""
     return folder / Path(written).expanduser()
 
 
@@ -157,15 +172,15 @@ def _refuse_keys(profile: ServerProfile, where: str) -> None:
     for variable, value in profile.env.items():
         if _KEY.search(variable) and value:
             raise Refused(
-                f"{where} has a value for the variable {shown(variable)}: keys do not stand in this file; name it in pass_env, "
-                "and set it where the server of Quintain runs",
+                f"expected no keys in {where}, got a value for {shown(variable)}; name the variable in pass_env and set it where "
+                "Quintain's server runs",
                 code="key_in_file",
             )
     for variable in (*profile.pass_env, *profile.env):
         if not _VARIABLE.fullmatch(variable):
             raise Refused(
-                f"{where} has something in env or pass_env that is no name of an environment variable (not shown, it may be a "
-                "key); pass_env takes names only",
+                f"expected names of environment variables in env and pass_env of {where}, got something else (not shown, it may be "
+                "a key); pass_env takes names only",
                 code="key_in_file",
             )
 

@@ -1,8 +1,7 @@
-"""Task files: users' own tasks, one a line, for any environment; frozen by a hash of what they say.
+"""Task files: users' own tasks for any environment, one per line, with a version from a hash of their contents.
 
-A row has `id, prompt, type, difficulty, repo, base_commit, test_command, checker, answer, split, metadata`; rows of SWE-bench,
-of GSM8K and of exported benchmarks are understood. A file with a bad row is refused with its lines and reasons: a suite
-that silently lost tasks would not be the suite that its name says.
+A row has `id, prompt, type, difficulty, repo, base_commit, test_command, checker, answer, split, metadata`; rows of SWE-bench, GSM8K and
+exported benchmarks work too. A file with bad rows is refused with their lines and reasons: a suite must not lose tasks silently.
 """
 
 from __future__ import annotations
@@ -30,43 +29,43 @@ from quintain.records.seeds import stable_seed
 from quintain.records.trajectory import Task
 
 MAX_TASKS = 200_000
-"""Tasks of one file."""
+"""Maximum tasks of one file."""
 HELD_OUT = 5
-"""Of so many tasks whose rows name no split, one is held out."""
-_TOLD = 5
+"""One in so many tasks is held out if rows do not name their split."""
+_MAX_LISTED = 5
 
 Fault = Callable[[Task], str | None]
-"""Says why an environment cannot play a task; None: it can."""
+"""Returns why an environment cannot play a task; None: it can."""
 
 
 @dataclass(frozen=True)
 class TaskFile:
-    """The tasks of a file."""
+    """Tasks of a file."""
 
     path: Path
     tasks: tuple[Task, ...]
     lines: tuple[int, ...]
-    """Where each task stands."""
+    """Line of each task."""
     digest: str
-    """SHA-256 of all that the tasks say, in the order of their ids."""
+    """SHA-256 of the tasks' contents in the order of their ids."""
 
     def version_of(self, version: str) -> str:
-        """An environment's version together with the file's content."""
+        """Return an environment's version extended by the file's digest."""
         return f"{version}+{self.digest[:16]}"
 
     def draw(self, split: str, n: int, seed: int) -> list[Task]:
-        """`n` tasks of a split in an order by seed; fewer of the same seed are a prefix of more.
+        """Return `n` tasks of a split, shuffled by seed; fewer tasks with the same seed are a prefix of more.
 
         Raises:
             InvalidInput: an unknown split, or more tasks than it has.
         """
         if split not in SPLITS:
-            raise InvalidInput(f"split {split!r} does not exist in task files; valid: {', '.join(SPLITS)}")
+            raise InvalidInput(f"expected split to be {' or '.join(SPLITS)}, got {split!r}")
         found = sorted((task for task in self.tasks if task.metadata["split"] == split), key=lambda task: task.id or "")
         if not 0 <= n <= len(found):
             raise InvalidInput(
-                f"n_tasks is {n}; {clip(self.path.name)!r} has {counted(len(found), 'task')} in {split} and "
-                f"{len(self.tasks) - len(found)} in the other split; take at most {len(found)}, or name the `split` in its rows",
+                f"expected n_tasks of at most {len(found)}, got {n}: {clip(self.path.name)!r} has {counted(len(found), 'task')} in "
+                f"{split} and {len(self.tasks) - len(found)} in the other split; take fewer, or name the `split` in its rows",
                 code="too_many_tasks",
             )
         Random(stable_seed(self.digest, split, seed)).shuffle(found)
@@ -76,31 +75,31 @@ class TaskFile:
         """Refuse a file with tasks that an environment cannot play.
 
         Raises:
-            InvalidInput: names the lines and what is wrong with them.
+            InvalidInput: lists the lines with their faults.
         """
         found = ((line, fault(task)) for line, task in zip(self.lines, self.tasks, strict=True))
         _refuse(self.path, [(line, reason) for line, reason in found if reason is not None])
 
 
 def read_tasks(path: Path) -> TaskFile:
-    """The tasks of a JSONL file or JSON array, packed (gzip, zstd, bzip2) or not.
+    """Return the tasks of a JSONL file or JSON array, optionally compressed (gzip, zstd, bzip2).
 
     Raises:
-        NotFound: there is no such file.
-        InvalidInput: bad rows, each with its line and reason; two tasks of one id; none or too many.
+        NotFound: the file does not exist.
+        InvalidInput: bad rows or duplicate ids, with line and reason; no tasks; or too many.
     """
     resolved = path.expanduser().resolve()
     try:
         about = os.stat(resolved)
     except (OSError, ValueError):
         raise NotFound(
-            f"there is no task file {str(path)[:300]!r}; give the path of a JSONL file with a task a line",
+            f"expected the path of a JSONL file with one task per line, got {str(path)[:300]!r}, which does not exist",
             code="no_task_file",
         ) from None
     return _read(resolved, about.st_mtime_ns, about.st_size, about.st_ino)
 
 
-# Environments in child processes are made anew for every episode; their file is read once.
+# Child processes make a new environment for every episode; the cache reads their file once.
 @lru_cache(maxsize=8)
 def _read(path: Path, *_: int) -> TaskFile:
     report = Report()
@@ -109,17 +108,19 @@ def _read(path: Path, *_: int) -> TaskFile:
     for line, task in _rows(path, report):
         assert task.id is not None
         if task.id in tasks:
-            report.reject(line, f"the id {clip(task.id)!r} stands in line {places[task.id]} already")
+            report.reject(line, f"duplicate id {clip(task.id)!r}, first in line {places[task.id]}")
             continue
         tasks[task.id], places[task.id] = task, line
         if len(tasks) > MAX_TASKS:
             raise InvalidInput(
-                f"{clip(path.name)!r} holds more than {MAX_TASKS:,} tasks; split it into several files",
+                f"expected at most {MAX_TASKS:,} tasks in {clip(path.name)!r}, got more; split it into several files",
                 code="too_large",
             )
     _refuse(path, report.rejected, report.n_rejected)
     if not tasks:
-        raise InvalidInput(f"{clip(path.name)!r} holds no tasks; write one JSON object a line", code="no_tasks")
+        raise InvalidInput(
+            f"expected tasks in {clip(path.name)!r}, got none; write one JSON object per line", code="no_tasks"
+        )
     content = [tasks[task_id].model_dump(mode="json", exclude_defaults=True) for task_id in sorted(tasks)]
     encoded = json.dumps(content, sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode("utf-8")
     return TaskFile(path, tuple(tasks.values()), tuple(places.values()), hashlib.sha256(encoded).hexdigest())
@@ -139,7 +140,7 @@ def _rows(path: Path, report: Report) -> Iterator[tuple[int, Task]]:
 
 
 def split_of(task_id: str) -> str:
-    """The split of a task whose row names none: by its id alone, so that it keeps its side when others come or go."""
+    """Return the split of a task whose row names none, from its id alone: other rows do not affect it."""
     return "held_out" if stable_seed("split", task_id) % HELD_OUT == 0 else "train"
 
 
@@ -147,12 +148,13 @@ def _refuse(path: Path, faults: list[tuple[int | None, str]] | list[tuple[int, s
     n = len(faults) if n is None else n
     if not n:
         return
-    told = "; ".join(
-        f"line {line}: {reason}" for line, reason in sorted(faults, key=lambda fault: fault[0] or 0)[:_TOLD]
+    listed = "; ".join(
+        f"line {line}: {reason}" for line, reason in sorted(faults, key=lambda fault: fault[0] or 0)[:_MAX_LISTED]
     )
-    more = f"; and {counted(n - _TOLD, 'more line')}" if n > _TOLD else ""
+    more = f"; and {counted(n - _MAX_LISTED, 'more line')}" if n > _MAX_LISTED else ""
     raise InvalidInput(
-        f"{clip(path.name)!r} has {counted(n, 'bad row')}: {told}{more}. Mend or remove them", code="bad_task_rows"
+        f"{clip(path.name)!r} has {counted(n, 'bad row')}: {listed}{more}; correct or remove them",
+        code="bad_task_rows",
     )
 
 
@@ -170,14 +172,14 @@ class FileTasks:
         self.id, self.version = source.id, self._file.version_of(source.version)
 
     def __getattr__(self, name: str) -> Any:
-        if name in {"_source", "_file"}:  # not set yet: while it is copied or unpickled
+        if name in {"_source", "_file"}:  # not set yet while being copied or unpickled
             raise AttributeError(name)
         return getattr(self._source, name)
 
     def tasks(self, split: str, n: int, seed: int) -> list[Task]:
-        """Tasks of the file, which belong to the source's environment."""
+        """Return tasks of the file under the source's environment id."""
         return [task.model_copy(update={"environment": self.id}) for task in self._file.draw(split, n, seed)]
 
     def make(self) -> Environment:
-        """A fresh environment of the source."""
+        """Return a fresh environment of the source."""
         return self._source.make()

@@ -1,4 +1,4 @@
-"""Rows of task files: our own, and those of SWE-bench, GSM8K and exported benchmarks."""
+"""Rows of task files: in Quintain's format, and in those of SWE-bench, GSM8K and exported benchmarks."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _SPLITS = {
     **dict.fromkeys(("held_out", "held-out", "test", "validation", "valid", "val", "dev", "eval"), "held_out"),
 }
 _CHECKED_BY = ("repo", "base_commit", "test_command", "checker", "answer")
-_UNTOLD = frozenset({"patch", "hints_text"})
-"""Of SWE-bench: the solution and talk about it, which are no part of the task."""
+_SOLUTION_COLUMNS = frozenset({"patch", "hints_text"})
+"""Columns of SWE-bench that give the solution away; tasks do not keep them."""
 _EASY_LINES, _MEDIUM_LINES = 10, 50
 
 
@@ -40,33 +40,33 @@ class _Row(BaseModel):
 
 
 def task_of(value: Any) -> Task:
-    """The task that a row is; columns that are not known stand in its metadata.
+    """Return the task of a row; unknown columns become metadata.
 
     Raises:
-        InvalidInput: no object, no id, or neither a prompt nor anything else that says what to do.
+        InvalidInput: not an object, an unknown split, or neither id nor prompt.
         ValidationError: a field of a wrong type.
     """
     if not isinstance(value, dict):
-        raise InvalidInput(f"{shown(value)} is no JSON object")
+        raise InvalidInput(f"expected a JSON object, got {shown(value)}")
     row = _Row.model_validate(_native(value))
     split = row.split if row.split is not None else row.metadata.get("split")
     if split is not None and _SPLITS.get(str(split).strip().lower()) is None:
-        raise InvalidInput(f"split {shown(split)} is not known; valid: train, held_out (or test, validation)")
-    checked_by = {name: held for name in _CHECKED_BY if (held := getattr(row, name)) is not None}
-    told = {**(row.model_extra or {}), **row.metadata, **checked_by}
-    told.pop("split", None)
+        raise InvalidInput(f"expected split to be train or held_out (or test, validation), got {shown(split)}")
+    checked_by = {name: value for name in _CHECKED_BY if (value := getattr(row, name)) is not None}
+    metadata = {**(row.model_extra or {}), **row.metadata, **checked_by}
+    metadata.pop("split", None)
     return Task(
         id=row.id,
         prompt=row.prompt,
         type=row.type,
         difficulty=row.difficulty,
-        metadata=told if split is None else {**told, "split": _SPLITS[str(split).strip().lower()]},
+        metadata=metadata if split is None else {**metadata, "split": _SPLITS[str(split).strip().lower()]},
     )
 
 
 def _native(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The row with our names for its fields."""
-    if isinstance(row.get("task"), dict) and "prompt" not in row:  # of an exported benchmark
+    """Return the row with Quintain's field names."""
+    if isinstance(row.get("task"), dict) and "prompt" not in row:  # an exported benchmark
         row = row["task"]
     if "instance_id" in row and "problem_statement" in row:
         return _swe_bench(row)
@@ -80,7 +80,7 @@ def _native(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _swe_bench(row: Mapping[str, Any]) -> dict[str, Any]:
-    fields = {name: value for name, value in row.items() if name not in _UNTOLD}
+    fields = {name: value for name, value in row.items() if name not in _SOLUTION_COLUMNS}
     for name in ("FAIL_TO_PASS", "PASS_TO_PASS"):
         if name in fields:
             fields[name] = _tests(name, fields[name])
@@ -88,7 +88,7 @@ def _swe_bench(row: Mapping[str, Any]) -> dict[str, Any]:
     if "version" in fields:
         fields["repo_version"] = fields.pop("version")
     fields.setdefault("type", "bug_fix")
-    if "difficulty" in fields:  # SWE-bench Verified: how long a person would take
+    if "difficulty" in fields:  # SWE-bench Verified: estimated time for a person
         fields["time_estimate"] = fields.pop("difficulty")
     if isinstance(row.get("patch"), str):
         fields["difficulty"] = _patch_difficulty(row["patch"])
@@ -96,30 +96,30 @@ def _swe_bench(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _tests(name: str, value: Any) -> list[str]:
-    """Names of tests; SWE-bench writes the list as JSON text."""
+    """Return test names; SWE-bench stores the list as JSON text."""
     try:
         tests = json.loads(value) if isinstance(value, str) else value
     except ValueError:
         tests = None
     if not isinstance(tests, list) or not all(isinstance(test, str) for test in tests):
-        raise InvalidInput(f"{name} is {shown(value)}; it must be a list of names of tests, or that list as JSON text")
+        raise InvalidInput(f"expected {name} to be a list of test names, or that list as JSON text, got {shown(value)}")
     return tests
 
 
 def _patch_difficulty(patch: str) -> str:
-    """By the lines of the patch that solves it."""
+    """Return a difficulty by the number of lines of the reference patch."""
     lines = len(patch.splitlines())
     return "easy" if lines < _EASY_LINES else "medium" if lines < _MEDIUM_LINES else "hard"
 
 
 def _question(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A question and its answer, which in GSM8K stands after `####` at the end of a worked solution."""
+    """Return the fields of a question; in GSM8K its answer follows `####` at the end of a worked solution."""
     fields = dict(row)
     fields["prompt"] = fields.pop("question")
     if isinstance(answer := fields.get("answer"), str) and "####" in answer:
         solution, _, final = answer.rpartition("####")
         if not final.strip():
-            raise InvalidInput("answer ends at its `####`; the final answer must follow")
+            raise InvalidInput("expected a final answer after `####`, got nothing")
         fields["answer"] = final.strip()
         if steps := solution.count("<<"):
             fields["n_steps"] = steps
@@ -127,13 +127,15 @@ def _question(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _identified(fields: dict[str, Any]) -> dict[str, Any]:
-    """With an id: the row's own, or where it has none one made of its prompt."""
+    """Return the fields with an id: the row's own, or one derived from its prompt."""
     task_id, prompt = fields.get("id"), fields.get("prompt", "")
     if isinstance(task_id, int) and not isinstance(task_id, bool):
         fields["id"] = str(task_id)
     elif task_id is None:
         if not isinstance(prompt, str) or not prompt.strip():
-            raise InvalidInput(f"holds neither id nor prompt (fields: {clip(', '.join(map(str, fields)) or 'none')})")
+            raise InvalidInput(
+                f"expected an id or a prompt, got the fields {clip(', '.join(map(str, fields)) or 'none')}"
+            )
         fields["id"] = f"task-{hashlib.sha256(prompt.encode()).hexdigest()[:16]}"
-    fields.pop("environment", None)  # of an exported benchmark; the file is for the environment that is asked for
+    fields.pop("environment", None)  # an exported benchmark; the reference decides the environment
     return {name: value for name, value in fields.items() if value is not None}

@@ -1,7 +1,7 @@
-"""What can be put around an environment: limits, shaped rewards, statistics, shorter observations, recording.
+"""Wrappers of environments: limits, shaped rewards, statistics, shorter observations, recording.
 
-A wrapper looks at a step from both sides: it gets the actions and the way to carry them out, and gives back what the agent
-shall see. Everything that it does not change passes through to the environment inside, attributes too.
+A wrapper gets a step's actions and a function that carries them out, and returns the step that the agent sees. All other attributes
+come from the wrapped environment.
 """
 
 from __future__ import annotations
@@ -27,34 +27,34 @@ from quintain.records.trajectory import (
 )
 
 Carry = Callable[[Sequence[Action]], TimeStep]
-"""Carries actions out in the environment inside."""
+"""Carries out actions in the wrapped environment."""
 
 Wrapper = Callable[[Environment], Environment]
 
 
 @dataclass
 class Wrapped:
-    """An environment with something around its steps."""
+    """An environment whose steps pass through a function."""
 
     inside: Environment
     around: Callable[[Sequence[Action], Carry], TimeStep]
     begin: Callable[[Task, TimeStep], TimeStep] = lambda task, first: first
     changed: dict[str, Any] = field(default_factory=dict)
-    """Attributes that differ from those inside."""
+    """Attributes that replace those of the wrapped environment."""
 
     def __getattr__(self, name: str) -> Any:
-        if name in {"inside", "changed"}:  # not set yet: while it is copied or unpickled
+        if name in {"inside", "changed"}:  # not set yet while being copied or unpickled
             raise AttributeError(name)
         return self.changed[name] if name in self.changed else getattr(self.inside, name)
 
     @property
     def unwrapped(self) -> Environment:
-        """The environment innermost."""
+        """The innermost environment."""
         inner: Environment = getattr(self.inside, "unwrapped", self.inside)
         return inner
 
     def reset(self, task: Task) -> TimeStep:
-        """Begin the task."""
+        """Begin a task."""
         return self.begin(task, self.inside.reset(task))
 
     def step(self, actions: Sequence[Action]) -> TimeStep:
@@ -62,12 +62,12 @@ class Wrapped:
         return self.around(actions, self.inside.step)
 
     def close(self) -> None:
-        """Free what the episode held."""
+        """Release the episode's resources."""
         self.inside.close()
 
 
 def wrap(source: TaskSource, *wrappers: Wrapper) -> TaskSource:
-    """The same tasks, in environments with these wrappers around them, the last one outermost."""
+    """Return a source of the same tasks whose environments have these wrappers, the last one outermost."""
     return _WrappedSource(source, wrappers)
 
 
@@ -89,7 +89,7 @@ class _WrappedSource:
 
 
 def max_steps(most: int) -> Wrapper:
-    """Cut an episode after so many steps; a verdict in the last one stands."""
+    """Truncate an episode after so many steps, unless the last one ends it with a verdict."""
 
     def wrapper(environment: Environment) -> Environment:
         taken = 0
@@ -110,7 +110,7 @@ def max_steps(most: int) -> Wrapper:
 
 
 def time_limit(seconds: float, clock: Callable[[], float] = time.monotonic) -> Wrapper:
-    """Cut an episode after the step in which its time ran out; one that hangs needs a process of its own (`child`)."""
+    """Truncate an episode after the step that exceeds its time; a step that hangs needs a child process (`isolated`)."""
 
     def wrapper(environment: Environment) -> Environment:
         began = 0.0
@@ -131,7 +131,7 @@ def time_limit(seconds: float, clock: Callable[[], float] = time.monotonic) -> W
 
 
 def shaped_reward(reward: Callable[[Sequence[Action], TimeStep], float | None]) -> Wrapper:
-    """Take another number as a step's reward; None: the step has none."""
+    """Replace each step's reward by the function's value; None: no reward."""
 
     def wrapper(environment: Environment) -> Environment:
         def around(actions: Sequence[Action], carry: Carry) -> TimeStep:
@@ -144,7 +144,7 @@ def shaped_reward(reward: Callable[[Sequence[Action], TimeStep], float | None]) 
 
 
 def episode_statistics(clock: Callable[[], float] = time.monotonic) -> Wrapper:
-    """Add `info["episode"]` to the last step: `r` sum of rewards, `l` steps, `t` seconds, as Gymnasium names them."""
+    """Add `info["episode"]` to the last step: `r` sum of rewards, `l` steps, `t` seconds, as in Gymnasium."""
 
     def wrapper(environment: Environment) -> Environment:
         sums = {"r": 0.0, "l": 0, "began": 0.0}
@@ -168,17 +168,19 @@ def episode_statistics(clock: Callable[[], float] = time.monotonic) -> Wrapper:
 
 
 def shorter_observations(most_chars: int = 8000) -> Wrapper:
-    """Cut the text of long observations and say so in them."""
+    """Cut the text of long observations, with a note of the number of characters."""
 
-    def shortened(seen: Observation) -> Observation:
-        text = text_of(seen.content)
+    def shortened(observation: Observation) -> Observation:
+        text = text_of(observation.content)
         if len(text) <= most_chars:
-            return seen
+            return observation
         cut = f"{text[:most_chars]}\n[{len(text) - most_chars} more characters were cut]"
         pictures = (
-            () if isinstance(seen.content, str) else tuple(p for p in seen.content if not isinstance(p, TextPart))
+            ()
+            if isinstance(observation.content, str)
+            else tuple(p for p in observation.content if not isinstance(p, TextPart))
         )
-        return seen.model_copy(update={"content": (TextPart(text=cut), *pictures) if pictures else cut})
+        return observation.model_copy(update={"content": (TextPart(text=cut), *pictures) if pictures else cut})
 
     def wrapper(environment: Environment) -> Environment:
         def around(actions: Sequence[Action], carry: Carry) -> TimeStep:
@@ -191,9 +193,9 @@ def shorter_observations(most_chars: int = 8000) -> Wrapper:
 
 
 def recorder(agent: AgentInfo, keep: Callable[[Trajectory], object]) -> Wrapper:
-    """Hand over each finished episode as a trajectory, for loops of your own: only the agent's actions are known to it.
+    """Pass each episode to `keep` as a trajectory, for custom loops; it contains the agent's actions without its text.
 
-    An episode that is closed before it ended is handed over too, its outcome unknown.
+    An episode that is closed before its end is passed on with an unknown outcome.
     """
 
     def wrapper(environment: Environment) -> Environment:
@@ -227,7 +229,7 @@ class _Recorded:
         self._task, self._reward, self._steps = task, None, []
         if self.inside.system_prompt:
             self._steps.append(Step(actor=Actor.SYSTEM, message=self.inside.system_prompt))
-        self._say(first.message or task.prompt)
+        self._add_user_step(first.message or task.prompt)
         return first
 
     def step(self, actions: Sequence[Action]) -> TimeStep:
@@ -241,7 +243,7 @@ class _Recorded:
                 model=self.agent.model,
             )
         )
-        self._say(step.message)
+        self._add_user_step(step.message)
         self._reward = self._reward if step.reward is None else step.reward
         if step.terminated:
             self._finish(_verdict(self._reward))
@@ -253,7 +255,7 @@ class _Recorded:
         self._finish(OutcomeStatus.UNKNOWN)
         self.inside.close()
 
-    def _say(self, text: str | None) -> None:
+    def _add_user_step(self, text: str | None) -> None:
         if text:
             self._steps.append(Step(actor=Actor.USER, message=text))
 

@@ -1,4 +1,4 @@
-"""What every method of training can be told, strict and in one place; each method's own settings stand in `training`."""
+"""Hyperparameters that all methods share; those of single methods are in `hyperparameters`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NUMBERS = {int, float}
 
 
 class Settings(Record):
-    """What all settings have in common: a number is written as a number."""
+    """Base of all settings: a boolean is not accepted as a number."""
 
     @model_validator(mode="before")
     @classmethod
@@ -80,7 +80,7 @@ class ReplayConfig(Settings):
 
 
 class TrainingConfig(Settings):
-    """What every method shares."""
+    """Hyperparameters of every method."""
 
     epochs: float = Field(default=3.0, ge=0.001, le=1000, description="Passes over the training split, above 0.")
     max_steps: int | None = Field(

@@ -1,6 +1,6 @@
-"""Hyperparameters, one strict model a method; every default of training lives here and in `training_config`, nowhere else.
+"""Hyperparameters, one strict model a method; every default of training is here or in `common_hyperparameters`.
 
-Names that other trainers use for the same settings are understood too (records/aliases.py).
+Aliases of other trainers are translated where a call comes in (records/aliases.py).
 """
 
 from __future__ import annotations
@@ -282,7 +282,7 @@ MethodConfig = Annotated[
     | GRPOConfig,
     Field(discriminator="method"),
 ]
-"""The hyperparameters of any method, told apart by `method`."""
+"""The hyperparameters of any method, discriminated by `method`."""
 
 Method = Literal["sft", "bc", "pretrain", "dpo", "orpo", "simpo", "kto", "ranking", "reward", "prm", "grpo"]
 
@@ -317,7 +317,7 @@ DATASET_KINDS: dict[str, str] = {
 """Method -> the kind of dataset that it learns from."""
 
 ACTING_ONLY = frozenset(DPOConfig.model_fields.keys() - _PairLoss.model_fields.keys())
-"""Settings of DPO that only say something where it learns online."""
+"""Settings of DPO that only have an effect online."""
 
 ONLINE_METHODS = frozenset({"dpo", "grpo"})
 """Methods that can learn in an environment instead of from a dataset."""

@@ -234,7 +234,7 @@ class RLTrainingTool:
         return self._trained(started, about, target, wait=parameters.get("wait", True))
 
     def _train_from_file(self, parameters: dict[str, Any]) -> dict[str, Any]:
-        """Train as a config file says; only what becomes of it is said here."""
+        """Train by a config file; only the destination and waiting are arguments."""
         refuse_unknown("train with `config`", parameters, dict.fromkeys(("config", "output_dir", "wait")))
         try:
             path = Path(str(parameters["config"])).expanduser()
@@ -341,12 +341,12 @@ class RLTrainingTool:
 
 
 def _answer(result: Record) -> dict[str, Any]:
-    """A tool's result with its `status`: `success` where it is finished, the job's own where it tells of a job."""
-    told = result.model_dump(mode="json")
-    state = told.pop("status", None)
+    """Return a result with its `status`: `success` where it is finished, the status of the job where there is one."""
+    answer = result.model_dump(mode="json")
+    state = answer.pop("status", None)
     if state is None or (state == JobStatus.SUCCEEDED and not isinstance(result, JobView)):
-        return {"status": "success", **told}
-    return {"status": state, **told}
+        return {"status": "success", **answer}
+    return {"status": state, **answer}
 
 
 def _train_defaults(parameters: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Arguments to try a tool with, drawn from what its schema says: enums, constants, examples, defaults, bounds of numbers."""
+"""Random arguments of a tool, drawn from its schema: enums, constants, examples, defaults, bounds of numbers."""
 
 from __future__ import annotations
 
@@ -10,26 +10,27 @@ from typing import Any
 _NOTHING = object()
 _RANGE = re.compile(r"\{(-?\d{1,12})\.\.(-?\d{1,12})\}")
 _INTEGERS = (0, 99)
-_LISTED = 3
-_DEEP = 5
+"""Bounds of numbers without bounds in the schema."""
+_LIST_LENGTH = 3
+_MAX_DEPTH = 5
 
 
 def draw_arguments(
     tool: str, schema: Mapping[str, Any], values: Mapping[str, Sequence[Any]], rng: Random
 ) -> dict[str, Any] | None:
-    """Arguments that the schema allows; None: it has a required one about which it says too little.
+    """Return random arguments that the schema allows; None if it defines a required one too vaguely.
 
     Args:
-        tool: Its name.
+        tool: Name of the tool.
         schema: JSON schema of its arguments.
-        values: Argument, or tool.argument -> values that the operator gives. In a text `{1..99}` becomes such an integer.
-        rng: Draws.
+        values: Argument or tool.argument -> values from the operator. In a text, `{1..99}` becomes an integer in that range.
+        rng: Random generator.
     """
     required = set(schema.get("required") or ())
     drawn: dict[str, Any] = {}
     for name, about in (schema.get("properties") or {}).items():
         given = values.get(f"{tool}.{name}", values.get(name))
-        value = _filled(rng.choice(list(given)), rng) if given else _drawn(about, schema, rng, _DEEP)
+        value = _filled(rng.choice(list(given)), rng) if given else _drawn(about, schema, rng, _MAX_DEPTH)
         if value is _NOTHING:
             if name in required:
                 return None
@@ -44,9 +45,9 @@ def _filled(value: Any, rng: Random) -> Any:
     return _RANGE.sub(lambda found: str(rng.randint(*sorted((int(found[1]), int(found[2]))))), value)
 
 
-def _drawn(about: Any, root: Mapping[str, Any], rng: Random, deep: int) -> Any:
+def _drawn(about: Any, root: Mapping[str, Any], rng: Random, depth: int) -> Any:
     about = _resolved(about, root)
-    if not isinstance(about, Mapping) or deep == 0:
+    if not isinstance(about, Mapping) or depth == 0:
         return _NOTHING
     if "const" in about:
         return about["const"]
@@ -57,7 +58,7 @@ def _drawn(about: Any, root: Mapping[str, Any], rng: Random, deep: int) -> Any:
         return about["default"]
     choices = [part for part in (*about.get("anyOf", ()), *about.get("oneOf", ())) if _kind(part) != "null"]
     if choices:
-        return _drawn(choices[0], root, rng, deep - 1)
+        return _drawn(choices[0], root, rng, depth - 1)
     match _kind(about):
         case "integer":
             return rng.randint(*_bounds(about))
@@ -68,7 +69,8 @@ def _drawn(about: Any, root: Mapping[str, Any], rng: Random, deep: int) -> Any:
             return rng.random() < 0.5
         case "array":
             items = [
-                _drawn(about.get("items"), root, rng, deep - 1) for _ in range(max(about.get("minItems", 1), _LISTED))
+                _drawn(about.get("items"), root, rng, depth - 1)
+                for _ in range(max(about.get("minItems", 1), _LIST_LENGTH))
             ]
             return _NOTHING if any(item is _NOTHING for item in items) else items[: about.get("maxItems", len(items))]
     return _NOTHING
@@ -80,7 +82,7 @@ def _kind(about: Any) -> Any:
 
 
 def _resolved(about: Any, root: Mapping[str, Any]) -> Any:
-    """Without a reference to a definition of the same schema."""
+    """Resolve a reference to a definition in the same schema."""
     target = about.get("$ref") if isinstance(about, Mapping) else None
     if not isinstance(target, str) or not target.startswith("#/"):
         return about
@@ -91,7 +93,7 @@ def _resolved(about: Any, root: Mapping[str, Any]) -> Any:
 
 
 def _bounds(about: Mapping[str, Any]) -> tuple[int, int]:
-    """Integers that a number may be, 0 to 99 where nothing is said."""
+    """Return integer bounds of a number, 0 to 99 without bounds in the schema."""
     above, below = about.get("exclusiveMinimum"), about.get("exclusiveMaximum")
     least, most = about.get("minimum"), about.get("maximum")
     low = _whole(above, +1) if above is not None else _whole(least, 0)

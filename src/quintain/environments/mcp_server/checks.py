@@ -1,9 +1,9 @@
-"""Was the task done? By the answer that was handed in, by a question to the server, or by the calls that were made.
+"""Checks of a task: the submitted answer, the server's state, or the calls that the agent made.
 
-{"type": "answer", "answer": 42}                                             also `json` and `regex`, as everywhere
+{"type": "answer", "answer": 42}                                             or `json`, `regex` (see checkers/)
 {"type": "state", "tool": "read_note", "args": {"id": 1}, "contains": "milk"}      or `expect`, `regex`, `json`
-{"type": "calls", "expect": [{"tool": "add", "args": {"a": 1}}], "order": true}    other arguments may be anything
-{"type": "all", "checkers": [...]}                                                 every one of them must hold
+{"type": "calls", "expect": [{"tool": "add", "args": {"a": 1}}], "order": true}    other arguments are free
+{"type": "all", "checkers": [...]}                                                 every check must pass
 """
 
 from __future__ import annotations
@@ -20,15 +20,14 @@ from quintain.checkers.declared import checker_type
 from quintain.checkers.json_equality import difference
 from quintain.checkers.patterns import check_pattern
 from quintain.checkers.values import same
-from quintain.environments.mcp_server.answer import Answer
-from quintain.environments.servers import Call
+from quintain.environments.servers import Call, ToolResult
 from quintain.errors import InvalidInput
 from quintain.records.record import Record, clip, explain
 from quintain.records.trajectory import Task
 
 
 class AnswerCheck(Record):
-    """The answer that the agent hands in, checked as `quintain.checkers` does it."""
+    """Check of the submitted answer by `quintain.checkers`."""
 
     type: Literal["answer", "json", "regex"]
     answer: Any = None
@@ -42,19 +41,19 @@ class AnswerCheck(Record):
     @model_validator(mode="after")
     def _expects_something(self) -> Self:
         if self.type == "regex" and not self.pattern:
-            raise ValueError("a regex checker needs a `pattern`")
+            raise ValueError("expected a `pattern` in a regex checker, got none")
         if self.type != "regex" and self.answer is None and self.expected is None and not self.answers:
-            raise ValueError(f"a checker of the type {self.type!r} needs an `answer`")
+            raise ValueError(f"expected an `answer` in a checker of type {self.type!r}, got none")
         return self
 
 
 class StateCheck(Record):
-    """What the server answers to a question after the episode's end; exactly one expectation."""
+    """Check of a tool's result after the episode, against exactly one expectation."""
 
     type: Literal["state"]
     tool: str = Field(min_length=1)
     args: dict[str, Any] = Field(default_factory=dict)
-    expect: str | int | float | None = Field(default=None, description="All of the text, numbers by value.")
+    expect: str | int | float | None = Field(default=None, description="The whole text, numbers by value.")
     contains: str | None = None
     regex: str | None = None
     json_value: Any = Field(default=None, alias="json", description="The structured content, or the text as JSON.")
@@ -62,12 +61,12 @@ class StateCheck(Record):
     @model_validator(mode="after")
     def _expects_one_thing(self) -> Self:
         if len(self.model_fields_set & {"expect", "contains", "regex", "json_value"}) != 1:
-            raise ValueError("a state checker needs one of `expect`, `contains`, `regex`, `json`")
+            raise ValueError("expected exactly one of `expect`, `contains`, `regex`, `json` in a state checker")
         return self
 
 
 class CallsCheck(Record):
-    """Calls that the agent must have made with success; their arguments hold at least those named here."""
+    """Check that the agent made these calls successfully, with at least the arguments named here."""
 
     type: Literal["calls"]
     expect: tuple[Call, ...] = Field(min_length=1, max_length=100)
@@ -81,18 +80,18 @@ _CHECKS: TypeAdapter[tuple[Check, ...]] = TypeAdapter(tuple[Check, ...])
 
 
 class Verdict(NamedTuple):
-    """What the checks of a task found together."""
+    """Joint result of a task's checks."""
 
     value: float | None
-    """1: all hold; 0: one does not; None: there are none, or one of them cannot say."""
+    """1: all pass; 0: one fails; None: there are no checks, or one is undecided."""
     reasons: tuple[str, ...]
 
 
 def read_checks(metadata: Mapping[str, Any], where: str = "checker") -> tuple[Check, ...]:
-    """The checks of a task: `checker`, else its `answer`; empty where it has none.
+    """Return the checks of a task from its `checker` or its `answer`; empty if it has neither.
 
     Raises:
-        InvalidInput: names the checker and what is wrong with it.
+        InvalidInput: an invalid checker.
     """
     given = metadata.get("checker")
     if isinstance(given, Mapping) and given.get("type") == "all":
@@ -106,7 +105,7 @@ def read_checks(metadata: Mapping[str, Any], where: str = "checker") -> tuple[Ch
 
 
 def _of_text(metadata: Mapping[str, Any]) -> dict[str, Any] | None:
-    """A checker of the answer in its full form: task files may name it by a synonym, by a bare word, or give the answer alone."""
+    """Return a text checker in full form: task files may use a synonym or a bare word, or give the answer alone."""
     kind = checker_type(Task(metadata=dict(metadata))) or "answer"
     if kind not in _TEXTS:
         return None
@@ -116,20 +115,22 @@ def _of_text(metadata: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def needs_answer(checks: Sequence[Check]) -> bool:
-    """Must the agent hand in an answer?"""
+    """Whether the agent must submit an answer."""
     return any(isinstance(check, AnswerCheck) for check in checks)
 
 
-def judge(checks: Sequence[Check], answer: str | None, calls: Sequence[Call], ask: Callable[[Call], Answer]) -> Verdict:
-    """Look at what an agent did.
+def judge(
+    checks: Sequence[Check], answer: str | None, calls: Sequence[Call], ask: Callable[[Call], ToolResult]
+) -> Verdict:
+    """Return the verdict on an episode.
 
     Args:
-        checks: Of the task.
-        answer: What was handed in; None: nothing.
-        calls: Those that the server carried out without an error, in order.
-        ask: Asks the server a question.
+        checks: Checks of the task.
+        answer: The submitted answer; None: none.
+        calls: Calls that the server carried out without an error, in order.
+        ask: Calls a tool of the server.
     """
-    found = [_look(check, answer, calls, ask) for check in checks]
+    found = [_run_check(check, answer, calls, ask) for check in checks]
     values = [checked.value for checked in found]
     value = None if not values else 0.0 if any(v is not None and v < 1 for v in values) else 1.0
     if value == 1.0 and None in values:
@@ -137,16 +138,16 @@ def judge(checks: Sequence[Check], answer: str | None, calls: Sequence[Call], as
     return Verdict(value, tuple(checked.why for checked in found))
 
 
-def _look(check: Check, answer: str | None, calls: Sequence[Call], ask: Callable[[Call], Answer]) -> Checked:
+def _run_check(check: Check, answer: str | None, calls: Sequence[Call], ask: Callable[[Call], ToolResult]) -> Checked:
     if isinstance(check, AnswerCheck):
         if answer is None:
-            return Checked(0.0, "No answer was handed in.")
+            return Checked(0.0, "No answer was submitted.")
         return check_text(Task(metadata={"checker": check.model_dump(exclude_none=True)}), [answer])
     if isinstance(check, StateCheck):
-        seen = ask(Call(tool=check.tool, args=check.args))
-        if seen.is_error:
-            return Checked(0.0, f"{check.tool} says: {clip(seen.text)}")
-        return _compared(check, seen)
+        result = ask(Call(tool=check.tool, args=check.args))
+        if result.is_error:
+            return Checked(0.0, f"{check.tool} failed: {clip(result.text)}")
+        return _compare(check, result)
     missing = _missing(check, calls)
     if missing is None:
         return Checked(1.0, "The expected calls were made.")
@@ -155,25 +156,25 @@ def _look(check: Check, answer: str | None, calls: Sequence[Call], ask: Callable
     )
 
 
-def _compared(check: StateCheck, seen: Answer) -> Checked:
+def _compare(check: StateCheck, result: ToolResult) -> Checked:
     if check.expect is not None:
-        held = same(str(check.expect), seen.text) or str(check.expect).strip() == seen.text.strip()
+        passed = same(str(check.expect), result.text) or str(check.expect).strip() == result.text.strip()
     elif check.contains is not None:
-        held = check.contains in seen.text
+        passed = check.contains in result.text
     elif check.regex is not None:
-        return check_pattern(Task(metadata={"checker": {"type": "regex", "pattern": check.regex}}), [seen.text])
+        return check_pattern(Task(metadata={"checker": {"type": "regex", "pattern": check.regex}}), [result.text])
     else:
-        place = difference(check.json_value, seen.value)
+        place = difference(check.json_value, result.value)
         return (
             Checked(1.0, "The state is the expected one.")
             if place is None
             else Checked(0.0, f"The state differs at {place}.")
         )
-    return Checked(float(held), f"{check.tool} says: {clip(seen.text)}")
+    return Checked(float(passed), f"{check.tool} returned: {clip(result.text)}")
 
 
 def _missing(check: CallsCheck, calls: Sequence[Call]) -> Call | None:
-    """The first expected call that no call of the agent can stand for, each of which stands for one; None: there is none."""
+    """Return the first expected call without a matching call of the agent, each of which matches one; None: all match."""
     fits = [[place for place, made in enumerate(calls) if _meets(made, wanted)] for wanted in check.expect]
     if check.order:
         last = -1
@@ -183,7 +184,7 @@ def _missing(check: CallsCheck, calls: Sequence[Call]) -> Call | None:
                 return wanted
             last = following[0]
         return None
-    taken: dict[int, int] = {}  # place -> which expected call it stands for: a matching, grown by augmenting paths
+    taken: dict[int, int] = {}  # place -> expected call; a bipartite matching by augmenting paths
     for i, wanted in enumerate(check.expect):
         if not _placed(i, fits, taken, set()):
             return wanted
@@ -201,7 +202,7 @@ def _placed(i: int, fits: Sequence[Sequence[int]], taken: dict[int, int], tried:
 
 
 def _meets(made: Call, wanted: Call) -> bool:
-    """Is it a call of the same tool that has all the wanted arguments, deep inside too?"""
+    """Whether a call is of the same tool and contains the wanted arguments, recursively."""
     return made.tool == wanted.tool and _within(wanted.args, made.args)
 
 

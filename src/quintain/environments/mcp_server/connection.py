@@ -1,7 +1,7 @@
-"""A connection to one server: the official client on an event loop in the background, calls from any thread.
+"""A connection to one server: the official client on a background event loop, with calls from any thread.
 
-What a tool answers is an `Answer`, errors of the protocol too, for the server is alive and the agent can go on. A server that
-dies, hangs, answers what its own schema forbids or writes without end is `Unavailable`: it costs its episode.
+A tool's answer is a `ToolResult`, and so is an error of the protocol: the server is alive and the agent can continue. A server that dies,
+hangs, violates its own schema or writes without end raises `Unavailable` and costs its episode.
 """
 
 from __future__ import annotations
@@ -34,9 +34,8 @@ from mcp.types import (
     ToolListChangedNotification,
 )
 
-from quintain.environments.mcp_server.answer import Answer
 from quintain.environments.mcp_server.transport import Wire, stdio
-from quintain.environments.servers import Call, ServerProfile
+from quintain.environments.servers import Call, ServerProfile, ToolResult
 from quintain.errors import Unavailable
 
 _PAGES, _TOOLS = 100, 2000
@@ -45,10 +44,10 @@ _HOST = Implementation(name="quintain", version="1")
 
 
 class Connection:
-    """A running server; single-threaded use. `close` ends it.
+    """A running server for use by one thread at a time; `close` ends it.
 
     Raises:
-        Unavailable: it does not start, does not speak the protocol, or a call before the first episode fails.
+        Unavailable: the server does not start, breaks the protocol, or a setup call fails.
     """
 
     def __init__(self, profile: ServerProfile, variables: dict[str, str]) -> None:
@@ -59,12 +58,12 @@ class Connection:
         self._client: Client | None = None
         self._ready: Future[None] = Future()
         self.tools: tuple[dict[str, Any], ...] = ()
-        """All that the server offers, in the OpenAI function style, names and schemas as they are."""
+        """All tools of the server in the OpenAI function style, with its names and schemas."""
         self.read_only: dict[str, bool | None] = {}
-        """What the server says of each tool."""
+        """Tool -> the server's read-only hint."""
         self.changes = 0
-        """Announcements of a changed list of tools; the first list holds."""
-        _living.add(self)
+        """Notifications of a changed tool list; the first list stays in use."""
+        _open_connections.add(self)
         self._done = asyncio.run_coroutine_threadsafe(self._serve(), _loop())
         try:
             self._ready.result(profile.start_timeout_s)
@@ -79,29 +78,29 @@ class Connection:
 
     @property
     def alive(self) -> bool:
-        """Does the server still speak?"""
+        """Whether the server still answers."""
         return not self._wire.ended and not self._done.done()
 
     @property
     def garbage(self) -> int:
-        """Lines so far that were no messages."""
+        """Number of lines so far that were not messages."""
         return self._wire.garbage
 
-    def call(self, tool: str, args: dict[str, Any]) -> Answer:
+    def call(self, tool: str, args: dict[str, Any]) -> ToolResult:
         """Call a tool.
 
         Raises:
-            Unavailable: the server died, hangs, or broke its own rules.
+            Unavailable: the server died, hangs, or broke the protocol.
         """
         if not self.alive:
             raise self._unavailable("has ended")
         return asyncio.run_coroutine_threadsafe(self._call(tool, args), _loop()).result()
 
-    def require(self, call: Call) -> Answer:
-        """A call that the operator asks for and that must succeed.
+    def require(self, call: Call) -> ToolResult:
+        """Make a call of the operator that must succeed.
 
         Raises:
-            Unavailable: it fails.
+            Unavailable: the call fails.
         """
         answer = self.call(call.tool, call.args)
         if answer.is_error:
@@ -109,24 +108,24 @@ class Connection:
         return answer
 
     def close(self) -> None:
-        """End the server; does not wait for it."""
+        """End the server without waiting for it."""
         if not self._ready.done():
             self._wire.kill()
         self._done.cancel()
 
     async def _serve(self) -> None:
         try:
-            async with Client(stdio(self._wire), message_handler=self._hear, client_info=_HOST) as client:
+            async with Client(stdio(self._wire), message_handler=self._on_message, client_info=_HOST) as client:
                 await self._list(client)
                 self._client = client
                 self._ready.set_result(None)
                 await anyio.sleep_forever()
-        except Exception as error:  # the border: whatever a start ends in is told to the thread that waits for it
+        except Exception as error:  # the waiting thread gets every error of the start
             if not self._ready.done():
                 self._ready.set_exception(self._unavailable("did not start", _reason(error), "died"))
         finally:
             self._remove_folder()
-            _living.discard(self)
+            _open_connections.discard(self)
 
     def _remove_folder(self) -> None:
         if self._folder:
@@ -142,15 +141,15 @@ class Connection:
             if not cursor or len(tools) > _TOOLS:
                 break
         if cursor or len(tools) > _TOOLS:
-            raise ValueError(f"it lists more than {_TOOLS} tools or {_PAGES} pages")
+            raise ValueError(f"expected at most {_TOOLS} tools on {_PAGES} pages, got more")
         self.tools = tuple(_schema(tool) for tool in tools)
         self.read_only = {tool.name: tool.annotations.read_only_hint if tool.annotations else None for tool in tools}
 
-    async def _hear(self, message: object) -> None:
+    async def _on_message(self, message: object) -> None:
         if isinstance(message, ToolListChangedNotification):
             self.changes += 1
 
-    async def _call(self, tool: str, args: dict[str, Any]) -> Answer:
+    async def _call(self, tool: str, args: dict[str, Any]) -> ToolResult:
         assert self._client is not None
         try:
             with anyio.fail_after(self._profile.timeout_s):
@@ -160,22 +159,22 @@ class Connection:
         except MCPError as error:
             if self._wire.ended:
                 raise self._unavailable("died", _reason(error), "died") from None
-            return Answer(f"Error: {error.error.message[:1000]} (code {error.error.code})", is_error=True)
+            return ToolResult(f"Error: {error.error.message[:1000]} (code {error.error.code})", is_error=True)
         except (RuntimeError, ValueError, anyio.ClosedResourceError, anyio.BrokenResourceError) as error:
             raise self._unavailable(f"answered {tool} wrongly", _reason(error), "garbage") from None
 
-    async def _late(self, tool: str) -> Answer:
-        """A slow tool is what the agent chose; a server that does not even list its tools meanwhile hangs."""
+    async def _late(self, tool: str) -> ToolResult:
+        """Return an error for a slow tool, which the agent chose; a server that does not list its tools meanwhile hangs."""
         with anyio.move_on_after(min(_ALIVE_S, self._profile.timeout_s)), suppress(MCPError, RuntimeError):
             assert self._client is not None
             await self._client.list_tools(cache_mode="bypass")
-            return Answer(f"Error: {tool} did not answer within {self._profile.timeout_s:g} s.", is_error=True)
+            return ToolResult(f"Error: {tool} did not answer within {self._profile.timeout_s:g} s.", is_error=True)
         self._wire.kill()
         raise self._unavailable("hangs", f"no answer to {tool} within {self._profile.timeout_s:g} s", "timeout")
 
     def _unavailable(self, what: str, why: str = "", code: str = "died") -> Unavailable:
-        told = self._wire.told.decode("utf-8", "replace").strip()
-        parts = [why, self._wire.fault, f"it wrote: {told[-400:]!r}" if told else None]
+        stderr = self._wire.stderr_tail.decode("utf-8", "replace").strip()
+        parts = [why, self._wire.fault, f"stderr: {stderr[-400:]!r}" if stderr else None]
         detail = "; ".join(part for part in parts if part)
         return Unavailable(f"the MCP server of {self._profile.id} {what}: {detail}"[:1000], code=f"environment_{code}")
 
@@ -186,7 +185,7 @@ def _schema(tool: Tool) -> dict[str, Any]:
     return {"type": "function", "function": function}
 
 
-def _answer(result: CallToolResult) -> Answer:
+def _answer(result: CallToolResult) -> ToolResult:
     text = "\n".join(_shown(part) for part in result.content)
     value = result.structured_content
     if value is None:
@@ -194,13 +193,13 @@ def _answer(result: CallToolResult) -> Answer:
             value = json.loads(text)
         except (ValueError, RecursionError):
             value = text
-    elif not _says(text, value):
+    elif not _contains(text, value):
         text = "\n".join(part for part in (text, json.dumps(value, ensure_ascii=False)) if part)
-    return Answer(text, value, bool(result.is_error))
+    return ToolResult(text, value, bool(result.is_error))
 
 
-def _says(text: str, value: dict[str, Any]) -> bool:
-    """Does the text hold the structured content, as the protocol asks for? A lone value is wrapped in `result`."""
+def _contains(text: str, value: dict[str, Any]) -> bool:
+    """Whether the text repeats the structured content, as the protocol asks; a single value is wrapped in `result`."""
     try:
         read = json.loads(text)
     except (ValueError, RecursionError):
@@ -230,12 +229,12 @@ def _reason(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"[:300]
 
 
-_living: set[Connection] = set()
+_open_connections: set[Connection] = set()
 
 
 @cache
 def _loop() -> asyncio.AbstractEventLoop:
-    """The event loop of all connections; its thread is a daemon, for no program should wait for it to end."""
+    """Return the event loop of all connections; its thread is a daemon, so that no program waits for it at exit."""
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, name="mcp-servers", daemon=True).start()
     atexit.register(_end_all)
@@ -243,6 +242,6 @@ def _loop() -> asyncio.AbstractEventLoop:
 
 
 def _end_all() -> None:
-    for connection in list(_living):
+    for connection in list(_open_connections):
         connection._wire.kill()
         connection._remove_folder()

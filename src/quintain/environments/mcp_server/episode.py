@@ -1,4 +1,4 @@
-"""One episode on a server: its tools are the actions, its answers the observations, and at the end the task's checks decide."""
+"""One episode on a server: its tools are the actions, its results the observations, and the task's checks give the verdict."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
-from quintain.environments.mcp_server.answer import Answer
 from quintain.environments.mcp_server.checks import Check, judge, needs_answer, read_checks
 from quintain.environments.mcp_server.tasks import calls_of
-from quintain.environments.servers import Call, ServerProfile
+from quintain.environments.servers import Call, ServerProfile, ToolResult
 from quintain.errors import InvalidInput
 from quintain.records.record import clip, nearest, shown
 from quintain.records.seams import TimeStep
@@ -20,18 +19,18 @@ if TYPE_CHECKING:
     from quintain.environments.mcp_server.connection import Connection
 
 OBSERVATION_CHARS = 20_000
-"""The longest observation; the rest of an answer is cut, and said to be."""
+"""Maximum characters of an observation; a note replaces the rest."""
 
-_MOST_CALLS = 16
-_MOST_NAMED = 40
+_MAX_CALLS = 16
+_MAX_LISTED = 40
 _PROMPT = "You work with tools. Call a tool to find out or to do what is asked{end}."
 
 
 class Episode:
-    """A task on a server, which is started or taken over when the task begins."""
+    """A task on a server, which is started or reused when the task begins."""
 
     tools: tuple[dict[str, Any], ...] = ()
-    """Known from `reset` on."""
+    """Available after `reset`."""
 
     def __init__(
         self, profile: ServerProfile, borrow: Callable[[], Connection], give_back: Callable[[Connection], None]
@@ -46,11 +45,11 @@ class Episode:
         self._own_submit = False
 
     def reset(self, task: Task) -> TimeStep:
-        """Bring the server into the state in which the task begins, and ask for it.
+        """Prepare the server for the task and return the prompt.
 
         Raises:
-            Unavailable: the server does not start, or refuses a call that prepares the episode.
-            InvalidInput: the task's checker is none, or `tools` or `deny` names what the server does not have.
+            Unavailable: the server does not start, or a setup call fails.
+            InvalidInput: an invalid checker, or `tools` or `deny` names a tool that the server does not have.
         """
         self._checks = read_checks(task.metadata, f"the checker of task {clip(task.id or '')!r}")
         self._connection = connection = self._borrow()
@@ -63,7 +62,7 @@ class Episode:
         return TimeStep(message=task.prompt, info=self._notes())
 
     def _offer(self, tools: tuple[dict[str, Any], ...]) -> None:
-        """The action space: the server's tools, and one to hand in an answer where one is needed and there is none."""
+        """Set the action space: the server's tools, and a submit tool if an answer is needed and the server has none."""
         functions = {tool["function"]["name"]: tool["function"] for tool in tools}
         if needs_answer(self._checks):
             own = functions.get("submit")
@@ -74,7 +73,7 @@ class Episode:
         self.tools = tools
 
     def step(self, actions: Sequence[Action]) -> TimeStep:
-        """Carry out the calls one after the other; handing in an answer, or a turn without calls, ends the episode.
+        """Carry out the calls in order; a submitted answer, or a turn without calls, ends the episode.
 
         Raises:
             Unavailable: the server died, hangs or broke the protocol.
@@ -86,16 +85,16 @@ class Episode:
             return TimeStep(message=f"You called no tool. Call one of: {self._choice}.", info=self._notes())
         seen: list[Observation] = []
         for i, action in enumerate(actions):
-            if i >= _MOST_CALLS:
-                seen.append(_refused(f"only {_MOST_CALLS} calls of a turn are carried out"))
+            if i >= _MAX_CALLS:
+                seen.append(_refused(f"only {_MAX_CALLS} calls of a turn are carried out"))
                 continue
             if action.tool == self._submit and action.args is not None:
-                return self._handed_in(action, seen, len(actions) - i - 1)
+                return self._submitted(action, seen, len(actions) - i - 1)
             seen.append(_observed(self._carry_out(action)))
         return TimeStep(observations=tuple(seen), info=self._notes())
 
     def close(self) -> None:
-        """End the server, or leave it to the next episode."""
+        """End the server, or keep it for the next episode."""
         connection, self._connection = self._connection, None
         if connection is not None:
             self._give_back(connection)
@@ -106,19 +105,19 @@ class Episode:
 
     @property
     def _choice(self) -> str:
-        more = len(self._names) - _MOST_NAMED
-        return ", ".join(self._names[:_MOST_NAMED]) + (f" and {more} others" if more > 0 else "")
+        more = len(self._names) - _MAX_LISTED
+        return ", ".join(self._names[:_MAX_LISTED]) + (f" and {more} others" if more > 0 else "")
 
-    def _carry_out(self, action: Action) -> Answer:
+    def _carry_out(self, action: Action) -> ToolResult:
         assert self._connection is not None
         if action.tool not in self._names:
             near = nearest(action.tool, self._names)
-            return Answer(
+            return ToolResult(
                 f"Error: no tool is called {shown(action.tool)}{near}; call one of: {self._choice}.",
                 is_error=True,
             )
         if action.args is None:
-            return Answer(
+            return ToolResult(
                 f"Error: the arguments of {action.tool} are not valid JSON: {shown(action.raw_args)}.", is_error=True
             )
         answer = self._connection.call(action.tool, action.args)
@@ -126,55 +125,55 @@ class Episode:
             self._calls.append(Call(tool=action.tool, args=action.args))
         return answer
 
-    def _handed_in(self, action: Action, seen: list[Observation], following: int) -> TimeStep:
+    def _submitted(self, action: Action, seen: list[Observation], following: int) -> TimeStep:
         assert action.args is not None
         rest = (_refused("the answer was handed in before"),) * following
         if "answer" not in action.args:
-            told = _refused(f"{action.tool} needs `answer`")
-            return TimeStep(observations=(*seen, told, *rest), info=self._notes())
+            refused = _refused(f"{action.tool} needs `answer`")
+            return TimeStep(observations=(*seen, refused, *rest), info=self._notes())
         if not self._own_submit:
             return self._ended(seen, action.args["answer"], rest)
         answer = self._carry_out(action)
         if answer.is_error:
             return TimeStep(observations=(*seen, _observed(answer), *rest), info=self._notes())
-        return self._ended((*seen, _observed(answer)), action.args["answer"], rest, told=False)
+        return self._ended((*seen, _observed(answer)), action.args["answer"], rest, announce=False)
 
     def _ended(
-        self, seen: Sequence[Observation], answer: Any, rest: Sequence[Observation] = (), *, told: bool = True
+        self, seen: Sequence[Observation], answer: Any, rest: Sequence[Observation] = (), *, announce: bool = True
     ) -> TimeStep:
         assert self._connection is not None
         connection = self._connection
         text = None if answer is None else as_text(answer)
         verdict = judge(self._checks, text, self._calls, lambda call: connection.call(call.tool, call.args))
         words = {1.0: "Right.", 0.0: "Wrong.", None: "Noted."}[verdict.value]
-        mine = (Observation(content=words),) if told and self._submit else ()
+        verdict_text = (Observation(content=words),) if announce and self._submit else ()
         return TimeStep(
-            observations=(*seen, *mine, *rest),
+            observations=(*seen, *verdict_text, *rest),
             reward=verdict.value,
             terminated=True,
             info={**self._notes(), "checks": list(verdict.reasons)},
         )
 
     def _notes(self) -> dict[str, Any]:
-        """What the server did besides answering."""
+        """Return counts of unexpected messages of the server."""
         assert self._connection is not None
         counts = {"tools_changed": self._connection.changes, "garbage_lines": self._connection.garbage}
         return {name: count for name, count in counts.items() if count}
 
 
 def allowed(profile: ServerProfile, tools: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ...]:
-    """The tools that an agent may call.
+    """Return the tools that an agent may call.
 
     Raises:
-        InvalidInput: `tools` or `deny` names something that the server does not have, or nothing is left.
+        InvalidInput: `tools` or `deny` names a tool that the server does not have, or no tool is left.
     """
     names = [tool["function"]["name"] for tool in tools]
     chosen = ("*",) if profile.tools == "all" else profile.tools
     for pattern in (*(() if profile.tools == "all" else profile.tools), *profile.deny):
         if not any(fnmatchcase(name, pattern) for name in names):
             raise InvalidInput(
-                f"{profile.id} has no tool {shown(pattern)}{nearest(pattern, names)}; the server has: {clip(', '.join(names))}; "
-                "mend `tools` or `deny` in environments.toml",
+                f"expected a tool of {profile.id}, got {shown(pattern)}{nearest(pattern, names)}; the server has: "
+                f"{clip(', '.join(names))}; correct `tools` or `deny` in environments.toml",
                 code="bad_environments",
             )
     left = tuple(
@@ -184,12 +183,15 @@ def allowed(profile: ServerProfile, tools: tuple[dict[str, Any], ...]) -> tuple[
         and not any(fnmatchcase(name, pattern) for pattern in profile.deny)
     )
     if not left:
-        raise InvalidInput(f"{profile.id} has no tool that `tools` and `deny` leave", code="bad_environments")
+        raise InvalidInput(
+            f"expected at least one tool of {profile.id}, got none; correct `tools` or `deny` in environments.toml",
+            code="bad_environments",
+        )
     return left
 
 
 def as_text(answer: Any) -> str:
-    """An answer as it is compared."""
+    """Return an answer as the text that checks compare."""
     return answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False)
 
 
@@ -206,7 +208,7 @@ def _refused(text: str) -> Observation:
     return Observation(content=f"Error: {text}.", is_error=True)
 
 
-def _observed(answer: Answer) -> Observation:
+def _observed(answer: ToolResult) -> Observation:
     text = answer.text.replace("\0", "\ufffd")
     if len(text) > OBSERVATION_CHARS:
         text = f"{text[:OBSERVATION_CHARS]}\n[{len(text) - OBSERVATION_CHARS:,} more characters were cut]"

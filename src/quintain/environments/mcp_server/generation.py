@@ -1,9 +1,9 @@
-"""Tasks that nobody has written: what a tool answers to arguments from its schema, asked and checked on the live server.
+"""Generated tasks: a question for the result of a tool call with arguments from its schema, verified on the live server.
 
-Only tools that look as if they changed nothing are asked: those that the server calls read-only, and where it says nothing,
-those whose name begins with a word such as get, list or convert. What a task asks for is the answer of one call, or one value in
-it. Each task is solved on a second, fresh server, at least `_APART_S` later, before it is kept: what depends on the process or
-on the seconds of the clock is dropped. What depends on the day is not noticed.
+Only tools that look read-only are called: those with the read-only hint and, without a hint, those whose name begins with a word such as
+get, list or convert. A task asks for the result of one call, or for one value in it. Each task is solved again on a second, fresh
+server at least `_APART_S` later: results that depend on the process or on the seconds of the clock are dropped. A result that depends
+on the day is not noticed.
 """
 
 from __future__ import annotations
@@ -18,12 +18,11 @@ from itertools import islice
 from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from quintain.environments.mcp_server.answer import Answer
 from quintain.environments.mcp_server.arguments import draw_arguments
 from quintain.environments.mcp_server.checks import judge, read_checks
 from quintain.environments.mcp_server.episode import allowed, as_text
 from quintain.environments.mcp_server.tasks import calls_of, digest
-from quintain.environments.servers import Call, ServerProfile
+from quintain.environments.servers import Call, ServerProfile, ToolResult
 from quintain.environments.task_files import split_of
 from quintain.errors import InvalidInput
 from quintain.records.seeds import stable_seed
@@ -32,80 +31,43 @@ from quintain.records.trajectory import Task
 if TYPE_CHECKING:
     from quintain.environments.mcp_server.connection import Connection
 
-_READS = frozenset(
-    [
-        "add",
-        "calc",
-        "calculate",
-        "check",
-        "compare",
-        "compute",
-        "convert",
-        "count",
-        "describe",
-        "difference",
-        "divide",
-        "evaluate",
-        "explain",
-        "find",
-        "format",
-        "get",
-        "inspect",
-        "is",
-        "list",
-        "look",
-        "lookup",
-        "max",
-        "mean",
-        "median",
-        "min",
-        "multiply",
-        "parse",
-        "power",
-        "query",
-        "read",
-        "round",
-        "search",
-        "show",
-        "solve",
-        "sort",
-        "sqrt",
-        "status",
-        "subtract",
-        "sum",
-        "summarize",
-        "validate",
-        "view",
-    ]
+_READ_VERBS = frozenset(
+    (
+        *("add", "calc", "calculate", "check", "compare", "compute", "convert", "count", "describe", "difference"),
+        *("divide", "evaluate", "explain", "find", "format", "get", "inspect", "is", "list", "look"),
+        *("lookup", "max", "mean", "median", "min", "multiply", "parse", "power", "query", "read"),
+        *("round", "search", "show", "solve", "sort", "sqrt", "status", "subtract", "sum", "summarize"),
+        *("validate", "view"),
+    )
 )
 _ANSWER_CHARS, _ANSWER_WORDS = 60, 6
 _APART_S = 1.2
 _TRIES = 300
-"""Arguments that are drawn for each tool before there are taken to be no others; four of five belong to `train`."""
-_CALLS, _SOME = 3, 30
-"""Calls for each task wanted, and in all besides, at most: not all answers can be asked for."""
+"""Draws per tool without new arguments after which generation stops; four of five draws belong to `train`."""
+_CALLS_PER_TASK, _EXTRA_CALLS = 3, 30
+"""Maximum calls for each requested task, and in addition: some results are not suitable."""
 
 
-class _Asked(NamedTuple):
-    """A call and what it gave, with the question that follows from them."""
+class _Candidate(NamedTuple):
+    """A call, and the part of its result that a task asks for."""
 
     call: Call
     field: str
-    """Path of the value that is asked for; empty: all of the answer."""
+    """Path of the value; empty: the whole result."""
     answer: Any
 
 
 def generate(profile: ServerProfile, start: Callable[[], Connection], split: str, n: int, seed: int) -> list[Task]:
-    """`n` distinct tasks of a split; same arguments and a server that answers the same, same tasks.
+    """Return `n` distinct tasks of a split; the same arguments and server results give the same tasks.
 
     Raises:
-        InvalidInput: the schemas do not give so many.
+        InvalidInput: the schemas give too few tasks.
         Unavailable: the server fails.
     """
     rng = Random(stable_seed("mcp", profile.name, split, seed))
     kept: dict[str, Task] = {}
     with closing(start()) as first:
-        calls = islice(_calls(profile, first, split, rng), n * _CALLS + _SOME)
+        calls = islice(_calls(profile, first, split, rng), n * _CALLS_PER_TASK + _EXTRA_CALLS)
         asked = _ask(first, calls, n)
         if asked:
             with closing(start()) as second:
@@ -116,7 +78,7 @@ def generate(profile: ServerProfile, start: Callable[[], Connection], split: str
                     asked = _ask(first, calls, n - len(kept))
     if len(kept) < n:
         raise InvalidInput(
-            f"the schemas of {profile.id} give {len(kept)} tasks in {split}, not {n}; ask for fewer, give `values` for "
+            f"expected {n} tasks in {split} from the schemas of {profile.id}, got {len(kept)}; ask for fewer, give `values` for "
             "arguments in environments.toml (such as timezone = ['Asia/Tokyo', ...]), or write a file of `tasks`",
             code="too_few_tasks",
         )
@@ -124,8 +86,8 @@ def generate(profile: ServerProfile, start: Callable[[], Connection], split: str
 
 
 def solves(task: Task, connection: Connection) -> bool:
-    """Does the scripted solution of a task pass its checks on this server?"""
-    answer: Answer | None = None
+    """Whether the script of a task passes its checks on this server."""
+    answer: ToolResult | None = None
     calls = calls_of(task, "script")
     for call in calls:
         answer = connection.call(call.tool, call.args)
@@ -141,7 +103,7 @@ def solves(task: Task, connection: Connection) -> bool:
 
 
 def _calls(profile: ServerProfile, connection: Connection, split: str, rng: Random) -> Iterator[Call]:
-    """Distinct calls of a split, the tools in turn, until nothing new comes."""
+    """Yield distinct calls of a split, the tools in turn, until no new arguments are found."""
     tools = [tool["function"] for tool in allowed(profile, connection.tools)]
     tools = [tool for tool in tools if _reads(tool["name"], connection.read_only.get(tool["name"]))]
     seen: set[str] = set()
@@ -163,26 +125,26 @@ def _reads(name: str, read_only: bool | None) -> bool:
     if read_only is not None:
         return read_only
     word = re.match(r"[a-z]+|[A-Z][a-z]*", name)
-    return word is not None and word[0].lower() in _READS
+    return word is not None and word[0].lower() in _READ_VERBS
 
 
-def _ask(connection: Connection, calls: Iterator[Call], missing: int) -> list[_Asked]:
-    """More than are missing, for some fail; which tasks are kept in the end does not depend on how many are asked at once."""
-    asked: list[_Asked] = []
+def _ask(connection: Connection, calls: Iterator[Call], missing: int) -> list[_Candidate]:
+    """Return more candidates than are missing, because some fail; their number does not affect which tasks are kept."""
+    asked: list[_Candidate] = []
     n = missing * 3 // 2 + 2 if missing > 0 else 0
     for call in calls if n else ():
         answer = connection.call(call.tool, call.args)
         fields = [] if answer.is_error else list(_fields(answer, call))
         if fields:
             field, value = Random(stable_seed(digest(call.tool, call.args))).choice(fields)
-            asked.append(_Asked(call, field, value))
+            asked.append(_Candidate(call, field, value))
         if len(asked) == n:
             break
     return asked
 
 
-def _fields(answer: Answer, call: Call) -> Iterator[tuple[str, Any]]:
-    """What can be asked for: short texts and numbers that the arguments do not hold already."""
+def _fields(answer: ToolResult, call: Call) -> Iterator[tuple[str, Any]]:
+    """Yield values that a task can ask for: short texts and numbers that are not among the arguments."""
     given = {as_text(value) for value in call.args.values()}
     for path, value in _leaves(answer.value, ""):
         text = as_text(value)
@@ -194,7 +156,7 @@ def _fields(answer: Answer, call: Call) -> Iterator[tuple[str, Any]]:
 
 def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
     if isinstance(value, Mapping):
-        alone = len(value) == 1 and not path  # the protocol wraps a lone value
+        alone = len(value) == 1 and not path  # the protocol wraps a single value
         for key, inner in value.items():
             if isinstance(key, str) and "." not in key:
                 yield from _leaves(inner, path if alone else f"{path}.{key}".lstrip("."))
@@ -202,11 +164,11 @@ def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
         yield path, value
 
 
-def _at(answer: Answer, field: str) -> Any:
+def _at(answer: ToolResult, field: str) -> Any:
     return next((value for path, value in _leaves(answer.value, "") if path == field), None)
 
 
-def _task(profile: ServerProfile, connection: Connection, asked: _Asked) -> Task:
+def _task(profile: ServerProfile, connection: Connection, asked: _Candidate) -> Task:
     key = digest(asked.call.tool, asked.call.args)
     function = next(tool["function"] for tool in connection.tools if tool["function"]["name"] == asked.call.tool)
     about = re.split(r"(?<=[.!?])\s|\n", function["description"].strip())[0].rstrip(".!? ")
@@ -230,5 +192,5 @@ def _task(profile: ServerProfile, connection: Connection, asked: _Asked) -> Task
 
 
 def expected(task: Task) -> Sequence[Any]:
-    """The answers that the checks of a task take."""
+    """Return the answers that a task's checks accept."""
     return [check.answer for check in read_checks(task.metadata) if check.type == "answer"]

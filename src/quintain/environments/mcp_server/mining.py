@@ -1,4 +1,4 @@
-"""Tasks from recordings: what was asked in runs that succeeded on a server, to be done again with the same calls."""
+"""Tasks from recordings: the prompts of successful runs on a server, checked by the calls of these runs."""
 
 from __future__ import annotations
 
@@ -13,16 +13,15 @@ _SUBMITS = ("submit", "submit_answer")
 
 
 def mine_tasks(runs: Iterable[Trajectory], tools: Collection[str]) -> list[Task]:
-    """Tasks made of recordings: prompts of successful runs, checked by the calls that the run made.
+    """Return tasks from the prompts of successful runs, checked by the runs' calls.
 
     Args:
-        runs: Recordings; only those count that ended in success and called at least one of the tools.
-        tools: Names of the server's tools; calls of others (a shell, an editor) are no part of the check.
+        runs: Recordings; only successful ones with a call of at least one of the tools count.
+        tools: Names of the server's tools; calls of other tools (a shell, an editor) are not part of the check.
 
     Returns:
-        One task for each prompt, of the run with the fewest calls. All its calls that did not fail are expected, in their order,
-        and the answer that was handed in, if any. Calls that a run could have done without are expected too: read the tasks
-        (`tasks.write_rows`) before they are used.
+        One task per prompt, from the run with the fewest calls. It expects all calls that did not fail, in their order, and the
+        submitted answer, if any. That includes superfluous calls of the run: read the tasks (`tasks.write_rows`) before use.
     """
     best: dict[str, tuple[int, Task]] = {}
     for run in runs:
@@ -54,7 +53,7 @@ def _asked(run: Trajectory) -> str:
 
 
 def _carried_out(run: Trajectory) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The calls that did not end in an error, with their arguments."""
+    """Yield the calls that did not end in an error, with their arguments."""
     for step in run.agent_steps:
         seen = list(step.observations)
         failed = {one.call_id for one in seen if one.is_error and one.call_id}

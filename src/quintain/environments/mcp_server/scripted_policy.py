@@ -1,4 +1,4 @@
-"""A policy that needs no model: it plays the scripts of generated tasks, for demonstrations and checks."""
+"""A scripted policy for generated tasks of MCP servers: it plays the script in their metadata."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from quintain.records.trajectory import Task
 
 
 def expert(tasks: Iterable[Task], submit: str = "submit") -> ScriptedPolicy:
-    """A policy for tasks that carry a script: its calls, one a turn, and then the answer.
+    """Return a policy for tasks with a script: its calls, one per turn, then the answer.
 
     Args:
-        tasks: Those that it will meet, told apart by their prompts.
-        submit: The tool that takes the answer.
+        tasks: The tasks to play, with distinct prompts.
+        submit: Tool that takes the answer.
     """
     known = {task.prompt: task for task in tasks}
 
     def script(prompt: str) -> Script:
         task = known.get(prompt)
         if task is None or not calls_of(task, "script"):
-            raise InvalidInput(f"the expert has no script for {clip(prompt)!r}")
+            raise InvalidInput(f"expected the prompt of a task with a script, got {clip(prompt)!r}")
         for call in calls_of(task, "script"):
             yield Move(f"Call {call.tool}.", call.tool, call.args)
         answer = expected(task)[0]

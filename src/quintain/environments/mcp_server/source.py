@@ -1,4 +1,4 @@
-"""The task source of a server: tasks from a file or from the schemas, and an episode for each."""
+"""The task source of a server: tasks from a file or generated from the schemas."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ if TYPE_CHECKING:
     from quintain.environments.mcp_server.connection import Connection
 
 _RULES = {"args", "tools", "deny", "values", "system_prompt", "max_turns", "setup", "reset", "fresh", "timeout_s"}
-"""What of a profile an agent can notice: evaluations under other rules are others."""
+"""Profile fields that affect an agent: results under different rules are not comparable."""
 
 
 def factory(profile: ServerProfile, variable: Callable[[str], str | None]) -> Callable[..., TaskSource]:
-    """What makes the source of a server; its option asks for generated tasks where there is a file of others.
+    """Return the factory of a server's source; its option `generated` selects generated tasks despite a task file.
 
     Args:
         profile: The server.
-        variable: Gives the value of an environment variable; asked when a server starts.
+        variable: Returns the value of an environment variable; called when a server starts.
     """
 
     def server(generated: bool = False) -> TaskSource:
         return ServerSource(profile, variable, generated=generated)
 
-    server.may_hang = False  # type: ignore[attr-defined] # the server is a process of its own, and is killed
+    server.may_hang = False  # type: ignore[attr-defined] # the server is a separate process, which can be killed
     return server
 
 
@@ -46,11 +46,11 @@ class ServerSource:
     def __init__(
         self, profile: ServerProfile, variable: Callable[[str], str | None], *, generated: bool = False
     ) -> None:
-        """Read the file of tasks, if there is one; starts nothing.
+        """Read the task file, if any, without starting the server.
 
         Raises:
             NotFound: as `task_files.read_tasks`.
-            InvalidInput: as `task_files.read_tasks`, and tasks whose checkers are none.
+            InvalidInput: as `task_files.read_tasks`, or a task with an invalid checker.
         """
         self._drawn: dict[tuple[str, int, int], list[Task]] = {}
         self._idle: list[Connection] = []
@@ -68,22 +68,22 @@ class ServerSource:
             self.version = self._file.version_of(version)
 
     def tasks(self, split: str, n: int, seed: int) -> list[Task]:
-        """`n` distinct tasks of `train` or `held_out`; generated ones need the server, which is started for it."""
+        """Return `n` distinct tasks of `train` or `held_out`; generating them starts the server."""
         if self._file is not None:
             return [task.model_copy(update={"environment": self.id}) for task in self._file.draw(split, n, seed)]
         if split not in SPLITS:
-            raise InvalidInput(f"split {split!r} does not exist in {self.id}; valid: {', '.join(SPLITS)}")
+            raise InvalidInput(f"expected split to be {' or '.join(SPLITS)}, got {split!r} for {self.id}")
         key = (split, n, seed)
         if key not in self._drawn:
             self._drawn[key] = generate(self._profile, self._start, split, n, seed) if n else []
         return list(self._drawn[key])
 
     def make(self) -> Environment:
-        """An episode; the server is started when it begins."""
+        """Return an episode, which starts the server when it begins."""
         return Episode(self._profile, self._borrow, self._give_back)
 
     def close(self) -> None:
-        """End the servers that play no episode."""
+        """End the servers without an episode."""
         with self._lock:
             idle, self._idle = self._idle, []
         for connection in idle:
@@ -97,7 +97,7 @@ class ServerSource:
         values = {name: self._variable(name) for name in self._profile.pass_env}
         if missing := [name for name, value in values.items() if value is None]:
             raise Unavailable(
-                f"{self._profile.id} needs the variable {missing[0]}, which is not set here; set it where Quintain runs",
+                f"expected the variable {missing[0]} for {self._profile.id}, got none; set it where Quintain runs",
                 code="variable_missing",
             )
         return Connection(self._profile, {name: value for name, value in values.items() if value is not None})
@@ -113,7 +113,7 @@ class ServerSource:
             connection.close()
 
     def _give_back(self, connection: Connection) -> None:
-        """A server that died or was killed is not used again; a new one takes its place."""
+        """Keep a server for the next episode of its session; a dead one is closed and replaced by a new one."""
         if self._profile.fresh == "session" and connection.alive:
             with self._lock:
                 self._idle.append(connection)

@@ -1,4 +1,4 @@
-"""What tasks on a server carry besides their prompt: checks, calls to begin with, and for generated ones their solution."""
+"""Metadata of tasks on a server: checks, setup calls, and the script of generated tasks."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _COLUMNS = ("checker", "answer", "split")
 
 
 def calls_of(task: Task, name: str) -> tuple[Call, ...]:
-    """The calls in a task's metadata: `setup` before it begins, `script` to solve it.
+    """Return the calls in a task's metadata: `setup` before it begins, `script` to solve it.
 
     Raises:
-        InvalidInput: they are no calls.
+        InvalidInput: the metadata does not contain calls.
     """
     given = task.metadata.get(name) or ()
     try:
@@ -33,7 +33,7 @@ def calls_of(task: Task, name: str) -> tuple[Call, ...]:
 
 
 def unplayable(task: Task) -> str | None:
-    """Why a task cannot be played on a server; None: it can. A task without a checker can: it comes to no verdict."""
+    """Return why a task cannot be played on a server; None: it can. A task without a checker ends without a verdict."""
     if not task.prompt.strip():
         return "its prompt is empty"
     try:
@@ -45,7 +45,7 @@ def unplayable(task: Task) -> str | None:
 
 
 def write_rows(tasks: Iterable[Task]) -> str:
-    """The text of a task file, as `task_files` reads it."""
+    """Return the text of a task file, which `task_files` reads."""
     rows = []
     for task in tasks:
         columns = {name: task.metadata[name] for name in _COLUMNS if name in task.metadata}
@@ -65,5 +65,5 @@ def write_rows(tasks: Iterable[Task]) -> str:
 
 
 def digest(*values: Any) -> str:
-    """A short name for values, the same wherever they are the same."""
+    """Return a short hash of JSON values."""
     return sha256(json.dumps(values, sort_keys=True, ensure_ascii=False).encode()).hexdigest()[:16]

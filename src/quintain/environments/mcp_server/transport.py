@@ -1,7 +1,7 @@
-"""A server's process and its lines, within bounds: what it says cannot fill the memory, and it ends when its host does.
+"""A server's process and its messages: bounded in memory, and ended together with its host.
 
-The transport that the SDK brings reads a line of any length, and leaves a server alone that is not ended by its client. Here
-messages go to the process and come from it without a task in between: each hand-over would cost a turn of the event loop.
+The transport of the SDK reads lines of any length, and a server outlives a client that does not end it. Here messages pass between client
+and process without a task in between, because each hand-over would cost a turn of the event loop.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from mcp.shared.message import SessionMessage
 from mcp.types import jsonrpc_message_adapter
 
 LINE_BYTES = 16_000_000
-"""The longest message that is read: a server that says more is killed."""
+"""Maximum bytes of one message; a server that writes more is killed."""
 
 _TAIL_BYTES = 2000
-_LEAVE_S = 1.0
-# $0 is the end of a pipe whose other end this process holds, and nobody else: when it is closed, however that comes about,
-# the read ends, and with it the server's own folder ($1, if any) and the process group.
+_EXIT_GRACE_S = 1.0
+# $0 is the read end of a pipe whose only write end belongs to this process. When that closes for any reason, the read returns, and
+# the shell removes the server's folder ($1, if any) and kills the process group.
 _GUARDED = (
     'own=$1; shift; { read _; [ -z "$own" ] || rm -rf -- "$own"; kill -KILL 0; } <"$0" >/dev/null 2>&1 & exec "$@"'
 )
@@ -32,26 +32,26 @@ _GUARDED = (
 
 @dataclass
 class Wire:
-    """A server's process, and what is known of it."""
+    """A server's process and its state."""
 
     command: Sequence[str]
     env: Mapping[str, str]
     cwd: str
     own_folder: str | None = None
-    """A folder that goes when the server does."""
+    """Folder that is removed with the server."""
     line_bytes: int = LINE_BYTES
     pid: int | None = None
     garbage: int = 0
-    """Lines on stdout that are no messages; they are skipped."""
+    """Number of lines on stdout that are not messages; they are skipped."""
     ended: bool = False
-    """It says nothing any more."""
+    """Whether its output has ended."""
     fault: str | None = None
     """Why it was killed."""
-    told: bytes = b""
-    """The end of what it wrote to stderr."""
+    stderr_tail: bytes = b""
+    """Last bytes of its stderr."""
 
     def kill(self) -> None:
-        """End the process and all that it started."""
+        """Kill the process and all processes that it started."""
         self.ended = True
         if self.pid is not None:
             with suppress(ProcessLookupError, PermissionError):
@@ -60,10 +60,10 @@ class Wire:
 
 @asynccontextmanager
 async def stdio(wire: Wire) -> AsyncGenerator[tuple[Incoming, Outgoing]]:
-    """Start the server and exchange messages with it; its process group is ended at the end.
+    """Start the server and exchange messages with it; the end of the context kills its process group.
 
     Raises:
-        OSError: the process cannot be started.
+        OSError: the process does not start.
     """
     guard, lifeline = os.pipe()
     try:
@@ -93,31 +93,31 @@ async def stdio(wire: Wire) -> AsyncGenerator[tuple[Incoming, Outgoing]]:
 
 
 class _Stream:
-    """What both directions have in common: the process outlives them."""
+    """Common part of both directions: the process outlives them."""
 
     async def aclose(self) -> None:
-        """Nothing: `stdio` ends the process."""
+        """Do nothing: `stdio` ends the process."""
 
     async def __aenter__(self) -> Self:
-        """Itself."""
+        """Return the stream."""
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        """As `aclose`."""
+        """Do nothing, as `aclose`."""
 
 
 @dataclass
 class Incoming(_Stream):
-    """The server's messages, read as they are asked for."""
+    """Messages of the server, read on demand."""
 
     wire: Wire
     lines: AsyncGenerator[bytes]
 
     async def receive(self) -> SessionMessage:
-        """The next message.
+        """Return the next message.
 
         Raises:
-            EndOfStream: the server says nothing any more.
+            EndOfStream: the server's output has ended.
         """
         try:
             async for line in self.lines:
@@ -131,11 +131,11 @@ class Incoming(_Stream):
         raise anyio.EndOfStream
 
     def __aiter__(self) -> Self:
-        """Itself."""
+        """Return the stream."""
         return self
 
     async def __anext__(self) -> SessionMessage:
-        """The next message."""
+        """Return the next message."""
         try:
             return await self.receive()
         except anyio.EndOfStream:
@@ -149,10 +149,10 @@ class Outgoing(_Stream):
     stdin: ByteSendStream
 
     async def send(self, item: SessionMessage, /) -> None:
-        """Write a message, whole even where the caller does not wait for the end of it.
+        """Write a message, completely even if the caller is cancelled.
 
         Raises:
-            BrokenResourceError: the server does not listen any more.
+            BrokenResourceError: the server has closed its input.
         """
         try:
             await self.stdin.send(item.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
@@ -173,7 +173,7 @@ async def _lines(stdout: ByteReceiveStream, wire: Wire) -> AsyncGenerator[bytes]
         pieces.append(rest)
         size += len(rest)
         if size > wire.line_bytes:
-            wire.fault = f"it wrote a message of more than {wire.line_bytes:,} bytes"
+            wire.fault = f"expected messages of at most {wire.line_bytes:,} bytes, got more"
             wire.kill()
             return
 
@@ -182,18 +182,18 @@ async def _keep_tail(process: Process, wire: Wire) -> None:
     assert process.stderr is not None
     with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
         async for piece in process.stderr:
-            wire.told = (wire.told + piece)[-_TAIL_BYTES:]
+            wire.stderr_tail = (wire.stderr_tail + piece)[-_TAIL_BYTES:]
 
 
 async def _end(process: Process, wire: Wire, lifeline: int) -> None:
-    """Close its stdin, as the protocol wants it, wait a moment, then end all that is left."""
+    """Close the server's stdin, as the protocol requires, wait briefly, then kill what is left."""
     assert process.stdin is not None
     wire.ended = True
     with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError, OSError):
         await process.stdin.aclose()
-    with anyio.move_on_after(_LEAVE_S):
+    with anyio.move_on_after(_EXIT_GRACE_S):
         await process.wait()
     wire.kill()
     os.close(lifeline)
-    with anyio.move_on_after(_LEAVE_S):
+    with anyio.move_on_after(_EXIT_GRACE_S):
         await process.aclose()

@@ -1,4 +1,4 @@
-"""Work on code as an environment: a workspace behind walls for each episode, and a verdict by tests after `submit`."""
+"""Work on code as an environment: a sandboxed workspace for each episode, and a verdict by hidden tests after `submit`."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from pydantic import BeforeValidator, Field
 from quintain.environments.calls import arguments_of, refusal
 from quintain.environments.options import Difficulty, Names, chosen_levels, chosen_names
 from quintain.environments.registry import SANDBOX_ID
+from quintain.environments.sandbox.coding_tools import ARGUMENTS, TOOLS, CodingTools, Submit
 from quintain.environments.sandbox.judging import Judgement
 from quintain.environments.sandbox.projects import DIFFICULTIES, FAMILY, VERSION, build_project
 from quintain.environments.sandbox.repositories import Repository, find_repository
 from quintain.environments.sandbox.rows import Assignment, Commit, assignment_of, generated
 from quintain.environments.sandbox.submission import Patch, TooLarge, changes, patch_of
-from quintain.environments.sandbox.workshop import ARGUMENTS, TOOLS, Submit, Workshop
 from quintain.environments.task_files import TaskFile, read_tasks
 from quintain.errors import InvalidInput, Unavailable
 from quintain.records.record import clip, require_number
@@ -34,12 +34,12 @@ SYSTEM_PROMPT = (
     "You work on the code in /workspace, a git repository, by calling tools. When the work is done, end with submit: tests that you "
     "cannot see decide. Changes of tests and of their settings do not count."
 )
-BEGIN = (
+INITIALIZE_GIT = (
     "export GIT_AUTHOR_DATE=2024-01-01T00:00:00Z GIT_COMMITTER_DATE=2024-01-01T00:00:00Z; git init -q . && git symbolic-ref HEAD "
     "refs/heads/main && git config user.name agent && git config user.email agent@sandbox.invalid && git add -A -f && "
     "git commit -q --allow-empty -m Start"
 )
-_BEGIN = Limits(wall_s=300, cpu_s=300, memory_mb=4096, file_mb=1000, disk_mb=4000)
+_GIT_LIMITS = Limits(wall_s=300, cpu_s=300, memory_mb=4096, file_mb=1000, disk_mb=4000)
 _SPARE_MB = 128
 _MAX_SHOWN = 20_000
 
@@ -48,7 +48,7 @@ Seconds = Annotated[float, Field(ge=1, le=3600), BeforeValidator(require_number)
 
 
 class Coding:
-    """One episode: one task in a workspace of its own."""
+    """One episode: one task in its own workspace."""
 
     id = SANDBOX_ID
     system_prompt = SYSTEM_PROMPT
@@ -59,82 +59,82 @@ class Coding:
         self._source = source
         self._stack = ExitStack()
         self._assignment: Assignment | None = None
-        self._workshop: Workshop | None = None
+        self._tools: CodingTools | None = None
 
     def reset(self, task: Task) -> TimeStep:
-        """Lay out the files, as a repository of one commit, and say what is to be done.
+        """Write the files as a repository with one commit, and return the prompt.
 
         Raises:
-            InvalidInput: it is no task of this environment, or its repository does not hold its commit.
-            Unavailable: no sandbox works here.
+            InvalidInput: an unknown task, or its repository lacks the commit.
+            Unavailable: no sandbox backend works here.
         """
         sandbox = self._source.sandbox()
         self._assignment = assignment = self._source.assignment(task)
         workspace = self._stack.enter_context(sandbox.workspace({}, assignment.base.fill))
-        ran = workspace.run(BEGIN, _BEGIN)
+        ran = workspace.run(INITIALIZE_GIT, _GIT_LIMITS)
         if ran.exit_code != 0:
-            said = (ran.stderr or ran.stdout or f"stopped by {ran.stopped}").strip()
-            raise Unavailable(f"the workspace cannot be made a git repository: {clip(said, 200)}", code="no_sandbox")
+            output = (ran.stderr or ran.stdout or f"stopped by {ran.stopped}").strip()
+            raise Unavailable(f"cannot initialise git in the workspace: {clip(output, 200)}", code="no_sandbox")
         spare = math.ceil(2 * size_of(workspace.folder) / 1_000_000) + _SPARE_MB
         limits = replace(self._source.limits, disk_mb=spare)
-        self._workshop = Workshop(workspace, assignment.test_command, limits, assignment.test_s)
+        self._tools = CodingTools(workspace, assignment.test_command, limits, assignment.test_s)
         return TimeStep(message=assignment.prompt)
 
     def step(self, actions: Sequence[Action]) -> TimeStep:
-        """Carry the calls out, one after the other; `submit` ends the episode with reward 1 or 0."""
-        assert self._workshop is not None, "reset comes before step"
+        """Carry out the calls in order; `submit` ends the episode with reward 1 or 0."""
+        assert self._tools is not None, "reset comes before step"
         if not actions:
             return TimeStep(message=f"You called no tool. Call one of: {', '.join(ARGUMENTS)}.")
-        seen: list[Observation] = []
+        observations: list[Observation] = []
         for place, action in enumerate(actions):
             arguments = arguments_of(action, ARGUMENTS)
             if isinstance(arguments, str):
-                seen.append(refusal(arguments))
+                observations.append(refusal(arguments))
             elif isinstance(arguments, Submit):
                 late = refusal("the work is submitted, and nothing more was carried out")
-                return self._submit(seen, (late,) * (len(actions) - place - 1))
+                return self._submit(observations, (late,) * (len(actions) - place - 1))
             else:
-                seen.append(self._workshop.do(arguments))
-        # An episode that its turn limit cuts has no last step of its own.
-        return TimeStep(observations=tuple(seen), info={"metrics": {"commands": float(self._workshop.commands)}})
+                observations.append(self._tools.do(arguments))
+        # Every step reports it, because an episode cut by its turn limit has no last step.
+        return TimeStep(observations=tuple(observations), info={"metrics": {"commands": float(self._tools.commands)}})
 
     def close(self) -> None:
         """Remove the workspace."""
-        self._workshop = None
+        self._tools = None
         self._stack.close()
 
     def _submit(self, before: Sequence[Observation], after: Sequence[Observation]) -> TimeStep:
-        assert self._workshop is not None
-        patch, found = self._judged(self._workshop)
+        assert self._tools is not None
+        patch, judgement = self._judge(self._tools)
         metrics = {
-            "commands": float(self._workshop.commands),
+            "commands": float(self._tools.commands),
             "files_changed": float(patch.files),
             "diff_lines": float(patch.lines),
         }
-        if found.tests:
-            metrics["tests_passed"] = (found.passed or 0) / found.tests
-        told = Observation(content=clip(f"{found.told}\n\n{patch.text}".strip(), _MAX_SHOWN))
+        if judgement.tests:
+            metrics["tests_passed"] = (judgement.passed or 0) / judgement.tests
+        summary = Observation(content=clip(f"{judgement.summary}\n\n{patch.text}".strip(), _MAX_SHOWN))
         return TimeStep(
-            observations=(*before, told, *after),
-            reward=float(found.solved),
+            observations=(*before, summary, *after),
+            reward=float(judgement.solved),
             terminated=True,
             info={"metrics": metrics, "patch": patch.text},
         )
 
-    def _judged(self, workshop: Workshop) -> tuple[Patch, Judgement]:
+    def _judge(self, tools: CodingTools) -> tuple[Patch, Judgement]:
         assert self._assignment is not None
         sandbox, base = self._source.sandbox(), self._assignment.base
         try:
             with sandbox.workspace({}, base.fill) as fresh:
-                found = changes(fresh, workshop.workspace)
-            patch = patch_of(sandbox, found, workshop.limits)
+                found = changes(fresh, tools.workspace)
+            patch = patch_of(sandbox, found, tools.limits)
             return patch, self._assignment.judge.judge(sandbox, base, found)
         except TooLarge as error:
             return Patch("", 0, 0), Judgement(False, f"The changes cannot be judged: {error}.")
 
 
 class Sandboxed:
-    """The task family `quintain/sandbox`, or the tasks of a file."""
+    """The task family `quintain/sandbox`, or the coding tasks of a file."""
 
     id = SANDBOX_ID
     waits = True
@@ -150,13 +150,13 @@ class Sandboxed:
         timeout_s: Seconds = 20.0,
         test_timeout_s: Seconds = 120.0,
     ) -> None:
-        """Take the tasks of a file, whose repositories lie beside it or below `repos`; without one, generated tasks.
+        """Take generated tasks, or those of a file, whose repositories are in its folder or below `repos`.
 
-        No sandbox is opened before tasks are drawn or played.
+        The sandbox is opened when tasks are first drawn or played.
 
         Raises:
-            NotFound: there is no such file.
-            InvalidInput: a type that there is not, a file together with types or a difficulty, or rows that cannot be played.
+            NotFound: the file does not exist.
+            InvalidInput: an unknown type, a file together with types or a difficulty, or rows that cannot be played.
         """
         self._difficulties = chosen_levels(difficulty, DIFFICULTIES)
         self._types = chosen_names("types", types, FAMILY.types)
@@ -169,7 +169,7 @@ class Sandboxed:
             return
         if difficulty != "all" or self._types != FAMILY.types:
             raise InvalidInput(
-                "difficulty and types choose among generated tasks; leave them out where a file gives the tasks",
+                "difficulty and types choose among generated tasks; leave them out if a file gives the tasks",
                 code="bad_option",
             )
         self._folders = [*([repos] if repos else []), self._file.path.parent]
@@ -178,12 +178,12 @@ class Sandboxed:
         self._file.require(lambda task: self._fault(task) or faults.get(task.id or ""))
 
     def tasks(self, split: str, n: int, seed: int) -> list[Task]:
-        """`n` distinct tasks of `train` or `held_out`, without what judges them.
+        """Return `n` distinct tasks of `train` or `held_out`, without their hidden tests.
 
         Raises:
-            InvalidInput: an unknown split, or more tasks than there are.
-            Unavailable: no sandbox works here, so that none could be played.
-            Refused: the operator has switched sandboxes off.
+            InvalidInput: an unknown split, or too few tasks in it.
+            Unavailable: no sandbox backend works here, so that no task could be played.
+            Refused: the operator has disabled sandboxes.
         """
         self.sandbox()
         if self._file is None:
@@ -199,33 +199,33 @@ class Sandboxed:
             task.model_copy(
                 update={
                     "environment": self.id,
-                    "metadata": {name: task.metadata[name] for name in _TOLD if name in task.metadata},
+                    "metadata": {name: task.metadata[name] for name in _KEPT_METADATA if name in task.metadata},
                 }
             )
             for task in self._file.draw(split, n, seed)
         ]
 
     def make(self) -> Environment:
-        """A fresh episode."""
+        """Return a fresh environment."""
         return Coding(self)
 
     def sandbox(self) -> Sandbox:
-        """The walls that episodes are played behind.
+        """Return the sandbox of the episodes.
 
         Raises:
-            Unavailable: none works here; says of each why.
-            Refused: the operator has switched sandboxes off.
+            Unavailable: no backend works here; the message gives the reason for each.
+            Refused: the operator has disabled sandboxes.
         """
         return self._open()
 
     def assignment(self, task: Task) -> Assignment:
-        """What a task asks for: one of the file by its row, one of ours by its id.
+        """Return the files and the judge of a task: a row of the file, or a generated task by its id.
 
         Raises:
-            InvalidInput: it is neither.
+            InvalidInput: neither of them.
         """
         row = None if self._file is None else self._known.get(task.id)
-        if row is None or _is_ours(row):
+        if row is None or _is_generated(row):
             return generated(FAMILY.parse(task.id), self.limits)
         return assignment_of(row, self._find, self.limits, self._test_s)
 
@@ -240,13 +240,13 @@ class Sandboxed:
         return None
 
     def _absent_commits(self, file: TaskFile) -> dict[str, str]:
-        """Tasks whose repository does not hold their commit."""
+        """Return the tasks whose repository lacks their commit, with the reason."""
         asked: dict[Repository, dict[str, str]] = {}
         for task in file.tasks:
             if self._fault(task) is None and isinstance(base := self.assignment(task).base, Commit):
                 asked.setdefault(base.repository, {})[task.id or ""] = base.commit
         return {
-            task_id: f"the repository {clip(repository.name)!r} does not hold the commit {commit}; fetch it there"
+            task_id: f"repository {clip(repository.name)!r} lacks the commit {commit}; fetch it there"
             for repository, commits in asked.items()
             if (absent := set(repository.missing(sorted(set(commits.values())))))
             for task_id, commit in commits.items()
@@ -254,11 +254,11 @@ class Sandboxed:
         }
 
 
-_TOLD = ("split", "repo", "base_commit")
-"""What the agent's task says of its row: all else could give away how it is judged."""
+_KEPT_METADATA = ("split", "repo", "base_commit")
+"""Columns of a row that the agent's task keeps; others could reveal the hidden tests."""
 
 
-def _is_ours(task: Task) -> bool:
+def _is_generated(task: Task) -> bool:
     try:
         FAMILY.parse(task.id)
     except InvalidInput:
@@ -267,14 +267,14 @@ def _is_ours(task: Task) -> bool:
 
 
 def _opened(backend: str, image: str) -> Sandbox:
-    """The sandbox, if the programs are in it that every task needs."""
+    """Open the sandbox and check that it has the programs that every task needs."""
     sandbox = open_sandbox(backend, image)
     ran = sandbox.run("git --version && python3 --version", {}, Limits(wall_s=30))
     if ran.exit_code != 0:
         remedy = "use an image that has them (QUINTAIN_SANDBOX_IMAGE)" if sandbox.name == "docker" else "install them"
         raise Unavailable(
-            f"git and python3 are needed in the sandbox {sandbox.name}, and one of them is not there "
-            f"({clip((ran.stderr or ran.stdout).strip(), 200)}); {remedy}",
+            f"expected git and python3 in the sandbox {sandbox.name}, got: "
+            f"{clip((ran.stderr or ran.stdout).strip(), 200)}; {remedy}",
             code="no_sandbox",
         )
     return sandbox

@@ -1,4 +1,4 @@
-"""How a submission is judged: on fresh files of the task, with the agent's changes but none of its tests or of what steers them."""
+"""Judging of submissions: on fresh files of the task with the agent's changes, except tests and files that configure them."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ from quintain.sandbox.verdicts import STEERS, cannot_run, verdict
 from quintain.sandbox.witnessed_tests import Witnessed, witnessed
 
 TESTS = re.compile(r"(?:^|/)tests/|^test/|(?:^|/)(?:test_[^/]*|[^/]*_test|tests)\.py$")
-"""Files that are tests by their names."""
+"""Paths of test files."""
 
 _PATCH_FILE = ".quintain-tests.patch"
 _REPORT_CHARS = 400_000
 
 
 class Base(Protocol):
-    """The files that a task begins with."""
+    """Files with which a task begins."""
 
     def fill(self, folder: Path) -> None:
-        """Put them into an empty folder."""
+        """Write the files into an empty folder."""
 
 
 @dataclass(frozen=True)
 class Texts:
-    """Files that stand in the task."""
+    """Files given as texts."""
 
     files: Mapping[str, str]
 
     def fill(self, folder: Path) -> None:
-        """As `Base`."""
+        """Write the files into an empty folder."""
         for path, text in self.files.items():
             place = folder / path
             place.parent.mkdir(parents=True, exist_ok=True)
@@ -50,12 +50,12 @@ class Texts:
 
 
 class Judgement(NamedTuple):
-    """What a submission is worth."""
+    """Verdict on a submission."""
 
     solved: bool
-    told: str
+    summary: str
     passed: int | None = None
-    """Tests that passed; None: not counted."""
+    """Number of tests that passed; None: not counted."""
     tests: int | None = None
 
 
@@ -63,39 +63,39 @@ class Judge(Protocol):
     """Decides whether a submission solves its task."""
 
     def judge(self, sandbox: Sandbox, base: Base, found: Sequence[Change]) -> Judgement:
-        """Decide.
+        """Judge a submission.
 
         Raises:
-            Unavailable: nothing can be said, for the sandbox or the task's own tests do not work.
-            TooLarge: the changes cannot be made.
+            Unavailable: the sandbox or the task's own tests do not work.
+            TooLarge: the changes cannot be applied.
         """
 
 
 @dataclass(frozen=True)
 class CaseJudge:
-    """By calls whose right results never enter the sandbox."""
+    """Judge by calls whose expected results never enter the sandbox."""
 
     cases: tuple[Case, ...]
     gone: tuple[str, ...]
-    """Names that may stand nowhere."""
+    """Names that may not occur in any file."""
     limits: Limits
 
     def judge(self, sandbox: Sandbox, base: Base, found: Sequence[Change]) -> Judgement:
-        """As `Judge`."""
+        """Judge a submission, as `Judge.judge`."""
         with sandbox.workspace({}, base.fill) as workspace:
             put(workspace, found)
-            # Looked at before the code runs, which could change it.
-            left = [name for name in self.gone if _stands(workspace, name)]
+            # Before the code runs, which could change the files.
+            left = [name for name in self.gone if _occurs(workspace, name)]
             passed = count_right(workspace, self.cases, self.limits)
             if passed is None and workspace.is_broken():
-                raise Unavailable("the sandbox is broken: the tests cannot be run", code="no_sandbox")
+                raise Unavailable("the sandbox does not start any more, so the tests cannot run", code="no_sandbox")
         tests = len(self.cases) + len(self.gone)
         passed = (passed or 0) + len(self.gone) - len(left)
         more = f" {', '.join(left)} still stands in some file." if left else ""
         return Judgement(passed == tests, f"Of {tests} tests {passed} passed.{more}", passed, tests)
 
 
-def _stands(workspace: Workspace, name: str) -> bool:
+def _occurs(workspace: Workspace, name: str) -> bool:
     skip = frozenset({".git", "__pycache__"})
     files = (entry.path for entry in walk(workspace.folder, skip) if entry.kind == "file")
     return any(named(workspace.read(path, 1_000_000).decode("utf-8", "replace"), name) for path in files)
@@ -103,29 +103,29 @@ def _stands(workspace: Workspace, name: str) -> bool:
 
 @dataclass(frozen=True)
 class TestJudge:
-    """By the task's own tests, under our runner where that can run them (`sandbox.witnessed_tests`)."""
+    """Judge by the task's own tests, through the runner of `sandbox.witnessed_tests` if it supports the command."""
 
     __test__ = False
 
     command: str | Sequence[str]
     limits: Limits
     tests: Mapping[str, str] = field(default_factory=dict)
-    """Test files, which replace whatever the agent left there."""
+    """Test files; they replace the agent's files of the same paths."""
     test_patch: str = ""
-    """Or a patch of tests."""
+    """Patch that adds tests."""
     wanted: tuple[str, ...] = ()
-    """Tests that must pass; none: all that are found."""
+    """Names of tests that must pass; empty: all collected tests."""
 
     def judge(self, sandbox: Sandbox, base: Base, found: Sequence[Change]) -> Judgement:
-        """As `Judge`."""
+        """Judge a submission, as `Judge.judge`."""
         report, ran = self._run(sandbox, base, found)
         if ran.exit_code in (125, 126, 127) or cannot_run(ran):
-            # Does that say something of the agent's code, or of the task? Its files alone tell.
+            # A run without the agent's changes shows whether the task itself is at fault.
             _, alone = self._run(sandbox, base, ())
             if (fault := cannot_run(alone)) is not None:
                 raise Unavailable(fault, code="tests_cannot_run")
-        said = verdict(self.command, report, ran, self.limits)
-        return Judgement(said.passed, said.told, said.n_passed, said.n_tests)
+        found_verdict = verdict(self.command, report, ran, self.limits)
+        return Judgement(found_verdict.passed, found_verdict.told, found_verdict.n_passed, found_verdict.n_tests)
 
     def _run(self, sandbox: Sandbox, base: Base, found: Sequence[Change]) -> tuple[Witnessed | None, Ran]:
         report = witnessed(self.command, self.tests, secrets.token_hex(16), self.wanted)
@@ -133,35 +133,37 @@ class TestJudge:
             workspace = stack.enter_context(sandbox.workspace({}, base.fill))
             if self.test_patch:
                 _apply(workspace, self.test_patch, self.limits)
-            ours = {**self.tests, **(report.files if report else {})}
-            put(workspace, without(found, self._is_ours(workspace, ours, found)))
-            put(workspace, texts(ours))
+            task_files = {**self.tests, **(report.files if report else {})}
+            put(workspace, without(found, self._protected_paths(workspace, task_files, found)))
+            put(workspace, texts(task_files))
             return report, workspace.run(list(report.command) if report else self.command, self.limits)
 
-    def _is_ours(self, workspace: Workspace, ours: Mapping[str, str], found: Sequence[Change]) -> _Kept:
+    def _protected_paths(
+        self, workspace: Workspace, task_files: Mapping[str, str], found: Sequence[Change]
+    ) -> _ProtectedPaths:
         known = [entry.path for entry in walk(workspace.folder, frozenset({".git"}))]
-        paths = {*ours, *patched_paths(self.test_patch), *files_of(self.wanted)}
+        paths = {*task_files, *patched_paths(self.test_patch), *files_of(self.wanted)}
         above = {str(folder) for path in paths for folder in PurePosixPath(path).parents}
         added = added_modules((change.path for change in found if change.after is not None), known)
         imported = modules_of_runners(workspace, self.command, self.limits) if added else frozenset()
         shadows = frozenset(top for top, module in added.items() if module in imported)
-        return _Kept(frozenset(paths), frozenset(above), shadows)
+        return _ProtectedPaths(frozenset(paths), frozenset(above), shadows)
 
 
 @dataclass(frozen=True)
-class _Kept:
-    """Which files are taken from the task alone."""
+class _ProtectedPaths:
+    """Whether a file comes from the task alone, so that the agent's change of it does not count."""
 
     paths: frozenset[str]
     above: frozenset[str]
-    """Their folders: a file or a link in the place of one would be in the way."""
+    """Folders of `paths`: a file or link in place of a folder would block them."""
     shadows: frozenset[str]
-    """What the agent has added at the top under the name of a module that the test runner imports."""
+    """Top-level names that the agent added and that shadow a module of the test runner."""
 
     def __call__(self, path: str) -> bool:
-        in_the_way = path in self.above or any(str(part) in self.paths for part in (*PurePosixPath(path).parents, path))
+        blocks = path in self.above or any(str(part) in self.paths for part in (*PurePosixPath(path).parents, path))
         shadows = path.partition("/")[0] in self.shadows
-        return in_the_way or shadows or any(kind.search(path) for kind in (TESTS, STEERS))
+        return blocks or shadows or any(kind.search(path) for kind in (TESTS, STEERS))
 
 
 def _apply(workspace: Workspace, patch: str, limits: Limits) -> None:
@@ -170,22 +172,22 @@ def _apply(workspace: Workspace, patch: str, limits: Limits) -> None:
     workspace.remove(_PATCH_FILE)
     if ran.exit_code != 0:
         raise Unavailable(
-            f"the task's test_patch does not apply to its base_commit: {(ran.stderr or ran.stdout).strip()[:200]}; mend the row",
+            f"test_patch does not apply to base_commit: {(ran.stderr or ran.stdout).strip()[:200]}; correct the row",
             code="tests_cannot_run",
         )
 
 
 def patched_paths(patch: str) -> set[str]:
-    """The files that a patch changes, makes or removes."""
+    """Return the files that a patch changes, creates or removes."""
     named = re.findall(r"^(?:\+\+\+ b|--- a)/([^\t\n]+)", patch, re.MULTILINE)
     return set(named) | set(re.findall(r"^rename (?:from|to) (.+)$", patch, re.MULTILINE))
 
 
 def files_of(wanted: Sequence[str]) -> set[str]:
-    """The files that pytest's node ids name."""
+    """Return the files in pytest's node ids."""
     return {name.partition("::")[0] for name in wanted if "::" in name}
 
 
 def limits_of_tests(limits: Limits, wall_s: float) -> Limits:
-    """Limits of a run of tests whose report must come through."""
+    """Return limits for a test run, with room for its report."""
     return replace(limits, wall_s=wall_s, cpu_s=max(int(wall_s), limits.cpu_s), output_chars=_REPORT_CHARS)

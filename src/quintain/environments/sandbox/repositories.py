@@ -1,6 +1,6 @@
-"""Repositories of tasks: folders of this machine, from which the files of one commit are taken, and nothing of its history.
+"""Local repositories of tasks, from which the files of one commit are checked out without history.
 
-Git is told of the objects alone. It never reads a repository's own settings, which could make it run programs.
+Git gets the object folder only. It never reads a repository's configuration, which could make it run programs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from quintain.errors import InvalidInput, Unavailable
 from quintain.records.record import clip, shown
 
 MAX_TREE_BYTES, MAX_TREE_FILES = 1_000_000_000, 50_000
-"""What the files of a commit may amount to."""
+"""Maximum size and number of the files of a commit."""
 _COMMIT = re.compile(r"[0-9a-f]{7,40}")
 _GIT_S = 300.0
 
@@ -32,10 +32,10 @@ class Repository:
     objects: Path
 
     def missing(self, commits: Sequence[str]) -> list[str]:
-        """Those that it does not hold.
+        """Return the commits that the repository lacks.
 
         Raises:
-            Unavailable: git cannot be run.
+            Unavailable: git does not run.
         """
         asked = "".join(f"{commit}^{{commit}}\n" for commit in commits).encode()
         with self._git() as git:
@@ -43,11 +43,11 @@ class Repository:
         return [commit for commit, answer in zip(commits, answers, strict=False) if " commit " not in answer]
 
     def check_out(self, commit: str, folder: Path) -> None:
-        """Put the files of a commit into an empty folder.
+        """Write the files of a commit into an empty folder.
 
         Raises:
-            InvalidInput: the commit is not there, or too large.
-            Unavailable: git cannot be run.
+            InvalidInput: the commit is missing or too large.
+            Unavailable: git does not run.
         """
         with self._git(folder) as git:
             listed = git(["ls-tree", "-r", "-l", "-z", commit]).split(b"\0")
@@ -58,8 +58,8 @@ class Repository:
             ]
             if len(listed) > MAX_TREE_FILES or sum(sizes) > MAX_TREE_BYTES:
                 raise InvalidInput(
-                    f"{commit} of {clip(self.name)!r} has {len(listed):,} files of {sum(sizes):,} bytes; at most "
-                    f"{MAX_TREE_FILES:,} of {MAX_TREE_BYTES:,} are taken"
+                    f"expected at most {MAX_TREE_FILES:,} files of {MAX_TREE_BYTES:,} bytes in {commit} of {clip(self.name)!r}, "
+                    f"got {len(listed):,} files of {sum(sizes):,} bytes"
                 )
             git(["read-tree", commit])
             git(["checkout-index", "--all", "--quiet"])
@@ -91,12 +91,12 @@ class _Git:
     environment: dict[str, str]
     folder: Path
 
-    def __call__(self, arguments: Sequence[str], told: bytes = b"") -> bytes:
+    def __call__(self, arguments: Sequence[str], stdin: bytes = b"") -> bytes:
         command = [shutil.which("git") or "git", *arguments]
         try:
             done = subprocess.run(
                 command,
-                input=told,
+                input=stdin,
                 capture_output=True,
                 env=self.environment,
                 cwd=self.folder,
@@ -104,24 +104,24 @@ class _Git:
                 check=False,
             )
         except (OSError, subprocess.TimeoutExpired) as error:
-            raise Unavailable(f"git cannot be run ({type(error).__name__}); install git", code="no_git") from None
+            raise Unavailable(f"cannot run git ({type(error).__name__}); install git", code="no_git") from None
         if done.returncode != 0:
-            said = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:] or ["no word"]
+            message = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:] or ["no message"]
             raise InvalidInput(
-                f"git {arguments[0]} fails on {clip(self.name)!r}: {said[0][:200]}", code="bad_repository"
+                f"git {arguments[0]} failed on {clip(self.name)!r}: {message[0][:200]}", code="bad_repository"
             )
         return done.stdout
 
 
 def find_repository(name: str, folders: Sequence[Path]) -> Repository:
-    """The repository of a row, below one of the folders that may be read.
+    """Return the repository of a row, below one of the allowed folders.
 
     Args:
-        name: A path, or `owner/name`, which may lie there as `owner/name`, `owner__name` or `name`, with `.git` or without.
-        folders: Where to look, in this order.
+        name: A path, or `owner/name`, found as `owner/name`, `owner__name` or `name`, with or without `.git`.
+        folders: Folders to search, in this order.
 
     Raises:
-        InvalidInput: there is none; says where it was looked for and how to get it there.
+        InvalidInput: no such repository.
     """
     bare = name.removesuffix(".git").rstrip("/")
     tails = [
@@ -140,14 +140,14 @@ def find_repository(name: str, folders: Sequence[Path]) -> Repository:
                     return Repository(name, found)
     looked = " or ".join(repr(clip(str(folder), 200)) for folder in folders)
     raise InvalidInput(
-        f"repo {shown(name)} is no git repository below {looked}, and nothing is fetched from a network; clone it there, and name "
-        "the folder with the option repos=FOLDER",
+        f"expected a git repository below {looked}, got {shown(name)}; clone it there, or name its folder with the option "
+        "repos=FOLDER (nothing is fetched from a network)",
         code="no_repository",
     )
 
 
 def _objects(place: Path, root: Path) -> Path | None:
-    """The folder of its objects, where that lies below the root too."""
+    """Return the folder of git objects, if it is below the root too."""
     for objects in (place / ".git" / "objects", place / "objects"):
         if objects.is_dir() and (objects.parent / "HEAD").exists() and objects.resolve().is_relative_to(root):
             return objects.resolve()
@@ -155,13 +155,13 @@ def _objects(place: Path, root: Path) -> Path | None:
 
 
 def require_commit(commit: object) -> str:
-    """A commit's hash.
+    """Return a commit's hash.
 
     Raises:
-        InvalidInput: it is none; names can be moved, so that a task would not say what it is.
+        InvalidInput: not a hash; branch and tag names can move, so that a task would change.
     """
     if not isinstance(commit, str) or not _COMMIT.fullmatch(commit):
         raise InvalidInput(
-            f"base_commit is {shown(commit)}; it must be the hash of a commit, 7 to 40 hexadecimal digits"
+            f"expected base_commit to be a commit hash of 7 to 40 hexadecimal digits, got {shown(commit)}"
         )
     return commit

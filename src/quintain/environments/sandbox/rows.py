@@ -1,4 +1,4 @@
-"""What a task is to its environment: the files that it begins with, the tests that are there, and how it is judged."""
+"""Coding tasks as an environment plays them: initial files, visible tests, and the judge."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from quintain.sandbox.sandbox import relative_path
 from quintain.sandbox.witnessed_tests import witnessed
 
 Find = Callable[[str], Repository]
-"""Finds the repository of a name."""
+"""Returns the repository of a name."""
 
 _PROJECT_S = 10.0
 _FIELDS = "(`repo` and `base_commit`) or `checker.files`, a `test_command`, and hidden tests in `test_patch` or `checker.tests`"
@@ -34,26 +34,26 @@ class Assignment(NamedTuple):
     prompt: str
     base: Base
     test_command: str | Sequence[str]
-    """Runs the tests that the agent may see."""
+    """Command that runs the visible tests."""
     judge: Judge
     test_s: float
-    """Seconds that tests get."""
+    """Time limit of a test run in seconds."""
 
 
 @dataclass(frozen=True)
 class Commit:
-    """The files of a commit."""
+    """Files of a commit."""
 
     repository: Repository
     commit: str
 
     def fill(self, folder: Path) -> None:
-        """As `Base`."""
+        """Write the files into an empty folder."""
         self.repository.check_out(self.commit, folder)
 
 
 def generated(key: TaskKey, limits: Limits) -> Assignment:
-    """One of our own tasks."""
+    """Return a generated task."""
     project = build_project(key)
     seconds = min(_PROJECT_S, limits.wall_s)
     judge = CaseJudge(project.cases, project.gone, limits_of_tests(limits, seconds))
@@ -61,80 +61,80 @@ def generated(key: TaskKey, limits: Limits) -> Assignment:
 
 
 def assignment_of(task: Task, find: Find, limits: Limits, test_s: float) -> Assignment:
-    """What a row of a task file asks for.
+    """Return the task of a row in a task file.
 
     Raises:
-        InvalidInput: it cannot be played; says what is missing.
+        InvalidInput: a field is missing or invalid.
     """
-    said = task.metadata
+    row = task.metadata
     fields = checker_fields(task)
     kind = checker_type(task)
     if kind not in (None, "unit_tests"):
-        raise InvalidInput(f"its checker is {shown(kind)}, and {SANDBOX_ID} runs tests; valid: unit_tests")
+        raise InvalidInput(f"expected a checker of type unit_tests for {SANDBOX_ID}, got {shown(kind)}")
     if not task.prompt.strip():
         raise InvalidInput("its prompt is empty")
-    base = _base(said, fields, find)
+    base = _base(row, fields, find)
     tests = _texts(fields.get("tests"), "checker.tests")
-    patch = said.get("test_patch") or ""
+    patch = row.get("test_patch") or ""
     if not isinstance(patch, str):
-        raise InvalidInput(f"test_patch is {shown(patch)}; it must be a patch as text")
-    wanted = (*_names(said, "FAIL_TO_PASS"), *_names(said, "PASS_TO_PASS"))
-    command = _command(said, fields, wanted)
+        raise InvalidInput(f"expected test_patch to be a patch as text, got {shown(patch)}")
+    wanted = (*_names(row, "FAIL_TO_PASS"), *_names(row, "PASS_TO_PASS"))
+    command = _command(row, fields, wanted)
     if wanted and witnessed(command, {}, "") is None:
         raise InvalidInput(
-            f"its test_command is {shown(command)}, which does not tell tests by their names; valid with FAIL_TO_PASS: python -m "
-            "pytest or python -m unittest, without signs of a shell"
+            f"expected test_command to be python -m pytest or python -m unittest without shell syntax (FAIL_TO_PASS needs test "
+            f"names), got {shown(command)}"
         )
     if isinstance(base, Texts) and not tests:
-        raise InvalidInput(f"it has no tests; a task needs {_FIELDS}")
-    seconds = _seconds(fields.get("timeout_s", said.get("timeout_s", test_s)))
+        raise InvalidInput(f"expected tests, got none; a task needs {_FIELDS}")
+    seconds = _seconds(fields.get("timeout_s", row.get("timeout_s", test_s)))
     judge = TestJudge(command, limits_of_tests(limits, seconds), tests, patch, wanted)
     return Assignment(task.prompt, base, command, judge, seconds)
 
 
-def _base(said: Mapping[str, Any], fields: Mapping[str, Any], find: Find) -> Base:
-    if (name := said.get("repo")) is not None:
+def _base(row: Mapping[str, Any], fields: Mapping[str, Any], find: Find) -> Base:
+    if (name := row.get("repo")) is not None:
         if not isinstance(name, str):
-            raise InvalidInput(f"repo is {shown(name)}; it must be a name or a path")
-        return Commit(find(name), require_commit(said.get("base_commit")))
+            raise InvalidInput(f"expected repo to be a name or a path, got {shown(name)}")
+        return Commit(find(name), require_commit(row.get("base_commit")))
     files = _texts(fields.get("files"), "checker.files")
     if not files:
-        raise InvalidInput(f"it has neither `repo` nor `checker.files`; a task needs {_FIELDS}")
+        raise InvalidInput(f"expected `repo` or `checker.files`, got neither; a task needs {_FIELDS}")
     return Texts(files)
 
 
-def _command(said: Mapping[str, Any], fields: Mapping[str, Any], wanted: Sequence[str]) -> str | list[str]:
-    command = said.get("test_command") or fields.get("command") or fields.get("test_command")
+def _command(row: Mapping[str, Any], fields: Mapping[str, Any], wanted: Sequence[str]) -> str | list[str]:
+    command = row.get("test_command") or fields.get("command") or fields.get("test_command")
     if isinstance(command, str) and command.strip():
         return command
     if isinstance(command, list) and command and all(isinstance(part, str) for part in command):
         return command
     if command is not None:
         raise InvalidInput(
-            f"test_command is {shown(command)}; it must be a line, or a list of a program and its arguments"
+            f"expected test_command to be a line, or a list of a program and its arguments, got {shown(command)}"
         )
-    if files := sorted(files_of(wanted)):  # rows of SWE-bench name tests and no command
+    if files := sorted(files_of(wanted)):  # rows of SWE-bench name tests, but no command
         return f"python3 -m pytest -q {shlex.join(files)}"
-    raise InvalidInput("it states no test_command, and its FAIL_TO_PASS names no files of pytest; add `test_command`")
+    raise InvalidInput("expected test_command, or FAIL_TO_PASS with files of pytest, got neither; add `test_command`")
 
 
 def _texts(value: Any, name: str) -> dict[str, str]:
-    """Texts by path."""
+    """Return texts by path."""
     if value is None:
         return {}
     if not isinstance(value, Mapping) or not all(isinstance(text, str) for text in value.values()):
-        raise InvalidInput(f"{name} is {shown(value)}; it must be an object of paths and texts")
+        raise InvalidInput(f"expected {name} to be an object of paths and texts, got {shown(value)}")
     return {relative_path(path): text for path, text in value.items()}
 
 
-def _names(said: Mapping[str, Any], field: str) -> tuple[str, ...]:
-    names = said.get(field) or []
+def _names(row: Mapping[str, Any], field: str) -> tuple[str, ...]:
+    names = row.get(field) or []
     if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
-        raise InvalidInput(f"{field} is {shown(names)}; it must be a list of names of tests")
+        raise InvalidInput(f"expected {field} to be a list of test names, got {shown(names)}")
     return tuple(names)
 
 
 def _seconds(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0.1 <= value <= 3600:
-        raise InvalidInput(f"timeout_s is {shown(value)}; valid: 0.1..3600 seconds")
+        raise InvalidInput(f"expected timeout_s from 0.1 to 3600 seconds, got {shown(value)}")
     return float(value)

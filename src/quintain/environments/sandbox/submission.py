@@ -1,33 +1,33 @@
-"""What an agent leaves: the files that it changed, found from outside its workspace, and the patch that they make."""
+"""An agent's submission: the changed files, found from outside its workspace, and their patch."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from quintain.environments.sandbox.workshop import IGNORED
+from quintain.environments.sandbox.coding_tools import IGNORED
 from quintain.records.record import counted
 from quintain.sandbox.files import Entry, read_bytes, read_link, walk, write_link
 from quintain.sandbox.limits import Limits
 from quintain.sandbox.sandbox import Sandbox, Workspace
 
 MAX_CHANGED, MAX_BYTES = 2_000, 50_000_000
-"""Files that a submission may change, and their size."""
+"""Maximum number and size in bytes of changed files."""
 MAX_PATCH = 200_000
-"""Characters of a patch that are kept."""
+"""Maximum characters of a patch."""
 
 _LARGE = 1_000_000
-# Attributes among the changed files could hide what they change: those of the repository itself go before them.
+# Attributes in the changed files could hide changes; those of the repository take precedence.
 _DIFF = """cd a && git init -q . && echo '* !diff !text !eol !filter' > .git/info/attributes && git add -A -f . && old=$(git write-tree) &&
 cd ../b && git --git-dir=../a/.git --work-tree=. add -A -f . && git --git-dir=../a/.git diff --cached --no-color --no-ext-diff $old"""
 
 
 class TooLarge(Exception):
-    """A submission that changes more than is looked at."""
+    """A submission that exceeds the limits on changed files."""
 
 
 class File(NamedTuple):
-    """A file, or a link."""
+    """A file or a link."""
 
     data: bytes
     mode: int = 0o644
@@ -35,7 +35,7 @@ class File(NamedTuple):
 
 
 class Change(NamedTuple):
-    """A file that differs from how the agent found it."""
+    """A file that the agent changed."""
 
     path: str
     before: File | None
@@ -48,14 +48,14 @@ class Patch(NamedTuple):
     text: str
     files: int
     lines: int
-    """Added and removed ones."""
+    """Number of added and removed lines."""
 
 
 def changes(base: Workspace, agent: Workspace) -> list[Change]:
-    """What differs between two workspaces in which no command runs.
+    """Return the differences between two workspaces in which no command runs.
 
     Raises:
-        TooLarge: more files, or larger ones, than are looked at.
+        TooLarge: more or larger changes than the limits allow.
     """
     try:
         old, new = _files(base), _files(agent)
@@ -86,19 +86,19 @@ def _files(workspace: Workspace) -> dict[str, Entry]:
 def _load(workspace: Workspace, entry: Entry) -> File:
     if entry.kind == "link":
         return File(read_link(workspace.folder, entry.path).encode("utf-8", "surrogateescape"), 0o777, True)
-    # Of permissions git knows one alone: may it be executed?
+    # Git stores only one permission, whether the file is executable.
     mode = 0o755 if entry.mode & 0o100 else 0o644
     return File(read_bytes(workspace.folder, entry.path, MAX_BYTES + 1), mode)
 
 
 def put(workspace: Workspace, wanted: Sequence[Change]) -> None:
-    """Make these changes in a workspace.
+    """Apply changes to a workspace.
 
     Raises:
-        TooLarge: they do not fit in, such as a file where a folder stays.
+        TooLarge: a change is impossible, such as a file in place of a folder.
     """
     try:
-        for change in wanted:  # first all that goes: a file may give way to a folder
+        for change in wanted:  # removals come first, because a folder may replace a file
             workspace.remove(change.path) if change.before else None
         for change in wanted:
             if change.after is not None:
@@ -116,7 +116,7 @@ def _write(workspace: Workspace, path: str, file: File) -> None:
 
 
 def patch_of(sandbox: Sandbox, found: Sequence[Change], limits: Limits) -> Patch:
-    """The patch of some changes, made by git in a workspace that the agent has never seen."""
+    """Return the patch of some changes, made by git in a workspace without the agent's processes."""
     small = [
         change for change in found if all(len(file.data) <= _LARGE for file in (change.before, change.after) if file)
     ]
@@ -133,11 +133,11 @@ def patch_of(sandbox: Sandbox, found: Sequence[Change], limits: Limits) -> Patch
     return Patch(text[:MAX_PATCH], len(found), lines)
 
 
-def without(found: Sequence[Change], kept_back: Callable[[str], bool]) -> list[Change]:
-    """Changes less those of files that are taken from the task alone."""
-    return [change for change in found if not kept_back(change.path)]
+def without(found: Sequence[Change], is_protected: Callable[[str], bool]) -> list[Change]:
+    """Return the changes except those of protected files."""
+    return [change for change in found if not is_protected(change.path)]
 
 
 def texts(files: Mapping[str, str]) -> list[Change]:
-    """Files of a task as changes, which replace those that are there."""
+    """Return files as changes that replace existing ones."""
     return [Change(path, File(b""), File(text.encode("utf-8", "replace"))) for path, text in files.items()]

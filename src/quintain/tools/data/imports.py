@@ -44,7 +44,7 @@ def import_trajectories(
     format: Annotated[
         str, Field(max_length=60, description="A log format by name; auto: detected file by file.")
     ] = "auto",
-    dry_run: Annotated[bool, Field(description="Only tell what would come in.")] = False,
+    dry_run: Annotated[bool, Field(description="Report what would be imported; store nothing.")] = False,
     tags: Annotated[list[str] | None, Field(max_length=50, description="Labels to find these runs by.")] = None,
     again: Annotated[bool, Field(description="Also read files unchanged since their last import.")] = False,
 ) -> ImportResult:

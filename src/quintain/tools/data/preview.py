@@ -69,7 +69,7 @@ def preview_dataset(
     """X-ray a dataset before training: rows exactly as the model will see them, what is trained, what falls off.
 
     Rows come as spans of trained and masked text; counted over all rows are tokens, what max_length cuts, stop tokens, tool
-    schemas, null keys, duplicates, leaks between splits. `verdict` is one line; `warnings` say what to do.
+    schemas, null keys, duplicates, leaks between splits. `verdict` is one line; `warnings` name the remedies.
     While `status` is running, call it again with the same arguments.
     """
     result: PreviewResult | None = None

@@ -41,7 +41,7 @@ def compare_agents(
     environment: Annotated[Environments | None, Field(description="Only evaluations in this environment.")] = None,
     correction: Annotated[Correction, Field(description="Of the p-values for the number of pairs.")] = "holm",
 ) -> CompareResult:
-    """Say which agent is better, honestly: paired on the same tasks, with 95 % intervals and corrected p-values.
+    """Compare agents on the same tasks: paired, with 95 % intervals and corrected p-values.
 
     `difference` is b - a in success rate; `p` is exact McNemar for one binary outcome a task, corrected over all pairs;
     `significant` means p_corrected < 0.05. Episodes without a verdict are counted apart. Evaluate the agents first, with the
@@ -101,7 +101,7 @@ def environment_leaderboard(services: Services, environment: str) -> Leaderboard
     kept, first = ranked[:_PLACES], ranked[0]
     notes = []
     if len({item.sampling for item in kept}) > 1:
-        notes.append("The agents sampled differently; their evaluations say how.")
+        notes.append("The agents sampled differently; see their evaluations.")
     if len(ranked) > _PLACES:
         notes.append(f"{len(ranked) - _PLACES} more agents stand below these.")
     return Leaderboard(

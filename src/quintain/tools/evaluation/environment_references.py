@@ -89,14 +89,14 @@ def plain_reference(reference: str | Mapping[str, float]) -> str:
 def _usable(services: Services, reference: str) -> str:
     name, options = parse_reference(reference)
     files = {option: str(readable(services, options[option], "tasks")) for option in PATH_OPTIONS if option in options}
-    if told := files | _walls(services, name, options):
-        reference = write_reference(Reference(name, {**options, **told}))
+    if fixed := files | _walls(services, name, options):
+        reference = write_reference(Reference(name, {**options, **fixed}))
     task_source(reference)
     return reference
 
 
 def _walls(services: Services, name: str, options: Mapping[str, str]) -> dict[str, str]:
-    """What the operator says of sandboxes, as options of the environment that plays in one."""
+    """Return the sandbox settings of the operator as options of an environment."""
     settings = services.settings
     if name != SANDBOX_ID:
         return {}
@@ -105,16 +105,16 @@ def _walls(services: Services, name: str, options: Mapping[str, str]) -> dict[st
             f"{name} runs commands of agents, and QUINTAIN_SANDBOX is off; the operator can set it to auto",
             code="no_sandbox",
         )
-    told: dict[str, str] = {"backend": settings.sandbox} if settings.sandbox != "auto" else {}
-    told |= {"image": settings.sandbox_image} if settings.sandbox_image != IMAGE or "image" in options else {}
-    for option, value in told.items():
+    fixed: dict[str, str] = {"backend": settings.sandbox} if settings.sandbox != "auto" else {}
+    fixed |= {"image": settings.sandbox_image} if settings.sandbox_image != IMAGE or "image" in options else {}
+    for option, value in fixed.items():
         if options.get(option, value) not in (value, "auto"):
             raise Refused(
                 f"{option}={clip(options[option])} is not what the operator has set, {value!r} "
                 f"({'QUINTAIN_SANDBOX' if option == 'backend' else 'QUINTAIN_SANDBOX_IMAGE'}); leave it out",
                 code="no_sandbox",
             )
-    return told
+    return fixed
 
 
 def _given(reference: str | Mapping[str, float]) -> str | Mapping[str, float]:

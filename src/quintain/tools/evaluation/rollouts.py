@@ -10,7 +10,8 @@ from pydantic import Field
 from quintain.errors import InvalidInput
 from quintain.records.agent import Agent, Sampling
 from quintain.records.dataset import Dataset, SplitName
-from quintain.records.job import EvaluateDatasetSpec, EvaluateSpec, RolloutSpec, Temperature
+from quintain.records.evolve import Temperature
+from quintain.records.job import EvaluateDatasetSpec, EvaluateSpec, RolloutSpec
 from quintain.records.tags import require_tags
 from quintain.tools.data.lineage import require_remembered
 from quintain.tools.evaluation.environment_references import Environments, usable_reference

@@ -194,7 +194,7 @@ def _require_remembered_rounds(services: Services, job: Job) -> None:
 
 
 def start(services: Services, spec: JobSpec, request_key: str | None) -> JobStarted:
-    """Start a job for a tool and say how to follow it."""
+    """Start a job for a tool and return how to follow it."""
     job, deduplicated = services.jobs.start(spec, request_key=request_key)
     again = "The same request is already under way. " if deduplicated else ""
     again += taint_note(services, spec.agent.id if hasattr(spec, "agent") else None)

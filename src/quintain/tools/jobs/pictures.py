@@ -51,7 +51,7 @@ def plot_job(
 
 
 def _line(curves: Mapping[str, Curve], name: str) -> dict[str, Any]:
-    """A curve, with its interval where the job tells both bounds at every step (metrics NAME_low and NAME_high)."""
+    """A curve, with its interval where the job reports both bounds at every step (metrics NAME_low and NAME_high)."""
     curve, low, high = curves[name], curves.get(f"{name}_low"), curves.get(f"{name}_high")
     line = {"x": curve.steps, "y": curve.values}
     if low is None or high is None or not low.steps == curve.steps == high.steps:

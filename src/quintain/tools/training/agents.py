@@ -1,4 +1,4 @@
-"""Agents by name: the one grammar of `agent` and `model` arguments, and `register_agent`."""
+"""References to agents: the grammar of `agent` and `model` arguments, and `register_agent`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from quintain.tools.roots import readable
 from quintain.tools.services import Services
 
 ENDPOINT = "endpoint:"
-"""What the name of a judge or a model begins with that is an endpoint profile."""
+"""Prefix of references to endpoint profiles."""
 
 _HUB_NAME = re.compile(r"^[A-Za-z0-9][\w.-]{0,95}/[\w.-]{1,96}$")
 
@@ -88,20 +88,20 @@ def register_agent(
 
 
 def _origin(services: Services, model: str) -> Agent:
-    """The agent that a new one is made from; of an endpoint what it would be, which nobody has asked to store."""
+    """Return the agent that a new one derives from; the agent of an endpoint is not stored."""
     if model.startswith(ENDPOINT):
         return _agent_of_endpoint(services, model.removeprefix(ENDPOINT))
     return resolve_agent(services, model)
 
 
 def sampling_of(agent: Agent, given: Sampling | None) -> Sampling:
-    """The sampling that is asked for; what is left out of it is as the agent was registered."""
+    """Return the sampling of the agent with the given fields replaced."""
     asked = {} if given is None else {name: getattr(given, name) for name in given.model_fields_set}
     return agent.sampling.model_copy(update=asked)
 
 
 def require_free_name(name: str) -> None:
-    """Refuse a name that the grammar of agents keeps for itself.
+    """Refuse a reserved name.
 
     Raises:
         InvalidInput: `starter` always names the embedded model.
@@ -111,7 +111,7 @@ def require_free_name(name: str) -> None:
 
 
 def resolve_agent(services: Services, reference: str) -> Agent:
-    """The stored agent that a reference names; a base model becomes `agent:NAME@1` on first use.
+    """Return the stored agent of a reference; a base model becomes `agent:NAME@1` on first use.
 
     Raises:
         NotFound: nothing has this name, there is no such endpoint profile, or the folder holds no model.
@@ -128,7 +128,7 @@ def resolve_agent(services: Services, reference: str) -> Agent:
         return services.store.agents.add(agent, services.clock())
     if not reference.strip() or len(reference) > 1000 or "\0" in reference:
         raise InvalidInput(
-            f"{clip(reference)!r} is no agent: give an agent id or name, 'starter', a folder, endpoint:NAME or a Hub name"
+            f"{clip(reference)!r} is not an agent: give an agent id or name, 'starter', a folder, endpoint:NAME or a Hub name"
         )
     try:
         folder = Path(reference).expanduser()
@@ -137,7 +137,7 @@ def resolve_agent(services: Services, reference: str) -> Agent:
         is_folder = folder.is_dir()
     except (OSError, RuntimeError) as error:  # a name too long for a file, or `~` of a user who has no home
         raise NotFound(
-            f"{clip(reference)!r} is no folder that can be read ({type(error).__name__}); give an agent id or name, "
+            f"cannot read folder {clip(reference)!r} ({type(error).__name__}); give an agent id or name, "
             "'starter', a folder or a Hub name",
             code="model_not_found",
         ) from None
@@ -149,10 +149,10 @@ def resolve_agent(services: Services, reference: str) -> Agent:
 
 
 def require_policy(agent: Agent, purpose: str) -> Agent:
-    """The agent, where it acts.
+    """Return the agent if it is a policy.
 
     Raises:
-        InvalidInput: it values runs instead; says what it is good for.
+        InvalidInput: it is a reward model; the message names its uses.
     """
     if agent.role != "policy":
         what = "steps" if agent.role == "step_model" else "whole runs"
@@ -169,10 +169,10 @@ def require_policy(agent: Agent, purpose: str) -> Agent:
 
 
 def require_weights(agent: Agent, purpose: str) -> Agent:
-    """The agent, where its model is on this machine or can be.
+    """Return the agent if its weights are on this machine or can be.
 
     Raises:
-        InvalidInput: it acts through an endpoint; says what it can be used for.
+        InvalidInput: it acts through an endpoint; the message names its uses.
     """
     if agent.model.source == "endpoint":
         raise InvalidInput(
@@ -185,11 +185,11 @@ def require_weights(agent: Agent, purpose: str) -> Agent:
 
 
 def endpoint_of(services: Services, agent: Agent) -> Endpoint | None:
-    """The profile that an agent acts through, as its job's spec holds it; None where its weights are here.
+    """Return the endpoint profile of an agent for the spec of a job; None for local weights.
 
     Raises:
         NotFound: the profile is gone.
-        InvalidInput: it leads to another model by now, or the key's variable is not set.
+        InvalidInput: the profile names another model by now, or the variable of its key is not set.
         Refused: the profile is not safe to use.
     """
     if agent.model.source != "endpoint":
@@ -210,7 +210,7 @@ def endpoint_of(services: Services, agent: Agent) -> Endpoint | None:
 
 
 def require_key(endpoint: Endpoint) -> None:
-    """Refuse an endpoint whose key is not there, before a job is made that would fail.
+    """Refuse an endpoint without its key, before a job starts that would fail.
 
     Raises:
         InvalidInput: names the variable.
@@ -220,7 +220,7 @@ def require_key(endpoint: Endpoint) -> None:
 
 
 def require_reward_model(agent: Agent, purpose: str) -> Agent:
-    """The agent, where it values runs or steps.
+    """Return the agent if it is a reward model of runs or steps.
 
     Raises:
         InvalidInput: it is a policy.
@@ -238,17 +238,17 @@ def require_reward_model(agent: Agent, purpose: str) -> Agent:
 
 
 def agreement_note(agent: Agent) -> str:
-    """How often a reward model was right on labels that it did not learn from; for those who are about to use it."""
+    """Return a note on the held-out accuracy of a reward model."""
     if agent.held_out is None:
         return (
-            f"Nobody knows how often {agent.id} is right: it has met no held-out labels (export its data with validation_share, "
-            "and train it again)."
+            f"The accuracy of {agent.id} is unknown: it has no held-out labels (export its data with validation_share, and "
+            "train it again)."
         )
     return f"{agent.id} met {agent.held_out}."
 
 
 def starter_folder() -> Path:
-    """Where the embedded model lies in this installation."""
+    """Return the folder of the embedded model."""
     return Path(str(files("quintain") / "starter"))
 
 
@@ -270,9 +270,9 @@ def _agent_of_endpoint(services: Services, name: str) -> Agent:
 
 
 def _stored(services: Services, base: Agent) -> Agent:
-    """The agent of a base model: the newest version of its name that has the same content, else a new one.
+    """Return the agent of a base model: the newest version with the same content, else a new one.
 
-    A model that would take the name of the embedded one gets another.
+    A model with the name of the embedded one gets another name.
     """
     agents = services.store.agents
     if base.name == "starter":
@@ -303,7 +303,7 @@ def _agent_of_folder(services: Services, reference: str) -> Agent:
 
 
 def _role_in(folder: Path) -> Literal["policy", "reward_model", "step_model"]:
-    """What a model folder holds: its value head, where it has one, says which role it was trained for.
+    """Return the role of a model folder, from the metadata of its value head.
 
     A safetensors file opens with the length of its header, 8 bytes little-endian, and the header in JSON.
     """
@@ -317,7 +317,7 @@ def _role_in(folder: Path) -> Literal["policy", "reward_model", "step_model"]:
         role = None
     if role not in {"reward_model", "step_model"}:
         raise InvalidInput(
-            f"{folder.name}/value_head.safetensors is damaged: it does not say what the model values; copy the folder again",
+            f"{folder.name}/value_head.safetensors is damaged: expected the role in its metadata; copy the folder again",
             code="model_damaged",
         )
     return "reward_model" if role == "reward_model" else "step_model"
@@ -326,7 +326,7 @@ def _role_in(folder: Path) -> Literal["policy", "reward_model", "step_model"]:
 def _agent_of_hub(services: Services, name: str) -> Agent:
     if not services.settings.allow_hub:
         raise Refused(
-            f"the model {name!r} is no known agent or folder, and Hub names are off; use 'starter', a folder under the allowed "
+            f"expected a known agent or folder, got {name!r}, and Hub names are disabled; use 'starter', a folder under the allowed "
             "roots, or let the operator set QUINTAIN_ALLOW_HUB=1",
             code="hub_not_allowed",
         )

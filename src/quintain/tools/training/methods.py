@@ -1,4 +1,4 @@
-"""The methods of training: what each does and which settings it takes, and the check of settings that somebody sends."""
+"""Training methods: descriptions, settings, and the check of given settings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from quintain.records.record import explain, nearest, shown
 S = TypeVar("S", bound=Settings)
 
 EVOLVE = "evolve"
-"""The method that trains by others, round after round."""
+"""The method that trains with other methods, round after round."""
 
 METHODS: dict[str, str] = {
     "sft": "Supervised fine-tuning: repeat what the agent wrote in good runs; all else is context, masked in the loss.",
@@ -38,7 +38,7 @@ METHODS: dict[str, str] = {
     EVOLVE: "Self-improvement: explore in an environment, learn from the best runs by sft, bc, dpo or grpo, measure, and again; "
     "start and result are compared on tasks that no round was chosen by.",
 }
-"""Method -> what it does."""
+"""Method -> description."""
 
 
 def canonical_settings(method: str, values: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -103,7 +103,7 @@ def merge_settings(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> d
 
 
 def require_method(method: str) -> str:
-    """The method, where there is one of the name.
+    """Return the name if it is a method.
 
     Raises:
         InvalidInput: names the valid ones.
@@ -126,7 +126,7 @@ def _config_of(method: str) -> type[TrainingConfig]:
 
 
 def describe_method(method: str) -> dict[str, Any]:
-    """What a method does, what it learns from, and every setting of it, from the one model that holds them."""
+    """Describe a method: what it does, its kind of dataset, and its settings from the config model."""
     if method == EVOLVE:
         settings = describe_settings(EvolveConfig)
         about = {"method": method, "summary": METHODS[method], "dataset_kind": None, "online": True}
@@ -141,10 +141,10 @@ def describe_method(method: str) -> dict[str, Any]:
 
 
 def outline_methods() -> list[dict[str, Any]]:
-    """Every method with the settings of its own; what all share stands in the first entry, once."""
+    """List every method with its own settings; the first entry has the shared ones."""
     shared = describe_settings(TrainingConfig)
     rows: list[dict[str, Any]] = [
-        {"method": "*", "summary": "What every method takes, where it says nothing else.", "hyperparameters": shared}
+        {"method": "*", "summary": "Settings of every method, unless it lists its own.", "hyperparameters": shared}
     ]
     for about in map(describe_method, METHODS):
         settings = about["hyperparameters"].items()
@@ -153,7 +153,7 @@ def outline_methods() -> list[dict[str, Any]]:
 
 
 def describe_settings(model: type[BaseModel]) -> dict[str, str]:
-    """Setting -> its type, default, bounds and what it does, in a line; those of a group stand with a dot."""
+    """Return setting -> type, default, bounds and description in one line; members of a group have a dotted name."""
     return dict(_lines(inlined(model.model_json_schema())))
 
 
@@ -168,29 +168,29 @@ def _lines(schema: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, s
 
 
 def _domain(field: Mapping[str, Any]) -> str:
-    """`default 0.1, 0 to 1`, or what else says which values a setting takes.
+    """Return the domain of a setting, such as `default 0.1, 0 to 1`.
 
-    Its type is named where the default does not show it; that of a group shows in its members.
+    The type is listed where the default does not show it; a group lists the types of its members.
     """
     parts = (field, *field.get("anyOf", ()))
     types = [part["type"] for part in parts if part.get("type") not in (None, "null", "object") and "enum" not in part]
-    said = [" or ".join(dict.fromkeys(types))] if types and field.get("default") is None else []
-    said.append(f"default {json.dumps(field['default'])}" if "default" in field else "required")
+    domain = [" or ".join(dict.fromkeys(types))] if types and field.get("default") is None else []
+    domain.append(f"default {json.dumps(field['default'])}" if "default" in field else "required")
     for part in parts:
         low = part.get("minimum", part.get("exclusiveMinimum"))
         high = part.get("maximum", part.get("exclusiveMaximum"))
         if low is not None and high is not None:
             above, below = "above " * ("exclusiveMinimum" in part), "below " * ("exclusiveMaximum" in part)
-            said.append(f"{above}{low} to {below}{high}")
+            domain.append(f"{above}{low} to {below}{high}")
         if "enum" in part:
-            said.append(" | ".join(map(str, part["enum"])))
-    return ", ".join(said)
+            domain.append(" | ".join(map(str, part["enum"])))
+    return ", ".join(domain)
 
 
 def inlined(schema: dict[str, Any]) -> dict[str, Any]:
-    """A JSON schema with its references to `$defs` put in place, so that each field can be read alone.
+    """Inline the `$defs` of a JSON schema, so that each field is complete.
 
-    What stands beside a reference, such as a description of its own, goes before what the definition says.
+    Keys beside a reference, such as its description, override those of the definition.
     """
     definitions = schema.get("$defs", {})
 

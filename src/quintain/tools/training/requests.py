@@ -1,4 +1,4 @@
-"""What a training is asked for beside its source: the request, the agents that it names, and the key of its job."""
+"""Requests for a training: fields beside the source, the agents that they name, and the key of the job."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ RequestKey = Annotated[
 
 
 class Request(Record):
-    """What is asked for beside source and settings, within the bounds of `start_training`."""
+    """Fields of a training beside source and settings, within the bounds of `start_training`."""
 
     model: AgentReference = "starter"
     name: NewName = None
@@ -43,10 +43,10 @@ class Request(Record):
 
 
 def read_request(document: Mapping[str, Any], where: str) -> Request:
-    """The part of a config file that is a `Request`, checked.
+    """Read and check the part of a config file that is a `Request`.
 
     Raises:
-        InvalidInput: a value is of the wrong type or out of bounds; says what it may be.
+        InvalidInput: a value of the wrong type or out of bounds; the message states the bounds.
     """
     try:
         return Request.model_validate({name: document[name] for name in Request.model_fields if name in document})
@@ -56,7 +56,7 @@ def read_request(document: Mapping[str, Any], where: str) -> Request:
 
 
 def start_agent(services: Services, method: str, model: str) -> Agent:
-    """The agent that a training starts from: one that acts, or for a method whose result values runs one that does that.
+    """Return the agent that a training starts from: a policy, or for reward models a policy or a reward model.
 
     Raises:
         InvalidInput: it is of another role, or acts through an endpoint.
@@ -68,7 +68,7 @@ def start_agent(services: Services, method: str, model: str) -> Agent:
 
 
 def reward_agent(services: Services, config: TrainingConfig) -> Agent | None:
-    """The agent that GRPO's `reward_model` names; None where it names none.
+    """Return the agent that GRPO's `reward_model` names; None where it is not set.
 
     Raises:
         InvalidInput: it does not value runs.
@@ -80,21 +80,20 @@ def reward_agent(services: Services, config: TrainingConfig) -> Agent | None:
     agent = require_reward_model(resolve_agent(services, config.reward_model), "be the reward_model of grpo")
     if config.step_level and agent.role == "reward_model":
         raise InvalidInput(
-            f"step_level is true, but {agent.id} values whole runs and says nothing of steps: set step_level to false, or name "
+            f"step_level is true, but {agent.id} values whole runs and not steps: set step_level to false, or name "
             "an agent of start_training(method='prm') as reward_model"
         )
     return agent
 
 
 def require_effect(config: TrainingConfig, acts: bool) -> None:
-    """Refuse settings of acting for a dpo on stored pairs: they would change nothing.
+    """Refuse settings of online learning for dpo on stored pairs, where they have no effect.
 
-    Those of grpo are let through, as the size of its groups stands in everyone's files. `epochs` and `batch_size` stand
-    there too, and do not count online.
+    Those of grpo are accepted, because config files share them; so are `epochs` and `batch_size` online.
 
     Args:
         config: Checked settings.
-        acts: Does the method learn in an environment?
+        acts: Whether the method learns in an environment.
 
     Raises:
         InvalidInput: names the settings.
@@ -112,10 +111,10 @@ def require_effect(config: TrainingConfig, acts: bool) -> None:
 
 
 def new_output_dir(services: Services, name: str) -> str:
-    """A folder of its own for what a job makes."""
+    """Return a new folder for the agent of a job."""
     return str(services.settings.agents_dir / f"{name}-{uuid.uuid4().hex[:10]}")
 
 
 def spec_key(spec: TrainSpec | RecipeSpec | EvolveSpec) -> str:
-    """The default request key: what was asked, without where the result will lie."""
+    """Return the default request key: a hash of the request without its output folder."""
     return hashlib.sha256(spec.model_dump_json(exclude={"output_dir"}).encode()).hexdigest()

@@ -47,14 +47,14 @@ _MAKING_IT = {
         for kind in ("sft", "dpo", "kto", "grpo", "reward", "prm")
     },
 }
-"""Kind of dataset -> where one comes from."""
+"""Kind of dataset -> how to make one."""
 
 
 def start_training(
     services: Services,
     method: Annotated[
         Literal[Method, "evolve"],
-        Field(description="How to learn; list_library(kind='methods') says what each does and needs."),
+        Field(description="How to learn; list_library(kind='methods') describes each."),
     ],
     model: AgentReference,
     dataset_id: Annotated[
@@ -202,7 +202,7 @@ def require_no_dataset(dataset: object) -> None:
 def training_source(
     services: Services, method: str, dataset_id: str | None, environment: str | Mapping[str, float] | None
 ) -> dict[str, Any]:
-    """What a method learns from, as the fields of a spec that name it.
+    """Return the fields of a spec that name the source of a training.
 
     Raises:
         InvalidInput: neither or both are given, the method does not learn online, or the dataset is of another kind or was

@@ -18,7 +18,7 @@ from quintain.tools.services import Services
 from quintain.tools.training.methods import EVOLVE
 
 FEWEST_ROWS = 10
-"""Training rows below which a plan says that they are too few: a run on them learns them by heart."""
+"""Minimum of training rows; a run on fewer memorises them."""
 
 _ASKED = 20
 """Episodes from which on a rate of 0 is taken as `never`."""
@@ -35,7 +35,7 @@ _WISHES = {
     "bc": r"graded|by (their )?reward",
     "sft": r"imitat|cop(y|ies)\b|clon(e|ing)|demonstrat|(successful|good|best|expert'?s?) (runs|ones|tries|trajectories)",
 }
-"""Method -> what a goal says that asks for it; the first that is found counts."""
+"""Method -> wording of goals that ask for it; the first match counts."""
 
 _NAMED = re.compile(rf"\b({'|'.join(sorted({*CONFIGS, EVOLVE} - {'reward', 'ranking'}))})\b", re.IGNORECASE)
 """A method by its name; `reward` and `ranking` are words of every day, too."""
@@ -59,12 +59,12 @@ class Wish(NamedTuple):
     """What a goal asks for."""
 
     method: str | None
-    said: str
-    """The words that say so."""
+    wording: str
+    """The words of the goal that ask for the method."""
 
 
 def wish_of(goal: str) -> Wish:
-    """The method that a goal asks for by name or by its words; none where it only says what should get better."""
+    """Return the method that a goal asks for, by its name or its wording; None where the goal names no method."""
     if named := _NAMED.search(goal):
         return Wish(named[0].lower(), named[0])
     for method, words in _WISHES.items():
@@ -101,8 +101,8 @@ def choose(
     if dataset is not None:
         return _on_dataset(services, wish, dataset)
     method = wish.method
-    asked = f"The goal says {wish.said!r}, which asks for {method}." if method else ""
-    if method is not None and wish.said.lower() == method:
+    asked = f"The goal contains {wish.wording!r}, which asks for {method}." if method else ""
+    if method is not None and wish.wording.lower() == method:
         asked = f"{method} is asked for by name."
     if method == EVOLVE or (method == "grpo" and (environment or not _newest(services, "grpo", None))):
         return _online(services, method, environment, agent, asked)
@@ -115,10 +115,10 @@ def choose(
 
 def _on_dataset(services: Services, wish: Wish, dataset: Dataset) -> Choice:
     fitting = [name for name, kind in DATASET_KINDS.items() if kind == dataset.kind]
-    told = f"Dataset {dataset.id} is of kind {dataset.kind!r}"
+    about = f"Dataset {dataset.id} is of kind {dataset.kind!r}"
     if wish.method in fitting:
-        return _judged(services, wish.method, dataset, f"{told}; {wish.method} is asked for ({wish.said!r}).")
-    if wish.method in CONFIGS and wish.said.lower() == wish.method:
+        return _judged(services, wish.method, dataset, f"{about}; {wish.method} is asked for ({wish.wording!r}).")
+    if wish.method in CONFIGS and wish.wording.lower() == wish.method:
         kind = DATASET_KINDS[wish.method]
         wrong = Blocker(
             code="wrong_dataset_kind",
@@ -130,15 +130,15 @@ def _on_dataset(services: Services, wish: Wish, dataset: Dataset) -> Choice:
         )
         return Choice(wish.method, dataset, None, (f"{wish.method} is asked for by name.",), (wrong,))
     if not fitting:
-        return Choice(None, dataset, None, (f"{told}: tasks to be measured on, which no method learns from.",))
+        return Choice(None, dataset, None, (f"{about}: tasks to be measured on, which no method learns from.",))
     usual = _DEFAULT.get(dataset.kind, dataset.kind)
     outcomes = _outcomes(services, TrajectoryFilter(dataset_id=dataset.id))
     if usual == "sft" and outcomes["success"] and outcomes["failure"]:
-        why = f"{told} and holds failed runs beside good ones, so bc, which leaves out what earned too little, and not sft."
+        why = f"{about} and holds failed runs beside good ones, so bc, which leaves out what earned too little, and not sft."
         return _judged(services, "bc", dataset, why)
     others = [name for name in fitting if name != usual]
     more = f" (others for it: {', '.join(others)})" if others else ""
-    return _judged(services, usual, dataset, f"{told}, which {usual} learns from{more}.")
+    return _judged(services, usual, dataset, f"{about}, which {usual} learns from{more}.")
 
 
 def _judged(services: Services, method: str | None, dataset: Dataset, *reasons: str) -> Choice:
@@ -186,8 +186,8 @@ def _judged(services: Services, method: str | None, dataset: Dataset, *reasons: 
 
 
 def _online(services: Services, method: str, environment: str | None, agent: Agent | None, *reasons: str) -> Choice:
-    """A method that acts."""
-    said = tuple(reason for reason in reasons if reason)
+    """Choose a method that acts in an environment."""
+    given = tuple(reason for reason in reasons if reason)
     if environment is None:
         named = ", ".join(environment_ids()[:8])
         missing = Blocker(
@@ -197,7 +197,7 @@ def _online(services: Services, method: str, environment: str | None, agent: Age
                 f"give `environment`, such as one of: {named}; ", call("list_library", kind="environments"), " has all"
             ),
         )
-        return Choice(method, None, None, said, (missing,))
+        return Choice(method, None, None, given, (missing,))
     blockers, notes = list[Blocker](), list[Hint]()
     rate = _rate(services, agent, environment)
     if rate is None:
@@ -224,26 +224,26 @@ def _online(services: Services, method: str, environment: str | None, agent: Age
             )
         )
     else:
-        said = (*said, f"It solves {rate.value:.0%} of {rate.n} tasks there, so it succeeds sometimes.")
-    return Choice(method, None, environment, said, tuple(blockers), tuple(notes))
+        given = (*given, f"It solves {rate.value:.0%} of {rate.n} tasks there, so it succeeds sometimes.")
+    return Choice(method, None, environment, given, tuple(blockers), tuple(notes))
 
 
 def _from_library(services: Services, method: str, environment: str | None, *reasons: str) -> Choice:
-    """A method that needs a dataset: the newest of the library that fits."""
+    """Choose the newest dataset of the library that fits the method."""
     kind = DATASET_KINDS[method]
-    said = tuple(reason for reason in reasons if reason)
+    given = tuple(reason for reason in reasons if reason)
     if found := _newest(services, kind, environment):
-        return _judged(services, method, found, *said, f"{found.id} is the newest dataset of kind {kind!r}.")
+        return _judged(services, method, found, *given, f"{found.id} is the newest dataset of kind {kind!r}.")
     missing = Blocker(
         code="no_dataset",
         message=f"the library has no dataset of kind {kind!r}, which {method} learns from",
         remedy=_making(services, kind, environment),
     )
-    return Choice(method, None, None, said, (missing,))
+    return Choice(method, None, None, given, (missing,))
 
 
 def _best_of_library(services: Services, environment: str | None, agent: Agent | None) -> Choice:
-    """What promises most where nothing is asked for: good runs first, else an environment to act in."""
+    """Choose without a stated goal: good runs first, else an environment to act in."""
     if found := _newest(services, "sft", environment):
         return _judged(
             services, "sft", found, f"Good runs teach fastest, and {found.id} is the newest dataset of kind 'sft'."
@@ -306,14 +306,14 @@ class _Rate(NamedTuple):
 
 
 def _rate(services: Services, agent: Agent | None, environment: str) -> _Rate | None:
-    """How often an agent succeeded in its newest evaluation there."""
+    """Return the success rate of an agent in its newest evaluation in an environment."""
     known = services.store.evaluations.of_agent(agent.id) if agent and agent.id else []
     found = next((one for one in known if one.environment == environment and one.rate.value is not None), None)
     return _Rate(found.rate.value or 0.0, found.rate.n) if found else None
 
 
 def _newest(services: Services, kind: str, environment: str | None) -> Dataset | None:
-    """The newest dataset of a kind that may be trained on, from this environment where one is named."""
+    """Return the newest trainable dataset of a kind, from this environment where one is named."""
     items = services.store.datasets.page(limit=200).items
     fitting = [one for one in items if one.kind == kind and (not environment or environment in one.environments)]
     blocked = services.store.lineage.datasets_with_forgotten([one.id for one in fitting]) if fitting else {}
@@ -321,7 +321,7 @@ def _newest(services: Services, kind: str, environment: str | None) -> Dataset |
 
 
 def _outcomes(services: Services, filter: TrajectoryFilter) -> dict[str, int]:
-    """How many runs match, by how they ended."""
+    """Count matching runs by outcome."""
     return {
         status.value: services.store.trajectories.count(filter.model_copy(update={"outcome": status}))
         for status in OutcomeStatus

@@ -1,4 +1,4 @@
-"""What a training takes, by a model of cost: memory from sizes, time from operations and the machine's rate.
+"""Cost model of a training: memory from sizes, time from operations and the rate of the machine.
 
 Memory, in bytes (float32 on the CPU; on CUDA weights in bfloat16 where only adapters are trained):
 
@@ -31,7 +31,7 @@ from quintain.tools.training.planning.model_files import ModelFacts
 _MB = 2**20
 
 _LIBRARIES_MB = {"cpu": 520.0, "cuda": 0.0, "mps": 520.0}
-"""Python with torch, transformers and a tokenizer. On CUDA only the GPU's memory is told, by what torch allocated."""
+"""Python with torch, transformers and a tokenizer. On CUDA only the memory that torch allocates on the GPU counts."""
 
 _PEFT_MB = 120.0
 
@@ -58,7 +58,7 @@ _RENDERED_CHARACTERS_S = 1_000_000.0
 
 
 class Work(NamedTuple):
-    """What a training goes through."""
+    """Amount of work of a training."""
 
     steps: int
     tokens: float
@@ -78,12 +78,12 @@ class Work(NamedTuple):
 
 
 def trained_parameters(model: ModelFacts, config: TrainingConfig) -> int:
-    """Parameters that receive gradients."""
+    """Count the parameters that receive gradients."""
     return model.parameters if config.lora is None else model.adapter_parameters(config.lora)
 
 
 def memory_parts(model: ModelFacts, config: TrainingConfig, device: Device, pass_tokens: float) -> dict[str, float]:
-    """Peak memory of a training in MiB, by what it is made of."""
+    """Return the peak memory of a training in MiB, by component."""
     adapters = 0 if config.lora is None else model.adapter_parameters(config.lora)
     trained = trained_parameters(model, config)
     wide = device.kind != "cuda" or config.lora is None
@@ -103,14 +103,14 @@ def memory_parts(model: ModelFacts, config: TrainingConfig, device: Device, pass
 
 
 def disk_mb(model: ModelFacts, config: TrainingConfig) -> float:
-    """What a training writes, in MiB: `keep_checkpoints` and one under way, the best weights, the final model."""
+    """Return the disk space that a training writes, in MiB: `keep_checkpoints` and one under way, the best weights, the final model."""
     trained = trained_parameters(model, config)
     final = model.parameters if config.lora is None else trained
     return (12 * trained * (config.keep_checkpoints + 1) + 4 * trained + 4 * final) / _MB
 
 
 def operations(model: ModelFacts, config: TrainingConfig, work: Work) -> float:
-    """Of a whole training, those that are no matrix product counted as what takes as long."""
+    """Count the operations of a training; others than matrix products count by their duration."""
     adapters = 0 if config.lora is None else model.adapter_parameters(config.lora)
     weight = 6.0 if config.lora is None else 4.0
     again = 2.0 if config.gradient_checkpointing else 0.0
@@ -124,7 +124,7 @@ def operations(model: ModelFacts, config: TrainingConfig, work: Work) -> float:
 
 
 def seconds(model: ModelFacts, config: TrainingConfig, work: Work, rate: float, slowdown: float) -> float:
-    """From the start of a job to its end.
+    """Return the seconds from the start of a job to its end.
 
     Args:
         model: What is trained.
@@ -138,5 +138,5 @@ def seconds(model: ModelFacts, config: TrainingConfig, work: Work, rate: float, 
 
 
 def threads_of(model: ModelFacts, device: Device) -> int:
-    """How many threads a job on the CPU gives its matrix products."""
+    """Return the number of threads of a job on the CPU."""
     return 1 if model.parameters < _SMALL_MODEL else device.threads

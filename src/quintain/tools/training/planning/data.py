@@ -1,4 +1,4 @@
-"""What a dataset's rows come to: tokens where a preview has counted them, else a range from their text."""
+"""Size of a dataset: tokens where a preview counted them, else a range from the length of the text."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Counted(NamedTuple):
 
 
 class DataFacts(NamedTuple):
-    """What a dataset holds."""
+    """Size and shape of a dataset."""
 
     rows: int
     """Of the training split."""
@@ -64,7 +64,7 @@ class DataFacts(NamedTuple):
 
     @property
     def tokens_range(self) -> tuple[int, int]:
-        """The fewest and the most tokens that the text may come to."""
+        """Return the minimum and maximum of tokens in the text."""
         fewest, most = CHARACTERS_A_TOKEN
         return round(self.characters / most), round(self.characters / fewest)
 
@@ -72,7 +72,7 @@ class DataFacts(NamedTuple):
 def look_at_data(
     services: Services, dataset: Dataset, model: str, method: str, settings: Mapping[str, Any], batch_size: int
 ) -> DataFacts:
-    """What a dataset holds.
+    """Measure a dataset.
 
     Args:
         services: Where previews are kept.
@@ -138,7 +138,7 @@ def _written(step: Step) -> int:
 
 
 def _shared(rows: list[list[_Piece]], batch_size: int) -> float:
-    """Of the runs of a step, taken in their order: text that an earlier one of them began with, too."""
+    """Return the share of text that an earlier run of the same step begins with too."""
     saved = total = 0
     for start in range(0, len(rows), batch_size):
         seen: set[tuple[str, ...]] = set()
@@ -153,20 +153,20 @@ def _shared(rows: list[list[_Piece]], batch_size: int) -> float:
 def _counted(
     services: Services, dataset: Dataset, model: str, method: str, settings: Mapping[str, Any]
 ) -> Counted | None:
-    """What a preview of this dataset with this model has counted, with the planned settings or the defaults."""
+    """Return the counts of a cached preview of this dataset and model, with the planned settings or the defaults."""
     sight = {name: settings[name] for name in _SIGHT if name in settings}
     for asked in _distinct([dict(settings), sight, {}]):
         with suppress(QuintainError, OSError, ValidationError):
             spec = preview_spec(services, dataset.id, model, method, asked, Sample())
-            told = Statistics.model_validate_json((Path(spec.cache_dir) / f"{spec.key}.json").read_bytes())
-            train = told.splits["train"]
-            held = told.splits.get("validation")
+            report = Statistics.model_validate_json((Path(spec.cache_dir) / f"{spec.key}.json").read_bytes())
+            train = report.splits["train"]
+            held = report.splits.get("validation")
             return Counted(
                 tokens=train.total_tokens,
                 trained_tokens=train.trained_tokens,
                 validation_tokens=held.total_tokens if held else 0,
                 token_rows=train.token_rows,
-                longest=told.lengths.longest,
+                longest=report.lengths.longest,
                 cut_rows=train.truncated_rows,
                 dropped_rows=sum(train.dropped.values()),
             )

@@ -1,4 +1,4 @@
-"""What this machine has left for a job, as far as the parent can tell: it never loads torch."""
+"""Free resources of this machine for a job, measured without torch, which the parent never loads."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ _ASK_GPU = ("--query-gpu=memory.free", "--format=csv,noheader,nounits")
 
 
 class Device(NamedTuple):
-    """What a job would run on."""
+    """The device of a job."""
 
     kind: Literal["cpu", "cuda", "mps"]
     memory_mb: float | None
-    """What is free of its memory now; None where the system does not tell."""
+    """Free memory now; None where unknown."""
     threads: int
     """Processors that a job may use."""
 
 
 def look_at_device() -> Device:
-    """The device that a job would pick: CUDA where the driver and torch have it, else Apple's, else the CPU.
+    """Return the device that a job would pick: CUDA where the driver and torch have it, else Apple's, else the CPU.
 
     A GPU that is hidden from jobs (CUDA_VISIBLE_DEVICES) is seen all the same.
     """
@@ -46,14 +46,14 @@ def look_at_device() -> Device:
 
 
 def slowdown(device: Device) -> float:
-    """How many times as long as alone a process takes beside those that wait for a processor now; 1 where nobody can tell."""
+    """Return the slowdown of a new process by the current load; 1 where unknown."""
     if not hasattr(os, "getloadavg"):
         return 1.0
     return max(1.0, (os.getloadavg()[0] + 1.0) / device.threads)
 
 
 def free_disk_mb(folder: Path) -> float | None:
-    """Free space where a folder lies; None where the system does not tell."""
+    """Return the free space of the file system of a folder; None where unknown."""
     try:
         return shutil.disk_usage(folder).free / _MB
     except OSError:
@@ -81,8 +81,8 @@ def _cuda_free_mb() -> float | None:
     try:
         if program is None or version("torch").endswith("+cpu"):
             return None
-        told = subprocess.run([program, *_ASK_GPU], capture_output=True, text=True, timeout=10, check=True).stdout
-        return max(float(line) for line in told.split())
+        output = subprocess.run([program, *_ASK_GPU], capture_output=True, text=True, timeout=10, check=True).stdout
+        return max(float(line) for line in output.split())
     except (OSError, ValueError, subprocess.SubprocessError, PackageNotFoundError):
         return None
 
@@ -106,8 +106,8 @@ def _group_left_mb() -> float | None:
     group = Path("/sys/fs/cgroup")
     try:
         limit, used = (int((group / f"memory.{name}").read_text(encoding="ascii")) for name in ("max", "current"))
-        told = dict(line.split() for line in (group / "memory.stat").read_text(encoding="ascii").splitlines())
-        return max(0.0, (limit - used + int(told["inactive_file"])) / _MB)
+        statistic = dict(line.split() for line in (group / "memory.stat").read_text(encoding="ascii").splitlines())
+        return max(0.0, (limit - used + int(statistic["inactive_file"])) / _MB)
     except (OSError, ValueError, LookupError):  # `max`: no limit
         return None
 

@@ -1,4 +1,4 @@
-"""What earlier jobs took: the best predictor of the next one."""
+"""Time and memory of earlier jobs, the best predictor of the next one."""
 
 from __future__ import annotations
 
@@ -15,46 +15,46 @@ from quintain.tools.training.planning.device import Device
 from quintain.tools.training.planning.model_files import ModelFacts, read_model
 
 _LOOKED_AT = 100
-"""Newest finished trainings."""
+"""Number of newest finished trainings to consider."""
 
 _MOST = 3
-"""Jobs whose figures go in."""
+"""Number of jobs in an estimate."""
 
 
 class Measured(NamedTuple):
-    """What finished trainings took, against the model of cost."""
+    """Time and memory of finished trainings, relative to the cost model."""
 
     jobs: tuple[str, ...]
     same_model: bool
-    """Were they of the model that is planned for?"""
+    """Whether they trained the model that is planned for."""
     rate: float
-    """Operations of the model of cost a second, between first and last step."""
+    """Operations of the cost model per second, between first and last step."""
     start_s: float
-    """Before the first step and after the last."""
+    """Seconds before the first step and after the last."""
     memory_ratio: float
-    """Peak memory over that of the model of cost."""
+    """Peak memory divided by the estimate of the cost model."""
 
 
 class OnlineStep(NamedTuple):
-    """What an optimizer step took in which the agent acts, too."""
+    """Time and memory of an optimizer step that includes acting."""
 
     job_id: str
     start_s: float
     episode_s: float
-    """Seconds of the whole run over its episodes."""
+    """Seconds of the whole run divided by its episodes."""
     peak_memory_mb: float | None
 
 
 def measured(services: Services, model: ModelRef, config: TrainingConfig, device: Device) -> Measured | None:
-    """What the newest finished trainings on datasets took: those of this model, else of others that train as much of theirs.
+    """Return figures of the newest finished trainings on datasets: of this model, else of models trained in the same way.
 
-    Jobs that were interrupted say nothing of time and are passed over.
+    Interrupted jobs are skipped: their duration is not comparable.
 
     Args:
         services: Whose jobs.
-        model: What is planned for.
-        config: Do adapters train, or all weights?
-        device: Where they ran, as far as anybody knows.
+        model: The model to plan for.
+        config: Tells adapters from full training, and the number of processes.
+        device: The device that they are assumed to have run on.
     """
     mine, others = list[_Took](), list[_Took]()
     for job, spec in _finished(services):
@@ -79,7 +79,7 @@ def measured(services: Services, model: ModelRef, config: TrainingConfig, device
 
 
 def measured_online(services: Services, model: ModelRef, method: str, environment: str) -> OnlineStep | None:
-    """What the newest finished training of this model by this method in this environment took for an episode."""
+    """Return figures of the newest finished training of this model by this method in this environment."""
     for job, spec in _finished(services):
         same = spec.method == method and spec.environment == environment and _base(spec.agent.model) == _base(model)
         times = _times(services, job) if same else None
@@ -123,12 +123,12 @@ def _took(services: Services, job: Job, spec: TrainSpec, device: Device) -> _Too
     if isinstance(facts, str) or times is None or not (tokens and steps and rows and peak):
         return None
     work = _work_of(spec.config, job, facts, tokens, steps, rows)
-    said = sum(memory_parts(facts, spec.config, device, work.pass_tokens).values())
-    return _Took(job.id, operations(facts, spec.config, work) / times.training_s, times.start_s, peak / said)
+    modelled = sum(memory_parts(facts, spec.config, device, work.pass_tokens).values())
+    return _Took(job.id, operations(facts, spec.config, work) / times.training_s, times.start_s, peak / modelled)
 
 
 def _work_of(config: TrainingConfig, job: Job, facts: ModelFacts, tokens: float, steps: float, rows: float) -> Work:
-    """What a finished job went through, as its report tells it."""
+    """Return the work of a finished job from its report."""
     supervised, saved = _number(job, "supervised_tokens"), max(0.0, job.metrics.get("sharing_saved") or 0.0)
     seen = max(1.0, min(config.epochs * rows, steps * config.batch_size))
     computed = tokens * (1.0 - saved) / steps

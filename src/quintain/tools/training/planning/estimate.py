@@ -18,7 +18,7 @@ from quintain.tools.training.planning.model_files import ModelFacts
 from quintain.tools.training.planning.settings import pass_tokens, planned_steps, work_of
 
 _BUSY = 1.5
-"""Slowdown from which on it is told."""
+"""Slowdown from which the estimate mentions it."""
 
 
 class Asked(NamedTuple):
@@ -44,9 +44,9 @@ class Taken(NamedTuple):
 
 
 def estimate(services: Services, asked: Asked) -> Taken:
-    """Memory, disk and duration; what is not known is null, and `unknown` says how to find out."""
+    """Estimate memory, disk and duration; unknown figures are null, and `unknown` names the call that measures them."""
     unknown, reasons = dict[str, Hint](), list[str]()
-    told = Estimate(
+    result = Estimate(
         device=asked.device.kind,
         available_memory_mb=_known(asked.device.memory_mb),
         available_disk_mb=_known(free_disk_mb(services.settings.home)),
@@ -54,46 +54,46 @@ def estimate(services: Services, asked: Asked) -> Taken:
     if isinstance(asked.model, str):
         unknown |= dict.fromkeys(("memory_mb", "duration_s", "disk_mb"), Hint(asked.model))
     else:
-        told = _with_sizes(told, asked, asked.model)
+        result = _with_sizes(result, asked, asked.model)
     if asked.environment is not None:
-        told = _acting(services, told, asked, unknown, reasons)
+        result = _acting(services, result, asked, unknown, reasons)
     elif asked.data is None:
         unknown["duration_s"] = Hint("there is nothing to learn from yet: see `blockers`")
     else:
-        told = _on_data(told, asked, asked.data, unknown, reasons)
+        result = _on_data(result, asked, asked.data, unknown, reasons)
     if asked.earlier is not None:
         which = "of this model" if asked.earlier.same_model else "of other models"
         reasons.append(f"Earlier trainings {which} ({', '.join(asked.earlier.jobs)}) went into the estimate.")
-    return Taken(told.model_copy(update={"unknown": unknown}), tuple(reasons))
+    return Taken(result.model_copy(update={"unknown": unknown}), tuple(reasons))
 
 
-def shortages(told: Estimate) -> list[Blocker]:
+def shortages(result: Estimate) -> list[Blocker]:
     """What does not fit."""
     found = list[Blocker]()
-    if told.memory_mb and told.available_memory_mb is not None and told.memory_mb > told.available_memory_mb:
+    if result.memory_mb and result.available_memory_mb is not None and result.memory_mb > result.available_memory_mb:
         found.append(
             Blocker(
                 code="out_of_memory",
-                message=f"it needs about {told.memory_mb:.0f} MiB and the {told.device} has {told.available_memory_mb:.0f} MiB free",
+                message=f"it needs about {result.memory_mb:.0f} MiB and the {result.device} has {result.available_memory_mb:.0f} MiB free",
                 remedy="choose a smaller model, lora with a lower rank, a smaller max_length or batch_tokens, or another machine",
             )
         )
-    if told.disk_mb and told.available_disk_mb is not None and told.disk_mb > told.available_disk_mb:
+    if result.disk_mb and result.available_disk_mb is not None and result.disk_mb > result.available_disk_mb:
         found.append(
             Blocker(
                 code="no_disk",
-                message=f"it writes about {told.disk_mb:.0f} MiB and the home folder has {told.available_disk_mb:.0f} MiB left",
+                message=f"it writes about {result.disk_mb:.0f} MiB and the home folder has {result.available_disk_mb:.0f} MiB left",
                 remedy="free space there, set keep_checkpoints to 1, or train adapters (lora)",
             )
         )
     return found
 
 
-def _with_sizes(told: Estimate, asked: Asked, model: ModelFacts) -> Estimate:
+def _with_sizes(result: Estimate, asked: Asked, model: ModelFacts) -> Estimate:
     size = pass_tokens(asked.method, asked.config, asked.data, model)
     ratio = asked.earlier.memory_ratio if asked.earlier and asked.earlier.same_model else 1.0
     parts = {name: mb * ratio for name, mb in memory_parts(model, asked.config, asked.device, size).items()}
-    return told.model_copy(
+    return result.model_copy(
         update={
             "memory_mb": _rounded(sum(parts.values())),
             "memory_parts_mb": {name: _rounded(mb) for name, mb in parts.items()},
@@ -103,12 +103,12 @@ def _with_sizes(told: Estimate, asked: Asked, model: ModelFacts) -> Estimate:
     )
 
 
-def _on_data(told: Estimate, asked: Asked, data: DataFacts, unknown: dict[str, Hint], reasons: list[str]) -> Estimate:
+def _on_data(result: Estimate, asked: Asked, data: DataFacts, unknown: dict[str, Hint], reasons: list[str]) -> Estimate:
     counted, name = data.counted, (asked.agent.id or asked.agent.name) if asked.agent else "..."
     steps = planned_steps(asked.method, asked.config, data.rows)
-    told = told.model_copy(update={"steps": steps, "tokens": counted.tokens if counted else None})
+    result = result.model_copy(update={"steps": steps, "tokens": counted.tokens if counted else None})
     if counted is None:
-        told = told.model_copy(update={"tokens_range": data.tokens_range})
+        result = result.model_copy(update={"tokens_range": data.tokens_range})
         unknown["tokens"] = Hint(call("preview_dataset", dataset_id=asked.dataset_id, model=name), " counts them")
         fewest, most = CHARACTERS_A_TOKEN
         reasons.append(
@@ -117,18 +117,18 @@ def _on_data(told: Estimate, asked: Asked, data: DataFacts, unknown: dict[str, H
         )
     rate = None if isinstance(asked.model, str) else _rate(asked, asked.model, reasons)
     if isinstance(asked.model, str):
-        return told
+        return result
     if rate is None:
         unknown["duration_s"] = Hint(
             "this machine has no earlier training of this kind, and the rate cannot be measured before one: start one with "
             "max_steps=2, then plan again"
         )
-        return told
+        return result
     if counted is not None:
-        return told.model_copy(update={"duration_s": _duration(asked, asked.model, data, counted.tokens, rate)})
+        return result.model_copy(update={"duration_s": _duration(asked, asked.model, data, counted.tokens, rate)})
     low, high = (_duration(asked, asked.model, data, tokens, rate) for tokens in data.tokens_range)
     unknown["duration_s"] = unknown["tokens"]
-    return told.model_copy(update={"duration_range_s": (low, high)})
+    return result.model_copy(update={"duration_range_s": (low, high)})
 
 
 def _duration(asked: Asked, model: ModelFacts, data: DataFacts, tokens: float, rate: float) -> float:
@@ -153,7 +153,9 @@ def _rate(asked: Asked, model: ModelFacts, reasons: list[str]) -> float | None:
     return rate
 
 
-def _acting(services: Services, told: Estimate, asked: Asked, unknown: dict[str, Hint], reasons: list[str]) -> Estimate:
+def _acting(
+    services: Services, result: Estimate, asked: Asked, unknown: dict[str, Hint], reasons: list[str]
+) -> Estimate:
     """A method that acts: how long its episodes are nobody knows before one has run."""
     unknown.setdefault("memory_mb", Hint("the caches of episodes come on top: the first run shows how much"))
     remedy = Hint(
@@ -162,17 +164,17 @@ def _acting(services: Services, told: Estimate, asked: Asked, unknown: dict[str,
     config = asked.config
     if asked.method == EVOLVE or not isinstance(config, DPOConfig | GRPOConfig):
         unknown["duration_s"] = remedy
-        return told
-    told = told.model_copy(update={"steps": planned_steps(asked.method, config, 0, asked.environment)})
+        return result
+    result = result.model_copy(update={"steps": planned_steps(asked.method, config, 0, asked.environment)})
     model = asked.agent.model if asked.agent else None
     found = measured_online(services, model, asked.method, asked.environment or "") if model else None
-    if found is None or told.steps is None:
+    if found is None or result.steps is None:
         unknown["duration_s"] = remedy
-        return told
+        return result
     unknown.pop("memory_mb", None)
-    episodes = told.steps / config.updates_per_rollout * config.group_size * config.tasks_per_step
+    episodes = result.steps / config.updates_per_rollout * config.group_size * config.tasks_per_step
     reasons.append(f"{found.job_id} took {found.episode_s:.2g} s an episode here, and {episodes:.0f} are planned.")
-    return told.model_copy(
+    return result.model_copy(
         update={
             "duration_s": _rounded(found.start_s + episodes * found.episode_s),
             "memory_mb": _known(found.peak_memory_mb),

@@ -1,4 +1,4 @@
-"""What the files of a model say of it, without loading it: sizes from `config.json` and the headers of its weights.
+"""Sizes of a model from `config.json` and the headers of its weights, without loading it.
 
 A safetensors file opens with the length of its header, 8 bytes little-endian, and the header in JSON: tensor name to
 `{dtype, shape, data_offsets}`. All of it may be damaged or hostile, so every read is bounded.
@@ -76,7 +76,7 @@ class ModelFacts(NamedTuple):
 
 
 def read_model(ref: ModelRef) -> ModelFacts | str:
-    """The sizes of a model on this machine, or why they cannot be told.
+    """Return the sizes of a model on this machine, or the reason why they are unknown.
 
     Args:
         ref: A folder, or the embedded model by its folder; of a Hub model nothing is read here.

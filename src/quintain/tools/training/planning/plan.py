@@ -43,11 +43,12 @@ def plan_training(
 ) -> TrainingPlan:
     """Plan a training from a goal or a dataset: method, settings, memory, duration, blockers with remedies, why.
 
-    start_training takes `method` and `hyperparameters` as they are. Null: not known; `estimate.unknown` says how to find out.
+    start_training takes `method` and `hyperparameters` as they are. Null: not known; `estimate.unknown` names the call that measures it.
     """
     if not (goal or "").strip() and dataset_id is None and environment is None and method is None:
         raise InvalidInput(
-            "nothing says what to plan: give `goal` (such as 'imitate the successful runs'), `dataset_id`, `environment` or `method`"
+            "expected something to plan for, got nothing: give `goal` (such as 'imitate the successful runs'), "
+            "`dataset_id`, `environment` or `method`"
         )
     dataset = services.store.datasets.get(dataset_id) if dataset_id is not None else None
     where = usable_reference(services, environment) if environment is not None else environment_in(goal or "")
@@ -105,7 +106,7 @@ def _settled(
     given: dict[str, Any],
     blockers: list[Blocker],
 ) -> tuple[Settled, Taken]:
-    """Settings and estimate, as far as model and data can be looked at."""
+    """Settle settings and estimate, as far as model and data are readable."""
     method, dataset, device = choice.method or "", choice.dataset, look_at_device()
     model = read_model(agent.model) if agent else "there is no such model"
     facts = None if isinstance(model, str) else model
@@ -134,7 +135,7 @@ def _settled(
 
 
 def _require_startable(services: Services, choice: Choice, settled: Settled, model: str) -> None:
-    """What start_training would refuse of the source, so that no plan promises what cannot be started."""
+    """Check the source as start_training does, so that a plan only promises trainings that start."""
     method, dataset = choice.method or "", choice.dataset
     if method == EVOLVE:
         require_evolvable(services, Request(model=model), choice.environment, settled.hyperparameters)
@@ -144,7 +145,7 @@ def _require_startable(services: Services, choice: Choice, settled: Settled, mod
 
 
 def _nothing(choice: Choice, model: str, blockers: list[Blocker]) -> TrainingPlan:
-    """No method learns from what was named."""
+    """Plan for a dataset that no method learns from."""
     assert choice.dataset is not None
     remedy = Hint(
         call("export_dataset", kind="sft", name="good-runs", filter={"outcome": "success"}),
@@ -187,7 +188,7 @@ def _next(choice: Choice, model: str, settled: Settled, blockers: tuple[Blocker,
 
 
 def _tried(action: Callable[[], T], blockers: list[Blocker]) -> T | None:
-    """What the action gives; a refusal becomes a blocker with the remedy that it names."""
+    """Return the result of the action; turn a refusal into a blocker with its remedy."""
     try:
         return action()
     except QuintainError as error:

@@ -1,4 +1,4 @@
-"""The settings of a plan: the defaults of the method, changed where model, data or memory call for it."""
+"""Settings of a plan: the defaults of the method, adapted to model, data and memory."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _FEWEST_BATCH_TOKENS = 512
 _ROOM = 0.9
 """Share of the free memory that a plan may take."""
 
-_TOLD = ("epochs", "batch_size", "batch_tokens", "learning_rate", "lora")
-_TOLD_ONLINE = (
+_SHOWN = ("epochs", "batch_size", "batch_tokens", "learning_rate", "lora")
+_SHOWN_ONLINE = (
     "rollouts",
     "tasks_per_step",
     "group_size",
@@ -32,19 +32,19 @@ _TOLD_ONLINE = (
     "learning_rate",
     "lora",
 )
-_TOLD_OF_EVOLVE = ("iterations", "tasks_per_iteration", "attempts", "train", "training")
-"""Settings that a plan always names; others where they are not the default."""
+_SHOWN_OF_EVOLVE = ("iterations", "tasks_per_iteration", "attempts", "train", "training")
+"""Settings that a plan always lists; others only where they differ from the default."""
 
 _REFERENCED = frozenset({"dpo", "kto", "ranking"})
 
 
 class Settled(NamedTuple):
-    """The settings of a plan."""
+    """Settings of a plan."""
 
     hyperparameters: dict[str, Any]
     """As start_training takes them."""
     config: TrainingConfig
-    """Checked; of evolve, those of a round's training."""
+    """Checked; for evolve, the settings of the training in a round."""
     reasons: tuple[str, ...]
 
 
@@ -58,16 +58,16 @@ def settle(
     acts: bool = False,
     memory_ratio: float = 1.0,
 ) -> Settled:
-    """Settings for a method; what the caller gives stays as it is.
+    """Settle the settings of a method; given settings are kept.
 
     Args:
         method: As in start_training.
         given: Canonical hyperparameters that are asked for.
         model: Sizes of the model; None: not known.
-        data: What would be learned from; None: not known, or it acts.
-        device: Where it would run.
-        acts: Does the method learn in an environment?
-        memory_ratio: Measured over modelled memory of earlier jobs.
+        data: The dataset to train on; None: unknown, or online.
+        device: The device to train on.
+        acts: Whether the method learns in an environment.
+        memory_ratio: Measured divided by modelled memory of earlier jobs.
 
     Raises:
         InvalidInput: a wrong setting.
@@ -76,17 +76,17 @@ def settle(
         return _settle_evolution(given, model, device)
     changes, reasons = _by_model(model)
     if data is not None:
-        more, said = _by_data(method, data, given)
-        changes, reasons = {**changes, **more}, [*reasons, *said]
+        more, more_reasons = _by_data(method, data, given)
+        changes, reasons = {**changes, **more}, [*reasons, *more_reasons]
     config = check_settings(method, merge_settings(changes, given))
     if model is not None and device.memory_mb is not None:
-        config, said = _fitted(method, config, given, model, data, device, memory_ratio)
-        reasons += said
-    return Settled(_told(config, acts=acts), config, tuple(reasons))
+        config, more_reasons = _fitted(method, config, given, model, data, device, memory_ratio)
+        reasons += more_reasons
+    return Settled(_shown(config, acts=acts), config, tuple(reasons))
 
 
 def work_of(method: str, config: TrainingConfig, data: DataFacts, model: ModelFacts | None, tokens: float) -> Work:
-    """What a training on a dataset goes through, where its training split has so many tokens."""
+    """Return the work of a training on a dataset whose training split has `tokens` tokens."""
     counted = data.counted
     rows = max(1, data.rows - (counted.dropped_rows if counted else 0))
     steps = planned_steps(method, config, rows)
@@ -110,7 +110,7 @@ def work_of(method: str, config: TrainingConfig, data: DataFacts, model: ModelFa
 
 
 def planned_steps(method: str, config: TrainingConfig, rows: int, environment: str | None = None) -> int:
-    """Optimizer steps of a training on so many rows, or of one that acts."""
+    """Count the optimizer steps of a training on `rows` rows, or online."""
     stage = TrainStage(label="planned", method=method, rows=rows, environment=environment, config=config)
     return stage.planned_steps
 
@@ -155,7 +155,7 @@ def _fitted(
     device: Device,
     ratio: float,
 ) -> tuple[TrainingConfig, list[str]]:
-    """The settings with what they need to fit into memory: adapters, smaller passes, activations computed twice."""
+    """Adapt the settings to the memory: adapters, smaller passes, gradient checkpointing."""
     reasons = list[str]()
 
     def needs(one: TrainingConfig) -> float:
@@ -175,14 +175,14 @@ def _fitted(
         changes = (one for one in attempts() if one[0] not in given and getattr(config, one[0]) != one[1])
         if (change := next(changes, None)) is None:
             break
-        name, value, said = change
+        name, value, remedy = change
         config = config.model_copy(update={name: value})
-        reasons.append(f"To fit into memory: {said}.")
+        reasons.append(f"To fit into memory: {remedy}.")
     return config, list(dict.fromkeys(reasons))
 
 
 def pass_tokens(method: str, config: TrainingConfig, data: DataFacts | None, model: ModelFacts) -> float:
-    """Tokens of the largest forward pass; a full one where nobody knows better."""
+    """Return the tokens of the largest forward pass; `batch_tokens` where the data is unknown."""
     if data is None:
         return float(config.batch_tokens)
     tokens = data.counted.tokens if data.counted else data.tokens_range[1]
@@ -192,18 +192,18 @@ def pass_tokens(method: str, config: TrainingConfig, data: DataFacts | None, mod
 def _settle_evolution(given: Mapping[str, Any], model: ModelFacts | None, device: Device) -> Settled:
     changes, reasons = _by_model(model)
     config, training = check_evolution(merge_settings({"training": changes} if changes else {}, given))
-    return Settled(_differing(config, _TOLD_OF_EVOLVE), training, tuple(reasons))
+    return Settled(_differing(config, _SHOWN_OF_EVOLVE), training, tuple(reasons))
 
 
-def _told(config: TrainingConfig, *, acts: bool) -> dict[str, Any]:
+def _shown(config: TrainingConfig, *, acts: bool) -> dict[str, Any]:
     online = acts and isinstance(config, OnlineConfig)
-    told = _differing(config, _TOLD_ONLINE if online else _TOLD)
-    return told if online else {name: value for name, value in told.items() if name not in ACTING_ONLY}
+    shown = _differing(config, _SHOWN_ONLINE if online else _SHOWN)
+    return shown if online else {name: value for name, value in shown.items() if name not in ACTING_ONLY}
 
 
 def _differing(config: TrainingConfig | EvolveConfig, always: tuple[str, ...]) -> dict[str, Any]:
-    """The settings that a reader should see: some always, others where they are not the default."""
+    """Return the settings to show: `always`, and those that differ from the default."""
     fields = type(config).model_fields
     named = [*always, *(name for name in fields if getattr(config, name) != fields[name].default)]
-    told = config.model_dump(mode="json", include=set(named) - {"method"})
-    return {name: told[name] for name in dict.fromkeys(named) if name in told}
+    shown = config.model_dump(mode="json", include=set(named) - {"method"})
+    return {name: shown[name] for name in dict.fromkeys(named) if name in shown}

@@ -1,4 +1,4 @@
-"""The tools of an agent that works on code, each carried out in its workspace."""
+"""Tools of an agent that works on code, and what each does in the workspace."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from quintain.sandbox.limits import Limits, Ran
 from quintain.sandbox.sandbox import Workspace
 
 IGNORED = frozenset({".git", "__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache"})
-"""Folders that are no part of the code."""
+"""Folders that do not belong to the code."""
 MAX_OBSERVED = 16_000
-"""Characters of one observation."""
+"""Maximum characters of one observation."""
 MAX_WRITTEN = 1_000_000
-"""Characters of one written file."""
+"""Maximum characters of one written file."""
 
 _MAX_COMMAND = 30_000
 _MAX_LISTED = 500
@@ -104,19 +104,19 @@ TOOLS = tool_schemas(ARGUMENTS)
 
 
 @dataclass
-class Workshop:
-    """A workspace, and what an agent does in it."""
+class CodingTools:
+    """A workspace with an agent's tools."""
 
     workspace: Workspace
     test_command: str | Sequence[str]
     limits: Limits
     test_s: float
-    """Seconds that a run of tests gets."""
+    """Time limit of a test run in seconds."""
     commands: int = 0
-    """How many were run."""
+    """Number of commands so far."""
 
     def do(self, call: Record) -> Observation:
-        """Carry a call out.
+        """Carry out a call.
 
         Raises:
             Unavailable: the sandbox itself is broken.
@@ -134,12 +134,12 @@ class Workshop:
                 case Grep():
                     return self._grep(call)
                 case Bash():
-                    return self._told(self._run(_shell(call.command)))
+                    return self._observe(self._run(_shell(call.command)))
                 case Git():
                     return self._git(call)
                 case _:
                     return self._test()
-        except InvalidInput as error:  # a path
+        except InvalidInput as error:  # an invalid path
             return refusal(error.message)
         except OSError as error:
             return refusal(f"{clip(getattr(call, 'path', 'the workspace'))}: {(error.strerror or str(error)).lower()}")
@@ -163,11 +163,11 @@ class Workshop:
             return refusal(f"{clip(call.path)!r} has {counted(len(lines), 'line')}, so none from {call.offset} on")
         return _clipped("".join(chosen) or "The file is empty.")
 
-    def _write(self, path: str, text: str, told: str) -> Observation:
+    def _write(self, path: str, text: str, answer: str) -> Observation:
         if self.workspace.is_full(self.limits):
             return refusal(f"the workspace holds more than {self.limits.disk_mb} MB; delete files first")
         self.workspace.write(_inside(path), text.encode("utf-8", "replace"))
-        return Observation(content=told)
+        return Observation(content=answer)
 
     def _edit(self, call: EditFile) -> Observation:
         text = self._text(call.path)
@@ -194,33 +194,35 @@ class Workshop:
         ran = self._run(["grep", "-rnIE", *skipped, "-e", call.pattern, "--", path])
         if ran.exit_code == 1 and not ran.stderr:
             return Observation(content="No line matches.")
-        # The order of folders is the disk's, and would differ where a run is carried out again.
+        # The order of folders depends on the disk; sorting makes a replayed run give the same observation.
         found = sorted(ran.stdout.splitlines(), key=_place)
-        return self._told(replace(ran, stdout="\n".join(found)) if not ran.shortened else ran)
+        return self._observe(replace(ran, stdout="\n".join(found)) if not ran.shortened else ran)
 
     def _git(self, call: Git) -> Observation:
         try:
             words = shlex.split(call.arguments)
         except ValueError as error:
             return refusal(f"the arguments of git cannot be read ({error}); quote them as in a shell")
-        return self._told(self._run(["sh", "-c", 'exec 2>&1; exec git --no-pager "$@"', "git", *words]))
+        return self._observe(self._run(["sh", "-c", 'exec 2>&1; exec git --no-pager "$@"', "git", *words]))
 
     def _test(self) -> Observation:
         command = self.test_command
         line = command if isinstance(command, str) else shlex.join(command)
         limits = replace(self.limits, wall_s=self.test_s, cpu_s=max(int(self.test_s), 1))
-        told = self._told(self._run(_shell(line), limits), limits)
-        # How long it took is nothing to act on, and a run that is carried out again would seem to differ.
-        return told.model_copy(update={"content": _DURATION.sub(r"\1\2some time\4", str(told.content))})
+        observation = self._observe(self._run(_shell(line), limits), limits)
+        # Durations would make a replayed run differ.
+        return observation.model_copy(update={"content": _DURATION.sub(r"\1\2some time\4", str(observation.content))})
 
     def _run(self, command: Sequence[str], limits: Limits | None = None) -> Ran:
         self.commands += 1
         ran = self.workspace.run(command, limits or self.limits)
         if ran.exit_code == 125 and self.workspace.is_broken():
-            raise Unavailable(f"the sandbox is broken: {clip(ran.stderr.strip(), 200)}", code="no_sandbox")
+            raise Unavailable(
+                f"the sandbox does not start any more: {clip(ran.stderr.strip(), 200)}", code="no_sandbox"
+            )
         return ran
 
-    def _told(self, ran: Ran, limits: Limits | None = None) -> Observation:
+    def _observe(self, ran: Ran, limits: Limits | None = None) -> Observation:
         text = "\n".join(part for part in (ran.stdout.rstrip(), ran.stderr.rstrip()) if part)
         if ran.timed_out:
             note = f"[stopped after {(limits or self.limits).wall_s:g} s with all that it had started]"
@@ -234,25 +236,25 @@ class Workshop:
 
 
 def _place(line: str) -> tuple[str, int]:
-    """File and number of a line that grep found."""
+    """Return file and line number of a match of grep."""
     path, _, rest = line.partition(":")
     number = rest.partition(":")[0]
     return path, int(number) if number.isdecimal() else 0
 
 
 def _shell(line: str) -> list[str]:
-    """A line for `sh`, its output and errors in the order in which they were written."""
+    """Return a command that runs a line in `sh` with stdout and stderr in one stream."""
     return ["sh", "-c", f"exec 2>&1\n{line}"]
 
 
 def _inside(path: str) -> str:
-    """A path as agents write it, below the workspace; empty: the workspace itself."""
+    """Return an agent's path relative to the workspace; empty for the workspace itself."""
     inside = path.removeprefix(WORKSPACE).lstrip("/") if path == WORKSPACE or path.startswith(f"{WORKSPACE}/") else path
     return "" if inside in ("", ".", "./") else inside.removesuffix("/")
 
 
 def _clipped(text: str, note: str = "", *, is_error: bool = False) -> Observation:
-    """The beginning and the end of a long text, and how much is missing."""
+    """Return an observation with the beginning and the end of a long text, and the number of characters between them."""
     if len(text) > MAX_OBSERVED:
         half = MAX_OBSERVED // 2
         text = f"{text[:half]}\n[... {len(text) - MAX_OBSERVED:,} characters left out ...]\n{text[-half:]}"
