@@ -1,6 +1,6 @@
 """Write what derives from the catalog of tools: the server's listings and `docs/reference/tools.md`.
 
-Run as `python scripts/make_tool_reference.py` after a change of a tool's signature, docstring or command.
+Run as `python -m scripts.make_tool_reference` after a change of a tool's signature, docstring or command.
 """
 
 from __future__ import annotations

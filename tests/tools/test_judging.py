@@ -517,7 +517,7 @@ def test_an_unknown_batch_is_refused_with_the_newest(services: Services) -> None
     stored(services, run("t1"))
     batch = get_judging_batch(services, 1)
     with pytest.raises(
-        NotFound, match=rf"'batch-x'; the newest are {batch.batch_id}; get_judging_batch\\(limit=5\\) makes"
+        NotFound, match=rf"'batch-x'; the newest are {batch.batch_id}; get_judging_batch\(limit=5\) makes"
     ):
         submit_scores(services, "batch-x", [{"item_id": "i1", "value": 1}])
 

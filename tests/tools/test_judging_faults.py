@@ -81,7 +81,7 @@ def test_an_assistants_outcome_keeps_its_name_and_gives_way_to_a_person(services
     assert (shown["outcome"]["status"], shown["extra"]["outcome_stated_by"]) == ("failure", "person:Eve (relayed)")
     again = judged(ask, {"outcome": "success"}, rater="other")
     assert "[outcome_known]" in again["rejected"][0]["reason"]
-    assert "as person:Eve (relayed) said" in again["rejected"][0]["reason"]
+    assert "stated by person:Eve (relayed)" in again["rejected"][0]["reason"]
 
 
 def test_a_recorders_outcome_replaces_an_assistants_and_never_the_other_way(
@@ -98,7 +98,7 @@ def test_a_recorders_outcome_replaces_an_assistants_and_never_the_other_way(
     kept = services.store.trajectories.get(other)
     assert (kept.outcome.status, kept.outcome.reward, kept.outcome_stated_by) == (OutcomeStatus.FAILURE, 0.25, None)
     late = judged(ask, {"outcome": "success"}, rater="b", trajectory_ids=[one])
-    assert "as its environment or recorder said" in late["rejected"][0]["reason"]
+    assert "stated by its environment or recorder" in late["rejected"][0]["reason"]
     assert "[outcome_known]" in refused("record_trajectory", trajectory_id=one, outcome="success")
 
 

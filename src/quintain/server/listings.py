@@ -1,6 +1,6 @@
 """Descriptions and schemas of the tools, kept in `listings.json` so that a server lists its tools without importing them.
 
-`scripts/make_tool_reference.py` writes the file from the catalog; a test compares the two.
+`python -m scripts.make_tool_reference` writes the file from the catalog; a test compares the two.
 """
 
 from __future__ import annotations

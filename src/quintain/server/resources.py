@@ -40,7 +40,7 @@ class ResourceSpec:
         path = self.uri.replace("://", "/").split("{?")[0]
         return "_".join(part for part in path.split("/") if not part.startswith("{"))
 
-    def read(self, services: Services, **variables: str) -> Record | str | bytes:
+    def read(self, services: Services, **variables: Any) -> Record | str | bytes:
         """Return the content of one resource."""
         content: Record | str | bytes = load(self.source)(services, **variables, **self.arguments)
         return content
