@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -35,11 +36,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: _LONG.isdisjoint(item.path.parts))
 
 
+@pytest.fixture(scope="session")
+def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A migrated database without records. A copy saves each test the migration: 0.05 s of CPU, and as much waiting for disk."""
+    from quintain.store.store import open_store
+
+    path = tmp_path_factory.mktemp("database") / "quintain.db"
+    open_store(f"sqlite:///{path}").close()
+    return path
+
+
 @pytest.fixture
-def home(tmp_path: Path) -> Path:
-    """An empty home folder."""
+def home(tmp_path: Path, empty_database: Path) -> Path:
+    """A home folder with a database that has no records."""
     folder = tmp_path / "home"
     folder.mkdir()
+    shutil.copyfile(empty_database, folder / empty_database.name)
     return folder
 
 

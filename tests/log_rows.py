@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +11,6 @@ from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report
 from quintain.importers.registry import Detection, detect, importer
 from quintain.records.trajectory import Trajectory
-
-_JUNK: tuple[Any, ...] = (
-    None, True, 0, -3, 10**400, 1.5, "", "x", "[", '{"a": 1}', [], [None], ["x"], [[]], [{}], {}, {"type": []}, {"a": {"b": [1]}},
-    {"role": {}}, {"role": "assistant"}, {"from": "gpt"}, "0001-01-01T00:00:00+14:00",
-)  # fmt: skip
 
 
 def read_rows(folder: Path, name: str, rows: Sequence[Any]) -> tuple[list[Trajectory], Report]:
@@ -45,26 +39,3 @@ def counts(runs: Sequence[Trajectory]) -> tuple[int, int, int, int]:
     steps = [step for run in runs for step in run.steps]
     agent = sum(len(run.agent_steps) for run in runs)
     return len(runs), agent, sum(len(s.actions) for s in steps), sum(len(s.observations) for s in steps)
-
-
-def damaged(value: Any, seed: int, n: int) -> Iterator[Any]:
-    """Copies of a value, each with one value somewhere inside of it replaced by junk."""
-    rng = random.Random(seed)
-    places = list(_places(value, ()))
-    for _ in range(n):
-        yield _replaced(value, rng.choice(places), rng.choice(_JUNK))
-
-
-def _places(value: Any, path: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
-    if path:
-        yield path
-    for key, inner in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
-        yield from _places(inner, (*path, key))
-
-
-def _replaced(value: Any, path: tuple[Any, ...], junk: Any) -> Any:
-    if not path:
-        return junk
-    if isinstance(value, dict):
-        return {**value, path[0]: _replaced(value[path[0]], path[1:], junk)}
-    return [*value[: path[0]], _replaced(value[path[0]], path[1:], junk), *value[path[0] + 1 :]]

@@ -197,7 +197,7 @@ def test_a_server_that_hangs_is_given_up_in_time() -> None:
 def test_a_body_that_is_no_answer_is_asked_for_again_and_then_told(body: bytes) -> None:
     with serving(in_turn(Answer(body=body))) as fake:
         client = client_of(fake, max_attempts=2)
-        with pytest.raises(Unavailable, match="cannot be read") as raised:
+        with pytest.raises(Unavailable, match="cannot be parsed") as raised:
             client.complete(HELLO)
     assert (raised.value.code, len(fake.asked)) == ("endpoint_answer", 2)
 

@@ -81,7 +81,7 @@ def test_the_expert_solves_every_task_and_no_rule_of_the_domain_finds_fault(name
 
 
 @pytest.mark.parametrize("name", BUILDERS)
-def test_tasks_are_drawn_by_seed_and_say_nothing_of_their_answers(name: str) -> None:
+def test_tasks_are_drawn_by_seed_without_their_answers(name: str) -> None:
     source = task_source(f"quintain/{name}")
     tasks = source.tasks("held_out", 36, seed=3)
     assert tasks == task_source(f"quintain/{name}").tasks("held_out", 36, seed=3)
@@ -103,7 +103,7 @@ def test_tasks_are_drawn_by_seed_and_say_nothing_of_their_answers(name: str) -> 
 def test_the_splits_share_no_opening_no_sentence_of_a_user_and_no_name(name: str) -> None:
     said: dict[str, set[str]] = {}
     for split in ("train", "held_out"):
-        scenarios = [built(str(task.id)) for task in task_source(f"quintain/{name}").tasks(split, 400, 0)]
+        scenarios = [built(str(task.id)) for task in task_source(f"quintain/{name}").tasks(split, 200, 0)]
         said[split] = {scenario.opening for scenario in scenarios}
         said[split] |= {fact.sentence for scenario in scenarios for fact in scenario.facts}
         said[split] |= {claim.sentence for scenario in scenarios for claim in scenario.claims}
@@ -193,7 +193,7 @@ def test_each_part_of_serving_a_customer_counts(actions: tuple[Action, ...], par
         ((ASK, *READ, *SET, say("It is 3, 4, 5."), say("Or 6, 7 or 9."), TELL), {"told"}),
     ],
 )
-def test_what_the_desk_says_counts_after_it_was_looked_up_and_when_it_is_said_clearly(
+def test_a_desk_statement_counts_after_a_lookup_and_without_rivals(
     actions: tuple[Action, ...], short: set[str]
 ) -> None:
     step = played(CANCEL, *actions)
@@ -222,7 +222,7 @@ def test_a_plan_with_other_fields_than_the_template_has_is_given_back() -> None:
     assert "exactly the fields replicas, region, port" in str(step.observations[0].content)
 
 
-def test_advice_counts_when_all_wishes_were_asked_and_the_client_was_told() -> None:
+def test_advice_succeeds_after_all_wishes_are_asked_and_the_option_is_recommended() -> None:
     asked = [call("knowledge_base", query="all")]
     asked += [say(f"What about the {name}?") for name in ("price", "colour", "system", "memory")]
     again = say("How much memory should it have?")  # this client answers the first time that they do not know
@@ -302,13 +302,13 @@ NESTED = nested(5000)
         (RIVERS, call("submit", agreed={str(i): i for i in range(21)}), "at most 20 items"),
     ],
 )
-def test_a_bad_call_is_an_observation_that_says_how_to_mend_it(task_id: str, action: Action, told: str) -> None:
+def test_a_bad_call_is_an_observation_with_the_remedy(task_id: str, action: Action, told: str) -> None:
     step = begun(task_id).step([action])
     assert (step.observations[0].is_error, step.terminated, step.reward, step.message) == (True, False, None, None)
     assert told in str(step.observations[0].content)
 
 
-def test_looking_things_up_finds_what_shares_words_and_says_where_there_is_nothing() -> None:
+def test_a_knowledge_base_finds_documents_by_words_or_reports_nothing() -> None:
     found = played(RIVERS, call("knowledge_base", query="How many BRIDGES has the Lohne?"))
     assert str(found.observations[0].content).splitlines()[0] == "Lohne bridges: 39 bridges (source: River Atlas)"
     nothing = played(RIVERS, call("knowledge_base", query="zebra"))
@@ -320,7 +320,7 @@ def test_looking_things_up_finds_what_shares_words_and_says_where_there_is_nothi
 
 
 _VALUES = (
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=30) | st.lists(st.integers(), max_size=2)
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9) | st.lists(st.integers(), max_size=2)
 )
 
 
@@ -337,7 +337,7 @@ _VALUES = (
         max_size=4,
     ),
 )
-def test_whatever_an_agent_calls_is_answered(task_id: str, tool: str, args: dict[str, Any]) -> None:
+def test_any_call_is_answered(task_id: str, tool: str, args: dict[str, Any]) -> None:
     step = begun(task_id).step([Action(tool=tool, args=args)])
     assert len(step.observations) == 1
     assert step.reward in {None, 0.0}

@@ -140,7 +140,7 @@ def test_a_fixed_text_solves_nothing_at_the_desk(text: str) -> None:
     assert wins("quintain/conversation", 36, play) == 0
 
 
-def test_who_hands_everyone_over_solves_nothing() -> None:
+def test_transferring_every_customer_solves_nothing() -> None:
     def play(environment: Any, task: Task) -> Iterator[tuple[str, dict[str, Any]]]:
         yield "respond", {"message": "What is the reason?"}
         yield "get_policy", {"topic": str(task.type)}
@@ -149,7 +149,7 @@ def test_who_hands_everyone_over_solves_nothing() -> None:
     assert wins("quintain/conversation?difficulty=hard", 24, play) == 0
 
 
-def test_who_reads_record_and_policy_aloud_has_refused_nothing() -> None:
+def test_repeating_record_and_policy_refuses_nothing() -> None:
     def play(environment: Any, task: Task) -> Iterator[tuple[str, dict[str, Any]]]:
         scenario = desk.build(desk.FAMILY.parse(task.id))
         (number,) = scenario.expected.sources & set(scenario.records)
@@ -161,7 +161,7 @@ def test_who_reads_record_and_policy_aloud_has_refused_nothing() -> None:
     assert wins("quintain/conversation?types=change,cancel,refund", 36, play) == 0
 
 
-def test_who_names_every_option_has_recommended_none() -> None:
+def test_naming_every_option_recommends_none() -> None:
     def play(environment: Any, task: Task) -> Iterator[tuple[str, dict[str, Any]]]:
         scenario = advisory.build(advisory.FAMILY.parse(task.id))
         names = [entry.title for entry in scenario.library]
@@ -175,7 +175,7 @@ def test_who_names_every_option_has_recommended_none() -> None:
 
 
 @pytest.mark.parametrize("words", ["", "No, that is not so: it is ", "You are right, it is "])
-def test_who_names_every_number_has_settled_no_claim(words: str) -> None:
+def test_naming_every_number_settles_no_claim(words: str) -> None:
     def play(environment: Any, task: Task) -> Iterator[tuple[str, dict[str, Any]]]:
         scenario = discussion.build(discussion.FAMILY.parse(task.id))
         values = [claim.truth for claim in scenario.claims]

@@ -73,7 +73,7 @@ def test_a_talk_with_a_model_is_judged_by_state_and_its_cost_is_counted(configur
     assert metrics["cost_usd"] == pytest.approx(requests * (100 * 2.0 + 10 * 10.0) / 1e6)
 
 
-def test_the_model_is_told_who_it_is_and_shown_what_the_agent_says_as_data(configured: Callable[..., None]) -> None:
+def test_a_user_model_gets_its_role_and_the_agents_messages_as_data(configured: Callable[..., None]) -> None:
     with serving(customer()) as model:
         configured(model)
         environment = registry.make(REFERENCE)
@@ -108,10 +108,10 @@ def test_without_prices_the_cost_is_not_known_and_not_nothing(configured: Callab
         (fails(500, "out of order"), "out of order"),
         (fails(401, "no such key"), "no such key"),
         (says("  "), "got an empty text"),
-        (Answer(body=b"<html>"), "cannot be read"),
+        (Answer(body=b"<html>"), "cannot be parsed"),
     ],
 )
-def test_a_model_that_fails_costs_its_episode_and_says_nothing_of_the_agent(
+def test_a_user_model_that_fails_ends_its_episode_without_a_verdict(
     configured: Callable[..., None], answer: Answer, told: str
 ) -> None:
     with serving(lambda asked, before: answer) as model:
@@ -138,7 +138,7 @@ def test_a_model_cannot_walk_out_of_a_talk_that_ends_by_handing_in(configured: C
     )  # what a model tells is not certain, and does not decide
 
 
-def test_a_model_that_argues_is_told_its_claims(configured: Callable[..., None]) -> None:
+def test_a_model_that_plays_a_discussion_gets_its_claims(configured: Callable[..., None]) -> None:
     with serving(lambda asked, before: says("Hm.")) as model:
         configured(model)
         environment = registry.make("quintain/discussion?user=endpoint:client&user_temperature=0.5")
@@ -164,7 +164,7 @@ def test_the_suite_is_another_with_another_user(configured: Callable[..., None])
     assert len(versions) == 3
 
 
-def test_a_profile_that_there_is_not_and_a_key_that_is_not_set_are_told(configured: Callable[..., None]) -> None:
+def test_a_missing_profile_and_a_missing_key_are_errors(configured: Callable[..., None]) -> None:
     with serving(customer()) as model:
         configured(model, 'api_key_env = "CLIENT_KEY"\n')
         with pytest.raises(NotFound, match=r"no endpoint profile 'clinet' \(did you mean 'client'\?\)"):

@@ -154,7 +154,7 @@ def test_a_hurried_customer_tells_what_is_asked_for_and_thinks_again_at_the_end(
     assert user.corrected
 
 
-def test_an_easy_user_says_what_they_can_be_asked_about() -> None:
+def test_an_easy_user_lists_what_can_be_asked() -> None:
     user = ScriptedUser(built("conversation/train/refund/easy/00002"))
     said = hears(user, "Guten Tag")
     assert said.text == (
@@ -162,7 +162,7 @@ def test_an_easy_user_says_what_they_can_be_asked_about() -> None:
     )
 
 
-def test_who_is_told_that_nothing_can_be_done_asks_for_an_exception_once() -> None:
+def test_a_refused_customer_asks_for_an_exception_once() -> None:
     scenarios = (built(f"conversation/held_out/cancel/hard/{number:05d}") for number in range(200))
     user = ScriptedUser(next(scenario for scenario in scenarios if scenario.insists))
     assert "some way around that rule?" in hears(user, "It is over. Goodbye.", told_now=True).text

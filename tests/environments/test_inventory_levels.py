@@ -50,7 +50,7 @@ def test_a_level_has_its_share_of_the_tasks_and_no_more() -> None:
         task_source("quintain/inventory?difficulty=hard&types=total").tasks("train", 100_001, 0)
 
 
-def test_what_is_no_level_and_no_type_is_told() -> None:
+def test_unknown_levels_and_types_are_refused() -> None:
     with pytest.raises(InvalidInput, match="'easy', 'medium', 'hard' or 'all'"):
         task_source("quintain/inventory?difficulty=extreme")
     with pytest.raises(InvalidInput, match=r"'totla' \(did you mean 'total'\?\)"):

@@ -97,7 +97,7 @@ def test_an_isolated_environment_plays_as_it_does_in_this_process() -> None:
         ("garbage", "the result of step"),
     ],
 )
-def test_what_an_environment_does_wrong_costs_its_episode_and_no_other(bad: str, what: str, told: str) -> None:
+def test_a_faulty_environment_ends_only_its_own_episode(bad: str, what: str, told: str) -> None:
     source = isolated(bad, answer_bytes=1_000_000)
     environment = source.make()
     environment.reset(task(what))

@@ -91,7 +91,7 @@ def test_the_calculator_is_exact(expression: str, value: str) -> None:
         ("٣ + ١", "is no arithmetic"),
     ],
 )
-def test_what_is_no_arithmetic_or_too_large_is_an_observation_at_once(expression: str, told: str) -> None:
+def test_invalid_or_too_large_expressions_are_refused_at_once(expression: str, told: str) -> None:
     began = time.perf_counter()
     step = begun().step([call("calculate", expression=expression)])
     assert time.perf_counter() - began < 0.2
@@ -133,9 +133,9 @@ def test_what_is_written_is_the_value_to_ten_places(value: Fraction) -> None:
 @pytest.mark.parametrize("split", ["train", "held_out"])
 def test_the_expert_solves_every_problem_within_the_turn_limit(split: str) -> None:
     source = Math()
-    plans = [EpisodePlan(task) for task in source.tasks(split, 450, seed=11)]
+    plans = [EpisodePlan(task) for task in source.tasks(split, 180, seed=11)]
     episodes = list(run_episodes(source, Expert(), plans, SETTINGS))
-    assert Counter(episode.result.status for episode in episodes) == {"success": 450}
+    assert Counter(episode.result.status for episode in episodes) == {"success": 180}
     assert max(episode.result.turns for episode in episodes) == 5 == Exercise.max_turns // 2
     assert len({(e.result.task_type, e.result.difficulty) for e in episodes}) == len(FAMILY.types) * 3
 
@@ -152,8 +152,8 @@ class Constant:
 
 def test_a_constant_answer_is_worth_next_to_nothing() -> None:
     source = Math()
-    episodes = run_episodes(source, Constant(), [EpisodePlan(task) for task in source.tasks("train", 600, 0)], SETTINGS)
-    assert sum(episode.result.reward == 1 for episode in episodes) < 0.02 * 600
+    episodes = run_episodes(source, Constant(), [EpisodePlan(task) for task in source.tasks("train", 300, 0)], SETTINGS)
+    assert sum(episode.result.reward == 1 for episode in episodes) < 0.02 * 300
 
 
 def test_a_problem_is_its_id() -> None:
@@ -232,13 +232,13 @@ def test_answers_are_compared_as_numbers_and_hedging_is_wrong(answer: Any, rewar
         (Action(tool="submit", raw_args='{"answer": '), "not valid JSON"),
     ],
 )
-def test_a_bad_call_is_an_observation_that_says_how_to_mend_it(action: Action, told: str) -> None:
+def test_a_bad_call_is_an_observation_with_the_remedy(action: Action, told: str) -> None:
     step = begun().step([action])
     assert (step.observations[0].is_error, step.terminated, step.reward) == (True, False, None)
     assert told in str(step.observations[0].content)
 
 
-def test_no_call_and_several_calls_are_told() -> None:
+def test_a_turn_with_no_call_or_several_calls_carries_out_nothing() -> None:
     assert begun().step([]).message == "You called no tool. Call one of: calculate, submit."
     step = begun().step([call("calculate", expression="1"), call("submit", answer=36)])
     assert [seen.is_error for seen in step.observations] == [True, True]

@@ -85,7 +85,7 @@ def test_calls_must_hold_the_named_arguments_and_may_hold_others(
     assert verdict(checker, calls=made) == value
 
 
-def test_one_call_stands_for_one_expected_call_and_the_pairing_is_found_where_there_is_one() -> None:
+def test_each_call_matches_one_expected_call_and_a_possible_matching_is_found() -> None:
     """f(a=1, b=2) meets both expectations and f(a=1) only the first: a greedy pairing in the order of the calls would fail."""
     expect = [{"tool": "f", "args": {"a": 1}}, {"tool": "f", "args": {"b": 2}}]
     checker = {"type": "calls", "expect": expect}
@@ -93,7 +93,7 @@ def test_one_call_stands_for_one_expected_call_and_the_pairing_is_found_where_th
     assert verdict(checker, calls=(call("f", a=1, b=2),)) == 0.0
 
 
-def test_several_checkers_must_all_hold_and_none_means_no_verdict() -> None:
+def test_all_checkers_must_pass_and_no_checker_means_no_verdict() -> None:
     answer, state = {"type": "answer", "answer": 1}, {"type": "state", "tool": "read", "contains": "milk"}
     both = {"type": "all", "checkers": [answer, state]}
     assert verdict(both, "1") == 1.0
@@ -135,7 +135,7 @@ def test_checkers_of_answers_are_understood_as_task_files_write_them(metadata: d
         ("unit_tests", "checker"),
     ],
 )
-def test_a_checker_that_is_none_is_refused_with_what_is_wrong(checker: Any, message: str) -> None:
+def test_an_invalid_checker_is_refused_with_the_reason(checker: Any, message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         read_checks({"checker": checker})
 

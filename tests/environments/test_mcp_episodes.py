@@ -73,7 +73,7 @@ def test_the_tools_of_the_server_are_the_actions_and_submit_ends_with_a_verdict(
     assert (last.reward, last.terminated, last.observations[0].content) == (1.0, True, "Right.")
 
 
-def test_a_wrong_answer_is_no_success_and_a_turn_without_a_call_is_told_what_to_call(begin) -> None:
+def test_a_wrong_answer_fails_and_a_turn_without_a_call_gets_the_tools(begin) -> None:
     environment = begin(SUM)
     told = environment.step(())
     assert not told.terminated
@@ -92,7 +92,7 @@ def test_wrong_arguments_and_failing_tools_are_observations(begin) -> None:
     assert act(environment, "read_note", name="none").observations[0].is_error
 
 
-def test_a_tool_that_asks_the_user_is_told_that_there_is_none(begin) -> None:
+def test_a_tool_that_asks_the_user_is_declined(begin) -> None:
     """In the protocol of 2026-07-28, where a question is the result of the call; `rough` does it as servers did before."""
     environment = begin(SUM)
     asked = act(environment, "sign_note", text="x").observations[0]
@@ -142,7 +142,7 @@ def test_calls_before_an_episode_bring_the_server_into_its_state(begin) -> None:
     assert said == ["one", "two", "three"]
 
 
-def test_every_episode_has_a_server_and_a_folder_of_its_own_or_shares_them_where_the_operator_says_so(begin) -> None:
+def test_every_episode_has_its_own_server_and_folder_unless_the_profile_shares_them(begin) -> None:
     fresh, session = source(), source(fresh="session")
     seen = {}
     for at in (fresh, session):
@@ -185,7 +185,7 @@ def test_generated_tasks_are_the_same_for_the_same_seed_and_fewer_are_the_beginn
     assert other.tasks("train", 5, 0) == shared.tasks("train", 12, 0)[:5]
 
 
-def test_a_server_whose_schemas_give_too_little_says_what_would_help() -> None:
+def test_too_few_generated_tasks_are_an_error_with_the_remedy() -> None:
     with pytest.raises(InvalidInput, match=r"expected 3 tasks in train from .*, got 0.*`values`.*file of `tasks`"):
         source(tools=("read_note", "write_note")).tasks("train", 3, 0)
     values = {"read_note.name": ("a", "b")}

@@ -1,4 +1,4 @@
-"""Jobs that act on MCP servers: the worker finds the operator's file in the home folder, and starts the servers."""
+"""Jobs on MCP servers and on task files: the worker finds the operator's file in the home folder, and starts the servers."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from quintain.errors import InvalidInput
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.job import UNFINISHED
 from quintain.records.trajectory import OutcomeStatus
@@ -29,7 +30,7 @@ def finish(services: Services, started: JobStarted, within_s: float = 100):
     return view.result
 
 
-def test_rollouts_on_a_server_become_trajectories_with_its_tools(settings: Settings) -> None:
+def test_rollouts_on_a_server_and_on_a_users_file_become_trajectories(settings: Settings) -> None:
     settings.environments_file.write_text(
         f'[mcp.notes]\ncommand = "{sys.executable}"\nargs = ["{SERVER}"]\nmax_turns = 2\ntasks = "tasks.jsonl"\n',
         encoding="utf-8",
@@ -38,13 +39,22 @@ def test_rollouts_on_a_server_become_trajectories_with_its_tools(settings: Setti
     (settings.home / "tasks.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     services = open_services(settings)
     try:
-        result = finish(services, collect_rollouts(services, "starter", "mcp:notes", n_tasks=2))
-        assert result.trajectories.count == 2
+        settings.inbox_dir.mkdir(parents=True, exist_ok=True)
+        mine = settings.inbox_dir / "mine.jsonl"
+        mine.write_text('{"id": "mine", "prompt": "What is 1 + 1?", "answer": 2, "split": "train"}\n', encoding="utf-8")
+        both = {"mcp:notes": 2, "quintain/tasks?file=mine.jsonl": 1}
+        result = finish(services, collect_rollouts(services, "starter", both, n_tasks=3))
+        assert result.trajectories.count == 3
+        mine.write_text('{"id": "bad"}\n', encoding="utf-8")
+        with pytest.raises(InvalidInput, match="bad_task_rows"):
+            collect_rollouts(services, "starter", both, n_tasks=3)
         runs = list(services.store.trajectories.iterate(TrajectoryFilter.model_validate(result.trajectories.filter)))
     finally:
         services.close()
-    assert {run.task.id for run in runs} == {"sum-1", "sum-2"}
-    assert all({tool["function"]["name"] for tool in run.tools} >= {"add", "write_note", "submit"} for run in runs)
+    tools = {run.task.id: {tool["function"]["name"] for tool in run.tools} for run in runs}
+    assert tools.pop("mine") == {"submit"}
+    assert tools.keys() == {"sum-1", "sum-2"}
+    assert all(names >= {"add", "write_note", "submit"} for names in tools.values())
     assert not any(run.outcome.status is OutcomeStatus.ERROR for run in runs)
 
 

@@ -95,7 +95,7 @@ def test_an_unknown_server_names_the_known_ones_and_how_to_write_one(file, told)
         registry.task_source("mcp:shob")
 
 
-def test_servers_are_listed_among_the_environments_and_none_is_started(file, told, settings) -> None:
+def test_servers_are_listed_without_being_started(file, told, settings) -> None:
     """The command does not exist: listing it would fail if it were started."""
     settings.environments_file.write_text(GOOD, encoding="utf-8")
     services = open_services(settings)

@@ -145,7 +145,7 @@ def test_an_answer_against_its_own_schema_is_an_error_of_the_server(playing) -> 
     assert caught.value.code == "environment_garbage"
 
 
-def test_long_answers_are_cut_and_no_text_holds_a_null(playing) -> None:
+def test_long_results_are_cut_and_null_characters_are_replaced(playing) -> None:
     seen = do(playing(), "nul").observations[0]
     assert seen.content.startswith("a\ufffdby")
     assert seen.content.endswith("[30,003 more characters were cut]")
@@ -161,7 +161,7 @@ def test_long_answers_are_cut_and_no_text_holds_a_null(playing) -> None:
         ((), {"setup": ({"tool": "refuse"},)}, "refused the call refuse that prepares an episode"),
     ],
 )
-def test_a_server_that_does_not_start_says_why(arguments, fields, message: str) -> None:
+def test_a_server_that_does_not_start_is_reported_with_the_reason(arguments, fields, message: str) -> None:
     made = profile(*arguments).model_dump() | fields
     with pytest.raises(Unavailable, match=message):
         ServerSource(ServerProfile.model_validate(made), lambda name: None).make().reset(TASK)
@@ -179,7 +179,7 @@ class Caller:
         pass
 
 
-def test_a_server_that_dies_or_hangs_costs_its_episode_and_no_other() -> None:
+def test_a_server_that_dies_or_hangs_ends_only_its_own_episode() -> None:
     source = ServerSource(profile(timeout_s=1.0), lambda name: None)
     plans = [EpisodePlan(Task(id=tool, prompt=tool)) for tool in ("echo", "die", "hang", "echo2")]
     agent = AgentInfo(name="caller")

@@ -84,7 +84,7 @@ def test_whatever_the_weights_are_the_text_of_a_mixture_stays_itself() -> None:
         ({1: 2}, "as a part of a mixture, got 1"),
     ],
 )
-def test_what_is_no_mixture_is_told(wrong: Any, words: str | None) -> None:
+def test_an_invalid_mixture_is_refused(wrong: Any, words: str | None) -> None:
     if words is None:
         assert parts_of(wrong) == {"a": 1}
         return
@@ -152,7 +152,7 @@ def test_one_environment_stays_as_it_is_written(services: Services, one: str) ->
     assert usable_reference(services, f"{one.replace(',', '%2C')}=3,quintain/math=1").startswith("mix(")
 
 
-def test_a_comma_within_options_among_weights_is_told_to_be_written_otherwise(services: Services) -> None:
+def test_a_comma_within_options_of_a_mixture_is_refused_with_the_escape(services: Services) -> None:
     written = "quintain/inventory?types=lookup,compare=2,quintain/math=1"
     with pytest.raises(InvalidInput, match=r"'compare=2'.*write a comma within options as %2C"):
         usable_reference(services, written)

@@ -87,7 +87,7 @@ def test_the_expert_solves_every_task(source: Sandboxed, split: str) -> None:
     assert [episode.result.task_id for episode in episodes if episode.result.reward != 1] == []
 
 
-def test_the_tools_work_and_mistakes_are_told(coding: Coding) -> None:
+def test_the_tools_work_and_mistakes_are_errors(coding: Coding) -> None:
     path, right = solution()
     assert path in seen(does(coding, "list_files")).splitlines()
     assert seen(does(coding, "list_files", path="tests")).splitlines()[0] == "tests/__init__.py"
@@ -231,7 +231,7 @@ def test_a_workspace_stays_below_its_limit(coding: Coding) -> None:
     assert not folder.parent.exists()
 
 
-def test_a_sandbox_that_breaks_costs_the_episode_and_is_no_verdict(
+def test_a_broken_sandbox_ends_the_episode_without_a_verdict(
     source: Sandboxed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Submits:

@@ -207,7 +207,7 @@ def test_printed_results_and_an_early_end_are_no_pass(begin: Any) -> None:
     does(coding, "bash", command="rm -r tests; ln -s /tmp tests")
     done = does(coding, "submit")
     assert (done.reward, done.terminated) == (0.0, True)
-    assert "ended with 0 before its test runner said that tests passed" in seen(done)
+    assert "ended with 0 before its test runner reported passing tests" in seen(done)
 
 
 def test_files_and_tests_can_stand_in_the_row(begin: Any) -> None:

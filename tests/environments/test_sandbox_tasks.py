@@ -35,7 +35,7 @@ def calls_of(function: Function, n: int = 60) -> list[Call]:
     return [Call("m", function.name, function.draw_arguments(rng), {}) for _ in range(n)]
 
 
-def test_no_name_stands_for_two_functions() -> None:
+def test_function_names_are_unique() -> None:
     names = [name for function in all_functions().values() for name in (function.name, function.renamed)]
     assert len(set(names)) == len(names) == 2 * 14 * 12
 
@@ -86,7 +86,7 @@ def test_a_function_by_hand() -> None:
         assert outcome_of(known[name].source, Call("m", name, arguments, {})) == expected
 
 
-def test_values_are_equal_as_json_and_truth_is_no_number() -> None:
+def test_values_are_compared_as_json_and_booleans_are_not_numbers() -> None:
     assert same({"value": [1, 2.0, {"a": None}]}, {"value": [1.0, 2, {"a": None}]})
     assert same({"value": 0.1 + 0.2}, {"value": 0.3})
     for given, expected in (
@@ -102,7 +102,7 @@ def test_values_are_equal_as_json_and_truth_is_no_number() -> None:
 
 
 @pytest.mark.parametrize("split", ["train", "held_out"])
-def test_tasks_are_drawn_by_seed_and_say_nothing_of_how_they_are_judged(split: str) -> None:
+def test_tasks_are_drawn_by_seed_without_their_hidden_tests(split: str) -> None:
     tasks = _drawn(split, 24, 3)
     assert tasks == _drawn(split, 24, 3)
     assert tasks[:9] == _drawn(split, 9, 3)

@@ -24,7 +24,6 @@ from quintain.errors import InvalidInput, NotFound, Refused
 from quintain.evaluation.suites import plan_suite
 from quintain.records.trajectory import Action, Task
 from quintain.settings import Settings
-from quintain.tools import RLTrainingTool
 from quintain.tools.evaluation.environment_references import usable_reference
 from quintain.tools.services import open_services
 from quintain.tools.training.config_files import start_recipe
@@ -62,7 +61,7 @@ def answered(task: Task, answer: Any) -> tuple[float | None, str]:
     return step.reward, str(step.observations[0].content)
 
 
-def test_a_row_becomes_a_task_with_all_that_it_says() -> None:
+def test_a_row_becomes_a_task_with_all_its_columns() -> None:
     row = {
         "id": 7,
         "prompt": "Mend it.",
@@ -162,7 +161,7 @@ def test_every_bad_line_is_named_with_its_reason(tmp_path: Path) -> None:
         assert part in told
 
 
-def test_a_file_without_tasks_and_no_file_at_all_are_told_apart(tmp_path: Path) -> None:
+def test_an_empty_file_and_a_missing_file_are_different_errors(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=r"expected tasks in .*, got none"):
         read_tasks(written(tmp_path / "empty.jsonl", ""))
     with pytest.raises(NotFound, match=r"no_task_file\].*nowhere\.jsonl'"):
@@ -312,7 +311,7 @@ def test_an_answer_that_hedges_is_wrong(answer: str) -> None:
         (Action(tool="submit", args={"answer": "x" * 30_000}), "at most 20000"),
     ],
 )
-def test_a_call_that_hands_no_answer_in_is_told_and_costs_nothing(action: Action, told: str) -> None:
+def test_a_call_without_an_answer_gets_an_error_and_costs_nothing(action: Action, told: str) -> None:
     question = Question()
     question.reset(Task(id="a", prompt="Well?", metadata={"answer": 42}))
     step = question.step([action])
@@ -346,26 +345,6 @@ def test_tools_read_task_files_within_the_roots_alone(settings: Settings, tmp_pa
             usable_reference(services, f"{option}{outside}")
     with pytest.raises(NotFound, match=r"no_task_file.*does not exist"):
         usable_reference(services, "quintain/tasks?file=nowhere.jsonl")
-
-
-def test_an_agent_is_measured_on_a_file_of_its_users_own(home: Path) -> None:
-    tool = RLTrainingTool(home)
-    path = written(home / "mine.jsonl", *numbered(4, split="test", type="sum", difficulty="easy"))
-    asked = {
-        "action": "evaluate",
-        "agent": "starter",
-        "environment": f"quintain/tasks?file={path}",
-        "n_tasks": 4,
-        "wait": True,
-    }
-    answer = json.loads(tool.run(asked))
-    assert answer["status"] == "success", answer
-    runs = json.loads(tool.run({"action": "search", "filter": {"environment": "quintain/tasks"}}))["items"]
-    assert {run["prompt"] for run in runs} == {f"What is {i} + 1?" for i in range(4)}
-    written(path, *numbered(3), {"id": "bad"})
-    refused = json.loads(tool.run(asked))
-    assert (refused["status"], refused["code"]) == ("error", "bad_task_rows")
-    tool.close()
 
 
 def test_the_row_in_the_docs_is_a_task_that_can_be_solved(tmp_path: Path) -> None:
@@ -402,7 +381,7 @@ _FIELDS = st.sampled_from(
 
 
 @given(_JSON | st.dictionaries(_FIELDS, _JSON, max_size=8))
-def test_any_json_is_a_task_or_a_reason_why_it_is_none(value: Any) -> None:
+def test_any_json_becomes_a_task_or_an_error(value: Any) -> None:
     try:
         task = task_of(value)
     except (InvalidInput, ValidationError):

@@ -76,7 +76,7 @@ def test_attributes_pass_through_every_wrapper_and_the_innermost_can_be_reached(
     assert environment.closed
 
 
-def test_an_episode_is_cut_after_so_many_steps_but_a_verdict_stands() -> None:
+def test_an_episode_is_truncated_after_max_steps_unless_the_last_step_ends_it() -> None:
     environment = max_steps(3)(Counter(goal=3))
     for _ in range(2):  # an environment that can begin again is counted anew
         environment.reset(Task(prompt="p"))
@@ -87,7 +87,7 @@ def test_an_episode_is_cut_after_so_many_steps_but_a_verdict_stands() -> None:
     assert [short.step(LOOK).truncated for _ in range(2)] == [False, True]
 
 
-def test_time_runs_from_reset_on_and_statistics_are_told_at_the_end() -> None:
+def test_time_runs_from_reset_and_the_last_step_has_statistics() -> None:
     moments = iter([0.0, 4.0, 11.0])
     environment = time_limit(10.0, lambda: next(moments))(Counter(goal=9))
     environment.reset(Task(prompt="p"))
@@ -116,7 +116,7 @@ def test_rewards_are_replaced_and_long_observations_cut_with_a_word() -> None:
     assert (text.text[:2], picture.uri) == ("fo", "file:///p.png")  # type: ignore[union-attr]
 
 
-def test_a_recorder_hands_over_each_episode_once_with_its_verdict_or_none() -> None:
+def test_a_recorder_passes_on_each_episode_once_with_its_outcome() -> None:
     kept: list[Trajectory] = []
     environment = recorder(AgentInfo(name="mine", model="m"), kept.append)(Counter(goal=2))
     environment.reset(Task(id="t", prompt="Go."))

@@ -41,7 +41,7 @@ def evaluated(name: str, *repeats: str, suite: str = "suite", rewards: Sequence[
     return summarize(spec, Suite((), suite), results, job_id=f"job-{name}")
 
 
-def test_a_summary_counts_verdicts_and_tells_the_rest_apart() -> None:
+def test_a_summary_counts_verdicts_unknown_and_errored_episodes_separately() -> None:
     """1 1 0 t ? e: 2 of 4 with a verdict; rewards 1, 1, 0 and 0 for the truncated one; turns 1..5 without the error's."""
     evaluation = evaluated("a", "110t?e")
     assert (evaluation.id, evaluation.agent_id) == ("eval-a", "agent:a@1")
@@ -180,7 +180,7 @@ def test_too_few_or_unnamed_evaluations_are_refused() -> None:
         compare([a, a], ["a", "a"], "c", None)
 
 
-def test_a_suite_hash_tells_tasks_repeats_and_turn_limits_apart() -> None:
+def test_a_suite_hash_depends_on_tasks_repeats_and_turn_limit() -> None:
     def planned(**change: int | str) -> Suite:
         return plan_suite(Inventory(), **{"split": "held_out", "n_tasks": 6, "repeats": 2, "seed": 0, **change})  # type: ignore[arg-type]
 
@@ -198,7 +198,7 @@ def test_a_suite_hash_tells_tasks_repeats_and_turn_limits_apart() -> None:
     assert [plan.task for plan in suite.plans[:6]] == [plan.task for plan in suite.plans[6:]]
 
 
-def test_a_pair_says_how_the_rewards_differ_and_how_many_tasks_would_tell() -> None:
+def test_a_pair_contains_the_reward_difference_and_the_required_tasks() -> None:
     """b solves 7 more and 1 fewer of 21: rewards differ by 6/21. With 8/21 of the tasks discordant and 5 points to show,
 
     Connor's formula gives (1.95996 sqrt(8/21) + 0.84162 sqrt(8/21 - 0.0025))^2 / 0.0025 = 1193.7.
@@ -216,7 +216,7 @@ def test_a_pair_says_how_the_rewards_differ_and_how_many_tasks_would_tell() -> N
     assert (lonely.reward, lonely.p_equivalent) == (None, None)
 
 
-def test_the_leaderboard_shows_who_cannot_be_told_apart() -> None:
+def test_the_leaderboard_groups_agents_without_a_significant_difference() -> None:
     a, b, c = (evaluated(name, "1" * n + "0" * (30 - n)) for name, n in (("a", 28), ("b", 25), ("c", 3)))
     comparison = compare([c, b, a], ["c", "b", "a"], "cmp-1", None)
     assert [(row.agent, row.group) for row in comparison.leaderboard] == [("a", "a"), ("b", "a"), ("c", "b")]
@@ -234,7 +234,7 @@ def test_the_correction_is_chosen_and_named() -> None:
     assert all(x.p_corrected <= y.p_corrected for x, y in zip(hochberg.comparisons, holm.comparisons, strict=True))
 
 
-def test_other_sampling_is_told() -> None:
+def test_different_sampling_is_noted() -> None:
     a, b = evaluated("a", "0101"), evaluated("b", "1101")
     assert compare([a, b], ["a", "b"], "c", None).notes == ()
     warm = b.model_copy(update={"sampling": Sampling(temperature=0.7)})

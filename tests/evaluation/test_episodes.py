@@ -92,7 +92,7 @@ def run(source: Any, policy: Any, n: int = 3, *, concurrency: int = 2, **setting
     return list(run_episodes(source, policy, plans, EpisodeSettings(**{**shared, **settings})))
 
 
-def test_a_trajectory_holds_what_was_said_done_and_seen_in_order() -> None:
+def test_a_trajectory_contains_messages_calls_and_observations_in_order() -> None:
     sampled = SampledTokens(token_ids=(5, 6, 2), logprobs=(-0.1, -0.2, -0.3), tokenizer="tok-1")
     episode = run(Counting(), Ticking(tick(sampled=sampled)), 1, job_id="job-1", tags=("x",))[0]
     trajectory, result = episode
@@ -111,7 +111,7 @@ def test_a_trajectory_holds_what_was_said_done_and_seen_in_order() -> None:
     assert (result.turns, result.output_tokens, result.task_type, result.difficulty) == (2, 6, "count", "easy")
 
 
-def test_a_policy_is_told_only_what_is_new() -> None:
+def test_a_policy_receives_only_new_messages() -> None:
     policy = Ticking()
     run(Counting(), policy, 1)
     first, second = (turns[0] for turns in policy.turns)
@@ -152,7 +152,7 @@ def test_each_episode_has_its_own_seed_whatever_its_batch() -> None:
         (Counting(goal=9), "truncated", None),
     ],
 )
-def test_the_outcome_is_what_the_environment_said(source: Counting, status: str, reward: float | None) -> None:
+def test_the_outcome_is_that_of_the_environment(source: Counting, status: str, reward: float | None) -> None:
     episode = run(source, Ticking(), 1)[0]
     assert (episode.result.status, episode.result.reward) == (status, reward)
     assert (episode.trajectory.outcome.status, episode.trajectory.outcome.reward) == (status, reward)

@@ -26,7 +26,7 @@ def test_they_are_means_over_all_choices_of_k_attempts(successes: int) -> None:
         assert pass_hat_k(6, successes, k) == pytest.approx(sum(all(c) for c in chosen) / len(chosen))
 
 
-def test_an_evaluation_says_them_over_the_tasks_that_have_every_verdict() -> None:
+def test_an_evaluation_averages_pass_at_k_over_fully_judged_tasks() -> None:
     """Three repeats of four tasks, the last with an error: successes 3, 1, 0. pass@2 = (1 + 2/3 + 0) / 3, pass^2 = 1/3."""
     evaluation = evaluated("a", "1101", "100e", "1001")
     assert [found.k for found in evaluation.pass_at_k] == [1, 2, 3]

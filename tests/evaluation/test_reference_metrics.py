@@ -111,7 +111,7 @@ def test_metrics_are_averaged_over_the_repeats_of_a_task_first() -> None:
     assert of(results, 2).cost_usd is None
 
 
-def test_means_are_told_by_type_and_difficulty() -> None:
+def test_means_are_grouped_by_type_and_difficulty() -> None:
     evaluation = evaluated("a", "110t?e")
     assert evaluation.means_by_type["even"].turns == pytest.approx((1 + 3 + 5) / 3)
     assert (evaluation.means_by_type["odd"].n_error, evaluation.means_by_type["even"].n_unknown) == (1, 1)

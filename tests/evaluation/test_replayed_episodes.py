@@ -91,7 +91,7 @@ def test_another_answer_than_recorded_ends_the_episode_with_both() -> None:
     assert play(run, (first,), Fixed(submit(1))).result.success is None
 
 
-def test_steps_behind_the_end_are_told() -> None:
+def test_steps_after_the_end_diverge() -> None:
     run = solved()
     more = (*from_first_turn(run, len(run.agent_steps)), run.agent_steps[0])
     said = replay(Inventory(), EpisodePlan(run.task, prefix=more), SETTINGS)

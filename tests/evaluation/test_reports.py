@@ -53,7 +53,7 @@ def test_markdown_shows_stored_text_as_it_is() -> None:
     assert all("\\|\\`\\[a\\]" in row and "# head" in row for row in rows)
 
 
-def test_a_report_of_an_evaluation_says_what_it_found() -> None:
+def test_a_report_of_an_evaluation_contains_its_results() -> None:
     """Repeats 1101 and 1001: 5 of 8 episodes, of four tasks 2 solved always, 1 once: pass@2 = 3/4, pass^2 = 1/2."""
     text = as_markdown(evaluation_report(evaluated("a", "1101", "1001")))
     assert "# agent:a@1 in test/env" in text

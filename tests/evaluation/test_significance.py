@@ -151,7 +151,7 @@ def test_too_few_or_impossible_values_are_refused(test) -> None:
         test([1.0, float("nan")])
 
 
-def test_letters_are_shared_by_those_who_cannot_be_told_apart() -> None:
+def test_agents_without_a_significant_difference_share_a_letter() -> None:
     """a > c only: b is like both. With a > b and a > c too, a stands alone. All different: one letter each."""
     assert compact_letter_display(["a", "b", "c"], [("a", "c")]) == {"a": "a", "b": "ab", "c": "b"}
     assert compact_letter_display(["a", "b", "c"], [("a", "b"), ("c", "a")]) == {"a": "a", "b": "b", "c": "b"}

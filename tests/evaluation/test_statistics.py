@@ -59,7 +59,7 @@ def test_without_repeats_tasks_and_episodes_are_the_same() -> None:
     assert rate_over_tasks([(1, 1), (0, 1), (1, 1), (0, 0)]) == clopper_pearson(2, 3)
 
 
-def test_repeats_that_always_agree_tell_no_more_than_one() -> None:
+def test_repeats_that_always_agree_count_as_one() -> None:
     """4 of 10 tasks solved in each of 8 repeats: variance between tasks 0.4 * 0.6 * 10/9 / 10, so 9 episodes are left of 80,
 
     and t with 9 instead of 79 degrees of freedom takes (1.9905 / 2.2622)^2 of them: 6.968.

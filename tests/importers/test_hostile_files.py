@@ -170,11 +170,11 @@ def test_a_line_of_200_mb_is_rejected_without_being_held(tmp_path: Path) -> None
     assert report.rejected == [(2, "larger than 64 MB")]
 
 
-def test_an_element_of_100_mb_is_rejected_without_being_held(tmp_path: Path) -> None:
+def test_an_element_of_66_mb_is_rejected_without_being_held(tmp_path: Path) -> None:
     path, good = tmp_path / "log.json", json.dumps(GOOD[0]).encode()
     with path.open("wb") as file:
         file.write(b"[" + good + b', {"a": ["')
-        for _ in range(100):
+        for _ in range(66):
             file.write(b'x", "' * (MB // 5))
         file.write(b'"]},' + good + b"]")
     report = Report()

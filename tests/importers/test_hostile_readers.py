@@ -42,10 +42,9 @@ WRONG: tuple[Any, ...] = (
 
 
 def mutations(value: Any) -> Iterator[Any]:
-    """The value with one part of it replaced or left out, part by part; two wrong values a part, in turn."""
+    """The value with one part of it replaced or left out, part by part; the wrong values take turns."""
     for turn, path in enumerate(_paths(value)):
-        for wrong in (WRONG[turn % len(WRONG)], WRONG[(turn * 7 + 3) % len(WRONG)]):
-            yield _replaced(value, path, wrong)
+        yield _replaced(value, path, WRONG[turn % len(WRONG)])
         if isinstance(path[-1], str):
             yield _replaced(value, path, None, leave_out=True)
 

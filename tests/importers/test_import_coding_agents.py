@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from coding_logs import outline, read, survives, write
+from coding_logs import outline, read, write
 from quintain.records.trajectory import OutcomeStatus, text_of
 
 
@@ -327,25 +327,6 @@ def test_a_claude_session_that_another_of_its_file_goes_on_from_is_no_run_of_its
     (run,), _ = read("claude_code", write(tmp_path / "s2.jsonl", lines), tmp_path)
     assert outline(run) == ["user: Start", "agent: part > Bash(t1) < seen(t1)", "user: Go on", "agent: rest"]
     assert run.key == "claude_code:s2"
-
-
-def test_whatever_stands_in_the_place_of_a_value_neither_reader_breaks(tmp_path: Path) -> None:
-    side = {"isSidechain": True, "agentId": "b7"}
-    lines = [
-        claude("u1", None, "user", "Fix", isMeta=True),
-        reply("a1", "u1", "m1", use("t1")),
-        claude("r1", "a1", "user", result("t1", [{"type": "text", "text": "two"}]), toolUseResult={"stdout": "x"}),
-        claude("k1", None, "user", "Search", **side),
-        reply("k2", "k1", "m2", {"type": "thinking", "thinking": "t"}) | side,
-        {
-            "type": "attachment",
-            "uuid": "q",
-            "parentUuid": "r1",
-            "attachment": {"type": "queued_command", "prompt": "and"},
-        },
-    ]
-    survives("claude_code", lines, tmp_path)
-    survives("codex", rollout(), tmp_path)
 
 
 def test_codex_outputs_say_in_several_ways_that_they_failed(tmp_path: Path) -> None:

@@ -758,29 +758,5 @@ FIXTURES: dict[str, Any] = {
 
 @pytest.mark.parametrize("format", FIXTURES)
 def test_a_wrong_value_in_any_field_costs_at_most_its_run(tmp_path: Path, format: str) -> None:
-    for mutation in mutations(FIXTURES[format], stride=5):
+    for mutation in mutations(FIXTURES[format], stride=13):
         survives(written(tmp_path, "log.json", mutation), tmp_path, format)
-
-
-@pytest.mark.parametrize(
-    ("file", "format", "runs", "steps", "actions", "observations"),
-    [
-        ("verifiers/eval_run/results.jsonl", "verifiers", 5, 5, 0, 0),
-        ("verifiers/multi_turn_rollout.jsonl", "verifiers", 1, 2, 1, 1),
-        ("reward_hacking/length_inflation_clean.jsonl", "verifiers", 10, 10, 0, 0),
-        ("inspect_ai/log_formats.json", "inspect_ai", 1, 1, 0, 0),
-        ("inspect_ai/log_streaming.eval", "inspect_ai", 4, 4, 0, 0),
-        ("tau_bench/gpt-4o-airline.json", "tau_bench", 2, 26, 14, 14),
-        ("web_agent/webarena_successful.json", "web_agent", 3, 4, 4, 1),
-    ],
-)
-def test_real_logs_come_in_whole(
-    samples: Path, file: str, format: str, runs: int, steps: int, actions: int, observations: int
-) -> None:
-    """Counted by hand in the files: assistant messages, tool calls and tool messages (or pages behind an action)."""
-    got = read(samples / file, samples)
-    agent = [step for run in got.all for step in run.agent_steps]
-    assert got.format == format
-    assert (len(got.runs), len(agent)) == (runs, steps)
-    assert (sum(len(s.actions) for s in agent), sum(len(s.observations) for s in agent)) == (actions, observations)
-    assert got.report.rejected == []

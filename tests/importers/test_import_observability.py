@@ -851,28 +851,8 @@ FIXTURES: dict[str, Any] = {
 
 @pytest.mark.parametrize("format", FIXTURES)
 def test_a_wrong_value_in_any_field_costs_at_most_its_run(tmp_path: Path, format: str) -> None:
-    for mutation in mutations(FIXTURES[format], stride=13):
+    for mutation in mutations(FIXTURES[format], stride=26):
         survives(written(tmp_path, "log.json", mutation), tmp_path, format)
-
-
-@pytest.mark.parametrize(
-    ("file", "format", "runs", "steps", "actions", "observed"),
-    [
-        ("otel/otlp_genai_handmade.json", "otel", 1, 2, 1, 1),
-        ("langsmith/py_wrap_openai.json", "langsmith", 1, 1, 0, 0),
-        ("langfuse/observations_v2_handmade.json", "langfuse", 1, 1, 1, 1),
-    ],
-)
-def test_real_exports_come_in_whole(
-    samples: Path, file: str, format: str, runs: int, steps: int, actions: int, observed: int
-) -> None:
-    """Counted by hand in the files: model calls, the tool calls in their answers, and the tools' results."""
-    got = read(samples / file, samples)
-    agent = [step for run in got.all for step in run.agent_steps]
-    assert got.format == format
-    assert (len(got.runs), len(agent)) == (runs, steps)
-    assert (sum(len(s.actions) for s in agent), sum(len(s.observations) for s in agent)) == (actions, observed)
-    assert got.report.rejected == []
 
 
 def test_events_that_are_one_attribute_of_their_span_are_its_messages(tmp_path: Path) -> None:

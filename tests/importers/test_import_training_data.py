@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from log_rows import counts, damaged, detected, read_file, read_rows
+from log_rows import detected, read_file, read_rows
 from quintain.importers.harnesses.knowlyr_text import parse_steps
 from quintain.records.trajectory import Trajectory, read_trajectory
 
@@ -442,72 +442,6 @@ def test_a_row_format_is_known_by_several_rows_and_not_by_the_first() -> None:
     assert found.importer is not None
     assert (found.importer.name, found.confidence) == ("alpaca", pytest.approx(0.81))
     assert detected([odd]).importer is None
-
-
-@pytest.mark.parametrize(
-    ("name", "row"),
-    [
-        ("alpaca", ALPACA),
-        *[("preference", row) for row in PAIRS.values()],
-        ("preference", {"prompt": [ASKED], "completion": [said("x")], "label": True, "tools": [TOOL]}),
-        ("prompt_completion", {"prompt": [ASKED], "completion": [said("x")], "tools": json.dumps([TOOL])}),
-        ("stepwise", {"prompt": "?", "completions": ["a", "b"], "labels": [True, False]}),
-        ("question_answer", {**GSM8K, "type": "t", "level": "l"}),
-        (
-            "verl",
-            {
-                "data_source": "d",
-                "prompt": [ASKED],
-                "response": "x",
-                "reward_model": {"ground_truth": 1},
-                "extra_info": {"index": 1},
-            },
-        ),
-        ("knowlyr", _recorded()),
-        ("knowlyr", HUB),
-        (
-            "knowlyr",
-            {"instruction": "i", "response": FLAT, "task_id": "t", "reward": 1, "metadata": {"total_steps": 3}},
-        ),
-        ("knowlyr", {"task_id": "t", "chosen": HUB, "rejected": HUB, "reward_margin": 1}),
-        (
-            "knowlyr",
-            {"task_id": "t", "prompt": "p", "trajectories": [{"response": "r", "reward": 1, "step_rewards": [1]}]},
-        ),
-        ("quintain", OURS),
-        ("quintain", {"chosen": OURS, "rejected": OURS}),
-    ],
-)
-def test_damaged_rows_are_read_or_rejected_and_never_raise(tmp_path: Path, name: str, row: dict[str, Any]) -> None:
-    rows = list(damaged(row, seed=11, n=300))
-    runs, report = read_rows(tmp_path, name, rows)
-    assert len(runs) + report.n_rejected >= len(rows)
-    assert runs
-    assert not [found for found in (detected([row]).failed for row in rows) if found]
-
-
-@pytest.mark.parametrize(
-    ("file", "name", "expected"),
-    [
-        ("alpaca/alpaca_en.json", "alpaca", (20, 20, 0, 0)),
-        ("preference/llamafactory_dpo_en.json", "preference", (20, 28, 0, 0)),
-        ("preference/llamafactory_kto_en.json", "preference", (10, 19, 0, 0)),
-        ("trl/dpo_explicit.jsonl", "preference", (2, 2, 1, 0)),
-        ("trl/kto.jsonl", "preference", (1, 1, 1, 0)),
-        ("trl/sft_prompt_completion.jsonl", "prompt_completion", (1, 2, 1, 1)),
-        ("trl/stepwise.jsonl", "stepwise", (1, 2, 0, 0)),
-        ("exports/openai_dpo.jsonl", "preference", (2, 2, 0, 0)),
-    ],
-)
-def test_the_samples_come_in_whole(samples: Path, file: str, name: str, expected: tuple[int, int, int, int]) -> None:
-    """The 10 DPO rows hold 4 answers of the agent in their prompts, each in both runs: 2 x (10 + 4) = 28 turns."""
-    runs, report = read_file(samples, name, file)
-    assert (counts(runs), report.n_rejected, report.unknown) == (expected, 0, {})
-    texts = (samples / file).read_text(encoding="utf-8")
-    rows = [json.loads(line) for line in texts.splitlines()] if file.endswith("l") else json.loads(texts)
-    found = detected(rows)
-    assert found.importer is not None
-    assert found.importer.name == name
 
 
 @pytest.mark.parametrize("file", ["trl/grpo_prompt_only.jsonl", "exports/verl_rl_row.json"])

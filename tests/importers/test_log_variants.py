@@ -649,4 +649,4 @@ VARIANTS: dict[str, list[Any]] = {
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_variants_with_odd_values_are_rejected_at_worst(tmp_path: Path, name: str) -> None:
-    survives(name, VARIANTS[name], tmp_path, rounds=150)
+    survives(name, VARIANTS[name], tmp_path, rounds=60)

@@ -26,24 +26,17 @@ def test_a_killed_job_resumes_from_its_newest_checkpoint(jobs: JobHome, victim: 
     """Killed after step 8 at the earliest; step 6 has a checkpoint, so the next attempt begins at 7 or later."""
     job = jobs.runner.start(SHORT).job
     worker = jobs.wait_for_step(job.id, 8)
+    half_written = jobs.directory(job.id).path / ".shim.json.123"
+    half_written.write_text("{")
     shim = jobs.directory(job.id).shim()
     assert shim is not None
     os.kill(worker if victim == "worker" else shim.shim, signal.SIGKILL)
     done = jobs.wait(job.id, JobStatus.SUCCEEDED, reconcile=jobs.runner)
     assert done.attempt == 2
+    assert not half_written.exists()
     events = jobs.store.jobs.events(job.id, type="progress")
     assert min(event.step for event in events if event.attempt == 2 and event.step) >= 7
     assert [event.step for event in jobs.store.jobs.progress(job.id)] == list(range(1, 21))
-
-
-def test_what_a_killed_writer_left_half_written_is_swept_away(jobs: JobHome) -> None:
-    job = jobs.runner.start(SelftestSpec(steps=40, step_s=0.02)).job
-    worker = jobs.wait_for_step(job.id, 2)
-    half = jobs.directory(job.id).path / ".shim.json.123"
-    half.write_text("{")
-    os.kill(worker, signal.SIGKILL)
-    jobs.wait(job.id, JobStatus.SUCCEEDED, reconcile=jobs.runner)
-    assert not half.exists()
 
 
 def test_a_killed_worker_is_restarted_with_no_server_up(jobs: JobHome) -> None:
@@ -52,7 +45,7 @@ def test_a_killed_worker_is_restarted_with_no_server_up(jobs: JobHome) -> None:
     assert jobs.wait(job.id, JobStatus.SUCCEEDED).attempt == 2
 
 
-@pytest.mark.parametrize("each", [2, pytest.param(4, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("each", [1, pytest.param(4, marks=pytest.mark.soak)])
 def test_random_kills_of_workers_and_shims_lose_nothing(jobs: JobHome, each: int) -> None:
     """Five jobs at once, so many kills each (a job may end before its last), of either process, at any moment of their lives."""
     dice = random.Random(20)
@@ -83,7 +76,7 @@ def test_random_kills_of_workers_and_shims_lose_nothing(jobs: JobHome, each: int
     assert sum(kills.values()) >= 0.75 * 5 * each
 
 
-def test_the_job_of_a_killed_starter_ends_with_nobody_there(jobs: JobHome) -> None:
+def test_the_job_of_a_killed_starter_ends_without_any_server(jobs: JobHome) -> None:
     starter = jobs.starter(SHORT, "mine")
     assert starter.stdout is not None
     job_id, _ = starter.stdout.readline().split()
@@ -95,9 +88,11 @@ def test_the_job_of_a_killed_starter_ends_with_nobody_there(jobs: JobHome) -> No
 def test_a_starter_killed_at_any_moment_leaves_one_job_for_the_same_call(jobs: JobHome) -> None:
     gate = jobs.home / "gate"
     gate.touch()
-    for number in range(4):
+    for number in range(3):
         starter = jobs.starter(SelftestSpec(steps=2), f"round {number}", gate)
-        time.sleep(0.45 + 0.1 * number)  # imports take about half a second: the kill falls before, in and after start()
+        time.sleep(
+            0.45 + 0.15 * number
+        )  # imports take about half a second: the kill falls before, in and after start()
         starter.kill()
         starter.communicate()
         retried = jobs.runner.start(SelftestSpec(steps=2), request_key=f"round {number}").job
@@ -133,7 +128,7 @@ def test_a_worker_stopped_from_outside_is_no_cancel(jobs: JobHome) -> None:
     assert jobs.wait(job.id, JobStatus.SUCCEEDED).attempt == 2
 
 
-def test_a_shim_that_is_told_to_end_stops_its_worker_and_starts_nothing(jobs: JobHome) -> None:
+def test_a_terminated_shim_stops_its_worker_and_starts_nothing(jobs: JobHome) -> None:
     job = jobs.runner.start(SHORT).job
     jobs.wait_for_step(job.id, 2)
     shim = jobs.directory(job.id).shim()
@@ -160,7 +155,7 @@ def test_a_sleeping_job_is_not_taken_for_dead(jobs: JobHome) -> None:
     assert jobs.wait(job.id, JobStatus.SUCCEEDED).attempt == 1
 
 
-def test_a_worker_that_ends_without_a_word_has_crashed_and_its_log_says_how(
+def test_a_worker_that_ends_without_a_result_has_crashed_and_its_log_is_quoted(
     jobs: JobHome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With this variable Python cannot start; the shim runs isolated and does not mind, its reconcile does."""

@@ -17,8 +17,15 @@ if TYPE_CHECKING:
 LONG = SelftestSpec(steps=1000, step_s=0.02)
 
 
-def test_a_job_runs_and_is_ingested_by_its_own_shim(jobs: JobHome) -> None:
+def test_a_job_starts_at_once_and_is_ingested_by_its_own_shim(
+    jobs: JobHome, record_property: pytest.RecordProperty
+) -> None:
+    """A start takes at most 300 ms on a quiet machine. A busy one gets ten times as long."""
+    begin = time.perf_counter()
     job = jobs.runner.start(SelftestSpec(steps=5)).job
+    start_s = time.perf_counter() - begin
+    record_property("start_ms", round(1000 * start_s))
+    assert start_s < 3.0
     assert job.status is JobStatus.RUNNING
     done = jobs.wait(job.id, JobStatus.SUCCEEDED)
     assert (done.attempt, done.step, done.total_steps, done.phase) == (1, 5, 5, "stepping")
@@ -29,20 +36,6 @@ def test_a_job_runs_and_is_ingested_by_its_own_shim(jobs: JobHome) -> None:
     assert done.ended_at is not None
     assert done.created_at <= done.started_at <= done.ended_at
     assert [event.step for event in jobs.store.jobs.progress(job.id)] == [1, 2, 3, 4, 5]
-
-
-def test_start_returns_quickly(jobs: JobHome, record_property: pytest.RecordProperty) -> None:
-    """The bound is 300 ms on a quiet machine; a busy one gets ten times as long here."""
-    times = []
-    for number in range(3):
-        begin = time.perf_counter()
-        job = jobs.runner.start(SelftestSpec(steps=1), request_key=str(number)).job
-        times.append(time.perf_counter() - begin)
-        assert job.status is JobStatus.RUNNING
-    record_property("start_ms", round(1000 * sorted(times)[1]))
-    assert sorted(times)[1] < 3.0
-    for job in jobs.store.jobs.page().items:
-        jobs.wait(job.id, JobStatus.SUCCEEDED, reconcile=jobs.runner)
 
 
 def test_the_next_job_starts_when_the_first_ends_with_no_server_up(jobs: JobHome) -> None:
@@ -67,27 +60,33 @@ def test_a_light_job_runs_while_the_slots_are_taken(jobs: JobHome) -> None:
         jobs.wait(job.id, JobStatus.SUCCEEDED, reconcile=jobs.runner)
 
 
-def test_the_same_request_is_the_same_job_until_it_ends(jobs: JobHome) -> None:
+def test_a_request_is_the_same_job_until_it_ends_and_only_a_stopped_job_resumes(jobs: JobHome) -> None:
     spec = SelftestSpec(steps=3)
     first = jobs.runner.start(spec)
     again = jobs.runner.start(spec)
     assert (first.deduplicated, again.deduplicated) == (False, True)
     assert again.job.id == first.job.id
+    with pytest.raises(Conflict, match="which is running"):
+        jobs.runner.resume(first.job.id)
     jobs.wait(first.job.id, JobStatus.SUCCEEDED)
+    with pytest.raises(Conflict, match="which succeeded"):
+        jobs.runner.resume(first.job.id)
+    with pytest.raises(NotFound, match="job-0000000000"):
+        jobs.runner.resume("job-0000000000")
     third = jobs.runner.start(spec)
     assert not third.deduplicated
     assert third.job.id != first.job.id
     jobs.wait(third.job.id, JobStatus.SUCCEEDED)
 
 
-def test_eight_processes_start_the_same_job_once(jobs: JobHome) -> None:
-    """All eight reconcile without rest meanwhile: a job that ever looked dead would get a second attempt."""
+def test_four_processes_start_the_same_job_once(jobs: JobHome) -> None:
+    """All four reconcile continuously: a job that ever looked dead would get a second attempt."""
     gate = jobs.home / "gate"
-    starters = [jobs.starter(SelftestSpec(steps=20), "same", gate) for _ in range(8)]
+    starters = [jobs.starter(SelftestSpec(steps=20), "same", gate) for _ in range(4)]
     gate.touch()
     answers = [starter.communicate(timeout=60)[0].split() for starter in starters]
     assert len({job_id for job_id, _ in answers}) == 1
-    assert sorted(deduplicated for _, deduplicated in answers) == ["False"] + ["True"] * 7
+    assert sorted(deduplicated for _, deduplicated in answers) == ["False"] + ["True"] * 3
     (job,) = jobs.store.jobs.page().items
     assert (job.status, job.attempt) == (JobStatus.SUCCEEDED, 1)
     assert [event.step for event in jobs.store.jobs.events(job.id, type="progress")] == list(range(1, 21))
@@ -135,7 +134,7 @@ def test_a_queued_job_is_cancelled_at_once(jobs: JobHome) -> None:
     assert jobs.runner.reconcile() == set()
 
 
-def test_a_failing_job_says_why_and_keeps_its_traceback_in_the_log(jobs: JobHome) -> None:
+def test_a_failing_job_reports_the_reason_and_keeps_its_traceback_in_the_log(jobs: JobHome) -> None:
     job = jobs.runner.start(SelftestSpec(steps=5, fail_at=3)).job
     failed = jobs.wait(job.id, JobStatus.FAILED)
     assert failed.error is not None
@@ -146,18 +145,7 @@ def test_a_failing_job_says_why_and_keeps_its_traceback_in_the_log(jobs: JobHome
     assert "Traceback" not in failed.error.model_dump_json()
 
 
-def test_resume_refuses_what_is_under_way_or_done(jobs: JobHome) -> None:
-    job = jobs.runner.start(SelftestSpec(steps=3)).job
-    with pytest.raises(Conflict, match="which is running"):
-        jobs.runner.resume(job.id)
-    jobs.wait(job.id, JobStatus.SUCCEEDED)
-    with pytest.raises(Conflict, match="which succeeded"):
-        jobs.runner.resume(job.id)
-    with pytest.raises(NotFound, match=job.id):
-        jobs.runner.resume("job-0000000000")
-
-
-def test_a_log_flood_stays_bounded_and_says_what_was_dropped(jobs: JobHome) -> None:
+def test_a_log_flood_stays_bounded_and_reports_the_dropped_bytes(jobs: JobHome) -> None:
     """30 MB in; kept are the first 4 MiB and between 2 and 4 MiB of the end."""
     job = jobs.runner.start(SelftestSpec(steps=1, log_bytes=30_000_000)).job
     jobs.wait(job.id, JobStatus.SUCCEEDED)

@@ -58,7 +58,7 @@ def test_a_file_that_is_no_plain_mapping_is_refused_with_the_place(
     assert [word for word in words if word not in raised.value.message] == [], raised.value.message
 
 
-def test_a_file_that_is_not_there_or_not_text_is_told_plainly(tmp_path: Path) -> None:
+def test_a_missing_or_binary_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match=r"none\.yaml"):
         read_document(tmp_path / "none.yaml")
     with pytest.raises(InvalidInput, match="cannot read"):
@@ -70,7 +70,7 @@ def test_a_file_that_is_not_there_or_not_text_is_told_plainly(tmp_path: Path) ->
         read_document(tmp_path.rename(tmp_path.with_suffix(".yaml")))
 
 
-def test_a_value_of_yaml_is_what_it_says() -> None:
+def test_yaml_values_keep_their_types() -> None:
     assert [parse_yaml(text) for text in ("2", "true", "null", "{rank: 8}", "a b")] == [
         2,
         True,

@@ -126,7 +126,7 @@ def test_outcome_rewards_times_and_free_fields_are_no_part_of_the_identity() -> 
         {"actor": Actor.USER},
     ],
 )
-def test_each_thing_said_or_done_is_part_of_the_identity(change: dict[str, object]) -> None:
+def test_every_message_and_action_is_part_of_the_identity(change: dict[str, object]) -> None:
     agent = Step(actor=Actor.AGENT, message="done")
     steps = (*_RICH.steps, agent)
     other = (*_RICH.steps[:2], _RICH.steps[2].model_copy(update=change), agent)
@@ -145,7 +145,7 @@ _VALUE: st.SearchStrategy[Any] = st.recursive(
 
 
 @given(_TEXT, st.none() | _TEXT, st.none() | st.dictionaries(_TEXT, _VALUE, max_size=4), st.none() | _TEXT)
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_the_identity_is_the_hash_of_compact_json_with_sorted_keys(
     text: str, thought: str | None, args: dict[str, Any] | None, raw: str | None
 ) -> None:

@@ -97,9 +97,9 @@ def test_a_run_with_any_arguments_survives_json(args: dict[str, object]) -> None
 
 
 def test_a_score_is_a_value_or_a_reason_never_both() -> None:
-    with pytest.raises(ValueError, match="has a value"):
+    with pytest.raises(ValueError, match="expected a value"):
         Score(trajectory_id="t", scorer="s", status="unscored", value=0.0, reason="unknown outcome")
-    with pytest.raises(ValueError, match="has a value"):
+    with pytest.raises(ValueError, match="expected a value"):
         Score(trajectory_id="t", scorer="s", status="scored")
 
 

@@ -163,12 +163,12 @@ def test_two_names_of_one_setting_that_disagree_are_refused_and_both_are_named(
         ({"epochs": 9**9999}, ["hyperparameters.epochs", "a very large int"]),
     ],
 )
-def test_what_is_no_number_or_no_name_is_told_as_that(settings: dict[Any, Any], words: list[str]) -> None:
+def test_wrong_types_are_reported_as_such(settings: dict[Any, Any], words: list[str]) -> None:
     told = fault("sft", settings)
     assert [word for word in words if word not in told] == [], told
 
 
-def test_a_name_that_nothing_reads_is_told_the_nearest_and_not_echoed_whole() -> None:
+def test_an_unknown_name_gets_a_suggestion_and_is_quoted_in_part() -> None:
     with pytest.raises(ValidationError) as raised:
         read("sft", {"learnin_rate": 1, "lora": {"rnk": 1}, "x" * 5000: 1})
     told = explain(raised.value, "hyperparameters", ["learning_rate", "epochs", "lora.rank"])
@@ -262,7 +262,7 @@ def models(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
 @pytest.mark.parametrize(
     "config", [TrainingConfig, EvolveConfig, *CONFIGS.values()], ids=lambda config: config.__name__
 )
-def test_every_setting_says_what_it_is_its_bounds_and_what_null_means(config: type[BaseModel]) -> None:
+def test_every_setting_describes_its_meaning_bounds_and_null(config: type[BaseModel]) -> None:
     faults = []
     for model in models(config):
         for name, schema in model.model_json_schema()["properties"].items():

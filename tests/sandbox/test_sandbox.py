@@ -38,7 +38,7 @@ class Bare:
     def argv(self, command: Sequence[str], limits: Limits, place: Place) -> list[str]:
         return ["sh", "-c", 'cd "$0" && exec "$@"', str(place.workspace), *command]
 
-    def told(self, command: Sequence[str], limits: Limits, place: Place) -> str:
+    def stdin_text(self, command: Sequence[str], limits: Limits, place: Place) -> str:
         return ""
 
     def env(self) -> dict[str, str] | None:
@@ -146,13 +146,13 @@ def test_walls_that_do_not_hold_are_not_used(monkeypatch: pytest.MonkeyPatch) ->
     """Without walls the probe's command reaches the port and writes the folder, and its backend is refused."""
     fault = probe(Bare())
     assert fault is not None
-    assert "walls do not hold" in fault
+    assert "does not isolate commands" in fault
     assert "reached the machine's network" in fault
     assert "wrote " in fault
     monkeypatch.setattr(room, "Bubblewrap", Bare)
     monkeypatch.setattr(room, "Unshare", Bare)
     monkeypatch.setattr(room, "Docker", lambda image: Bare())
-    with pytest.raises(Unavailable, match=r"\[no_sandbox\].*no command is run.*bare: its walls do not hold"):
+    with pytest.raises(Unavailable, match=r"\[no_sandbox\].*no command is run.*bare: it does not isolate commands"):
         open_sandbox("auto")
 
 

@@ -240,7 +240,7 @@ def test_a_right_answer_is_known_in_other_words_units_and_forms(expected: str, t
 def test_what_only_a_reader_can_tell_is_unscored(expected: str, text: str) -> None:
     score = AnswerScorer().score(said(text, expected=expected))
     assert (score.status, score.value) == ("unscored", None)
-    assert "only a reader can tell" in (score.reason or "")
+    assert "only a reader can decide" in (score.reason or "")
 
 
 PAIRS = [
@@ -276,7 +276,7 @@ def test_a_formula_whose_value_is_beyond_reach_is_undecided_and_the_next_one_is_
     process.close()
     assert time.monotonic() - start < 60
     score = AnswerScorer().score(said(r"\boxed{" + "x+" * 600 + "1}", expected="x^2"))
-    assert (score.status, "only a reader can tell" in (score.reason or "")) == ("unscored", True)
+    assert (score.status, "only a reader can decide" in (score.reason or "")) == ("unscored", True)
 
 
 @pytest.mark.parametrize(
@@ -323,7 +323,7 @@ def test_without_an_expected_answer_or_a_word_of_the_agent_there_is_no_score() -
     silent = Trajectory(task=Task(metadata={"answer": "42"}), steps=(user(), call()))
     nothing = Trajectory(task=Task(), steps=(user(), answer("42")))
     prose = said("The cell makes ATP.", expected="the mitochondria is the powerhouse of the cell indeed")
-    for run, words in ((silent, "said nothing"), (nothing, "no expected answer"), (prose, "prose")):
+    for run, words in ((silent, "got none"), (nothing, "no expected answer"), (prose, "prose")):
         score = AnswerScorer().score(run)
         assert (score.status, score.value) == ("unscored", None)
         assert words in (score.reason or "")

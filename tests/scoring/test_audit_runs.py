@@ -97,7 +97,7 @@ def test_what_may_be_honest_is_a_note_and_says_may() -> None:
     report = audit(work("Sign-up accepts blank addresses. Fix it.", edit("src/email/verifier.py", "a", "b")))
     (found,) = report.findings
     assert (report.verdict, found.severity, found.check) == ("clean", "note", "verifier_tampering")
-    assert "1 of 1 runs may work on their check" in found.evidence
+    assert "1 of 1 runs may tamper with their check" in found.evidence
 
 
 def test_many_doubtful_runs_do_not_hide_a_sure_one() -> None:

@@ -13,20 +13,12 @@ from mcp_client import call
 from quintain.server.app import create_server
 from quintain.settings import Settings
 
-CHECKS = {
-    "answer_leakage_echo": "answer_echo",
-    "degenerate_repetition": "repetition",
-    "length_inflation": "length_inflation",
-}
 
-
-@pytest.mark.parametrize("name", CHECKS)
 @pytest.mark.parametrize("kind", ["hacked", "clean"])
-def test_a_client_hears_of_every_hacked_file_whichever_scorer_it_asks(
-    settings: Settings, samples: Path, name: str, kind: str
-) -> None:
+def test_a_client_gets_the_audit_whichever_scorer_it_asks(settings: Settings, samples: Path, kind: str) -> None:
+    """`test_audit_samples` covers the other samples without a server."""
     settings = settings.model_copy(update={"roots": (samples,)})
-    path = samples / "reward_hacking" / f"{name}_{kind}.jsonl"
+    path = samples / "reward_hacking" / f"answer_leakage_echo_{kind}.jsonl"
 
     async def main() -> dict[str, Any]:
         with anyio.fail_after(60):
@@ -43,5 +35,5 @@ def test_a_client_hears_of_every_hacked_file_whichever_scorer_it_asks(
         audit = told["audit"]
         flags = {found["check"] for found in audit["findings"] if found["severity"] == "flag"}
         assert audit["verdict"] == ("suspicious" if kind == "hacked" else "clean"), scorer
-        assert flags == ({CHECKS[name]} if kind == "hacked" else set()), scorer
+        assert flags == ({"answer_echo"} if kind == "hacked" else set()), scorer
         assert all("recorded" in found["rewards"] for found in audit["findings"]), scorer

@@ -52,7 +52,7 @@ def test_rubrics_without_a_name_are_told_apart_by_their_content() -> None:
         ({"criteria": []}, "criteria"),
         ({"criteria": [{"name": "a", "description": "?", "weight": 0}]}, "weight"),
         ({"criteria": [{"name": "a", "description": "?", "weight": float("nan")}]}, "finite"),
-        ({"criteria": [{"name": "a", "description": "?"}] * 2}, "not distinct"),
+        ({"criteria": [{"name": "a", "description": "?"}] * 2}, "distinct names"),
         ({"criteria": [{"name": "a", "description": "?", "wieght": 1}]}, "did you mean 'criteria.weight'|wieght"),
         ({"criteria": {"a b": "?"}}, "name"),
         ({"criteria": {"a": 3}}, "description"),

@@ -142,7 +142,7 @@ def walls() -> Sandbox:
     [
         ((), f"Here:\n```python\n{GOOD}```", 1.0, "pass"),
         ((), "```python\ndef add(a, b):\n    return a - b\n```", 0.0, "exit code 1"),
-        ((), "```python\nimport os\nos._exit(0)\n```", 0.0, "before its test runner said"),
+        ((), "```python\nimport os\nos._exit(0)\n```", 0.0, "before its test runner reported"),
         ((did("write_file", path="solution.py", content=GOOD),), "Done.", 1.0, "pass"),
         (
             (
@@ -263,7 +263,7 @@ def test_deeply_nested_json_is_compared_or_unscored_and_never_simply_wrong() -> 
         score = scorer.score(checked({"type": "json", "expected": nested}, text=nested))
         assert score.value == value
     other = scorer.score(checked({"type": "json", "expected": 1}, text="[" * 100_000 + "]" * 100_000))
-    assert "nested deeper" in (other.reason or "")
+    assert "nested too deeply" in (other.reason or "")
 
 
 BROKEN, FIXED = "def add(a, b):\n    return a - b\n", "def add(a, b):\n    return a + b\n"

@@ -151,7 +151,7 @@ def test_an_error_that_is_got_over_costs_less() -> None:
     assert (score.value, _part(score, "recovery")) == (pytest.approx(2.7 / 3), 1.0)
     score = _score(_read(), missed)
     assert (score.value, _part(score, "recovery")) == (pytest.approx(1.35 / 2), 0.0)
-    assert "never got over" in score.feedback
+    assert "without a later recovery" in score.feedback
 
 
 def test_a_failing_test_run_is_a_finding_and_no_error() -> None:
@@ -340,7 +340,7 @@ def test_a_target_by_another_name_of_the_same_tool_is_met_unless_it_was_on_offer
 def test_no_tool_called_where_some_are_needed_is_worth_nothing() -> None:
     score = _score(answer("It is 7."), target_tools=["look"])
     assert (score.value, score.status) == (0.0, "scored")
-    assert "no tool was called, and the task needs some" in score.feedback
+    assert "the task needs tools and none was called" in score.feedback
 
 
 @pytest.mark.parametrize("targets", ["", 7, {"a": 1}, [1], None])
@@ -359,7 +359,7 @@ def test_efficiency_needs_an_explicit_reference() -> None:
     assert _part(_score(*steps, reference_steps="2"), "efficiency") is None
     made = RulesScorer(profile("coding"), reference_steps=1).score(run("t", user(), *steps, tools=()))
     assert _part(made, "efficiency") == 0.25
-    with pytest.raises(InvalidInput, match="reference_steps is 0"):
+    with pytest.raises(InvalidInput, match="expected reference_steps above 0, got 0"):
         RulesScorer(reference_steps=0)
 
 

@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.imports import FileStamp, RunLink
 from quintain.store.lineage.links import Ref
-from quintain.store.store import Store, open_store
+from quintain.store.store import Store
 from store_shelves import dataset
 from trajectory_runs import NOW, answer, later, run, user
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    opened = open_store(f"sqlite:///{tmp_path / 'quintain.db'}")
-    yield opened
-    opened.close()
 
 
 def _stamp(uri: str, size: int = 1) -> FileStamp:

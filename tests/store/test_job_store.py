@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 
 from quintain.errors import Conflict, NotFound
 from quintain.records.job import Job, JobError, JobEvent, JobResult, JobStatus, SelftestSpec
-from quintain.store.store import Store, open_store
+from quintain.store.store import Store
 
 MOMENT = datetime(2026, 1, 2, tzinfo=UTC)
 LATER = MOMENT + timedelta(seconds=1)
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    opened = open_store(f"sqlite:///{tmp_path / 'quintain.db'}")
-    yield opened
-    opened.close()
 
 
 def job(number: int, key: str | None = None, priority: int = 0) -> Job:

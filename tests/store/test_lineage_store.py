@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,16 +14,9 @@ from quintain.records.job import JobEvent, RecipeSpec
 from quintain.records.lineage import Lineage
 from quintain.records.score import Score
 from quintain.store.lineage.links import Ref
-from quintain.store.store import Store, open_store
+from quintain.store.store import Store
 from store_shelves import base_agent, compared, dataset, job, measured, rollout, trained, training
 from trajectory_runs import NOW, answer, later, run, user
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    opened = open_store(f"sqlite:///{tmp_path / 'quintain.db'}")
-    yield opened
-    opened.close()
 
 
 def add(store: Store, *names: str, **fields: object) -> list[str]:
@@ -149,7 +141,7 @@ def test_a_replay_buffer_carries_what_earlier_jobs_learned_from(store: Store) ->
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_what_an_agent_learned_from_and_whom_a_run_shaped_are_the_same_relation(store: Store, seed: int) -> None:
+def test_training_sources_and_agents_trained_on_are_inverse_relations(store: Store, seed: int) -> None:
     """In a random history of 12 datasets and 15 trainings, each from an agent that there was before."""
     rng = random.Random(seed)
     runs = add(store, *(f"t{i}" for i in range(20)))

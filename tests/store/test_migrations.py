@@ -153,7 +153,7 @@ def test_a_session_of_the_second_schema_still_grows_and_a_forgotten_one_stays_aw
     store.close()
 
 
-def test_lineage_is_told_from_what_the_first_schema_held(path: Path) -> None:
+def test_lineage_is_derived_from_records_of_the_first_schema(path: Path) -> None:
     first, second = _fill(path)
     store = open_store(f"sqlite:///{path}")
     made = {node.id for node in store.lineage.descendants([Ref("trajectory", first)], 9).nodes}

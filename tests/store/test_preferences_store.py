@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from quintain.errors import NotFound
 from quintain.records.preference import Preference
-from quintain.settings import Settings
-from quintain.store.store import Store, open_store
+from quintain.store.store import Store
 from trajectory_runs import NOW, answer, later, run, user
-
-
-@pytest.fixture
-def store(settings: Settings) -> Iterator[Store]:
-    opened = open_store(settings.url)
-    yield opened
-    opened.close()
 
 
 def _runs(store: Store, n: int) -> list[str]:
@@ -31,7 +22,7 @@ def _said(a: str, b: str, better: str = "a", **more: Any) -> Preference:
     return Preference(**({"a": a, "b": b, "better": better, "source": "person", "rater": "person:Ada"} | more))
 
 
-def test_who_says_the_opposite_later_is_heard_and_who_repeats_it_says_it_once(store: Store) -> None:
+def test_a_later_preference_replaces_the_opposite_one_and_a_repetition_is_stored_once(store: Store) -> None:
     a, b = _runs(store, 2)
     (first,) = store.preferences.add_many([_said(a, b)], NOW)
     assert (first.chosen, first.rejected, first.created_at) == (a, b, NOW)
@@ -74,12 +65,12 @@ def test_every_rater_scorer_source_and_step_has_a_word_of_its_own(store: Store) 
 
 
 def test_many_runs_are_looked_up_in_parts_and_come_oldest_first(store: Store) -> None:
-    """1,201 runs in a chain: 1,200 preferences, stored last pair first."""
-    ids = _runs(store, 1201)
-    chain = [_said(ids[i], ids[i + 1]) for i in reversed(range(1200))]
+    """601 runs in a chain: 600 preferences, more than one chunk, stored last pair first."""
+    ids = _runs(store, 601)
+    chain = [_said(ids[i], ids[i + 1]) for i in reversed(range(600))]
     stored = store.preferences.add_many(chain, NOW)
     assert store.preferences.among(ids) == stored
-    assert [p.a for p in store.preferences.connected_to([ids[0]])] == ids[1199::-1]
+    assert [p.a for p in store.preferences.connected_to([ids[0]])] == ids[599::-1]
     assert store.preferences.comparable([*ids, "traj-none"]) == set(ids)
 
 
@@ -92,7 +83,7 @@ def test_a_preference_needs_both_runs_and_is_stored_with_all_others_or_none(stor
         _said(a, a)
 
 
-def test_forgetting_a_run_forgets_what_was_said_of_it(store: Store) -> None:
+def test_forgetting_a_run_deletes_its_scores_and_preferences(store: Store) -> None:
     a, b, c = _runs(store, 3)
     store.preferences.add_many([_said(a, b), _said(b, c), _said(a, c)], NOW)
     store.lineage.forget([a], NOW)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from quintain.errors import Conflict, NotFound
@@ -21,15 +18,8 @@ from quintain.records.evaluation import (
 )
 from quintain.records.score import Component, Score
 from quintain.records.trajectory import OutcomeStatus
-from quintain.store.store import Store, open_store
+from quintain.store.store import Store
 from trajectory_runs import NOW, answer, later, run, user
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    opened = open_store(f"sqlite:///{tmp_path / 'quintain.db'}")
-    yield opened
-    opened.close()
 
 
 def _score(run_id: str, value: float | None, scorer: str = "rules") -> Score:

@@ -57,7 +57,7 @@ def logprobs(model: Any, text: str, tokenizer: Any) -> torch.Tensor:
         return torch.as_tensor(model.eval()(**tokenizer(text, return_tensors="pt")).logits.log_softmax(-1))
 
 
-def test_an_agent_is_handed_over_once_whole_and_told_in_its_lineage(services: Services) -> None:
+def test_an_agent_is_exported_once_and_appears_in_its_lineage(services: Services) -> None:
     base = ModelRef(source="folder", path=str(save_tiny_model(services.settings.agents_dir / "base")))
     agent = services.store.agents.add(Agent(name="clerk", model=base), NOW)
 

@@ -101,16 +101,17 @@ def test_an_endpoint_judges_runs_through_a_client_and_a_worker(
     assert KEY not in told
 
 
-@pytest.mark.parametrize("end", ["killed", "cancelled"])
-def test_a_judging_job_that_is_killed_or_cancelled_goes_on_and_pays_for_nothing_twice(
-    settings: Settings, end: str
-) -> None:
-    """Twelve runs, one request at a time after the two on their control; the sixth on a run hangs until the worker is gone."""
-    let_go = threading.Event()
+def test_a_judging_job_that_is_killed_and_cancelled_continues_and_pays_for_nothing_twice(settings: Settings) -> None:
+    """Twelve runs, one request at a time after the two on their control.
+
+    The sixth run's request hangs until the worker is killed, and the ninth run's until the job is cancelled.
+    """
+    released = [threading.Event(), threading.Event()]
 
     def answers(asked: Asked, before: int) -> Answer:
-        if before == 7 and not let_go.is_set():
-            return Answer(hang=let_go)
+        for hangs_at, event in zip((7, 11), released, strict=True):
+            if before == hangs_at and not event.is_set():
+                return Answer(hang=event)
         return says(scored(NAMES, 0.5, "Done.") if "Done." in readable(asked.user) else scored(NAMES, 0.0))
 
     with serving(answers) as fake:
@@ -122,28 +123,24 @@ def test_a_judging_job_that_is_killed_or_cancelled_goes_on_and_pays_for_nothing_
         stored = services.store.trajectories.iterate(ids=ids)
         job_id = start_judging(services, stored, judge="endpoint:judge", rubric="default").job_id
 
-        async def scenario() -> dict[str, Any]:
+        async def scenario() -> tuple[dict[str, Any], dict[str, Any]]:
             async with Client(create_server(settings)) as client:
                 await until(client, job_id, lambda view: view["step"] >= 5)
-                if end == "killed":
-                    shim = JobDirectory(settings.jobs_dir / job_id).shim()
-                    assert shim is not None
-                    assert shim.worker is not None
-                    os.kill(shim.worker, signal.SIGKILL)
-                else:
-                    cancel_job(services, job_id)
-                    stopped = await until(client, job_id, ended)
-                    assert stopped["status"] == "cancelled", stopped
-                let_go.set()
-                going_on = job_id
-                if end == "cancelled":
-                    going_on = (await call(client, "resume_job", job_id=job_id))["job_id"]
-                return await until(client, going_on, ended)
+                shim = JobDirectory(settings.jobs_dir / job_id).shim()
+                assert shim is not None
+                assert shim.worker is not None
+                os.kill(shim.worker, signal.SIGKILL)
+                released[0].set()
+                await until(client, job_id, lambda view: view["step"] >= 8)
+                cancel_job(services, job_id)
+                cancelled = await until(client, job_id, ended)
+                released[1].set()
+                resumed = await call(client, "resume_job", job_id=job_id)
+                return cancelled, await until(client, resumed["job_id"], ended)
 
-        view = anyio.run(scenario)
+        cancelled, view = anyio.run(scenario)
+        assert (cancelled["status"], cancelled["attempt"]) == ("cancelled", 2), cancelled
         assert (view["status"], view["result"]["n"], view["result"]["n_error"]) == ("succeeded", 12, 0), view
-        assert len(fake.asked) == 15, "only the request without an answer was repeated"
+        assert len(fake.asked) == 16, "only the two requests without an answer were repeated"
         assert all(services.store.scores.by_scorers(["judge"], [run_id])[run_id][0].value == 0.5 for run_id in ids)
-        if end == "killed":
-            assert all(len(services.store.scores.by_scorers(["judge"], [run_id])[run_id]) == 1 for run_id in ids)
         services.close()

@@ -14,7 +14,7 @@ from mcp_client import call, ended, server, until
 from quintain.settings import Settings
 
 ENVIRONMENT = "quintain/inventory"
-N = 8
+N = 4
 
 
 async def job(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:

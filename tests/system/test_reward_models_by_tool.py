@@ -57,7 +57,7 @@ async def learn(client: Client) -> dict[str, Any]:
 
 
 @pytest.mark.soak
-def test_own_runs_train_a_model_that_says_how_often_it_is_right_scores_and_rewards(settings: Settings) -> None:
+def test_own_runs_train_a_reward_model_that_scores_and_rewards(settings: Settings) -> None:
     async def talk() -> dict[str, Any]:
         async with Client(server(settings)) as client:
             return await learn(client)

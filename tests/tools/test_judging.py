@@ -372,7 +372,7 @@ def test_a_correction_becomes_a_run_to_learn_from_and_a_preference_at_its_step(s
         ({"step": 7, "message": "x"}, ["7", "3 agent steps", "0..2"]),
         ({"step": 0, "actions": [{"tool": "tke"}]}, ["[unknown_tool]", "did you mean 'take'", "look, take"]),
         ({"step": 0}, ["neither `actions` nor `message`"]),
-        ({"step": 2, "message": "I give up."}, ["says what the agent did"]),
+        ({"step": 2, "message": "I give up."}, ["expected another step than the agent took"]),
         ({"step": True, "message": "x"}, ["correction.step"]),
         ({"step": 0, "message": "x", "action": "y"}, ["correction.action is not a known field"]),
         ({"message": "x"}, ["correction.step is required"]),

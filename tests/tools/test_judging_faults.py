@@ -91,7 +91,7 @@ def test_a_recorders_outcome_replaces_an_assistants_and_never_the_other_way(
     for run_id in (one, other):
         judged(ask, {"outcome": "success"}, trajectory_ids=[run_id])
     told = ask("record_trajectory", trajectory_id=one, outcome="failure")
-    assert (told["outcome"], "'success', which assistant had stated" in told["next_step"]) == ("failure", True)
+    assert (told["outcome"], "'success', stated by assistant" in told["next_step"]) == ("failure", True)
     assert "outcome_stated_by" not in ask("get_trajectory", trajectory_id=one)["trajectory"].get("extra", {})
     # The same run recorded once more, with the outcome that its environment gave.
     stored(services, run("t2", status=OutcomeStatus.FAILURE, reward=0.25))

@@ -149,7 +149,7 @@ def test_who_contradicts_himself_is_told_and_who_contradicts_others_is_counted(
     turned = _recorded(settings, source="person", pairs=[ada | {"better": "b"}])
     assert (turned["created"], turned["findings"]["replaced"]) == (0, 1)
     assert turned["findings"]["changes"] == [
-        f"{min(a, b)} and {max(a, b)}: person:Ada said {a} before, and now {b}; the new word counts"
+        f"{min(a, b)} and {max(a, b)}: person:Ada stated {a} before and {b} now; the newer statement counts"
     ]
     assert [p.chosen for p in services.store.preferences.among([a, b])] == [b]
     bob = _recorded(settings, source="person", pairs=[ada | {"rater": "Bob"}])
@@ -157,7 +157,7 @@ def test_who_contradicts_himself_is_told_and_who_contradicts_others_is_counted(
     both = _recorded(settings, source="assistant", pairs=[{"a": b, "b": c, "better": word} for word in ("a", "b")])
     assert (both["created"], [p.chosen for p in services.store.preferences.among([b, c])]) == (1, [c])
     assert both["findings"]["changes"] == [
-        f"{min(b, c)} and {max(b, c)}: first {b}, then {c} in one call; the last word counts"
+        f"{min(b, c)} and {max(b, c)}: first {b}, then {c} in one call; the last statement counts"
     ]
 
 

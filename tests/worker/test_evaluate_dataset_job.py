@@ -5,53 +5,26 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from quintain.environments.inventory import Inventory
-from quintain.environments.inventory.scripted_policy import Expert
 from quintain.errors import InvalidInput
 from quintain.evaluation.comparison import compare
-from quintain.evaluation.episodes import EpisodePlan, EpisodeSettings, run_episodes
-from quintain.jobs.directory import JobDirectory
 from quintain.records.agent import Agent, ModelRef
 from quintain.records.dataset import BenchmarkRow, DatasetRow, LabelledRow, Row, TextRow
 from quintain.records.evaluation import Evaluation
 from quintain.records.job import Envelope, EvaluateDatasetSpec, JobResult
-from quintain.records.trajectory import Action, AgentInfo, Task, Trajectory
+from quintain.records.trajectory import Action, Task
 from quintain.trainers.models import load_model
 from quintain.trainers.rendering.renderer import Renderer
 from quintain.worker.job_kinds import evaluate_dataset
-from quintain.worker.reporter import FileReporter
 from tiny_models import save_tiny_model
+from worker.stopping import Stopping, expert_runs
 
 STARTER = Agent(id="agent:starter@1", name="starter", model=ModelRef(source="starter", path="starter"))
-
-
-class Stopping(FileReporter):
-    """The worker's reporter, asked to stop after some reports of progress."""
-
-    def __init__(self, folder: Path, after: int | None) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        super().__init__(JobDirectory(folder), 1, lambda: datetime(2026, 1, 2, tzinfo=UTC))
-        self.left = after
-
-    def progress(self, step: int, total_steps: int, metrics: dict[str, float | None]) -> None:
-        super().progress(step, total_steps, metrics)
-        if self.left is not None:
-            self.left -= 1
-            if self.left == 0:
-                self.request_stop()
-
-
-def experts(n: int) -> list[Trajectory]:
-    settings = EpisodeSettings(seed=0, max_turns=None, concurrency=8, agent=AgentInfo(name="expert"))
-    plans = [EpisodePlan(task) for task in Inventory().tasks("held_out", n, 3)]
-    return [episode.trajectory for episode in run_episodes(Inventory(), Expert(), plans, settings)]
 
 
 def measured(
@@ -72,7 +45,7 @@ def measured(
             **more,
         }
     )
-    result = evaluate_dataset.run(spec, folder, Stopping(folder, after))
+    result = evaluate_dataset.run(spec, folder, Stopping(folder, stop_at=after))
     out = folder / "outputs" / "evaluation.jsonl"
     if not out.exists():
         return result, None
@@ -84,9 +57,9 @@ def tiny(folder: Path) -> Agent:
     return Agent(id="agent:tiny@1", name="tiny", model=ModelRef(source="folder", path=str(folder)))
 
 
-def test_a_model_is_told_by_loss_and_by_the_next_action_and_two_pair_by_row(tmp_path: Path) -> None:
+def test_loss_and_next_action_distinguish_models_and_evaluations_pair_by_row(tmp_path: Path) -> None:
     """The embedded model has learnt the expert's ways, a random one has not: it writes no call at all."""
-    rows = [DatasetRow(trajectory=run) for run in experts(12)]
+    rows = [DatasetRow(trajectory=run) for run in expert_runs(12, "held_out")]
     result, trained = measured(tmp_path / "a" / "job-1", rows)
     _, random = measured(tmp_path / "b" / "job-2", rows, tiny(tmp_path / "model"), max_new_tokens=8)
     assert trained is not None
@@ -119,7 +92,7 @@ def test_a_model_is_told_by_loss_and_by_the_next_action_and_two_pair_by_row(tmp_
 def test_the_loss_is_that_of_a_plain_forward_pass_over_the_trained_tokens(tmp_path: Path) -> None:
     """Mean of -log softmax at the places that training learns, and how often the most likely token stands there."""
     agent = tiny(tmp_path / "model")
-    run = experts(1)[0]
+    run = expert_runs(1, "held_out")[0]
     _, evaluation = measured(tmp_path / "job-1", [DatasetRow(trajectory=run)], agent, max_new_tokens=1)
     loaded = load_model(agent.model)
     (row,) = Renderer.of(loaded.tokenizer, "auto").rows(run, loaded.context_tokens)
@@ -138,7 +111,7 @@ def test_the_loss_is_that_of_a_plain_forward_pass_over_the_trained_tokens(tmp_pa
 
 def test_equal_arguments_in_another_order_match_and_other_values_do_not(tmp_path: Path) -> None:
     """The first step of a run, recorded as the model acts: it matches; with another argument only the tool does."""
-    run = experts(1)[0]
+    run = expert_runs(1, "held_out")[0]
     _, evaluation = measured(tmp_path / "as_is" / "job-1", [DatasetRow(trajectory=run)])
     assert evaluation is not None
     assert evaluation.results[0].metrics["tool_match"] == 1.0, "the embedded model must know this run"
@@ -152,13 +125,16 @@ def test_equal_arguments_in_another_order_match_and_other_values_do_not(tmp_path
     assert metrics["tool_match"] >= metrics["action_match"] + 1 / metrics["steps"]
 
 
-def test_a_stopped_job_goes_on_behind_the_rows_that_it_has_and_ends_the_same(tmp_path: Path) -> None:
-    rows = [DatasetRow(trajectory=run) for run in experts(20)]
-    _, whole = measured(tmp_path / "whole" / "job-1", rows)
-    partial, nothing = measured(tmp_path / "parts" / "job-1", rows, after=1)
+def test_a_stopped_job_continues_after_its_finished_rows_and_ends_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evaluate_dataset, "_BATCH", 2)
+    rows, agent = [DatasetRow(trajectory=run) for run in expert_runs(4, "held_out")], tiny(tmp_path / "model")
+    _, whole = measured(tmp_path / "whole" / "job-1", rows, agent, max_new_tokens=8)
+    partial, nothing = measured(tmp_path / "parts" / "job-1", rows, agent, after=2, max_new_tokens=8)
     assert nothing is None
-    assert partial == JobResult(report={"rows": 16, "planned": 20})
-    _, resumed = measured(tmp_path / "parts" / "job-1", rows)
+    assert partial == JobResult(report={"rows": 2, "planned": 4})
+    _, resumed = measured(tmp_path / "parts" / "job-1", rows, agent, max_new_tokens=8)
     assert whole is not None
     assert resumed is not None
     assert resumed.suite_hash == whole.suite_hash
@@ -189,7 +165,7 @@ def test_text_has_a_loss_and_no_verdict_and_what_is_not_to_be_repeated_is_counte
     assert text.held_out.tool_match is None
     assert text.held_out.loss is not None
     assert len({result.task_id for result in text.results}) == 2
-    labelled = [LabelledRow(trajectory=run, desirable=n == 0) for n, run in enumerate(experts(2))]
+    labelled = [LabelledRow(trajectory=run, desirable=n == 0) for n, run in enumerate(expert_runs(2, "held_out"))]
     _, thumbs = measured(tmp_path / "b" / "job-1", labelled, agent, "kto", max_new_tokens=4)
     assert thumbs is not None
     assert thumbs.held_out is not None
@@ -197,8 +173,8 @@ def test_text_has_a_loss_and_no_verdict_and_what_is_not_to_be_repeated_is_counte
     assert (thumbs.rate.n, thumbs.n_error) == (1, 1)
 
 
-def test_a_task_of_a_benchmark_tells_the_first_tool_alone(tmp_path: Path) -> None:
-    run = experts(1)[0]
+def test_a_benchmark_task_judges_the_first_tool_only(tmp_path: Path) -> None:
+    run = expert_runs(1, "held_out")[0]
     plan = tuple(action.tool for step in run.agent_steps for action in step.actions)
     known = BenchmarkRow(task=run.task, tools=run.tools, plan=plan)
     other = known.model_copy(update={"plan": ("fly",), "task": run.task.model_copy(update={"id": "other"})})

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +21,9 @@ from quintain.records.hyperparameters import CONFIGS
 from quintain.records.job import Envelope, EvolveSpec, JobEvent, JobResult
 from quintain.records.trajectory import Trajectory
 from quintain.worker.evolution import loop as evolve
-from quintain.worker.reporter import FileReporter
 from tiny_models import save_tiny_model
 from trainers.runs import Killed, same
+from worker.stopping import Stopping
 
 INVENTORY = "quintain/inventory"
 SMALL: dict[str, Any] = {
@@ -40,22 +39,6 @@ SMALL: dict[str, Any] = {
 }
 """Eight episodes of exploring, two steps of training, two episodes of measuring: 2 + 2 x 12 + 2 steps, for an agent that never
 gets better is not compared with itself."""
-
-
-class Reporter(FileReporter):
-    """The worker's own reporter, with a death or a request to stop after a step of the whole evolution."""
-
-    def __init__(self, folder: Path, *, kill_at: int | None = None, stop_at: int | None = None) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        super().__init__(JobDirectory(folder), 1, lambda: datetime.now(UTC))
-        self._kill_at, self._stop_at = kill_at, stop_at
-
-    def progress(self, step: int, total_steps: int, metrics: dict[str, float | None]) -> None:
-        super().progress(step, total_steps, metrics)
-        if step == self._kill_at:
-            raise Killed
-        if step == self._stop_at:
-            self.request_stop()
 
 
 def spec(
@@ -86,7 +69,7 @@ def spec(
 
 def play(folder: Path, given: EvolveSpec | None = None, **stops: int) -> JobResult:
     job = folder / "job-1"
-    return evolve.run(given or spec(folder), job, Reporter(job, **stops))
+    return evolve.run(given or spec(folder), job, Stopping(job, **stops))
 
 
 def outputs(folder: Path, kind: str, job: str = "job-1") -> list[dict[str, Any]]:
@@ -177,7 +160,7 @@ def test_rounds_that_select_nothing_train_nothing_climb_all_levels_and_use_patie
     assert not (tmp_path / "datasets").exists()
 
 
-def test_an_evolution_that_is_told_to_stop_is_continued_by_another_job_that_keeps_what_is_done(tmp_path: Path) -> None:
+def test_a_stopped_evolution_is_continued_by_a_job_that_keeps_finished_stages(tmp_path: Path) -> None:
     """It stops when it has explored for the second time, and before it has chosen: that is explored anew, for the runs stay with
     the other job; the first round is not."""
     tmp_path /= "one"
@@ -189,7 +172,7 @@ def test_an_evolution_that_is_told_to_stop_is_continued_by_another_job_that_keep
     shutil.rmtree(first.stages / "02-select")
     _copy_from(first.stages, second.stages)
     assert (second.stages / "02-explore" / "result.json").exists()
-    result = evolve.run(given, second.path, Reporter(second.path))
+    result = evolve.run(given, second.path, Stopping(second.path))
     assert result.report["rounds"][0] == stopped.report["rounds"][0]
     assert [report["dataset_id"] for report in result.report["rounds"]] == ["ds-1-1", "ds-2-2"]
     assert [agent["job_id"] for agent in outputs(tmp_path, "agent", "job-2")] == [
@@ -206,7 +189,7 @@ def test_an_evolution_that_is_told_to_stop_is_continued_by_another_job_that_keep
 
 
 @pytest.mark.parametrize(("split", "words"), [("held_out", "held-out tasks"), ("train", "training tasks")])
-def test_too_few_tasks_are_told_before_anything_is_played(tmp_path: Path, split: str, words: str) -> None:
+def test_too_few_tasks_are_rejected_before_the_first_episode(tmp_path: Path, split: str, words: str) -> None:
     """Held out 2 + 2 are needed, and 4 to explore; there are 3 of one and 9 of the other."""
     tasks = tmp_path / "tasks.jsonl"
     splits = [split] * 3 + [{"held_out": "train", "train": "held_out"}[split]] * 9

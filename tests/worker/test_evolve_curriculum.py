@@ -22,7 +22,7 @@ def test_a_level_ends_when_it_is_solved_or_has_had_its_rounds() -> None:
     assert climb(Curriculum(config.levels, config), None, None, 0.0, 0.0, 0.0) == ["a", "a", "b", "b", "c"]
 
 
-def test_a_level_that_ends_unsolved_is_told() -> None:
+def test_a_level_that_ends_unsolved_gives_a_warning() -> None:
     config = LevelsConfig(levels=("a", "b"), max_iterations=1)
     told = Curriculum(config.levels, config).advance(0.25)
     assert told is not None

@@ -127,7 +127,7 @@ def test_plain_transformers_and_peft_read_what_was_written_as_the_agent(exported
         assert told["input_ids"] == wanted["input_ids"]
 
 
-def test_the_folder_holds_what_another_program_needs_and_says_how_it_was_checked(exported: Exported) -> None:
+def test_the_folder_contains_what_another_program_needs_and_the_verification(exported: Exported) -> None:
     weights = {"adapter": ["adapter_config.json", "adapter_model.safetensors"]}
     weights["merged"] = ["config.json", "generation_config.json", "model.safetensors"]
     common = ["README.md", "agent.json", "chat_template.jinja", "tokenizer.json", "tokenizer_config.json"]
@@ -231,7 +231,7 @@ def test_a_job_that_is_asked_to_stop_and_one_without_room_leave_nothing(
     assert export(exported.agent, "merged", tmp_path / "out", Heard(stop=True)) == {"stopped": True}
     usage = shutil.disk_usage(tmp_path)._replace(free=2**20)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
-    with pytest.raises(Unavailable, match=r"takes 64 MiB and .* has 1 MiB free") as full:
+    with pytest.raises(Unavailable, match=r"expected 64 MiB .* got 1 MiB free") as full:
         export(exported.agent, "merged", tmp_path / "out")
     assert full.value.code == "disk_full"
     (tmp_path / "file").write_text("")
@@ -268,7 +268,7 @@ def test_a_value_head_travels_and_is_compared(exported: Exported, tmp_path: Path
         meta = {"heads": '["reward"]', "role": "reward_model"}
         save_file({**tensors, "bias": tensors["bias"] + 1}, path, meta)
 
-    with pytest.raises(Conflict, match="value head's numbers differ"):
+    with pytest.raises(Conflict, match="value head's output differs"):
         export(agent, "adapter", tmp_path / "other", Heard({"checking": bend}))
 
 
@@ -295,7 +295,7 @@ def test_weights_are_stored_as_the_base_has_them_and_in_shards_where_they_are_la
     assert "quintain-fallback" in report["notes"][0]
 
 
-def test_an_agent_without_adapter_is_copied_and_the_report_says_so(exported: Exported, tmp_path: Path) -> None:
+def test_an_agent_without_adapter_is_copied_with_a_note(exported: Exported, tmp_path: Path) -> None:
     report = export(agent_of(exported.base, None), "merged", tmp_path / "out")
     assert report["parity"]["max_difference"] == 0
     assert report["notes"] == [

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +13,10 @@ from safetensors.torch import load_file
 
 from quintain.environments.isolated import isolated
 from quintain.errors import InvalidInput, TrainingFailed
-from quintain.jobs.directory import JobDirectory
 from quintain.records.agent import Agent, ModelRef
 from quintain.records.dataset import GroupRow
 from quintain.records.hyperparameters import CONFIGS, SFTConfig
 from quintain.records.job import Envelope, JobEvent, TrainSpec
-from quintain.records.record import Record
 from quintain.records.seams import Environment, TimeStep
 from quintain.records.trajectory import Action, Actor, AgentInfo, Outcome, OutcomeStatus, Step, Task, Trajectory
 from quintain.store.store import open_store
@@ -29,10 +26,9 @@ from quintain.trainers.rendering.renderer import Renderer
 from quintain.worker import online_rollouts
 from quintain.worker.job_kinds import train as training
 from quintain.worker.online_rollouts import reward_of, rollout_collector
-from quintain.worker.reporter import FileReporter
 from tiny_models import tiny_model, tiny_tokenizer
+from worker.stopping import MOMENT, Stopping
 
-MOMENT = datetime(2026, 1, 2, tzinfo=UTC)
 STARTER = Agent(id="agent:starter@1", name="starter", model=ModelRef(source="starter", path="starter"))
 
 
@@ -48,26 +44,6 @@ def _one_thread() -> Any:
 def tiny() -> tuple[LoadedModel, Renderer]:
     tokenizer = tiny_tokenizer()
     return LoadedModel(tiny_model(tokenizer, context=4096), tokenizer, 4096), Renderer.of(tokenizer)
-
-
-class Stopping(FileReporter):
-    """The worker's reporter, asked to stop once so many records have been handed over, or after a step."""
-
-    def __init__(self, folder: Path, after: int | None = None, at_step: int | None = None) -> None:
-        super().__init__(JobDirectory(folder), 1, lambda: MOMENT)
-        self.left, self.at_step = after, at_step
-
-    def progress(self, step: int, total_steps: int, metrics: dict[str, float | None]) -> None:
-        super().progress(step, total_steps, metrics)
-        if step == self.at_step:
-            self.request_stop()
-
-    def output(self, kind: str, record: Record) -> None:
-        super().output(kind, record)
-        if self.left is not None and kind == "trajectory":
-            self.left -= 1
-            if self.left == 0:
-                self.request_stop()
 
 
 def spec(
@@ -89,7 +65,7 @@ def collect(
     folder: Path, tiny: tuple[LoadedModel, Renderer], job: TrainSpec, iteration: int = 0, after: int | None = None
 ) -> list[GroupRow]:
     folder.mkdir(exist_ok=True)
-    return rollout_collector(job, folder, Stopping(folder, after))(*tiny, iteration)
+    return rollout_collector(job, folder, Stopping(folder, "trajectory" if after else "", after or 0))(*tiny, iteration)
 
 
 def written(folder: Path) -> list[Trajectory]:
@@ -221,7 +197,7 @@ def test_a_rollout_without_any_verdict_ends_the_run(
         ("unknown", None, None),
     ],
 )
-def test_an_episode_is_worth_what_its_environment_says_else_its_verdict(
+def test_the_reward_of_an_episode_is_the_environments_or_else_its_verdict(
     status: str, reward: float | None, worth: float | None
 ) -> None:
     outcome = Outcome(status=OutcomeStatus(status), reward=reward)
@@ -317,24 +293,26 @@ def test_a_method_that_learns_from_data_has_no_collector(tmp_path: Path) -> None
         rollout_collector(job, tmp_path, Stopping(tmp_path))
 
 
-@pytest.mark.parametrize(("method", "stop", "resumed_from"), [("grpo", {"after": 12}, 2), ("dpo", {"at_step": 1}, 1)])
-def test_an_online_job_learns_in_the_environment_and_goes_on_bit_equal_after_a_stop(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, stop: dict[str, int], resumed_from: int
+@pytest.mark.parametrize("method", ["grpo", pytest.param("dpo", marks=pytest.mark.soak)])
+def test_an_online_job_stopped_in_a_rollout_and_between_updates_continues_bit_equal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
-    """Two rollouts of eight episodes with two updates each; the second run is stopped in a rollout or between its updates."""
+    """Two rollouts of eight episodes with two updates each: stopped after an update, then within the second rollout."""
     job = spec(
         method=method,
         group_size=4, tasks_per_step=2, rollouts=2, updates_per_rollout=2, max_new_tokens=48, max_turns=3,
         checkpoint_every_steps=1, learning_rate=1e-3, seed=2,
     )  # fmt: skip
     monkeypatch.setattr(online_rollouts, "_EPISODES_AT_ONCE", 4)
-    for name, stops in (("whole", [{}]), ("parts", [stop, {}])):
+    resumed: list[int | None] = []
+    stops: list[dict[str, Any]] = [{"stop_at": 1}, {"kind": "trajectory", "after": 4}, {}]
+    for name, runs in (("whole", [{}]), ("parts", stops)):
         folder = tmp_path / name / "job-1"
         folder.mkdir(parents=True)
-        for when in stops:
+        for when in runs:
             run = job.model_copy(update={"output_dir": str(tmp_path / name / "model")})
-            result = training.run(run, folder, Stopping(folder, **when))
-    assert result.report["resumed_from_step"] == resumed_from
+            resumed.append(training.run(run, folder, Stopping(folder, **when)).report["resumed_from_step"])
+    assert resumed[1:] == [None, 1, 2]
     assert len(written(tmp_path / "parts" / "job-1")) == 16
     whole, parts = (load_file(tmp_path / name / "model" / "model.safetensors") for name in ("whole", "parts"))
     before = load_model(STARTER.model).model.state_dict()

@@ -6,7 +6,6 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -28,31 +27,15 @@ from quintain.tools.results import JobView
 from quintain.tools.services import Services, open_services
 from quintain.tools.training.config_files import start_recipe
 from quintain.worker.job_kinds import recipe
-from quintain.worker.reporter import FileReporter
 from tiny_models import save_tiny_model
 from trainers.runs import Killed, dataset, same
+from worker.stopping import Stopping
 
 pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")
 
 ENVIRONMENT = "quintain/inventory"
 QUICK: dict[str, Any] = {"batch_size": 2, "batch_tokens": 300, "checkpoint_every_steps": 1}
 TEXTS: list[Row] = [TextRow(text=f"Item {i} has a price and a stock.") for i in range(4)]
-
-
-class Reporter(FileReporter):
-    """The worker's own reporter, with a death or a request to stop after a step of the whole recipe."""
-
-    def __init__(self, folder: Path, *, kill_at: int | None = None, stop_at: int | None = None) -> None:
-        folder.mkdir(exist_ok=True)
-        super().__init__(JobDirectory(folder), 1, lambda: datetime.now(UTC))
-        self._kill_at, self._stop_at = kill_at, stop_at
-
-    def progress(self, step: int, total_steps: int, metrics: dict[str, float | None]) -> None:
-        super().progress(step, total_steps, metrics)
-        if step == self._kill_at:
-            raise Killed
-        if step == self._stop_at:
-            self.request_stop()
 
 
 def train_stage(label: str, method: str, rows: list[Row], folder: Path, **settings: Any) -> TrainStage:
@@ -101,7 +84,7 @@ def test_stages_count_as_one_run_and_hand_the_agent_on(spec: RecipeSpec, tmp_pat
     """4 texts in batches of 2 are 2 steps; 3 runs for 1.5 epochs in batches of 2 are 3 (ceil 4.5 / 2); 2 episodes."""
     assert [stage.planned_steps for stage in spec.stages] == [2, 3, 2]
     folder = tmp_path / "job-a"
-    result = recipe.run(spec, folder, Reporter(folder))
+    result = recipe.run(spec, folder, Stopping(folder))
     heard = events(folder)
     assert steps(folder) == [1, 2, 3, 4, 5, 6, 7]
     assert {event.total_steps for event in heard if event.type == "progress"} == {7}
@@ -124,21 +107,23 @@ def test_stages_count_as_one_run_and_hand_the_agent_on(spec: RecipeSpec, tmp_pat
     ]
 
 
-@pytest.mark.parametrize("step", [2, 4, 6])
-def test_a_recipe_killed_at_any_step_goes_on_there_and_ends_with_the_same_weights(
-    spec: RecipeSpec, tmp_path: Path, step: int
+def test_a_recipe_killed_in_every_stage_continues_there_and_ends_with_the_same_weights(
+    spec: RecipeSpec, tmp_path: Path
 ) -> None:
     whole = tmp_path / "job-whole"
-    expected = recipe.run(spec, whole, Reporter(whole))
+    expected = recipe.run(spec, whole, Stopping(whole))
     again = spec.model_copy(update={"output_dir": str(tmp_path / "again")})
     folder = tmp_path / "job-killed"
-    with pytest.raises(Killed):
-        recipe.run(again, folder, Reporter(folder, kill_at=step))
-    before = len(events(folder))
-    result = recipe.run(again, folder, Reporter(folder))
-    phases = {(event.name or "").split()[0] for event in events(folder)[before:] if event.type == "phase"}
-    assert ("00-corpus" in phases) == (step <= 2), "a stage that is done is not begun again"
-    assert ("01-sft" in phases) == (step <= 5)
+    resumed: list[set[str]] = []
+    for kill_at in (2, 4, 6):
+        before = len(events(folder)) if folder.exists() else 0
+        with pytest.raises(Killed):
+            recipe.run(again, folder, Stopping(folder, kill_at=kill_at))
+        resumed.append({(event.name or "").split()[0] for event in events(folder)[before:] if event.type == "phase"})
+    result = recipe.run(again, folder, Stopping(folder))
+    assert resumed == [{"00-corpus"}, {"00-corpus", "01-sft"}, {"01-sft", "02-after"}], (
+        "finished stages are not repeated"
+    )
     assert sorted(set(steps(folder)), key=lambda step: step or 0) == [1, 2, 3, 4, 5, 6, 7]
     for stage in ("00-corpus", "01-sft"):
         assert same(Path(spec.output_dir) / stage, tmp_path / "again" / stage)
@@ -149,11 +134,9 @@ def test_a_recipe_killed_at_any_step_goes_on_there_and_ends_with_the_same_weight
     )
 
 
-def test_a_recipe_that_is_told_to_stop_hands_over_a_report_of_the_stages_that_are_done(
-    spec: RecipeSpec, tmp_path: Path
-) -> None:
+def test_a_stopped_recipe_reports_its_finished_stages(spec: RecipeSpec, tmp_path: Path) -> None:
     folder = tmp_path / "job-b"
-    result = recipe.run(spec, folder, Reporter(folder, stop_at=3))
+    result = recipe.run(spec, folder, Stopping(folder, stop_at=3))
     assert result.is_partial
     assert [stage["stage"] for stage in result.report["stages"]] == ["corpus"]
     assert not (folder / "outputs" / "agent.jsonl").exists()

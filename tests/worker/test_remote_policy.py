@@ -167,9 +167,7 @@ def test_a_react_agent_writes_text_and_gets_observations_as_a_user(tmp_path: Pat
 
 
 @PROTOCOLS
-def test_arguments_that_are_no_object_are_told_to_the_model_and_the_conversation_goes_on(
-    tmp_path: Path, protocol: str
-) -> None:
+def test_the_model_learns_of_invalid_arguments_and_the_conversation_continues(tmp_path: Path, protocol: str) -> None:
     def answer(asked: Asked, before: int) -> Answer:
         if before == 0:
             bad = Call("search", '{"query": ', "bad") if protocol == "openai" else Call("search", "chair", "bad")
@@ -263,7 +261,7 @@ def test_a_failed_job_that_is_resumed_goes_on_with_the_answers_of_the_one_before
     """The account is empty after seven answers; the new job asks for what is left."""
     refused = fails(429, "insufficient_quota")
     with serving(lambda asked, before: refused if before == 7 else expert(asked)) as fake:
-        with pytest.raises(Refused, match="no credit left: see to it, then resume the job"):
+        with pytest.raises(Refused, match="no credit left; add credit, then resume the job"):
             play(tmp_path / "job-1", fake, 4, profile={"concurrency": 1})
         now = datetime.now(UTC)
         spec = EvaluateSpec(agent=AGENT, environment="quintain/inventory", n_tasks=4)

@@ -120,7 +120,7 @@ def test_the_limit_that_cut_a_run_off_cuts_it_off_again(tmp_path: Path) -> None:
     assert (found.value, found.components[1].feedback) == (1.0, "now truncated; recorded truncated")
 
 
-def test_what_cannot_be_told_is_unscored_with_the_reason(tmp_path: Path) -> None:
+def test_unverifiable_runs_are_unscored_with_the_reason(tmp_path: Path) -> None:
     run = recorded()[0]
     task, submit = run.task, Action(tool="submit", args={"answer": 1})
     changes: list[tuple[dict[str, Any], str]] = [

@@ -97,7 +97,7 @@ def test_a_selftest_continues_from_the_newest_checkpoint_that_can_be_read(tmp_pa
     assert sorted(path.name for path in folder.iterdir()) == ["step-00000003.json", "step-00000004.json"]
 
 
-def test_a_run_that_is_told_to_stop_hands_over_nothing_but_a_report(tmp_path: Path) -> None:
+def test_a_stopped_run_outputs_only_a_report(tmp_path: Path) -> None:
     reporter = reporter_of(tmp_path)
     reporter.request_stop()
     result = job_kinds.run(SelftestSpec(steps=4), tmp_path, reporter)
@@ -105,7 +105,7 @@ def test_a_run_that_is_told_to_stop_hands_over_nothing_but_a_report(tmp_path: Pa
     assert result == JobResult(report={"steps": 0, "planned": 4})
 
 
-def test_failures_are_told_without_traceback() -> None:
+def test_failures_are_reported_without_traceback() -> None:
     class OutOfMemoryError(RuntimeError):
         """As torch calls it."""
 

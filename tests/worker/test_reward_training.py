@@ -48,9 +48,7 @@ def trained(model: Path, folder: Path, method: str, held_out: int) -> tuple[JobR
 
 
 @pytest.mark.parametrize(("method", "role"), [("reward", "reward_model"), ("prm", "step_model")])
-def test_the_agent_says_how_often_it_met_held_out_labels(
-    model_folder: Path, tmp_path: Path, method: str, role: str
-) -> None:
+def test_the_agent_contains_its_held_out_agreement(model_folder: Path, tmp_path: Path, method: str, role: str) -> None:
     result, agent, _ = trained(model_folder, tmp_path, method, held_out=3)
     assert agent.role == role
     assert agent.held_out is not None
@@ -65,7 +63,7 @@ def test_the_agent_says_how_often_it_met_held_out_labels(
     )
 
 
-def test_an_agent_without_held_out_labels_says_so_and_the_job_warns(model_folder: Path, tmp_path: Path) -> None:
+def test_an_agent_without_held_out_labels_is_described_so_and_the_job_warns(model_folder: Path, tmp_path: Path) -> None:
     result, agent, events = trained(model_folder, tmp_path, "reward", held_out=0)
     assert agent.held_out is None
     assert result.report["held_out_agreement"] is None

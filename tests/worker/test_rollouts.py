@@ -55,12 +55,12 @@ def test_a_stopped_job_explores_and_scores_as_a_whole_one(tmp_path: Path) -> Non
     """At 0.05 attempts repeat each other; the third is hotter then, and hotter whichever attempt of the job plays it."""
     asked: dict[str, Any] = {"attempts": 3, "diversity": 4.0, "scorer": {"outcome": 1.0, "rules": 3.0}}
     whole = play(tmp_path / "whole", **asked)
-    for folder, kind, after in ((tmp_path / "a", "trajectory", 3), (tmp_path / "b", "score", 1)):
-        part = play(folder, Stopping(folder, kind, after), **asked)
-        assert part.trajectories is None
-        assert play(folder, **asked).report == whole.report
-        assert written(folder) == written(tmp_path / "whole")
-        assert len(outputs(folder, "score")) == 6
+    folder = tmp_path / "parts"
+    for kind, after in (("score", 1), ("trajectory", 1)):
+        assert play(folder, Stopping(folder, kind, after), **asked).trajectories is None
+    assert play(folder, **asked).report == whole.report
+    assert written(folder) == written(tmp_path / "whole")
+    assert len(outputs(folder, "score")) == 6
     played = runs(tmp_path / "whole")
     for task in {task for task, _ in played}:
         done = [action_sequence(played[task, attempt]) for attempt in range(3)]
@@ -77,7 +77,7 @@ def test_a_stopped_job_explores_and_scores_as_a_whole_one(tmp_path: Path) -> Non
     assert 1 / 3 <= whole.report["distinct_action_sequences"] <= 1
 
 
-def test_a_schedule_of_temperatures_stands_in_each_run_and_what_is_unscored_is_told(tmp_path: Path) -> None:
+def test_each_run_contains_its_scheduled_temperature_and_unscored_runs_are_reported(tmp_path: Path) -> None:
     result = play(tmp_path / "job", attempts=3, temperatures=(0.0, 0.8), scorer="answer", max_turns=1)
     assert [run.extra["temperature"] for (_, n), run in sorted(runs(tmp_path / "job").items()) if n == 1] == [0.4, 0.4]
     assert result.report["temperatures"] == [0.0, 0.8]
@@ -95,7 +95,7 @@ def test_a_job_whose_scorer_is_not_there_ends_before_anything_is_played(tmp_path
         play(tmp_path / "other", scorer={"rules": 0.0})
 
 
-def test_an_evaluation_of_a_mixture_is_kept_by_its_text_and_tells_its_parts_apart(tmp_path: Path) -> None:
+def test_an_evaluation_of_a_mixture_is_stored_under_its_reference_with_separate_parts(tmp_path: Path) -> None:
     folder = tmp_path / "job"
     spec = EvaluateSpec(agent=STARTER, environment=MIX, n_tasks=4, sampling=SHORT, max_turns=1)
     result = rollouts.run(spec, folder, Stopping(folder))

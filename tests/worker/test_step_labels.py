@@ -8,23 +8,14 @@ from typing import Any
 
 import pytest
 
-from quintain.environments.inventory import Inventory
-from quintain.environments.inventory.scripted_policy import Expert
-from quintain.evaluation.episodes import EpisodePlan, EpisodeSettings, run_episodes
-from quintain.records.agent import Agent, ModelRef
+from quintain.records.agent import Agent, ModelRef, Sampling
 from quintain.records.job import Envelope, JobResult, RunsFile, StepLabelSpec
 from quintain.records.score import Score
-from quintain.records.trajectory import Action, Actor, AgentInfo, Observation, Step, Trajectory
+from quintain.records.trajectory import Action, Actor, Observation, Step, Trajectory
 from quintain.worker.job_kinds import step_labels
-from worker.stopping import Stopping
+from worker.stopping import Stopping, expert_runs
 
 STARTER = Agent(id="agent:starter@1", name="starter", model=ModelRef(source="starter", path="starter"))
-
-
-def recorded(n: int = 1) -> list[Trajectory]:
-    settings = EpisodeSettings(seed=0, max_turns=None, concurrency=8, agent=AgentInfo(name="expert"))
-    plans = [EpisodePlan(task) for task in Inventory().tasks("train", n, 3)]
-    return [episode.trajectory for episode in run_episodes(Inventory(), Expert(), plans, settings)]
 
 
 def wrong_at_the_end(run: Trajectory) -> Trajectory:
@@ -55,7 +46,7 @@ def scores(folder: Path) -> list[Score]:
 
 def test_a_step_is_worth_what_it_leads_to_and_the_last_one_what_it_is(tmp_path: Path) -> None:
     """The same steps up to the last: with its own completions each; the last is judged as it ended, without any."""
-    good = recorded()[0]
+    good = expert_runs(1)[0]
     bad = wrong_at_the_end(good)
     result = value(tmp_path / "job", [good, bad])
     assert (result.n, result.n_error) == (2, 0)
@@ -73,17 +64,17 @@ def test_a_step_is_worth_what_it_leads_to_and_the_last_one_what_it_is(tmp_path: 
 
 
 def test_a_stopped_job_goes_on_with_the_runs_that_are_left_and_ends_the_same(tmp_path: Path) -> None:
-    runs = recorded(3)
-    value(tmp_path / "whole", runs, completions=1)
-    partial = value(tmp_path / "job", runs, after=1, completions=1)
-    assert partial == JobResult(report={"valued": 1, "planned": 3})
+    runs, quick = expert_runs(2), {"completions": 1, "sampling": Sampling(temperature=1.0, max_new_tokens=24)}
+    value(tmp_path / "whole", runs, **quick)
+    partial = value(tmp_path / "job", runs, after=1, **quick)
+    assert partial == JobResult(report={"valued": 1, "planned": 2})
     assert len(scores(tmp_path / "job")) == 1
-    assert value(tmp_path / "job", runs, completions=1).n == 3
+    assert value(tmp_path / "job", runs, **quick).n == 2
     assert scores(tmp_path / "job") == scores(tmp_path / "whole")
 
 
 def test_what_cannot_be_carried_out_again_is_unscored_with_the_reason(tmp_path: Path) -> None:
-    run = recorded()[0]
+    run = expert_runs(1)[0]
     first = next(i for i, step in enumerate(run.steps) if step.actions)
     changed = run.steps[first].model_copy(update={"observations": (Observation(content="Empty shelf."),)})
     idle = Step(actor=Actor.AGENT, extra={"acted": False})

@@ -1,1 +1,1 @@
-"""What a task says about its check, and the check itself: texts in, a verdict out. Scorers and environments use it alike."""
+"""Checkers of text answers, shared by scorers and environments."""

@@ -1,7 +1,7 @@
-"""Is the answer that the agent stated last the expected one?
+"""Compare the last stated answer of an agent with the expected answers.
 
-1 where it is, 0 where it is another one, several, or none. Where no answer is expected, or one in prose that only a reader can
-judge, there is no verdict.
+The score is 1 for an equal answer, and 0 for another answer, several answers, or none. There is no score without an expected
+answer, for prose, and for a formula whose equality is undecided.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
-from quintain.checkers.checked import Checked
+from quintain.checkers.check_result import CheckResult
 from quintain.checkers.quantities import NUMBER
 from quintain.checkers.statements import Statement, last_numbers, last_statement
 from quintain.checkers.texts import boxes, plain, without_open_box
@@ -41,7 +41,7 @@ _CORRECTS = re.compile(
     r"(?:^|[.!?\n])[\s*_]*(?:no|wait|actually|correction|sorry|oops|hmm|rather|scratch that|i mean|let me correct)\b",
     re.IGNORECASE,
 )
-"""How people begin to correct themselves; a number after it is stated anew."""
+"""Openings of a correction; a number after one is a new statement."""
 _WITHDRAWS = re.compile(
     r"\b(?:i\s+(?:made|did\s+make)\s+(?:a|an|another)\s+(?:\w+\s+)?(?:mistake|error)|my\s+(?:mistake|bad|error)\b|on\s+second\s+thoughts?|i\s+was\s+wrong"
     r"|i\s+(?:take\s+(?:that|it|this)\s+back|misread|miscalculated|miscounted)|scratch\s+that|(?:ignore|disregard|strike)\s+(?:that|this|the\s+above)"
@@ -49,53 +49,56 @@ _WITHDRAWS = re.compile(
     r"|(?:that|this|it)\s+(?:cannot|can't)\s+be\s+(?:right|correct)|should\s+(?:actually\s+|instead\s+|rather\s+)+be)\b",
     re.IGNORECASE,
 )
-"""How people take a statement back, whatever comes in its place."""
+"""Phrases that withdraw a statement."""
 _LOOKS_BACK = re.compile(r"\b(?:earlier|before|first|previously|initially|originally)\b", re.IGNORECASE)
 _DENIES = re.compile(rf"\b(?:not|isn't|never)\s+({NUMBER.pattern})", re.IGNORECASE)
 
 
-def check_answer(task: Task, messages: Iterable[str], told: str = "") -> Checked:
-    """Compare the stated answer with those that the task expects; see the module's text and `values` for what is the same.
+def check_answer(task: Task, messages: Iterable[str], prompt: str = "") -> CheckResult:
+    """Compare the stated answer with the expected ones by `values.compare`.
 
     Args:
-        task: Says what is expected (`expected_answers`), and in `checker.tolerance` how far a number may be off.
-        messages: What the agent said to hand its answer in, the last first.
-        told: What it was asked: an answer that only stands there is not the agent's.
+        task: With the expected answers, and optionally `checker.tolerance` for numbers.
+        messages: The agent's messages that submit an answer, newest first.
+        prompt: The task's prompt; an answer that only repeats it does not count.
     """
     expected, tolerance = expected_answers(task), _tolerance(task)
     if not expected or isinstance(tolerance, str):
-        return Checked(None, tolerance if expected and isinstance(tolerance, str) else _NO_ANSWER)
-    said = [without_open_box(_SPACES.sub(" ", text)[-_MESSAGE_CHARS:]) for text in islice(messages, _MESSAGES)]
-    if not said:
-        return Checked(None, "the agent said nothing: the run holds no text of it and no call that hands an answer in")
+        return CheckResult(None, tolerance if expected and isinstance(tolerance, str) else _NO_ANSWER)
+    recent = [without_open_box(_SPACES.sub(" ", text)[-_MESSAGE_CHARS:]) for text in islice(messages, _MESSAGES)]
+    if not recent:
+        return CheckResult(
+            None,
+            "expected a message of the agent, got none: the run contains no text of it and no call that submits an answer",
+        )
     numeric = any(_is_number(answer) for answer in expected)
-    if (statement := last_statement(said[0], told)) is not None:
-        fate, _ = _afterwards(said[0], statement, told)
+    if (statement := last_statement(recent[0], prompt)) is not None:
+        fate, _ = _afterwards(recent[0], statement, prompt)
         if fate == "doubtful" or (not numeric and fate == "withdrawn"):
-            what = f"the answer {clip(statement.clause)!r} is taken back, or another one is"
-            return Checked(None, f"{what}, which only a reader can tell; use a judge (get_judging_batch)")
+            what = f"the answer {clip(statement.clause)!r} may be withdrawn"
+            return CheckResult(None, f"{what}, which only a reader can decide; use a judge (get_judging_batch)")
     stated = None
     verdicts: list[bool | None] = []
-    for text in _stated(said, told, numeric=numeric):
+    for text in _stated(recent, prompt, numeric=numeric):
         stated = text if stated is None else stated
         verdicts += [compare(answer, text, tolerance=tolerance) for answer in expected]
         if True in verdicts:
-            return Checked(1.0, f"The stated answer {clip(text)!r} is the expected one.")
+            return CheckResult(1.0, f"The stated answer {clip(text)!r} is the expected one.")
     if all(_is_prose(answer) for answer in expected):
-        return Checked(None, _PROSE)
+        return CheckResult(None, _PROSE)
     if stated is None:
-        return Checked(0.0, "No answer is stated.")
+        return CheckResult(0.0, "No answer is stated.")
     if None in verdicts:
-        told = f"the stated answer {clip(stated)!r} may mean the expected {clip(expected[0])!r}, which only a reader can tell"
-        return Checked(None, f"{told}; use a judge (get_judging_batch)")
+        reason = f"the stated answer {clip(stated)!r} may equal the expected {clip(expected[0])!r}, which only a reader can decide"
+        return CheckResult(None, f"{reason}; use a judge (get_judging_batch)")
     several = ", which names several" if names_several(plain(stated)) else ""
-    return Checked(
+    return CheckResult(
         0.0, f"The stated answer is {clip(stated)!r}{several}; expected {clip(' or '.join(expected[:3]))!r}."
     )
 
 
 def uncheckable_answer(task: Task) -> str | None:
-    """The reason why no stated answer can be compared with those of the task; None: one can."""
+    """Return why no answer can be compared with the expected ones; None if answers can be compared."""
     expected, tolerance = expected_answers(task), _tolerance(task)
     if not expected:
         return _NO_ANSWER
@@ -105,12 +108,12 @@ def uncheckable_answer(task: Task) -> str | None:
 
 
 def expected_answer(task: Task) -> str | None:
-    """The answer that a task expects, as text; None: it states none."""
+    """Return the first expected answer of a task as text; None without one."""
     return next(iter(expected_answers(task)), None)
 
 
 def expected_answers(task: Task) -> tuple[str, ...]:
-    """All the answers that a task takes for right, any of which will do; looked for where importers and people put them."""
+    """Return all accepted answers of a task, from the fields that importers and task files use."""
     metadata = task.metadata
     checker = metadata.get("checker")
     places: list[tuple[Mapping[str, Any], tuple[str, ...]]] = [(metadata, _TASK_FIELDS)]
@@ -145,7 +148,7 @@ def _answers(value: Any, *, solution: bool = False) -> Iterator[str]:
 
 
 def _final(text: str) -> str:
-    """Of a worked solution its end, after `####` or in the last box; else the text."""
+    """Return the final answer of a worked solution, after `####` or in the last box; else the whole text."""
     _, marked, last = text.rpartition("####")
     if marked and last.strip():
         return last.strip()
@@ -153,14 +156,14 @@ def _final(text: str) -> str:
     return (boxed[-1] if boxed else text).strip()
 
 
-def _stated(messages: list[str], told: str, *, numeric: bool) -> Iterator[str]:
-    """The texts that may be the stated answer: the last explicit one, else what ends the last message.
+def _stated(messages: list[str], prompt: str, *, numeric: bool) -> Iterator[str]:
+    """Yield the candidates for the stated answer: the last explicit statement, else the end of the last message.
 
-    More than one text comes only where one statement can be cut in more than one way.
+    There is more than one candidate only if one statement can be delimited in several ways.
     """
     last = messages[0]
-    if statement := last_statement(last, told):
-        fate, restated = _afterwards(last, statement, told) if numeric else ("stands", None)
+    if statement := last_statement(last, prompt):
+        fate, restated = _afterwards(last, statement, prompt) if numeric else ("stands", None)
         if fate == "withdrawn":
             return
         yield restated or statement.clause
@@ -168,20 +171,20 @@ def _stated(messages: list[str], told: str, *, numeric: bool) -> Iterator[str]:
             yield statement.line
         return
     if numeric:
-        if (piece := last_numbers(plain(last), plain(told))) is not None:
+        if (piece := last_numbers(plain(last), plain(prompt))) is not None:
             yield piece
             return
     else:
         lines = [line.strip() for line in last.splitlines() if line.strip()]
         yield from dict.fromkeys((lines[-1], last, *_marked(lines[-1])))
     for message in messages[1:]:
-        if statement := last_statement(message, told):
+        if statement := last_statement(message, prompt):
             yield statement.clause
             return
 
 
-def _afterwards(message: str, statement: Statement, told: str) -> tuple[str, str | None]:
-    """What becomes of a statement in the rest of its message: `stands`, `restated` (as what), `withdrawn`, or `doubtful`."""
+def _afterwards(message: str, statement: Statement, prompt: str) -> tuple[str, str | None]:
+    """Return whether the rest of a message keeps a statement: `stands`, `restated` with the text, `withdrawn` or `doubtful`."""
     end = max(statement.start, message.find(statement.clause, statement.start) + len(statement.clause))
     taken_back = _WITHDRAWS.search(message, statement.start)
     rest = message[min(end, taken_back.start()) if taken_back else end :]
@@ -190,7 +193,7 @@ def _afterwards(message: str, statement: Statement, told: str) -> tuple[str, str
     )
     if taken_back is None and not is_denied and not _CORRECTS.search(rest):
         return "stands", None
-    restated = last_numbers(plain(rest), plain(told))
+    restated = last_numbers(plain(rest), plain(prompt))
     if taken_back is not None:
         between = NUMBER.search(plain(message[end : taken_back.start()]))
         if (between and not compare(statement.clause, between.group())) or _LOOKS_BACK.search(restated or ""):
@@ -201,7 +204,7 @@ def _afterwards(message: str, statement: Statement, told: str) -> tuple[str, str
 
 
 def _marked(line: str) -> list[str]:
-    """The one part of a line that is set off in bold or as code; several are no answer."""
+    """Return the only part of a line in bold or code; nothing if there are several."""
     marked = re.findall(r"\*\*([^*]{1,200})\*\*|`([^`]{1,200})`", line)
     return ["".join(marked[0])] if len(marked) == 1 else []
 
@@ -218,9 +221,9 @@ def _is_prose(answer: str) -> bool:
 
 
 def _tolerance(task: Task) -> float | str:
-    """The absolute difference that the task allows, or why what it says is none."""
+    """Return the allowed absolute difference, or the error of an invalid one."""
     checker = task.metadata.get("checker")
     value = checker.get("tolerance", 0.0) if isinstance(checker, Mapping) else 0.0
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
-        return f"checker.tolerance is {value!r:.60}; it must be a number of at least 0"
+        return f"expected checker.tolerance as a number of at least 0, got {value!r:.60}; correct it in the task"
     return float(value)

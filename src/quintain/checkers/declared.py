@@ -1,4 +1,4 @@
-"""What a task says about how it is checked: `task.metadata["checker"]`, as an object with a `type` or as the bare name of one."""
+"""The checker that a task declares in `task.metadata["checker"]`: an object with a `type`, or the bare name of a type."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _SYNONYMS = {
     **dict.fromkeys(("tests", "unit_test", "pytest", "unittest"), "unit_tests"),
     **dict.fromkeys(("outcome", "env"), "environment"),
 }
-_TELLING = (("command", "unit_tests"), ("pattern", "regex"), ("answer", "answer"), ("answers", "answer"))
+_TYPE_BY_FIELD = (("command", "unit_tests"), ("pattern", "regex"), ("answer", "answer"), ("answers", "answer"))
 
 
 def checker_type(task: Task) -> str | None:
-    """The kind of checker that a task names, as it is called here; what is not known stays as it is; None: it names none.
+    """Return the canonical type of a task's checker, an unknown type unchanged, or None without a checker.
 
-    A task without a checker but with an expected answer is checked by it: an object or a list of objects as JSON.
+    A task without a checker whose expected answer is an object is checked as JSON.
     """
     checker = _checker(task)
     if isinstance(checker, str) and checker.strip():
@@ -37,13 +37,13 @@ def checker_type(task: Task) -> str | None:
         if isinstance(named, str):
             name = named.strip().lower().replace("-", "_")
             return _SYNONYMS.get(name, name)
-        return next((kind for key, kind in _TELLING if key in checker), None)
+        return next((kind for key, kind in _TYPE_BY_FIELD if key in checker), None)
     answer = task.metadata.get("answer", task.metadata.get("expected"))
     return "json" if isinstance(answer, Mapping) else None
 
 
 def checker_fields(task: Task) -> Mapping[str, Any]:
-    """What the checker goes by: its object, or for a bare name the task's metadata."""
+    """Return the checker's fields: its object, or the task's metadata if the checker is a bare name."""
     checker = _checker(task)
     return checker if isinstance(checker, Mapping) else task.metadata
 

@@ -1,8 +1,7 @@
-"""Is the JSON that the agent answered with the expected one?
+"""Compare the JSON of an answer with the expected JSON.
 
-Equal are objects with the same keys in any order, lists in the same order, integers that are the same, and other numbers within a
-tolerance; true and false are no numbers. It is read from the last fenced block of the last message that holds JSON, else from the
-message itself.
+Objects compare without order, lists with order, integers exactly, and other numbers within a tolerance. Booleans are not
+numbers. The JSON comes from the last fenced JSON block of the last message, else from the message itself.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from quintain.checkers.checked import Checked
+from quintain.checkers.check_result import CheckResult
 from quintain.checkers.declared import checker_fields
 from quintain.records.trajectory import Task
 
@@ -23,39 +22,39 @@ _MOST_STARTS = 200
 _TOLERANCE = 1e-9
 
 
-def check_json(task: Task, messages: Iterable[str]) -> Checked:
-    """Compare the JSON of the last message with what the task expects; no verdict where it expects none.
+def check_json(task: Task, messages: Iterable[str]) -> CheckResult:
+    """Compare the JSON of the last message with the expected JSON; without a score if the task expects none.
 
     Args:
-        task: Says what is expected in `checker.expected`, and in `checker.tolerance` how far numbers may be off.
-        messages: What the agent said to hand its answer in, the last first.
+        task: With `checker.expected`, and optionally `checker.tolerance` for numbers.
+        messages: The agent's messages that submit an answer, newest first.
     """
     try:
         expected = _expected(task)
         tolerance = _tolerance(task)
     except ValueError as error:
-        return Checked(None, str(error))
+        return CheckResult(None, str(error))
     message = next(iter(messages), None)
     if message is None:
-        return Checked(None, "the agent said nothing: the run holds no text of it")
+        return CheckResult(None, "expected a message of the agent, got none: the run contains no text of it")
     try:
         found = list(_stated(message))
     except _TooDeepError:
-        return Checked(
-            None, "the JSON of the last message is nested deeper than can be read; let a judge or a test compare it"
+        return CheckResult(
+            None, "the JSON of the last message is nested too deeply to parse; compare it by a judge or a test"
         )
     for stated in found:
         place = difference(expected, stated, tolerance=tolerance)
         return (
-            Checked(1.0, "The answer is the expected JSON.")
+            CheckResult(1.0, "The answer is the expected JSON.")
             if place is None
-            else Checked(0.0, f"The JSON differs at {place}.")
+            else CheckResult(0.0, f"The JSON differs at {place}.")
         )
-    return Checked(0.0, "The last message holds no JSON that can be read.")
+    return CheckResult(0.0, "The last message holds no JSON that can be read.")
 
 
 def difference(expected: Any, stated: Any, *, tolerance: float | None = None) -> str | None:
-    """The first place in which two JSON values differ, such as `$.items[2]: 3 in place of 4`; None: they are equal.
+    """Return the first difference of two JSON values, such as `$.items[2]: 3 in place of 4`; None if they are equal.
 
     Args:
         expected: Of the task.
@@ -115,7 +114,7 @@ def _expected(task: Task) -> Any:
         try:
             return _read(value)
         except _TooDeepError:
-            raise ValueError("the expected JSON is nested deeper than can be read") from None
+            raise ValueError("the expected JSON is nested too deeply to parse") from None
         except ValueError:
             return value  # a text is JSON too
     return value
@@ -126,12 +125,14 @@ def _tolerance(task: Task) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
-        raise ValueError(f"checker.tolerance is {value!r:.60}; it must be a number of at least 0")
+        raise ValueError(
+            f"expected checker.tolerance as a number of at least 0, got {value!r:.60}; correct it in the task"
+        )
     return float(value)
 
 
 def _stated(message: str) -> Iterator[Any]:
-    """The JSON that a message answers with, at most one: of its last fenced block, all of it, or its last object or list."""
+    """Yield at most one JSON value: of the last fenced block, the whole message, or its last object or list."""
     for block in reversed(_FENCED.findall(message)):
         try:
             yield _read(block[1])
@@ -172,15 +173,15 @@ def _embedded(message: str) -> Iterator[Any]:
 
 
 class _TooDeepError(ValueError):
-    """It may be JSON, but nested deeper than the parser goes."""
+    """Possible JSON that is nested too deeply for the parser."""
 
 
 def _read(text: str) -> Any:
-    """A JSON value, strictly.
+    """Parse JSON strictly.
 
     Raises:
-        ValueError: it is none, or holds a key twice, NaN or a number without end.
-        _TooDeepError: it is nested too deep.
+        ValueError: not JSON, a duplicate key, NaN or an infinite number.
+        _TooDeepError: nested too deeply.
     """
     try:
         return json.loads(text, object_pairs_hook=_distinct, parse_constant=_refuse, parse_float=_finite)
@@ -198,7 +199,7 @@ def _finite(text: str) -> float:
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     fields = dict(pairs)
     if len(fields) < len(pairs):
-        raise ValueError("a key comes twice, and which of its values counts is anyone's guess")
+        raise ValueError("duplicate key")
     return fields
 
 

@@ -1,8 +1,8 @@
-"""Numbers as people write them, with their units: read as fractions, and compared.
+"""Parse numbers with units as exact fractions, and compare them.
 
-Two numbers are the same where they are equal as fractions; an integer has to be met exactly. An expected decimal of two or more
-places is also met by a more exact number that rounds to it, and a fraction without a finite decimal (1/3) by three or more right
-places of it. A unit that one side leaves out does not count; units of one kind are converted; other units and symbols differ.
+Two numbers are equal if they are equal as fractions. An expected integer needs an exact match. An expected decimal with two or
+more places also matches a more precise number that rounds to it. A fraction without a finite decimal (1/3) matches three or
+more correct places. A unit that one side omits is ignored, units of one kind are converted, and other units or symbols differ.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ DENIED = re.compile(
     r"(?:\s+(?:be|equal|exactly|really|the|a|to)){0,3}\s*[$€£]?\s?$",
     re.IGNORECASE,
 )
-"""What before a number says that it is not the one."""
+"""Negation directly before a number."""
 _BOUNDS = re.compile(
     r"(?:\b(?:more|less|greater|fewer|larger|smaller|higher|lower|bigger|longer|shorter|older|younger)\s+than(?:\s+or\s+equal\s+to)?"
     r"|\bat\s+(?:least|most)|\bup\s+to|\bover|\bunder|\babove|\bbelow|\bexceed(?:s|ing)?|\bm(?:in|ax)imum\s+of|(?<![-=])[<>≤≥])\s*[$€£]?\s?$",
@@ -82,21 +82,21 @@ _DENIED_AFTER = re.compile(
 
 
 class Quantity(NamedTuple):
-    """A number with what was written around it."""
+    """A number with its unit, noun and notation."""
 
     value: Fraction
     unit: Unit | None
-    """None: no unit, or one that is only a word."""
+    """None without a unit, or where the unit is only a noun."""
     noun: str
-    """What is counted, where that is no unit, such as `apples`."""
+    """The noun that is counted, such as `apples`; empty for a unit."""
     percent: bool
     places: int
-    """Decimal places that were written."""
+    """Number of decimal places in the text."""
     is_ratio: bool
 
 
 def quantity(text: str) -> Quantity | None:
-    """The number that a text is, with a unit or what is counted; None: it is something else, a formula, or more than one."""
+    """Return the quantity that a whole text consists of; None for formulas, several numbers and other text."""
     found = _WHOLE.match(_SPACED.sub(lambda spaced: spaced.group().replace(" ", ""), text.strip()))
     if found is None:
         return None
@@ -108,10 +108,10 @@ def quantity(text: str) -> Quantity | None:
     if value is None:
         return None
     times, rest = _multiplier(rest, has_currency=bool(found["currency"]))
-    told = _told(rest)
-    if told is None:
+    found_unit = _unit_or_noun(rest)
+    if found_unit is None:
         return None
-    unit, noun = told
+    unit, noun = found_unit
     if found["currency"]:
         money = unit_of(found["currency"])
         unit, noun = (money[0], "") if money else (None, found["currency"])
@@ -121,16 +121,16 @@ def quantity(text: str) -> Quantity | None:
 
 
 def quantity_at(text: str, number: re.Match[str]) -> Quantity | None:
-    """A number within a sentence, with the unit after it; None: it is denied, a bound, or a part of a formula."""
+    """Return a number within a sentence with its unit; None if it is negated, a bound, or part of a formula."""
     before, after = text[max(0, number.start() - 60) : number.start()], text[number.end() : number.end() + 60]
     before = re.sub(r"<[^<>\n]{1,40}>\s*$", "", before)
     if _BOUNDS.search(before) or DENIED.search(before) or _DENIED_AFTER.match(after) or _FORMULA.match(after):
         return None
     near = re.match(r"[^\n,;:.!?]*", after)
-    told = near.group() if near else ""
-    if _told(_multiplier(told, has_currency=False)[1], strict=False) is None:
+    tail = near.group() if near else ""
+    if _unit_or_noun(_multiplier(tail, has_currency=False)[1], strict=False) is None:
         return None
-    for end in (re.match(r"\s?[A-Za-zµμ°Ω$€£¥₹][A-Za-zµμ°Ω²³\-/^()23]*(?:\s[A-Za-z/°]+){0,3}", told), None):
+    for end in (re.match(r"\s?[A-Za-zµμ°Ω$€£¥₹][A-Za-zµμ°Ω²³\-/^()23]*(?:\s[A-Za-z/°]+){0,3}", tail), None):
         whole = quantity(number.group() + end.group()) if end else quantity(number.group())
         if whole is not None:
             return whole._replace(noun="")
@@ -138,7 +138,7 @@ def quantity_at(text: str, number: re.Match[str]) -> Quantity | None:
 
 
 def _multiplier(rest: str, *, has_currency: bool) -> tuple[int, str]:
-    """`million`, or a letter that stands for such a word, and what comes after it."""
+    """Return the factor of a word such as `million` or of its letter, and the text after it."""
     found = re.match(r"[\s\-]*([A-Za-z]+)\b(.*)$", rest, re.DOTALL)
     if found and found[1].lower() in _TIMES:
         return _TIMES[found[1].lower()], found[2]
@@ -148,15 +148,19 @@ def _multiplier(rest: str, *, has_currency: bool) -> tuple[int, str]:
     return 1, rest
 
 
-def _told(rest: str, *, strict: bool = True) -> tuple[Unit | None, str] | None:
-    """The unit, or what is counted, after a number; None: a symbol, which makes it a formula."""
+def _unit_or_noun(rest: str, *, strict: bool = True) -> tuple[Unit | None, str] | None:
+    """Return the unit or noun after a number; None for a symbol, which makes the text a formula."""
     text = rest.strip(" .!-\t\n")
     if not text:
         return None, ""
     if re.match(r"[ap]\.?\s?m\b", text, re.IGNORECASE):
         return None, text[:1]
     if text[0] == "/":  # per hour is no part of what is counted; 3/x is a formula
-        return (None, "") if _told(text[1:], strict=strict) and re.match(r"/\s?[A-Za-z]{2}|/\s?[hsd]$", text) else None
+        return (
+            (None, "")
+            if _unit_or_noun(text[1:], strict=strict) and re.match(r"/\s?[A-Za-z]{2}|/\s?[hsd]$", text)
+            else None
+        )
     is_stuck = rest[:1].isalpha()
     first = re.match(r"[A-Za-z]+", text)
     word = first.group() if first else ""
@@ -178,16 +182,16 @@ def _told(rest: str, *, strict: bool = True) -> tuple[Unit | None, str] | None:
 
 
 _FORMULA = re.compile(r"\s?[A-Za-z]?\s*[-+*/^]\s*(?:\d|\(|[b-hj-zB-HJ-Z]\b)|\s?\(\s*[A-Za-z\d]\s*[-+*/^)]")
-"""10 - 5, 2x + 1: nobody has worked it out."""
+"""An unevaluated formula such as 10 - 5 or 2x + 1."""
 
 
 def agree(expected: Quantity, stated: Quantity, tolerance: float = 0.0) -> bool | None:
-    """Are two quantities the same? None: equal numbers of things that only a reader can tell to be the same.
+    """Whether two quantities are equal; None if the numbers are equal but the nouns differ.
 
     Args:
         expected: Of the task.
         stated: Of the agent.
-        tolerance: Absolute difference that they may have.
+        tolerance: Allowed absolute difference.
     """
     if expected.unit and stated.unit and expected.unit.kind != stated.unit.kind:
         return False
@@ -223,7 +227,7 @@ def _close(expected: Quantity, stated: Quantity, tolerance: float) -> bool:
 
 
 def _readings(expected: Quantity, stated: Quantity) -> Iterator[tuple[Fraction, Fraction]]:
-    """Percentages as shares and as they are written: 25 % is 0.25, and is 25 where the other side left the sign out."""
+    """Yield both readings of a percentage: 25 % as 0.25, and as 25 if the other side omits the sign."""
     left, right = expected.value, stated.value
     if expected.unit and stated.unit and expected.unit != stated.unit:
         left, right = ((q.value + q.unit.offset) * q.unit.size for q in (expected, stated) if q.unit)
@@ -236,12 +240,12 @@ def _readings(expected: Quantity, stated: Quantity) -> Iterator[tuple[Fraction, 
 
 
 def _rounds(exact: Fraction, shown: Fraction, places: int) -> bool:
-    """Is a number the other one, rounded to so many places, halves away from zero?"""
+    """Whether `exact`, rounded half away from zero to `places` decimals, is `shown`."""
     return (exact < 0) == (shown < 0) and (abs(exact) * 10**places + Fraction(1, 2)) // 1 == abs(shown) * 10**places
 
 
 def _ends(value: Fraction) -> bool:
-    """Has it a finite decimal?"""
+    """Whether a fraction has a finite decimal expansion."""
     below = value.denominator
     for prime in (2, 5):
         while below % prime == 0:

@@ -1,4 +1,4 @@
-"""Where a message states its answer. The last statement counts; one that is quoted from the question is none."""
+"""Find the answer that a message states. The last statement counts; a quotation of the question is not a statement."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _INSTEAD = re.compile(
     r"(?:[,;]\s*(?:but\s+|rather\s+|instead\s+)?|\s+but\s+|\s[-–—]\s*)(?:(?:it|that)(?:'s| is)\s+)?(?=\S)",
     re.IGNORECASE,
 )
-"""Between what the answer is not and what it is."""
+"""Separates a rejected answer from the given one."""
 _REFUSES = re.compile(r"(?i)(?:not|n't|neither|unknown|unclear)\b")
 _QUESTION = re.compile(
     r"[\s>*#-]*(?:so,?\s+|but\s+|and\s+)?(?:is|are|was|does|do|did|can|could|would|should|what|which|how|why|who|when|where)\b",
@@ -37,7 +37,7 @@ _DOUBTED = re.compile(
     r"\s+(?:that\s+|if\s+|whether\s+)?(?:the\s+|my\s+|our\s+)?(?:final\s+|correct\s+|right\s+)?$",
     re.IGNORECASE,
 )
-"""What makes "the answer is 42" no statement."""
+"""Words before "the answer is 42" that keep it from being a statement."""
 _DOUBTS = re.compile(
     r"(?:\b(?:doubt|deny)|(?:\bnot|n't|\bnever)\s+(?:think|believe|say|mean|sure|certain|true|clear)"
     r"|\b(?:false|wrong|incorrect|untrue)\s+that)\b",
@@ -50,38 +50,38 @@ _MAX_STATEMENT, _MAX_INSTEAD = 2_000, 200
 
 
 class Statement(NamedTuple):
-    """A place where an answer is stated."""
+    """A stated answer and its position in the message."""
 
     start: int
     end: int
     clause: str
-    """What is stated, to the end of its sentence."""
+    """The answer up to the end of its sentence."""
     line: str
-    """The same, to the end of its line."""
+    """The answer up to the end of its line."""
 
 
-def last_statement(message: str, told: str) -> Statement | None:
-    r"""The last statement of an answer in a message, by any of the signs that people and models use.
+def last_statement(message: str, prompt: str) -> Statement | None:
+    r"""Return the last statement of an answer in a message.
 
-    Signs: `#### x`, `\boxed{x}`, `<answer>x</answer>`, `answer: x`, `the answer is x`, and the like in some other languages.
+    Markers: `#### x`, `\boxed{x}`, `<answer>x</answer>`, `answer: x`, `the answer is x`, and the like in some other languages.
 
     Args:
-        message: What the agent said.
-        told: What it was told; what a message repeats of it is no statement of its own.
+        message: The agent's message.
+        prompt: The task's prompt; text that repeats it is not a statement.
     """
-    source = " ".join(told.split()).casefold()
+    source = " ".join(prompt.split()).casefold()
     found = sorted((*_phrases(message), *_boxed(message)), key=lambda statement: statement.start)
     return next((s for s in reversed(found) if not is_quoted(message, s.start, s.end, source)), None)
 
 
-def last_numbers(message: str, told: str) -> str | None:
-    """The last sentence of a message's own that holds a number, from which its answer is read where it states none.
+def last_numbers(message: str, prompt: str) -> str | None:
+    """Return the last sentence with a number that does not repeat the prompt, for messages that state no answer.
 
     Args:
-        message: What the agent said.
-        told: What it was told.
+        message: The agent's message.
+        prompt: The task's prompt.
     """
-    source = " ".join(told.split()).casefold()
+    source = " ".join(prompt.split()).casefold()
     for start, end in reversed(list(_pieces(message))):
         begin = max(start, end - _MAX_STATEMENT)
         numbers = [
@@ -98,20 +98,20 @@ def last_numbers(message: str, told: str) -> str | None:
 
 
 def _asks(message: str, start: int, end: int) -> bool:
-    """Is a sentence a question that is not answered with yes?"""
+    """Whether a sentence is a question that the next word does not affirm."""
     if message[end : end + 1] not in {"?", "？"} or _AFFIRMED.match(message, end + 1):
         return False
     return bool(_QUESTION.match(message[start:end].strip()))
 
 
 def is_quoted(message: str, start: int, end: int, source: str) -> bool:
-    """Does a part of the message only repeat what was asked?
+    """Whether a part of the message only repeats the prompt.
 
     Args:
         message: The message.
         start: Where the part begins.
         end: Where it ends.
-        source: What was asked, in lower case, spaces collapsed.
+        source: The prompt, in lower case, spaces collapsed.
     """
     line_start = message.rfind("\n", 0, start) + 1
     if message[line_start:start].lstrip().startswith(">") or message[start:end].lstrip().startswith(">"):
@@ -122,7 +122,7 @@ def is_quoted(message: str, start: int, end: int, source: str) -> bool:
         begin = sentence_end.end()
     while (
         len(_flat(message[begin:end])) < _MIN_CONTEXT and begin > 0
-    ):  # "#### 42" says little: look at what stands before it
+    ):  # "#### 42" alone is too short to compare: include the text before it
         begin = max(0, begin - _MIN_CONTEXT)
     part = _flat(message[begin:end])
     return len(part) >= _MIN_CONTEXT and part in source
@@ -169,7 +169,7 @@ def _is_factorial(text: str, end: re.Match[str]) -> bool:
 
 
 def _boxed(message: str) -> Iterator[Statement]:
-    """Boxes; those that stand side by side are one statement of several answers."""
+    """Yield boxed answers; adjacent boxes form one statement of several answers."""
     held: Statement | None = None
     for start, end, inside in boxes(message):
         if held is not None and _BETWEEN_BOXES.match(message[held.end : start]):
@@ -189,7 +189,7 @@ def _line_end(message: str, start: int) -> int:
 
 
 def _pieces(message: str) -> Iterator[tuple[int, int]]:
-    """The sentences of a message, which end at the ends of lines too."""
+    """Yield the sentences of a message; a line break ends one too."""
     start = 0
     for stop in re.finditer(r"\n|(?<=[^\s.])[.!?。](?=\s|$)", message):
         yield start, stop.start()

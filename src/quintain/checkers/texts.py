@@ -1,4 +1,4 @@
-"""Answers as plain text: one notation for digits, signs, LaTeX and Markdown, whoever wrote them."""
+"""Normalize answers to plain text: ASCII digits and signs, without LaTeX and Markdown."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _REPLACED = (
 
 
 def plain(text: str) -> str:
-    """The text in ASCII digits and signs, without LaTeX and Markdown, spaces collapsed within each line."""
+    """Return the text in ASCII digits and signs, without LaTeX and Markdown, with spaces collapsed within each line."""
     text = _GROUPED.sub("", text.translate(_SIGNS))
     text = _RAISED.sub(lambda raised: "^(" + raised.group().translate(_SUPERSCRIPT) + ")", text)
     text = "".join(map(_spelt, text)) if not text.isascii() else text
@@ -63,7 +63,7 @@ def plain(text: str) -> str:
 
 
 def braced(text: str, start: int) -> tuple[str, int] | None:
-    """What stands between the brace at `start` and its partner, and where that ends; None: it is never closed."""
+    """Return the content of the braces that open at `start` and the position after them; None if they are not closed."""
     if start >= len(text) or text[start] != "{":
         return None
     depth = 0
@@ -78,7 +78,7 @@ def braced(text: str, start: int) -> tuple[str, int] | None:
 
 
 def boxes(text: str) -> Iterator[tuple[int, int, str]]:
-    r"""Start, end and content of each closed `\boxed{...}` of the last ones, braces nested as they may be."""
+    r"""Yield start, end and content of the last closed `\boxed{...}`; braces may be nested."""
     for found in list(_BOX.finditer(text))[-_MOST_BOXES:]:
         inside = braced(text, found.end())
         if inside is not None:
@@ -88,13 +88,13 @@ def boxes(text: str) -> Iterator[tuple[int, int, str]]:
 
 
 def without_open_box(text: str) -> str:
-    """The text without a last box that is never closed: an answer that was cut off may go on in any way."""
+    """Return the text without an unclosed last box, whose answer may have been cut off."""
     start = max(text.rfind("\\boxed{"), text.rfind("\\fbox{"))
     return text if start < 0 or braced(text, text.index("{", start)) else text[:start]
 
 
 def _spelt(character: str) -> str:
-    """Digits of other scripts as ASCII, and one-character fractions as two numbers."""
+    """Return digits of other scripts as ASCII, and one-character fractions as two numbers."""
     if character.isascii():
         return character
     value = unicodedata.decimal(character, None)
@@ -106,7 +106,7 @@ def _spelt(character: str) -> str:
 
 
 def _fractions(text: str) -> str:
-    r"""`\frac{a}{b}`, and `\frac12`, as `(a)/(b)`; the innermost last, so that nested ones are all read."""
+    r"""`\frac{a}{b}`, and `\frac12`, as `(a)/(b)`, outer fractions first."""
     for _ in range(20):
         found = _FRACTION.search(text)
         if found is None:

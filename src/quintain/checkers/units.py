@@ -1,4 +1,4 @@
-"""Units of measurement as people write them: their kind and size, so that 18 km/h is 5 m/s and neither is 5 km/h."""
+"""Parse units of measurement into dimension and scale, so that 18 km/h equals 5 m/s."""
 
 from __future__ import annotations
 
@@ -105,14 +105,14 @@ def _table() -> dict[str, tuple[dict[str, int], Fraction, Fraction]]:
 
 _KNOWN = _table()
 _FOLDED = {name.lower(): name for name in reversed(_KNOWN)} | {name: name for name in _KNOWN if name.islower()}
-"""Names in lower case; where two differ by case alone only the one in lower case is meant by it."""
+"""Names by their lower-case form; of two names that differ only in case, the lower-case one wins."""
 
 
 def unit_of(text: str) -> tuple[Unit, str] | None:
-    """The unit that a text begins with, and what comes after it; None: it begins with none.
+    """Return the unit at the start of a text and the rest; None if the text does not start with a unit.
 
     Args:
-        text: What stands after a number.
+        text: The text after a number.
     """
     text = _DEGREES.sub(lambda found: f"{_SCALES[found[1][0].lower()]}", text.strip())
     powers: dict[str, int] = {}

@@ -1,6 +1,6 @@
-"""Are two written answers the same?
+"""Compare two written answers.
 
-Numbers by value, with their units; tuples and sets by their parts; formulas by working them out; else by their words.
+Numbers compare by value with their units, tuples and sets by their elements, formulas by `formulas`, other texts by words.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from quintain.checkers.texts import plain
 
 
 def same(expected: str, stated: str, *, tolerance: float = 0.0) -> bool:
-    """Is the stated answer the expected one? As `compare`, where what only a reader can tell is no."""
+    """Whether `compare` finds two answers equal; an undecided comparison counts as different."""
     return compare(expected, stated, tolerance=tolerance) is True
 
 
 def compare(expected: str, stated: str, *, tolerance: float = 0.0) -> bool | None:
-    """Is the stated answer the expected one? None: only a reader can tell.
+    """Whether the stated answer equals the expected one; None if only a reader can decide.
 
     Args:
-        expected: As the task has it.
-        stated: As the agent wrote it, its statement alone.
-        tolerance: Absolute difference that two numbers may have.
+        expected: The task's answer, as written.
+        stated: The agent's statement, as written.
+        tolerance: Allowed absolute difference of two numbers.
     """
     left, right = plain(expected).strip(), plain(stated).strip()
     if not left or not right:
@@ -58,7 +58,7 @@ def compare(expected: str, stated: str, *, tolerance: float = 0.0) -> bool | Non
 
 
 def expected_number(text: str) -> Quantity | None:
-    """The number that an expected answer is; None: something else, such as the factorial `5!`."""
+    """Return the quantity of an expected answer; None for anything else, such as the factorial `5!`."""
     return None if _is_factorial(text) else quantity(_unnamed(text))
 
 
@@ -67,9 +67,9 @@ def _is_factorial(text: str) -> bool:
 
 
 def single_number(stated: str) -> Quantity | None:
-    """The one number that a statement names: itself, what its last `=` gives, its first, or else its last.
+    """Return the only number of a statement: the whole text, the part after its last `=`, its first, or its last number.
 
-    None: it names none, several to choose from ("41 or 42", "41, 42, 43"), or only says what the number is not, or its bounds.
+    None without a number, with alternatives ("41 or 42", "41, 42, 43"), and if the number is only negated or bounded.
     """
     reasoned = re.split(r"\s(?:because|since)\s", stated, maxsplit=1)
     stated = reasoned[0] if NUMBER.search(reasoned[0]) else stated
@@ -100,12 +100,12 @@ _LISTED = re.compile(
 
 
 def names_several(stated: str) -> bool:
-    """Does a statement name several numbers to choose from?"""
+    """Whether a statement offers several numbers."""
     return bool(_SEVERAL.search(stated) or _LISTED.search(stated)) and quantity(stated) is None
 
 
 def words(text: str) -> str:
-    """A text for comparison word by word: case, quotes, articles, end marks and spaces around signs do not count."""
+    """Normalize a text for comparison: drop case, quotes, articles, final punctuation and spaces around signs."""
     text = re.sub(r"(?<=\b[A-Za-z])\.(?=[A-Za-z]\b|\s|$)", "", " ".join(text.casefold().split()))
     text = text.strip(" \t\"'“”‘’«».,;:!?*")
     text = re.sub(r"^(?:the|a|an)\s+", "", text)
@@ -131,7 +131,7 @@ class _Parts(NamedTuple):
 
 
 def _parts(text: str) -> _Parts | None:
-    """The parts of a tuple, list, interval or set, or of numbers or letters in a row; None: it is none of these."""
+    """Return the elements of a tuple, list, interval, set, or of a bare row of numbers or letters; None for other texts."""
     text = (
         _unnamed(text.strip().rstrip("."))
         if re.match(r"^[A-Za-z] ?(?:in|∈)\b", text.strip())
@@ -155,7 +155,7 @@ def _are_numbers(parts: _Parts) -> bool:
 
 
 def _split(text: str) -> list[str]:
-    """At the commas outside of brackets, or at `and` and `or`."""
+    """Split at commas outside of brackets, and at `and` and `or`."""
     items, depth, start = [], 0, 0
     for place, character in enumerate(text):
         depth += (character in "([{") - (character in ")]}")
@@ -172,7 +172,7 @@ def _split(text: str) -> list[str]:
 
 
 def _bracketed(stated: str) -> list[str]:
-    """Where the parts of a statement may stand: all of it, or its last pair of brackets."""
+    """Return the candidates for a bracketed statement: the whole text, the part after `=`, the last pair of brackets."""
     _, sign, tail = stated.rpartition("=")
     last = re.findall(r"[(\[{][^()\[\]{}]*[)\]}]", stated)[-1:]
     return [stated, *([tail.strip()] if sign and "," in tail else []), *last]
@@ -195,7 +195,7 @@ def _same_parts(expected: _Parts, stated: _Parts, tolerance: float) -> bool:
 
 
 def _paired(left: Sequence[str], right: list[str], tolerance: float) -> bool:
-    """Has each part a partner of its own?"""
+    """Whether the elements match one to one, in any order."""
     for item in left:
         partner = next(
             (
@@ -244,7 +244,7 @@ _STRUCK_AFTER = re.compile(
 
 
 def _same_words(expected: str, stated: str) -> bool:
-    """By their words; a choice by its letter; and an aside after the answer is no part of it."""
+    """Compare by words, choices by their letter; an aside after the answer is ignored."""
     left = words(expected)
     if re.fullmatch(r"[a-z]", left):
         return chosen_letter(stated) == left
@@ -257,7 +257,7 @@ def _same_words(expected: str, stated: str) -> bool:
 
 
 def chosen_letter(stated: str) -> str | None:
-    """The letter of the choice that a statement names and does not strike out, in lower case; None: none, or several."""
+    """Return the chosen letter in lower case, ignoring rejected ones; None if there is none or several."""
     text = _BECAUSE.split(stated.strip(" *\"'.!")[:_MOST_OF_CHOICE], maxsplit=1)[0]
     found: list[tuple[str, bool]] = []
     for letter in _CHOICE.finditer(text):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from quintain.endpoints.completion import Ask, BadAnswer, Completion, Said, require_object, tokens
+from quintain.endpoints.completion import Ask, AssistantMessage, BadAnswer, Completion, require_object, tokens
 from quintain.records.seams import Message, Stop
 from quintain.records.trajectory import Action, Usage, text_of
 
@@ -83,7 +83,7 @@ def _blocks(message: Message) -> list[dict[str, Any]]:
     text = text_of(message.content)
     if message.role == "tool":
         return [{"type": "tool_result", "tool_use_id": message.call_id or "", "content": text}]
-    blocks: list[dict[str, Any]] = list(message.kept) if isinstance(message, Said) else []
+    blocks: list[dict[str, Any]] = list(message.kept) if isinstance(message, AssistantMessage) else []
     if text.strip():
         blocks.append({"type": "text", "text": text})
     return blocks + [

@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 60.0
 LONGEST_WAIT_S = 300.0
-"""A `Retry-After` of more ends the request instead."""
+"""A longer `Retry-After` ends the request instead, in seconds."""
 MAX_ANSWER_BYTES = 8_000_000
 
 
 class _Wire(Protocol):
-    """What a protocol's module knows."""
+    """The interface of a protocol module."""
 
     PATH: str
 
@@ -52,7 +52,7 @@ _PROTOCOLS: dict[str, _Wire] = {"openai": openai, "anthropic": anthropic}
 
 
 class Spent(Record):
-    """What a client has used up."""
+    """Usage of a client."""
 
     requests: int = 0
     """HTTP requests, the repeated ones too."""
@@ -60,7 +60,7 @@ class Spent(Record):
     input_tokens: int = 0
     output_tokens: int = 0
     unmetered: int = 0
-    """Requests that may have cost tokens and did not say how many."""
+    """Requests that may have cost tokens without reporting how many."""
     in_flight: int = 0
     """Requests that were sent and have not come to an end."""
 
@@ -83,7 +83,7 @@ def price(endpoint: Endpoint, input_tokens: int | None, output_tokens: int | Non
 
 @dataclass(frozen=True)
 class Clock:
-    """How a client tells the time and waits; tests give one that does not wait."""
+    """The clock and timer of a client; tests pass one that does not wait."""
 
     now: Callable[[], datetime]
     monotonic: Callable[[], float] = time.monotonic
@@ -143,18 +143,18 @@ class EndpointClient:
         top_p: float = 1.0,
         stop: Sequence[str] = (),
     ) -> Completion:
-        """The answer to a conversation.
+        """Return the answer to a conversation.
 
         Args:
             messages: The whole conversation so far.
             temperature: 0: the likeliest answer.
-            max_tokens: Of the answer; None: what the profile says.
+            max_tokens: Of the answer; None: the value of the profile.
             tools: Schemas, OpenAI function style for both protocols.
             top_p: 1 is off.
-            stop: Texts at which the model shall stop.
+            stop: Stop sequences.
 
         Raises:
-            QuintainError: there is none. Codes of `faults.UNANSWERED` concern this request; others say that none can succeed.
+            QuintainError: there is none. Codes of `faults.UNANSWERED` concern this request; others mean that no request can succeed.
         """
         with self._lock:
             self._asked += 1
@@ -236,7 +236,7 @@ class EndpointClient:
             reason = self._mask.in_error(str(error))[:200]
             return self._trouble(f"cannot be reached ({type(error).__name__}: {reason})")
         except (httpx2.DecodingError, BadAnswer) as error:
-            return self._trouble(f"answered what cannot be read ({error})", "endpoint_answer")
+            return self._trouble(f"sent a response that cannot be parsed ({error})", "endpoint_answer")
         if response.status_code != 200:
             used["unmetered"] = 0  # what is refused is not charged for
             hide, now = self._mask.in_error, self.clock.now()
@@ -261,7 +261,7 @@ class EndpointClient:
             found = self._protocol.read(json.loads(self._mask.in_answer(answer)))
         except (ValueError, RecursionError) as error:  # BadAnswer among them
             reason = str(error) if isinstance(error, BadAnswer) else "it is not whole JSON"
-            return self._trouble(f"answered what cannot be read ({reason})", "endpoint_answer")
+            return self._trouble(f"sent a response that cannot be parsed ({reason})", "endpoint_answer")
         usage = found.usage
         metered = usage.input_tokens is not None and usage.output_tokens is not None
         used |= {
@@ -270,7 +270,7 @@ class EndpointClient:
             "unmetered": int(not metered),
         }
         if found.blocked:
-            about = f"endpoint {self.endpoint.name!r} kept its answer back: filter or refusal"
+            about = f"endpoint {self.endpoint.name!r} withheld its answer: filter or refusal"
             return Trouble(InvalidInput(about, code="blocked"), False)
         return found
 
@@ -322,7 +322,7 @@ def read_key(endpoint: Endpoint, secret: Callable[[str], str | None]) -> str | N
 
 
 def missing_key(endpoint: Endpoint) -> str:
-    """What to say where the variable with an endpoint's key is not set."""
+    """Return the error text for an endpoint whose key variable is not set."""
     return (
         f"endpoint {endpoint.name!r} needs a key, and the environment variable {endpoint.api_key_env} is not set where "
         "quintain runs; set it there (for an assistant's server: in the `env` of its configuration) and start it again"

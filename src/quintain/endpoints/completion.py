@@ -1,4 +1,4 @@
-"""What is asked of a chat endpoint and what it answers, whatever its protocol."""
+"""Requests to chat endpoints and their completions, independent of the protocol."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from quintain.records.seams import Message, Stop
 from quintain.records.trajectory import Action, Usage
 
 
-class Said(Message):
-    """An answer of the model as a message of the conversation that goes on."""
+class AssistantMessage(Message):
+    """A model's answer as a message of a continued conversation."""
 
     kept: tuple[dict[str, Any], ...] = ()
-    """Blocks that the protocol wants back unchanged, such as signed thinking."""
+    """Blocks that the protocol requires back unchanged, such as signed thinking."""
 
 
 class Ask(Record):
@@ -23,13 +23,13 @@ class Ask(Record):
     messages: tuple[Message, ...]
     temperature: float = 0.0
     max_tokens: int | None = None
-    """None: what the endpoint's profile says."""
+    """None: the value of the endpoint's profile."""
     tools: tuple[dict[str, Any], ...] = ()
     """OpenAI function style, for both protocols."""
     top_p: float = 1.0
-    """1 is off, and is not sent."""
+    """1 disables it, and is not sent."""
     stop: tuple[str, ...] = ()
-    """Texts at which the model shall stop."""
+    """Stop sequences."""
 
 
 class Completion(Record):
@@ -42,13 +42,13 @@ class Completion(Record):
     usage: Usage = Usage()
     model: str | None = None
     blocked: bool = False
-    """Did the endpoint's own filter keep the answer back?"""
+    """Whether the endpoint's filter withheld the answer."""
     kept: tuple[dict[str, Any], ...] = ()
-    """As `Said.kept`."""
+    """As `AssistantMessage.kept`."""
 
 
 class BadAnswer(ValueError):
-    """A body is not what the protocol promises; the client makes it a fault of ours."""
+    """A response body that violates the protocol; the client converts it to a fault."""
 
 
 def require_object(value: object, what: str) -> Mapping[str, Any]:

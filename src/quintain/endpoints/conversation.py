@@ -1,4 +1,4 @@
-"""A conversation in the form that both protocols insist on, whatever an episode holds."""
+"""Convert an episode to a conversation that both protocols accept."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class ToolNames:
             self._sent[name], self._real[sent] = sent, name
 
     def sent(self, name: str) -> str:
-        """As the endpoint is told it; a tool that is not offered too, for a model may have called it."""
+        """Return the name for the endpoint, also of a tool that is not offered, as a model may have called it."""
         return self._sent.get(name) or _fit(name)
 
     def real(self, name: str) -> str:
-        """As the environment knows it."""
+        """Return the name in the environment."""
         return self._real.get(name, name)
 
     def schemas(self, tools: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], ...]:
@@ -47,10 +47,10 @@ class ToolNames:
 
 
 def sendable(messages: Iterable[Message], names: ToolNames) -> list[Message]:
-    """The messages of an episode as both protocols take them.
+    """Return the messages of an episode as both protocols accept them.
 
     Every call gets an id and arguments that are an object, and is answered by one result in the message right after it; a
-    result of no call is told by the user. What the agent thought stands before what it said.
+    result without a call becomes a user message. The agent's reasoning precedes its text.
     """
     chat: list[Message] = []
     open_calls: list[str] = []
@@ -70,8 +70,8 @@ def sendable(messages: Iterable[Message], names: ToolNames) -> list[Message]:
             calls = tuple(_call(action, f"call_{n_calls + n}", names) for n, action in enumerate(message.actions))
             n_calls += len(calls)
             open_calls = [str(call.call_id) for call in calls]
-            said = "\n\n".join(part for part in (message.thought, text_of(message.content)) if part)
-            message = message.model_copy(update={"content": said, "thought": None, "actions": calls})
+            content = "\n\n".join(part for part in (message.thought, text_of(message.content)) if part)
+            message = message.model_copy(update={"content": content, "thought": None, "actions": calls})
         chat.append(message)
     return chat
 

@@ -1,4 +1,4 @@
-"""What went wrong at an endpoint, and what that means: try again, give up on this request, or on all of them."""
+"""Classify endpoint errors: retry, give up on this request, or give up on all requests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from quintain.errors import InvalidInput, QuintainError, Refused, Unavailable
 BUSY = "endpoint_busy"
 """Code of a request that was tried as often as allowed."""
 STOPPED = "stopped"
-"""Code of a request that was given up because its client was told to stop."""
+"""Code of a request that ended because its client was stopped."""
 UNANSWERED = frozenset({BUSY, STOPPED, "endpoint_answer", "too_long", "blocked"})
 """Codes of errors that concern one request; the next one may well succeed."""
 NOT_TAKEN = "bad_request"
@@ -34,13 +34,13 @@ _EXCERPT = 200
 
 
 class Trouble(NamedTuple):
-    """An answer that is no completion."""
+    """An error of an endpoint."""
 
     error: QuintainError
     again: bool
-    """May the same request succeed later?"""
+    """Whether the same request may succeed later."""
     wait_s: float | None = None
-    """How long the endpoint asks to wait."""
+    """The wait that the endpoint requests, in seconds."""
 
 
 def trouble_of(
@@ -54,19 +54,19 @@ def trouble_of(
         headers: Of the answer, names in lower case.
         body: Of the answer.
         now: The moment, for a `Retry-After` that is a date.
-        hide: Hides what may not be told, the key, in what the endpoint says of itself.
+        hide: Masks the key in the text of the endpoint.
     """
-    said = _excerpt(body, hide)
-    about = f"endpoint {name!r} answered {status}{f': {said}' if said else ''}"
+    message = _excerpt(body, hide)
+    about = f"endpoint {name!r} answered {status}{f': {message}' if message else ''}"
     low = body[:4000].decode("utf-8", "replace").lower()
     if status == 429 and any(sign in low for sign in _NO_MONEY):
-        return Trouble(Refused(f"{about}; the account has no credit left: see to it, then resume the job"), False)
+        return Trouble(Refused(f"{about}; the account has no credit left; add credit, then resume the job"), False)
     if status in _AGAIN or status >= 500:
         return Trouble(Unavailable(about, code=BUSY), True, _retry_after(headers.get("retry-after"), now))
     if status == 413 or (status in {400, 422} and any(sign in low for sign in _TOO_LONG)):
         return Trouble(InvalidInput(f"{about}; the request does not fit this model", code="too_long"), False)
     if status in {400, 403} and any(sign in low for sign in _FILTERED):
-        return Trouble(InvalidInput(f"{about}; its filter keeps the answer back", code="blocked"), False)
+        return Trouble(InvalidInput(f"{about}; its filter withheld the answer", code="blocked"), False)
     return Trouble(_fatal(status, about), False)
 
 
@@ -87,13 +87,13 @@ def _fatal(status: int, about: str) -> QuintainError:
 
 
 def _excerpt(body: bytes, hide: Callable[[str], str]) -> str:
-    """What the endpoint says of itself, in one line; hidden is before it is shortened, for a part is told too."""
+    """Return the endpoint's message in one line, masked before it is shortened, as a part of a key is confidential too."""
     text = body[:20_000].decode("utf-8", "replace")
     try:
         document = json.loads(text)
         error = document.get("error", document) if isinstance(document, dict) else document
-        said = error.get("message") if isinstance(error, dict) else error
-        text = said if isinstance(said, str) else text
+        message = error.get("message") if isinstance(error, dict) else error
+        text = message if isinstance(message, str) else text
     except (ValueError, RecursionError):
         pass
     text = hide(" ".join("".join(c if c.isprintable() else " " for c in text).split()))

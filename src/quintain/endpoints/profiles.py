@@ -1,4 +1,4 @@
-"""Endpoint profiles: which models behind HTTP may be used, as the operator wrote it down in `endpoints.toml`.
+"""Endpoint profiles of the operator's `endpoints.toml`: the models behind HTTP that may be used.
 
     [judge]
     protocol = "openai"                       # or "anthropic"
@@ -60,7 +60,7 @@ def find_profile(path: Path, name: str) -> Endpoint:
     """The profile of a name.
 
     Raises:
-        NotFound: there is none; says which there are and how to write one.
+        NotFound: no such profile; with the existing names and how to write one.
         InvalidInput: as `read_profiles`.
         Refused: as `read_profiles`.
     """
@@ -107,7 +107,7 @@ def require_safe_url(endpoint: Endpoint) -> None:
 
 
 def is_loopback(endpoint: Endpoint) -> bool:
-    """Does this endpoint run on this machine?"""
+    """Whether an endpoint runs on this machine."""
     host = urlsplit(endpoint.base_url).hostname or ""
     if host == "localhost":
         return True

@@ -11,7 +11,7 @@ from pydantic import Field, StrictBool, StrictFloat, StrictInt, StrictStr, WithJ
 
 from quintain.checkers.answers import expected_answers
 from quintain.checkers.check import check, uncheckable
-from quintain.checkers.checked import Checked
+from quintain.checkers.check_result import CheckResult
 from quintain.checkers.declared import checker_type
 from quintain.environments.calls import arguments_of, only_call, refusal, tool_schemas
 from quintain.environments.task_files import read_tasks
@@ -49,17 +49,17 @@ def judge(task: Task, answer: str) -> TimeStep:
         return TimeStep(
             observations=(Observation(content="The answer cannot be checked."),),
             terminated=True,
-            info={"unchecked": checked.why},
+            info={"unchecked": checked.reason},
         )
     verdict = Observation(content="Right." if checked.value >= 1 else "Wrong.")
     return TimeStep(observations=(verdict,), reward=checked.value, terminated=True)
 
 
-def _checked(task: Task, answer: str) -> Checked:
+def _checked(task: Task, answer: str) -> CheckResult:
     """Check an answer by the task's checker; integers, the most frequent case, are compared directly."""
     expected = task.metadata.get("answer")
     if "checker" not in task.metadata and _WHOLE.fullmatch(str(expected)) and _WHOLE.fullmatch(answer):
-        return Checked(float(int(str(expected)) == int(answer)), "two whole numbers")
+        return CheckResult(float(int(str(expected)) == int(answer)), "two whole numbers")
     return check(task, [answer])
 
 

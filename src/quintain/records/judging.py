@@ -1,4 +1,4 @@
-"""Judging: rubrics, what a judge is asked, and what it answers. A judgement that failed has a reason and no number."""
+"""Judging: rubrics, batches and verdicts. A failed judgement has a reason and no value."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ from pydantic import BeforeValidator, Field, model_validator
 from quintain.records.record import Instant, Name, Record, require_number
 
 Judge = Literal["assistant", "person"]
-"""Who takes a batch: the assistant that is connected, or the person in front of it."""
+"""Judge of a batch: the connected assistant, or its user."""
 
 JudgingMode = Literal["score", "steps", "pairwise", "group"]
-"""score: a run by a rubric; steps: its steps one by one; pairwise: which of two; group: several runs of a task in order."""
+"""score: rate a run by a rubric; steps: rate its steps; pairwise: prefer one of two runs; group: rank runs of a task."""
 
 JudgeControl = Literal["task", "run", "off"]
-"""Which run without the agent's words a judge is asked about too: one a task, one for each run, or none."""
+"""Control runs without the agent's text: one per task, one per run, or none."""
 
 Vote = Literal["a", "b", "tie"]
-"""Which of two runs is better, by the place in which it was shown: `a` is the first."""
+"""Preferred run of a pair by position: `a` was shown first."""
 
 Share = Annotated[float, Field(ge=0, le=1), BeforeValidator(require_number)]
 
 
 class Criterion(Record):
-    """One question of a rubric, answered in 0..1."""
+    """A criterion of a rubric, with values in 0..1."""
 
     name: Name
     description: str = Field(min_length=1, max_length=1000)
-    weight: float = Field(default=1.0, gt=0, le=1000, description="Relative to the other criteria.")
+    weight: float = Field(default=1.0, gt=0, le=1000, description="Weight relative to the other criteria.")
     anchors: dict[str, str] = Field(
-        default_factory=dict, description='What a value means, such as {"0": "wrong tool", "1": "the right tool"}.'
+        default_factory=dict, description='Meaning of values, such as {"0": "wrong tool", "1": "the right tool"}.'
     )
 
 
 class Rubric(Record):
-    """What a judge goes by; the value is the weighted mean of the criteria."""
+    """Criteria of a judgement. Its value is their weighted mean."""
 
     name: Name
     description: str = ""
@@ -45,18 +45,18 @@ class Rubric(Record):
     def _distinct(self) -> Self:
         names = [criterion.name for criterion in self.criteria]
         if len(set(names)) < len(names):
-            raise ValueError(f"criteria {names} are not distinct; give each a name of its own")
+            raise ValueError(f"expected distinct names of criteria, got {names}; rename one")
         return self
 
 
 class Verdict(Record):
-    """A judge's answer on one run, read and checked; the criteria that it left out are missing, not 0."""
+    """A parsed and validated judgement of one run. Omitted criteria are missing, not 0."""
 
     scores: dict[str, Share] = Field(default_factory=dict, description="Criterion -> value in 0..1.")
     quotes: dict[str, tuple[str, ...]] = Field(default_factory=dict, description="Criterion -> quotes from the run.")
     rationale: str = ""
     steps: dict[int, dict[str, Share]] = Field(
-        default_factory=dict, description="Agent step, from 0 -> criterion -> value; only steps that were shown."
+        default_factory=dict, description="Index of a shown agent step -> criterion -> value."
     )
     step_quotes: dict[int, tuple[str, ...]] = Field(default_factory=dict, description="Step -> quotes from it.")
     unproven: tuple[str, ...] = Field(
@@ -65,16 +65,16 @@ class Verdict(Record):
     unproven_steps: tuple[int, ...] = Field(
         default=(), description="Steps whose values were dropped: no quote is in them."
     )
-    failed: str | None = Field(default=None, description="Why there is no verdict; then nothing else is set.")
+    failed: str | None = Field(default=None, description="Why there is no verdict. If set, all other fields are empty.")
 
 
 class BatchItem(Record):
-    """One thing to judge of a batch; it names runs, and never holds their text."""
+    """An item of a batch. It contains ids of runs, never their text."""
 
-    item_id: str = Field(description="What the judge sees in place of ids.")
-    trajectory_ids: tuple[str, ...] = Field(min_length=1, description="In the order in which they are shown.")
-    repeats: str | None = Field(default=None, description="Item whose runs it shows again in the other order.")
-    shown: str | None = Field(default=None, description="Start of the SHA-256 of the text that the judge was given.")
+    item_id: str = Field(description="Id shown to the judge instead of trajectory ids.")
+    trajectory_ids: tuple[str, ...] = Field(min_length=1, description="In the order shown.")
+    repeats: str | None = Field(default=None, description="Item with the same runs in the other order.")
+    shown: str | None = Field(default=None, description="Prefix of the SHA-256 of the text shown to the judge.")
 
     @model_validator(mode="before")
     @classmethod
@@ -83,22 +83,22 @@ class BatchItem(Record):
 
 
 class JudgingBatch(Record):
-    """What was given to a judge, so that its answers find their runs again."""
+    """A batch given to a judge, which maps answers to runs."""
 
     id: str
     judge: Judge
-    rater: str = Field(description="As `Score.rater`.")
+    rater: str = Field(description="As in `Score.rater`.")
     mode: JudgingMode
     rubric: Rubric
     items: tuple[BatchItem, ...]
-    answered: tuple[str, ...] = Field(default=(), description="Items that were answered.")
+    answered: tuple[str, ...] = Field(default=(), description="Answered items.")
     votes: dict[str, tuple[Vote, ...]] = Field(
-        default_factory=dict, description="Of pairs: item -> every answer to it, as it was shown, oldest first."
+        default_factory=dict, description="Pair item -> all votes by position, oldest first."
     )
-    corrections: dict[str, str] = Field(default_factory=dict, description="Item -> the run that its correction became.")
-    forms: tuple[str, ...] = Field(
-        default=(), description="Items that the person was asked in a form: nobody else answers them."
+    corrections: dict[str, str] = Field(
+        default_factory=dict, description="Item -> id of the run made from its correction."
     )
+    forms: tuple[str, ...] = Field(default=(), description="Items asked in a form, which only the user can answer.")
     created_at: Instant | None = None
 
     @model_validator(mode="before")
@@ -113,21 +113,21 @@ def _without(given: Any, *names: str) -> Any:
 
 
 class Endpoint(Record):
-    """A model behind an HTTP interface, as the operator set it up; its key is never part of a record."""
+    """Operator profile of a model behind HTTP. The API key is never part of a record."""
 
     name: Name
     protocol: Literal["openai", "anthropic"]
     base_url: str
     model: str
-    api_key_env: str | None = Field(default=None, description="Environment variable with the key; null: no key.")
-    concurrency: int = Field(default=4, ge=1, le=256, description="Requests under way at once.")
+    api_key_env: str | None = Field(default=None, description="Environment variable with the API key. Null: none.")
+    concurrency: int = Field(default=4, ge=1, le=256, description="Maximum number of concurrent requests.")
     timeout_s: float = Field(default=60.0, gt=0, le=3600)
-    max_attempts: int = Field(default=4, ge=1, le=20, description="Tries of a request, with growing pauses.")
-    input_usd_per_mtok: float | None = Field(default=None, ge=0, description="Price of a million tokens read.")
-    output_usd_per_mtok: float | None = Field(default=None, ge=0, description="Price of a million tokens written.")
-    extra: dict[str, Any] = Field(default_factory=dict, description="Further fields of each request's body.")
+    max_attempts: int = Field(default=4, ge=1, le=20, description="Attempts per request, with increasing delays.")
+    input_usd_per_mtok: float | None = Field(default=None, ge=0, description="Price per million input tokens.")
+    output_usd_per_mtok: float | None = Field(default=None, ge=0, description="Price per million output tokens.")
+    extra: dict[str, Any] = Field(default_factory=dict, description="Additional fields of the request body.")
     omit: tuple[str, ...] = Field(
-        default=(), description="Fields of the body that the model refuses, such as `temperature`."
+        default=(), description="Fields of the body that the model rejects, such as `temperature`."
     )
-    max_tokens: int = Field(default=4096, ge=16, le=1_000_000, description="Tokens of one answer.")
-    allow_http: bool = Field(default=False, description="May requests go unencrypted to another machine?")
+    max_tokens: int = Field(default=4096, ge=16, le=1_000_000, description="Maximum tokens per answer.")
+    allow_http: bool = Field(default=False, description="Allow unencrypted requests to other machines.")

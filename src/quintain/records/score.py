@@ -32,10 +32,10 @@ class StepScore(Record):
 
 
 TAKEN_BACK = "the rater could not judge it"
-"""How the reason begins of a score by which a rater takes back the value that they gave before."""
+"""Prefix of the reason of a score by which a rater withdraws an earlier value."""
 
 MOVED = "the judge was moved by text"
-"""How the reason begins of a score, or of a missing preference, that unlike verdicts with and without some text leave."""
+"""Prefix of the reason of stored scores and preferences that earlier versions withheld."""
 
 
 class Score(Record):
@@ -60,12 +60,12 @@ class Score(Record):
 
     @property
     def takes_back(self) -> bool:
-        """Does the rater say that they cannot judge the run, in place of what they said before?"""
+        """Whether the rater withdraws an earlier value, because the run cannot be judged."""
         return self.value is None and self.rater is not None and (self.reason or "").startswith(TAKEN_BACK)
 
     @property
     def voids(self) -> bool:
-        """Does no older value of the rater stand beside it: was it taken back, or was the judge moved by text in the run?"""
+        """Whether it invalidates older values of the rater: withdrawn, or withheld by an earlier version."""
         return self.takes_back or (
             self.value is None and self.rater is not None and (self.reason or "").startswith(MOVED)
         )

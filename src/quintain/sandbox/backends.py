@@ -50,19 +50,19 @@ class Backend(Protocol):
         """As in QUINTAIN_SANDBOX."""
 
     def missing(self) -> str | None:
-        """What has to be installed or changed before it can work here; None: worth a probe."""
+        """Return what is missing on this machine; None if a probe is worthwhile."""
 
     def argv(self, command: Sequence[str], limits: Limits, place: Place) -> list[str]:
-        """The program that runs the command behind the walls."""
+        """Return the command line of the isolating program."""
 
-    def told(self, command: Sequence[str], limits: Limits, place: Place) -> str:
-        """What that program finds on its standard input; the command itself finds nothing there."""
+    def stdin_text(self, command: Sequence[str], limits: Limits, place: Place) -> str:
+        """Return the standard input of the isolating program; the command itself gets an empty one."""
 
     def env(self) -> dict[str, str] | None:
-        """What that program itself finds in its environment; None: what this process has."""
+        """Return the environment of the isolating program; None to inherit the environment of this process."""
 
     def kill(self, place: Place) -> None:
-        """End what does not end with the program's process group."""
+        """Kill what survives the end of the process group."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class Bubblewrap:
             user = ["setpriv", "--reuid", str(place.uid), "--regid", str(place.uid), "--clear-groups", "--no-new-privs"]
         return [*walls, "--", *user, *_prlimit(limits), *command]
 
-    def told(self, command: Sequence[str], limits: Limits, place: Place) -> str:
+    def stdin_text(self, command: Sequence[str], limits: Limits, place: Place) -> str:
         """Nothing."""
         return ""
 
@@ -112,7 +112,7 @@ class Bubblewrap:
         return environment()
 
     def kill(self, place: Place) -> None:
-        """Nothing outlives process 1 of the namespace."""
+        """Do nothing: the kernel kills all processes of the namespace with its process 1."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ class Unshare:
         ]  # unshare dies with this process, and its child with unshare
         return [*with_us, _found(self.program), *own, *namespaces, sys.executable, "-I", "-S", "-c", _READ_AND_RUN]
 
-    def told(self, command: Sequence[str], limits: Limits, place: Place) -> str:
+    def stdin_text(self, command: Sequence[str], limits: Limits, place: Place) -> str:
         """The walls and their plan: arguments could be read inside, and name folders of this machine."""
         plan = {
             "root": str(place.root),
@@ -163,7 +163,7 @@ class Unshare:
         return environment()
 
     def kill(self, place: Place) -> None:
-        """Nothing outlives process 1 of the namespace."""
+        """Do nothing: the kernel kills all processes of the namespace with its process 1."""
 
 
 @dataclass(frozen=True)
@@ -224,7 +224,7 @@ class Docker:
             *command,
         ]
 
-    def told(self, command: Sequence[str], limits: Limits, place: Place) -> str:
+    def stdin_text(self, command: Sequence[str], limits: Limits, place: Place) -> str:
         """Nothing."""
         return ""
 
@@ -242,20 +242,20 @@ class Docker:
 
 
 def shown_paths() -> list[str]:
-    """What of this machine a command may see: its programs and libraries, and this Python."""
+    """Return the visible paths of this machine: programs, libraries and this Python."""
     prefixes = [path for path in (sys.base_prefix, sys.prefix) if not Path(path).is_relative_to("/usr") and path != "/"]
     known = [path for path in (*_SYSTEM, *_SETTINGS, *prefixes) if os.path.lexists(path)]
     return list(dict.fromkeys(known))
 
 
 def hidden_paths() -> list[str]:
-    """What a command may not see of that: this package, which holds the solutions of generated tasks."""
+    """Return the hidden paths: this package, which contains the solutions of generated tasks."""
     own = Path(__file__).resolve().parents[1]
     return [str(own)] if any(own.is_relative_to(Path(path).resolve()) for path in shown_paths()) else []
 
 
 def environment() -> dict[str, str]:
-    """All that a command finds in its environment; nothing of ours."""
+    """Return the whole environment of a command, without variables of this process."""
     programs = dict.fromkeys(
         (str(Path(sys.executable).parent), "/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin", "/sbin")
     )

@@ -1,4 +1,4 @@
-"""What a command in a sandbox may use, and what came of it."""
+"""Limits of a command in a sandbox, and its result."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _BOUNDS = {
 
 @dataclass(frozen=True)
 class Limits:
-    """Bounds of one command; what it reaches stops it.
+    """Limits of one command, which is stopped when it reaches one.
 
     Raises:
-        InvalidInput: a value out of its range; names it.
+        InvalidInput: a value out of its range.
     """
 
     wall_s: float = 10.0
@@ -51,20 +51,20 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Ran:
-    """What came of a command."""
+class CommandResult:
+    """The result of a command."""
 
     exit_code: int | None
     """None where it was killed from outside; 128 and more: ended by a signal; 127: no such program; 126: it cannot run."""
     stdout: str
     stderr: str
     stopped: str | None = None
-    """The limit that it passed: `wall_s` or `disk_mb`; the other limits let the command fail by itself."""
+    """The limit that it exceeded: `wall_s` or `disk_mb`; the other limits let the command fail by itself."""
     shortened: bool = False
-    """Was a part of the output left out?"""
+    """Whether part of the output was omitted."""
     wall_s: float = 0.0
 
     @property
     def timed_out(self) -> bool:
-        """Did it not end in time?"""
+        """Whether it exceeded `wall_s`."""
         return self.stopped == "wall_s"

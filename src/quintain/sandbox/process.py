@@ -1,4 +1,4 @@
-"""A process of which nothing is left: bounded output, bounded time, and its whole group killed at the end."""
+"""Run a process with bounded output and time, and kill its whole group at the end."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO
 
 from quintain.sandbox.files import size_of
-from quintain.sandbox.limits import Limits, Ran
+from quintain.sandbox.limits import CommandResult, Limits
 
 _LOOK_S = 0.25
 _READ = 65_536
@@ -48,7 +48,7 @@ class BoundedText:
             self.dropped += lost
 
     def text(self) -> str:
-        """What was kept; where something was left out it says how much."""
+        """Return the kept text, with a note on the number of omitted characters."""
         gap = f"\n[... {self.dropped:,} bytes left out ...]\n".encode() if self.dropped else b""
         return (
             (bytes(self._head) + gap + b"".join(self._tail)).decode("utf-8", errors="replace").replace("\0", "\ufffd")
@@ -62,10 +62,10 @@ def run_process(
     *,
     env: Mapping[str, str] | None,
     kill: Callable[[], None],
-    told: str = "",
+    stdin_text: str = "",
     held: int = 0,
-) -> Ran:
-    """Run a program to its end or to its limit.
+) -> CommandResult:
+    """Run a program until it ends or reaches a limit.
 
     Args:
         argv: The program and its arguments, found without a shell.
@@ -73,14 +73,14 @@ def run_process(
         folder: The workspace, whose size is watched.
         env: Its environment; None: that of this process.
         kill: Called before the group is killed, for what lives elsewhere.
-        told: What it finds on its standard input.
+        stdin_text: Text for its standard input.
         held: Bytes that the workspace held before: one that is too full is not cut short while it is emptied.
 
     Raises:
         OSError: the program cannot be started.
     """
     start = time.monotonic()
-    process = _started(argv, env, told)
+    process = _started(argv, env, stdin_text)
     assert process.stdout is not None
     assert process.stderr is not None
     streams = [(process.stdout, BoundedText(limits.output_chars)), (process.stderr, BoundedText(limits.output_chars))]
@@ -98,7 +98,7 @@ def run_process(
             stream.close()
     out, err = (text for _, text in streams)
     code = process.returncode
-    return Ran(
+    return CommandResult(
         exit_code=None if stopped else (128 - code if code < 0 else code),
         stdout=out.text(),
         stderr=err.text(),
@@ -108,13 +108,13 @@ def run_process(
     )
 
 
-def _started(argv: Sequence[str], env: Mapping[str, str] | None, told: str) -> subprocess.Popen[bytes]:
+def _started(argv: Sequence[str], env: Mapping[str, str] | None, stdin_text: str) -> subprocess.Popen[bytes]:
     with tempfile.TemporaryFile() as given:  # a pipe could fill up before it is read
-        given.write(told.encode("utf-8", "surrogateescape"))
+        given.write(stdin_text.encode("utf-8", "surrogateescape"))
         given.seek(0)
         return subprocess.Popen(
             list(argv),
-            stdin=given if told else subprocess.DEVNULL,
+            stdin=given if stdin_text else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env=None if env is None else dict(env),

@@ -24,7 +24,7 @@ from quintain.records.record import shown
 from quintain.sandbox.backends import Backend, Bubblewrap, Docker, Place, Unshare
 from quintain.sandbox.files import MAX_PATH, read_bytes, remove, size_of, write_bytes
 from quintain.sandbox.lifeline import temporary_folder
-from quintain.sandbox.limits import Limits, Ran
+from quintain.sandbox.limits import CommandResult, Limits
 from quintain.sandbox.process import run_process
 
 IMAGE = "python:3.11-slim"
@@ -61,7 +61,7 @@ open("inside", "w").write("; ".join(said) or "held")
 
 @dataclass(frozen=True)
 class Workspace:
-    """Files of one task behind the walls; what a command writes stays for the next one, and goes with the workspace."""
+    """The files of one task in a sandbox; what a command writes is kept for the next one until the workspace is closed."""
 
     backend: Backend
     place: Place
@@ -71,7 +71,7 @@ class Workspace:
         """Where the files lie on this machine. Commands may have put links there: never follow them."""
         return self.place.workspace
 
-    def run(self, command: Sequence[str] | str, limits: Limits = Limits()) -> Ran:  # noqa: B008
+    def run(self, command: Sequence[str] | str, limits: Limits = Limits()) -> CommandResult:  # noqa: B008
         """Run a command in the folder of the files.
 
         Args:
@@ -90,7 +90,10 @@ class Workspace:
         held = size_of(self.folder)
         if held > limits.disk_mb * 1_000_000:  # or each command could add what it writes before the first look at it
             limits = replace(limits, file_mb=0)
-        argv, told = self.backend.argv(parts, limits, self.place), self.backend.told(parts, limits, self.place)
+        argv, stdin_text = (
+            self.backend.argv(parts, limits, self.place),
+            self.backend.stdin_text(parts, limits, self.place),
+        )
         try:
             return run_process(
                 argv,
@@ -98,7 +101,7 @@ class Workspace:
                 self.folder,
                 env=self.backend.env(),
                 kill=lambda: self.backend.kill(self.place),
-                told=told,
+                stdin_text=stdin_text,
                 held=held,
             )
         except OSError as error:
@@ -108,11 +111,11 @@ class Workspace:
             ) from None
 
     def is_full(self, limits: Limits) -> bool:
-        """Does the folder hold more than the limit?"""
+        """Whether the folder exceeds the disk limit."""
         return size_of(self.folder) > limits.disk_mb * 1_000_000
 
     def is_broken(self) -> bool:
-        """Can not even `true` be run: is a failure that of the walls, and none of the command?"""
+        """Whether even `true` fails, so that a failure is the sandbox's and not the command's."""
         return self.run(["true"], Limits(wall_s=20)).exit_code != 0
 
     def read(self, path: str, most: int) -> bytes:
@@ -130,7 +133,7 @@ class Workspace:
 
 @dataclass(frozen=True)
 class Sandbox:
-    """A kind of walls that works on this machine."""
+    """A backend that works on this machine."""
 
     backend: Backend
 
@@ -139,7 +142,7 @@ class Sandbox:
         """`bubblewrap`, `unshare` or `docker`."""
         return self.backend.name
 
-    def run(self, command: Sequence[str] | str, files: Mapping[str, str], limits: Limits = Limits()) -> Ran:  # noqa: B008
+    def run(self, command: Sequence[str] | str, files: Mapping[str, str], limits: Limits = Limits()) -> CommandResult:  # noqa: B008
         """Run one command on a copy of some files and forget them; arguments and errors as of `workspace` and `Workspace.run`."""
         with self.workspace(files) as workspace:
             return workspace.run(command, limits)
@@ -189,7 +192,7 @@ def open_sandbox(choice: str = "auto", image: str = IMAGE) -> Sandbox:
 
     Raises:
         Refused: the operator has switched sandboxes off.
-        Unavailable: none works; says of each why, and the remedy.
+        Unavailable: no backend works; with the reason of each, and the remedy.
     """
     if choice == "off":
         raise Refused(
@@ -210,7 +213,7 @@ def open_sandbox(choice: str = "auto", image: str = IMAGE) -> Sandbox:
 
 
 def probe(backend: Backend) -> str | None:
-    """Why the walls of a backend do not hold here; None: a command tried to get out, could not, and could do its work.
+    """Return why a backend does not isolate commands here; None if a probe command tried to escape, failed, and could work.
 
     It tries to reach a port that listens on this machine, to see and to write a folder that anyone may write, to write among
     the programs, and to keep the powers of root; and it must be able to write in its workspace.
@@ -229,7 +232,7 @@ def probe(backend: Backend) -> str | None:
             why = (ran.stderr or ran.stdout).strip().splitlines()[-1:] or [f"exit code {ran.exit_code}"]
             return f"its probe did not run: {why[0][:200]}"
         if said != "held" or any(outside.iterdir()):
-            return f"its walls do not hold: a command {said if said != 'held' else 'wrote outside'}"
+            return f"it does not isolate commands: a command {said if said != 'held' else 'wrote outside'}"
         return None
     except (OSError, Unavailable) as error:
         return f"its probe could not be made ({error})"

@@ -1,4 +1,4 @@
-"""What a run of tests says of the code that it ran on, and which files of that code could make it say something else."""
+"""Interpret the result of a test run, and name the files that could change it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from quintain.sandbox.limits import Limits, Ran
+from quintain.sandbox.limits import CommandResult, Limits
 from quintain.sandbox.witnessed_tests import Witnessed, counts, unsigned
 
 STEERS = re.compile(
@@ -14,7 +14,7 @@ STEERS = re.compile(
     r"|\.coveragerc|[^/]+\.pth|(?i:[^/]+\.(?:dist|egg)-info)(?:/.*)?"
     r"|_?pytest(?:\.py|/.*)|unittest(?:\.py|/.*)|pluggy(?:\.py|/.*))$"
 )
-"""Files that tell a test runner what to do: taken from the task alone."""
+"""Configuration files of test runners, which come from the task alone."""
 
 _RUNNERS = (
     (
@@ -23,28 +23,28 @@ _RUNNERS = (
     ),
     (re.compile(r"\bunittest\b"), re.compile(r"^Ran [1-9]\d* tests? in [^\n]*\n\s*OK\b", re.MULTILINE)),
 )
-"""Test runners, and what they say at the end when all is well: an exit code of 0 without it is the agent's, not theirs."""
+"""Test runners and their final line on success; without it, exit code 0 was caused by the tested code."""
 
 
 class Verdict(NamedTuple):
-    """What a run of tests says."""
+    """The result of a test run."""
 
     passed: bool
-    told: str
-    """Why, in a sentence."""
+    reason: str
+    """The explanation, one sentence."""
     n_passed: int | None = None
-    """Tests that passed; None: not counted."""
+    """Number of passed tests; None if not counted."""
     n_tests: int | None = None
 
 
-def verdict(command: str | Sequence[str], report: Witnessed | None, ran: Ran, limits: Limits) -> Verdict:
-    """Do the tests pass?
+def verdict(command: str | Sequence[str], report: Witnessed | None, ran: CommandResult, limits: Limits) -> Verdict:
+    """Return whether the tests pass.
 
     Args:
         command: The task's test command.
-        report: The command under our runner; None: that cannot run it.
-        ran: What came of it.
-        limits: Of the run.
+        report: The command under the signing runner; None if it cannot run the command.
+        ran: The result of the command.
+        limits: The limits of the run.
     """
     if ran.timed_out:
         return Verdict(False, f"The tests did not end in {limits.wall_s:g} s.")
@@ -58,34 +58,34 @@ def verdict(command: str | Sequence[str], report: Witnessed | None, ran: Ran, li
             n_passed == n_tests, f"Of {n_tests} tests that the task names {n_passed} passed.", n_passed, n_tests
         )
     if ran.exit_code != 0:
-        said = ran.stdout.strip() or ran.stderr
-        lines = (unsigned(report, said) if report else said).strip().splitlines()[-1:]
-        told = f"The tests fail with exit code {ran.exit_code}{f': {lines[0][:150]}' if lines else ''}."
-        return Verdict(False, told, n_passed, n_tests)
+        output = ran.stdout.strip() or ran.stderr
+        lines = (unsigned(report, output) if report else output).strip().splitlines()[-1:]
+        reason = f"The tests fail with exit code {ran.exit_code}{f': {lines[0][:150]}' if lines else ''}."
+        return Verdict(False, reason, n_passed, n_tests)
     if report is not None:
         if found is None:
-            return Verdict(False, "The command ended with 0 before its test runner said that tests passed.")
+            return Verdict(False, "The command ended with 0 before its test runner reported passing tests.")
         if found.bad or found.passed < 1 or found.passed != found.collected:
             return Verdict(False, f"Of {found.collected} tests {found.passed} passed.", n_passed, n_tests)
         if found.passed < report.least:
-            told = f"{found.passed} tests passed, of {report.least} that the task defines."
-            return Verdict(False, told, n_passed, report.least)
+            reason = f"{found.passed} tests passed, of {report.least} that the task defines."
+            return Verdict(False, reason, n_passed, report.least)
         return Verdict(True, f"The tests pass ({found.passed}).", n_passed, n_tests)
     line = command if isinstance(command, str) else " ".join(command)
     for runner, proof in _RUNNERS:
         if runner.search(line) and not proof.search(ran.stdout + "\n" + ran.stderr):
-            return Verdict(False, "The command ended with 0 before its test runner said that tests passed.")
+            return Verdict(False, "The command ended with 0 before its test runner reported passing tests.")
     return Verdict(True, "The tests pass.")
 
 
-def cannot_run(ran: Ran) -> str | None:
-    """Why a command that saw only the task's own files did not even test."""
-    said = (ran.stderr or ran.stdout).strip().splitlines()[-1:]
-    told = f" ({said[0][:150]})" if said else ""
+def cannot_run(ran: CommandResult) -> str | None:
+    """Return why a test command failed to run on the task's own files; None if it ran."""
+    output = (ran.stderr or ran.stdout).strip().splitlines()[-1:]
+    reason = f" ({output[0][:150]})" if output else ""
     if ran.exit_code in (126, 127):
-        return f"the test command cannot be run in the sandbox{told}; install its program, or mend checker.command"
+        return f"the test command cannot be run in the sandbox{reason}; install its program, or correct checker.command"
     if re.search(r"No module named '?(?:pytest|nose2?|unittest\w*)\b", ran.stderr + ran.stdout):
-        return f"the test runner is not installed where the sandbox sees it{told}; install it beside quintain, or use python -m unittest"
+        return f"the test runner is not installed within the sandbox{reason}; install it beside quintain, or use python -m unittest"
     if ran.exit_code == 125:
-        return f"the sandbox could not start the command{told}"
+        return f"the sandbox could not start the command{reason}"
     return None

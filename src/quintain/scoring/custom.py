@@ -26,13 +26,13 @@ RewardFunction = Callable[[Trajectory], float | None]
 
 
 class _Faults:
-    """Tells the log of the first fault of a scorer; the reason of each stands in its score."""
+    """Log the first fault of a scorer; each score contains its own reason."""
 
     def __init__(self) -> None:
         self._told = False
 
-    def tell(self, what: str, name: str, error: Exception) -> None:
-        """Log the fault with its traceback, unless one was told before."""
+    def log_first(self, what: str, name: str, error: Exception) -> None:
+        """Log a fault with its traceback, unless one was logged before."""
         if not self._told:
             logger.warning("%s %r failed; further failures of it are not logged", what, name, exc_info=error)
         self._told = True
@@ -54,7 +54,7 @@ class FunctionScorer:
             if value is not None and not (isinstance(value, int | float) and math.isfinite(value) and 0 <= value <= 1):
                 value, reason = None, f"{self.name} gave {value!r:.60}; a score must be a number in 0..1"
         except Exception as error:  # other people's code: its fault costs one score
-            self.faults.tell("the reward function", self.name, error)
+            self.faults.log_first("the reward function", self.name, error)
             value, reason = None, f"{self.name} raised {type(error).__name__}: {str(error)[:500]}"
         return (
             unscored(trajectory, self.name, reason or "")
@@ -82,7 +82,7 @@ class InstalledScorer:
         try:
             verdict: Any = self.inner.score(run)
         except Exception as error:  # other people's code: its fault costs one score
-            self.faults.tell("the installed scorer", self.name, error)
+            self.faults.log_first("the installed scorer", self.name, error)
             return unscored(run, self.name, f"{self.name} raised {type(error).__name__}: {str(error)[:500]}")
         if not isinstance(verdict, Score) or verdict.trajectory_id != run.id:
             what = f"the score of {verdict.trajectory_id!r}" if isinstance(verdict, Score) else type(verdict).__name__

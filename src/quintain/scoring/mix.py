@@ -13,10 +13,10 @@ from quintain.records.seams import Scorer
 from quintain.records.trajectory import Trajectory
 
 Combine = Literal["mean", "lower_bound"]
-"""How the parts become one value; see `MixScorer`."""
+"""How parts are combined; see `MixScorer`."""
 
 SPREADS = 1.0
-"""How many standard deviations of its parts a lower bound lies below their mean."""
+"""Distance of the lower bound below the mean, in standard deviations of the parts."""
 
 
 class Weighted(NamedTuple):
@@ -34,20 +34,20 @@ class MixScorer:
         mean         m = sum(s_i v_i)
         lower_bound  max(0, m - k sqrt(sum(s_i (v_i - m)^2))), k = SPREADS
 
-    The lower bound is for rewards that a policy learns from: where the parts disagree, one of them is likely fooled. It is
-    the uncertainty-weighted objective (UWO) of Coste et al. 2023 (arXiv 2310.02743), which subtracts the variance over an
+    The lower bound is for rewards that a policy learns from: where parts disagree, one of them was probably exploited. It is the
+    uncertainty-weighted objective (UWO) of Coste et al. 2023 (arXiv 2310.02743), which subtracts the variance over an
     ensemble; the standard deviation in its place has the unit of the score, so k does not depend on its scale.
     """
 
     def __init__(self, parts: Sequence[Weighted], combine: Combine = "mean") -> None:
-        """Take the parts.
+        """Combine the parts.
 
         Args:
             parts: At least one, weights finite and not negative, not all 0; a lower bound needs two with weight.
-            combine: How they become one value.
+            combine: How they are combined.
 
         Raises:
-            InvalidInput: names the weight that is wrong.
+            InvalidInput: A weight is negative or not finite, all are 0, or a lower bound has one part.
         """
         for part in parts:
             if not (math.isfinite(part.weight) and part.weight >= 0):
@@ -69,7 +69,7 @@ class MixScorer:
         self.name = f"mix({', '.join(named if combine == 'mean' else [*named, combine])})"
 
     def score(self, trajectory: Trajectory) -> Score:
-        """The combined value; unscored, with the reason, where a part with weight is unscored."""
+        """Return the combined value; unscored, with the reason, where a part with weight is unscored."""
         run = trajectory.identified()
         components, reasons, verdicts = [], [], []
         for scorer, weight in self._parts:
@@ -111,14 +111,14 @@ class MixScorer:
 
 
 def capped(score: Score, cap: float) -> Score:
-    """The score with its value at most `cap`, in 0..1 and not 0: past it nothing is to be gained, and so nothing to be hacked.
+    """Return a score with its value at most `cap`, above 0 and at most 1, so that exploiting the scorer gains nothing beyond it.
 
-    It gets a name of its own, for it is another value than the scorer's, and is kept as it is: no `raw` is to be calibrated.
+    The capped score has another name than the scorer's, and no `raw` value to calibrate.
     """
     name = score.scorer
-    told: dict[str, object] = {"raw": None, "calibration": None}
-    told |= {"scorer": f"{name[:-1]}, cap={cap:g})" if name.startswith("mix(") else f"mix({name}=1, cap={cap:g})"}
+    update: dict[str, object] = {"raw": None, "calibration": None}
+    update |= {"scorer": f"{name[:-1]}, cap={cap:g})" if name.startswith("mix(") else f"mix({name}=1, cap={cap:g})"}
     if score.value is None or score.value <= cap:
-        return score.model_copy(update=told)
+        return score.model_copy(update=update)
     feedback = f"Capped at {cap:g} from {score.value:.4g}. {score.feedback}".strip()
-    return score.model_copy(update={**told, "value": cap, "feedback": feedback})
+    return score.model_copy(update={**update, "value": cap, "feedback": feedback})

@@ -191,7 +191,7 @@ _INVENTORY = DomainProfile(
 
 _GENERIC = DomainProfile(
     name="generic",
-    description="Any other work: what a tool does is told by its name, if at all.",
+    description="Any other work: tools are known by their names alone.",
     tools=(_SUBMIT, _THINK),
 )
 

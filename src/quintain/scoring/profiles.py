@@ -1,4 +1,4 @@
-"""Domain profiles: which there are, which one fits a run, and those that users write as files."""
+"""Domain profiles: the built-in ones, the choice for a run, and profiles from users' files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from quintain.records.trajectory import Trajectory
 from quintain.scoring.profile_tools import BUILT_IN
 
 GENERIC = "generic"
-"""The profile of a run that no other one fits: it knows no tools, and goes by what their names say."""
+"""The profile of a run that no other one fits: it knows tools by their names alone."""
 
 PROFILES: Mapping[str, DomainProfile] = MappingProxyType({profile.name: profile for profile in BUILT_IN})
 """The built-in profiles by name."""
@@ -29,13 +29,13 @@ _TYPES = {
 """Other words for a domain, as tasks and environments use them."""
 
 _COMMON = frozenset({"bash", "web_search"})
-"""Tools that many domains have: they say little of which one it is."""
+"""Tools of many domains, which do not show which one it is."""
 
 
 def profile(name_or_path: str) -> DomainProfile:
     """A built-in profile by name, or the one in a JSON or YAML file.
 
-    A file may say `"extends": "coding"`: it then changes only what it gives, and its tools go before those.
+    A file with `"extends": "coding"` changes only the fields that it gives; its tools take precedence.
 
     Raises:
         NotFound: neither a name nor a file; lists the names.
@@ -84,10 +84,10 @@ def _over(own: tuple[ToolProfile, ...], extended: tuple[ToolProfile, ...]) -> tu
 
 
 def profile_for(run: Trajectory) -> DomainProfile:
-    """The profile of a run: as task type, environment or `metadata.domain` say, else by its tools, else `generic`."""
+    """Return the profile of a run: by `metadata.domain`, environment or task type, else by its tools, else `generic`."""
     task = run.task
-    for said in (task.metadata.get("domain"), task.environment, task.type):
-        if isinstance(said, str) and (name := _domain(said)):
+    for name_given in (task.metadata.get("domain"), task.environment, task.type):
+        if isinstance(name_given, str) and (name := _domain(name_given)):
             return PROFILES[name]
     called = {tool.casefold() for step in run.steps for action in step.actions if (tool := bare_name(action.tool))}
     called -= _NAMES[GENERIC]
@@ -105,9 +105,9 @@ def bare_name(tool: str) -> str:
     return name.rsplit(".", 1)[-1] or name or tool
 
 
-def _domain(said: str) -> str | None:
+def _domain(name_given: str) -> str | None:
     """`knowlyr/coding`, `coding` and `bug_fix` are coding."""
-    word = said.casefold()
+    word = name_given.casefold()
     if word in _BY_ENVIRONMENT:
         return _BY_ENVIRONMENT[word]
     last = word.rsplit("/", 1)[-1]

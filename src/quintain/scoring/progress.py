@@ -1,4 +1,4 @@
-"""How far a run got, by its outcome and the fields that its domain tells it by."""
+"""How far a run got, by its outcome and the outcome fields of its domain."""
 
 from __future__ import annotations
 
@@ -9,20 +9,19 @@ from quintain.records.trajectory import OutcomeStatus, Trajectory
 
 
 class Credit(NamedTuple):
-    """What is known of a run's outcome."""
+    """The known outcome of a run."""
 
     success: bool | None
-    """None: nobody knows."""
+    """None: unknown."""
     share: float | None
-    """What was reached of what could be, in 0..1, where the outcome holds the fields; None where it does not."""
-    told: str
-    """In words."""
+    """Reached share of the total, 0..1; None where the outcome lacks the fields."""
+    description: str
 
 
 def credit_of(run: Trajectory, rule: OutcomeRule) -> Credit:
-    """The verdict where there is one; without one, all of it reached is success and less is failure.
+    """Return the recorded verdict; without one, a share of 1 is success and less is failure.
 
-    An errored run is none of the agent's doing and has no verdict; one that was cut short did not succeed.
+    An errored run has no verdict, since the agent did not cause the error. A truncated run did not succeed.
     """
     status = run.outcome.status
     share = _share(run.outcome.scores, rule)

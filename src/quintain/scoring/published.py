@@ -51,7 +51,7 @@ class KnowlyrScorer:
         )
         unjudged = ", ".join(name for name in rubrics if name not in _RULED)
         parts = [
-            Component(name="outcome", weight=0.4, value=outcome, feedback=credit.told),
+            Component(name="outcome", weight=0.4, value=outcome, feedback=credit.description),
             Component(
                 name="process",
                 weight=0.5,
@@ -165,7 +165,7 @@ class SageScorer:
             turn_fault(turn, view, needs_tools=False) is not None for turn in view.turns if not turn.calls
         )
         parts = [
-            Component(name="task_completion", weight=0.40, value=completion, feedback=credit.told),
+            Component(name="task_completion", weight=0.40, value=completion, feedback=credit.description),
             Component(
                 name="tool_accuracy",
                 weight=0.25,
@@ -216,10 +216,10 @@ class HelloAgentsScorer:
         run = trajectory.identified()
         if expected_answer(run.task) is not None:
             verdict = self._answers.score(run)
-            accuracy, told = verdict.value, verdict.feedback or verdict.reason or ""
+            accuracy, description = verdict.value, verdict.feedback or verdict.reason or ""
         else:
             credit = credit_of(run, (self._profile or profile_for(run)).outcome)
-            accuracy, told = (None if credit.success is None else float(credit.success)), credit.told
+            accuracy, description = (None if credit.success is None else float(credit.success)), credit.description
         text = "\n".join(text_of(step.message) for step in run.agent_steps if not step.copied_context)
         penalty = _LENGTH_WEIGHT * max(0, len(text) - _MAX_CHARS) / _MAX_CHARS
         steps = min(1.0, 0.2 * len(set(STEP_MARKS.findall(text))))
@@ -229,7 +229,7 @@ class HelloAgentsScorer:
                 name="accuracy",
                 weight=2 / 3,
                 value=None if accuracy is None else max(0.0, accuracy - penalty) if right else 0.0,
-                feedback=told,
+                feedback=description,
             ),
             Component(name="steps", weight=1 / 3, value=None if accuracy is None else steps if right else 0.0),
             Component(
@@ -261,9 +261,9 @@ def _weighted(
     total = sum(part.weight for part in parts if part.value is not None)
     shown = [part.model_copy(update={"weight": part.weight / total if total else part.weight}) for part in parts]
     if penalties is not None:
-        told = ", ".join(f"{n} x {kind}" for kind, n in taken.items()) or "none"
+        description = ", ".join(f"{n} x {kind}" for kind, n in taken.items()) or "none"
         shown.append(
-            Component(name="penalties", weight=0.0, value=max(0.0, 1.0 - loss), feedback=f"-{loss:.1f}: {told}.")
+            Component(name="penalties", weight=0.0, value=max(0.0, 1.0 - loss), feedback=f"-{loss:.1f}: {description}.")
         )
     if parts[0].value is None:
         reason = (

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class Separation(NamedTuple):
-    """How well values tell two classes apart."""
+    """How well values separate two classes."""
 
     auc: float
     """Share of pairs in which the positive is above the negative, ties half: 1 is perfect, 0.5 is chance."""

@@ -23,7 +23,7 @@ RAW = "raw:"
 """What the name of a scorer begins with whose values are to be taken as they are, without a calibration."""
 
 OF_RATERS = frozenset({"judge", "people"})
-"""Scorers under which several raters speak, each by a rubric: `judge:RUBRIC` is what they say by that one."""
+"""Scorers with several raters and rubrics: `judge:RUBRIC` is one rubric."""
 
 _REMEDY = {
     "judge": "judge it (get_judging_batch, or score_trajectories(scorer='judge', judge=...))",
@@ -105,10 +105,10 @@ class RecordedScorer:
             )
         values = [raw_value(verdict) for verdict in raters]
         value = math.fsum(values) / len(values)
-        told = raters[0].feedback
+        feedback = raters[0].feedback
         if len(raters) > 1:
             spread = max(values) - min(values)
-            told = f"{len(raters)} raters, from {min(values):.2f} to {max(values):.2f} (spread {spread:.2f}). {told}".strip()
+            feedback = f"{len(raters)} raters, from {min(values):.2f} to {max(values):.2f} (spread {spread:.2f}). {feedback}".strip()
         return Score(
             trajectory_id=run_id,
             scorer=self.name,
@@ -116,7 +116,7 @@ class RecordedScorer:
             value=min(1.0, max(0.0, value)),
             components=_components(self.name, raters, value),
             steps=_steps(raters),
-            feedback=told,
+            feedback=feedback,
             rater=raters[0].rater if len(raters) == 1 else None,
             rubric=raters[0].rubric,
         )

@@ -35,7 +35,7 @@ _ABOUT = {
     "regex": "a pattern in the last message; needs task.metadata.checker {type: regex, pattern}",
     "unit_tests": "the task's tests on the files of the run, in a sandbox; needs task.metadata.checker {type: unit_tests, command, "
     "tests} and QUINTAIN_SANDBOX",
-    "checker": "whatever the task's own checker says; needs task.metadata.checker or .answer",
+    "checker": "the verdict of the task's own checker; needs task.metadata.checker or .answer",
     "composite": "outcome first, then process and efficiency (recommended); needs an outcome",
     "knowlyr": "0.4 outcome + 0.5 process + 0.1 efficiency, defects mended; needs an outcome",
     "sage": "completion, tool choice, efficiency, timing, format, less penalties; needs an outcome",

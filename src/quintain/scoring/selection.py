@@ -1,7 +1,7 @@
-"""Which of its own runs an agent learns from: the best share, all from a bound on, or each with its reward as the chance.
+"""Select an agent's own runs to learn from: the best share, all above a threshold, or each with its reward as the probability.
 
-Pure and seeded: the same runs under the same seed give the same choice, in whatever order they come. A run without a verdict is
-never chosen, and where nothing is chosen that is an answer, with the reasons counted.
+Pure and seeded: the same runs and seed give the same selection in any order. A run without a verdict is never selected. An empty
+selection is a valid result, with the reasons counted.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from quintain.records.seeds import stable_seed
 
 
 class ScoredRun(NamedTuple):
-    """A run that may be chosen."""
+    """A candidate."""
 
     key: str
-    """Tells it from the others, the same whenever it is played again."""
+    """Unique among the candidates, and equal whenever the run is played again."""
     task: str
     score: float | None
-    """What it earned, higher is better; None: it came to no verdict."""
+    """Higher is better; None: without a verdict."""
 
 
 class Selection(NamedTuple):
-    """What `select_runs` chose."""
+    """The result of `select_runs`."""
 
     kept: list[str]
     """Keys, in the order in which the runs came."""
@@ -37,7 +37,7 @@ class Selection(NamedTuple):
 def select_runs(
     runs: Sequence[ScoredRun], rule: Rule, *, ratio: float = 1.0, threshold: float | None = None, seed: int = 0
 ) -> Selection:
-    """Choose runs to learn from.
+    """Select runs to learn from.
 
     Args:
         runs: With distinct keys.
@@ -68,7 +68,7 @@ def select_runs(
 
 
 def _ranked(runs: Sequence[tuple[ScoredRun, float]], seed: int) -> list[ScoredRun]:
-    """Best first; among equals the first of each task before the second of any."""
+    """Return the best first; among equals the first of each task before the second of any."""
     drawn = sorted(runs, key=lambda pair: (-pair[1], _chance(seed, pair[0].key)))
     before = Counter[str]()
     ranked = list[tuple[float, int, int, ScoredRun]]()
@@ -79,5 +79,5 @@ def _ranked(runs: Sequence[tuple[ScoredRun, float]], seed: int) -> list[ScoredRu
 
 
 def _chance(seed: int, key: str) -> float:
-    """A number in [0, 1) that belongs to a run."""
+    """Return a number in [0, 1) for a run."""
     return (stable_seed(seed, key) >> 10) / 2**53

@@ -1,10 +1,10 @@
-"""Scores of whole runs in one line each."""
+"""Shorthands for scores of whole runs."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from quintain.checkers.checked import Checked
+from quintain.checkers.check_result import CheckResult
 from quintain.records.score import Component, Score
 from quintain.records.trajectory import Trajectory
 
@@ -12,20 +12,20 @@ from quintain.records.trajectory import Trajectory
 def scored(
     run: Trajectory, scorer: str, value: float, feedback: str = "", components: Sequence[Component] = ()
 ) -> Score:
-    """A score with a value in 0..1, higher is better."""
+    """Return a score with a value in 0..1, higher is better."""
     parts = tuple(components) or (Component(name=scorer, weight=1.0, value=value),)
     run_id = run.identified().id or ""
     return Score(trajectory_id=run_id, scorer=scorer, status="scored", value=value, components=parts, feedback=feedback)
 
 
 def unscored(run: Trajectory, scorer: str, reason: str, components: Sequence[Component] = ()) -> Score:
-    """A score without a value, and why there is none."""
+    """Return a score without a value, with the reason."""
     run_id = run.identified().id or ""
     return Score(trajectory_id=run_id, scorer=scorer, status="unscored", reason=reason, components=tuple(components))
 
 
-def of_check(run: Trajectory, scorer: str, checked: Checked) -> Score:
-    """What a check of the run's answer found, as a score."""
+def of_check(run: Trajectory, scorer: str, checked: CheckResult) -> Score:
+    """Return the result of a check of the run's answer as a score."""
     if checked.value is None:
-        return unscored(run, scorer, checked.why)
-    return scored(run, scorer, checked.value, checked.why)
+        return unscored(run, scorer, checked.reason)
+    return scored(run, scorer, checked.value, checked.reason)

@@ -1,7 +1,7 @@
-"""Every table, declared once.
+"""Declarations of all tables.
 
-A record stands whole in `document` (JSON, encoded once); the other columns are what we select and order by. `seq` gives
-the order of arrival: newest first is `seq` descending. Changing a table takes a new revision in `migrations/versions`.
+`document` contains the complete record as JSON. The other columns exist for selection and order. `seq` is the order of
+insertion, so newest first is `seq` descending. A change to a table needs a new revision in `migrations/versions`.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ from sqlalchemy import (
 
 
 class Moment(TypeDecorator[datetime]):
-    """A moment in UTC as text of fixed width, `2026-01-02T03:04:05.000006Z`: it reads and sorts on every database."""
+    """UTC timestamp as text of fixed width, `2026-01-02T03:04:05.000006Z`, which sorts correctly on every database."""
 
     impl = String(27)
     cache_ok = True
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> str | None:
-        """Text for the database; a moment without a zone is an error of ours."""
+        """Convert to text. A timestamp without a time zone is a programming error."""
         return None if value is None else self.text_of(value)
 
     @staticmethod
     def text_of(value: datetime) -> str:
-        """A moment as the database holds it."""
+        """Return a timestamp as stored."""
         if value.tzinfo is None:
-            raise ValueError(f"{value!r} has no time zone; pass UTC")
+            raise ValueError(f"expected a timestamp with a time zone, got {value!r}; pass UTC")
         return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> datetime | None:
-        """A moment with its zone."""
+        """Convert to a timestamp with a time zone."""
         return None if value is None else datetime.fromisoformat(value)
 
 
@@ -70,7 +70,7 @@ def _created_at() -> Column[datetime]:
 
 
 def _findable(name: str) -> Index:
-    """An index for pages of runs by one column, newest first; forgotten runs are not in it."""
+    """Return an index for pages of runs by one column, newest first, without forgotten runs."""
     return Index(f"ix_trajectories_{name}", name, "seq", sqlite_where=_REMEMBERED, postgresql_where=_REMEMBERED)
 
 
@@ -81,23 +81,23 @@ trajectories = Table(
     _id(),
     Column("identity", String(64), nullable=False, unique=True),
     Column("session_id", Text),
-    Column("opening", String(64)),  # hash of the steps before the agent's first, to find the session's earlier part
+    Column("opening", String(64)),  # hash of the steps before the agent's first, to find the session's earlier rows
     Column("job_id", Text),
     Column("agent", Text, nullable=False),
-    Column("agent_label", Text, nullable=False),  # NAME@VERSION, or NAME where the version is unknown
+    Column("agent_label", Text, nullable=False),  # NAME@VERSION, or NAME if the version is unknown
     Column("environment", Text),
     Column("task_id", Text),
     Column("task_type", Text),
-    Column("prompt", Text, nullable=False),  # its start
+    Column("prompt", Text, nullable=False),  # prefix
     Column("outcome", String(20), nullable=False),
     Column("reward", Double),
     Column("n_steps", Integer, nullable=False),  # agent steps
     _created_at(),
     Column("updated_at", Moment, nullable=False),
-    Column("tags", Text, nullable=False, server_default="[]"),  # JSON, in order; `trajectory_tags` finds by them
-    Column("forgotten_at", Moment),  # then nothing is left of the run but its ids and hashes
-    # The two large columns stand last: what lists need is read without walking through them.
-    Column("text", Text, nullable=False, server_default=""),  # all that was said and done, casefolded, to be searched
+    Column("tags", Text, nullable=False, server_default="[]"),  # JSON, sorted; `trajectory_tags` is the index
+    Column("forgotten_at", Moment),  # if set, only ids and hashes are left
+    # Large columns are last, so that lists are read without their overflow pages.
+    Column("text", Text, nullable=False, server_default=""),  # casefolded messages, calls and observations, for search
     Column("document", Text, nullable=False, server_default=""),
     Index("ix_trajectories_opening", "opening"),
     Index("ix_trajectories_session_id", "session_id"),
@@ -120,7 +120,7 @@ scores = Table(
     metadata,
     _seq(),
     Column("trajectory_id", _ID, ForeignKey("trajectories.id", ondelete="CASCADE"), nullable=False),
-    Column("identity", String(64), nullable=False),  # of the trajectory when it was scored; it can grow later
+    Column("identity", String(64), nullable=False),  # of the scored content; the trajectory can grow later
     Column("scorer", Text, nullable=False),
     Column("document", Text, nullable=False),
     _created_at(),
@@ -136,7 +136,7 @@ preferences = Table(
     Column("a", _ID, ForeignKey("trajectories.id", ondelete="CASCADE"), nullable=False),
     Column("b", _ID, ForeignKey("trajectories.id", ondelete="CASCADE"), nullable=False),
     Column("source", String(20), nullable=False),
-    Column("key", String(64), nullable=False, unique=True),  # of runs, step, source, rater and scorer: one word each
+    Column("key", String(64), nullable=False, unique=True),  # hash of runs, step, source, rater and scorer
     Column("document", Text, nullable=False),
     _created_at(),
     Index("ix_preferences_a", "a"),
@@ -150,7 +150,7 @@ judging_batches = Table(
     metadata,
     _seq(),
     _id(),
-    Column("document", Text, nullable=False),  # ids of runs, never their text
+    Column("document", Text, nullable=False),  # contains ids of runs, never their text
     _created_at(),
     sqlite_autoincrement=True,
 )
@@ -195,7 +195,7 @@ agents = Table(
     _id(),
     Column("name", String(100), nullable=False),
     Column("version", Integer, nullable=False),
-    Column("job_id", Text, unique=True),  # one agent a job, so that reading its outputs twice adds none
+    Column("job_id", Text, unique=True),  # one agent per job, so that ingestion is idempotent
     Column("document", Text, nullable=False),
     _created_at(),
     UniqueConstraint("name", "version"),
@@ -237,7 +237,7 @@ jobs = Table(
     Column("kind", String(40), nullable=False),
     Column("status", String(20), nullable=False),
     Column("request_key", Text, nullable=False),
-    Column("spec", Text, nullable=False),  # JSON, as metrics, error, result, warnings and offsets are
+    Column("spec", Text, nullable=False),  # JSON, like metrics, error, result, warnings and offsets
     Column("priority", Integer, nullable=False, default=0),
     Column("attempt", Integer, nullable=False, default=0),
     Column("max_attempts", Integer, nullable=False),
@@ -250,7 +250,7 @@ jobs = Table(
     Column("warnings", Text, nullable=False, default="[]"),
     Column("cancel_requested", Boolean, nullable=False, default=False),
     Column("resumed_from", Text),
-    Column("offsets", Text, nullable=False, default="{}"),  # file name -> bytes already ingested
+    Column("offsets", Text, nullable=False, default="{}"),  # file name -> ingested bytes
     _created_at(),
     Column("started_at", Moment),
     Column("ended_at", Moment),
@@ -286,7 +286,7 @@ links = Table(
     Column("source_id", _ID, primary_key=True),
     Index("ix_links_source", "source_kind", "source_id"),
 )
-"""What was made from what, for all but the many: runs of a dataset, of a job, and scores have tables of their own."""
+"""Links from sources to targets. Runs of a dataset or job, and scores, have separate tables."""
 
 imported_files = Table(
     "imported_files",
@@ -302,7 +302,7 @@ forgotten_sessions = Table(
     "forgotten_sessions",
     metadata,
     Column("session_id", Text, primary_key=True),
-    Column("trajectory_id", _ID, nullable=False),  # one of its runs
+    Column("trajectory_id", _ID, nullable=False),  # id of one of its runs
     Column("forgotten_at", Moment, nullable=False),
 )
-"""Sessions of which no run comes in again."""
+"""Sessions whose runs are rejected."""

@@ -21,7 +21,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from quintain.endpoints.client import Clock, EndpointClient, identity, price, read_key
-from quintain.endpoints.completion import Completion, Said
+from quintain.endpoints.completion import AssistantMessage, Completion
 from quintain.endpoints.conversation import ToolNames, sendable
 from quintain.endpoints.faults import NOT_TAKEN, STOPPED, UNANSWERED
 from quintain.endpoints.parallel import in_parallel
@@ -149,7 +149,7 @@ class RemotePolicy:
         try:
             found = self._completion(conversation)
         except QuintainError as error:
-            return self._unanswered(error)
+            return self._failure_reply(error)
         reply = self._read(found, conversation.names)
         conversation.add([_to_message(found, reply)])
         return reply
@@ -179,7 +179,7 @@ class RemotePolicy:
         self._answers.put(conversation.key, found.model_dump_json(), ())
         return found
 
-    def _unanswered(self, error: QuintainError) -> Reply:
+    def _failure_reply(self, error: QuintainError) -> Reply:
         """Return the reply for a failed request.
 
         Raises:
@@ -219,11 +219,11 @@ class RemotePolicy:
         return Reply(text=found.text, thought=found.text.strip() or None, actions=tuple(actions), **about)
 
 
-def _to_message(found: Completion, reply: Reply) -> Said:
+def _to_message(found: Completion, reply: Reply) -> AssistantMessage:
     """Return the answer as a message of its conversation: the parsed actions of ReAct text, else the text as written."""
     if reply.actions and not found.actions:
-        return Said(role="assistant", thought=reply.thought, actions=reply.actions)
-    return Said(role="assistant", content=found.text, actions=found.actions, kept=found.kept)
+        return AssistantMessage(role="assistant", thought=reply.thought, actions=reply.actions)
+    return AssistantMessage(role="assistant", content=found.text, actions=found.actions, kept=found.kept)
 
 
 def _call_text(action: Action) -> str:

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Self
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
 from quintain.checkers.check import check as check_text
-from quintain.checkers.checked import Checked
+from quintain.checkers.check_result import CheckResult
 from quintain.checkers.declared import checker_type
 from quintain.checkers.json_equality import difference
 from quintain.checkers.patterns import check_pattern
@@ -135,28 +135,30 @@ def judge(
     value = None if not values else 0.0 if any(v is not None and v < 1 for v in values) else 1.0
     if value == 1.0 and None in values:
         value = None
-    return Verdict(value, tuple(checked.why for checked in found))
+    return Verdict(value, tuple(checked.reason for checked in found))
 
 
-def _run_check(check: Check, answer: str | None, calls: Sequence[Call], ask: Callable[[Call], ToolResult]) -> Checked:
+def _run_check(
+    check: Check, answer: str | None, calls: Sequence[Call], ask: Callable[[Call], ToolResult]
+) -> CheckResult:
     if isinstance(check, AnswerCheck):
         if answer is None:
-            return Checked(0.0, "No answer was submitted.")
+            return CheckResult(0.0, "No answer was submitted.")
         return check_text(Task(metadata={"checker": check.model_dump(exclude_none=True)}), [answer])
     if isinstance(check, StateCheck):
         result = ask(Call(tool=check.tool, args=check.args))
         if result.is_error:
-            return Checked(0.0, f"{check.tool} failed: {clip(result.text)}")
+            return CheckResult(0.0, f"{check.tool} failed: {clip(result.text)}")
         return _compare(check, result)
     missing = _missing(check, calls)
     if missing is None:
-        return Checked(1.0, "The expected calls were made.")
-    return Checked(
+        return CheckResult(1.0, "The expected calls were made.")
+    return CheckResult(
         0.0, f"The call {missing.tool}({clip(json.dumps(missing.args))}) was not made{' in order' * check.order}."
     )
 
 
-def _compare(check: StateCheck, result: ToolResult) -> Checked:
+def _compare(check: StateCheck, result: ToolResult) -> CheckResult:
     if check.expect is not None:
         passed = same(str(check.expect), result.text) or str(check.expect).strip() == result.text.strip()
     elif check.contains is not None:
@@ -166,11 +168,11 @@ def _compare(check: StateCheck, result: ToolResult) -> Checked:
     else:
         place = difference(check.json_value, result.value)
         return (
-            Checked(1.0, "The state is the expected one.")
+            CheckResult(1.0, "The state is the expected one.")
             if place is None
-            else Checked(0.0, f"The state differs at {place}.")
+            else CheckResult(0.0, f"The state differs at {place}.")
         )
-    return Checked(float(passed), f"{check.tool} returned: {clip(result.text)}")
+    return CheckResult(float(passed), f"{check.tool} returned: {clip(result.text)}")
 
 
 def _missing(check: CallsCheck, calls: Sequence[Call]) -> Call | None:

@@ -16,7 +16,7 @@ from quintain.records.record import Record, clip, counted
 from quintain.records.trajectory import Observation
 from quintain.sandbox.backends import WORKSPACE
 from quintain.sandbox.files import Entry, walk
-from quintain.sandbox.limits import Limits, Ran
+from quintain.sandbox.limits import CommandResult, Limits
 from quintain.sandbox.sandbox import Workspace
 
 IGNORED = frozenset({".git", "__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache"})
@@ -29,7 +29,7 @@ MAX_WRITTEN = 1_000_000
 _MAX_COMMAND = 30_000
 _MAX_LISTED = 500
 _MAX_READ = 4_000_000
-_DURATION = re.compile(r"^(Ran \d+ tests? in )[\d.]+s$|(\bin )[\d.]+s\b( \([\d:]+\))?( =*)?$", re.MULTILINE)
+_DURATION = re.compile(r"^(CommandResult \d+ tests? in )[\d.]+s$|(\bin )[\d.]+s\b( \([\d:]+\))?( =*)?$", re.MULTILINE)
 _Path = Annotated[StrictStr, Field(min_length=1, max_length=1000)]
 
 
@@ -213,7 +213,7 @@ class CodingTools:
         # Durations would make a replayed run differ.
         return observation.model_copy(update={"content": _DURATION.sub(r"\1\2some time\4", str(observation.content))})
 
-    def _run(self, command: Sequence[str], limits: Limits | None = None) -> Ran:
+    def _run(self, command: Sequence[str], limits: Limits | None = None) -> CommandResult:
         self.commands += 1
         ran = self.workspace.run(command, limits or self.limits)
         if ran.exit_code == 125 and self.workspace.is_broken():
@@ -222,7 +222,7 @@ class CodingTools:
             )
         return ran
 
-    def _observe(self, ran: Ran, limits: Limits | None = None) -> Observation:
+    def _observe(self, ran: CommandResult, limits: Limits | None = None) -> Observation:
         text = "\n".join(part for part in (ran.stdout.rstrip(), ran.stderr.rstrip()) if part)
         if ran.timed_out:
             note = f"[stopped after {(limits or self.limits).wall_s:g} s with all that it had started]"

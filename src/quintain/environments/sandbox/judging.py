@@ -15,7 +15,7 @@ from quintain.environments.sandbox.projects import named
 from quintain.environments.sandbox.submission import Change, put, texts, without
 from quintain.errors import Unavailable
 from quintain.sandbox.files import walk
-from quintain.sandbox.limits import Limits, Ran
+from quintain.sandbox.limits import CommandResult, Limits
 from quintain.sandbox.runner_modules import added_modules, modules_of_runners
 from quintain.sandbox.sandbox import Sandbox, Workspace
 from quintain.sandbox.verdicts import STEERS, cannot_run, verdict
@@ -125,9 +125,9 @@ class TestJudge:
             if (fault := cannot_run(alone)) is not None:
                 raise Unavailable(fault, code="tests_cannot_run")
         found_verdict = verdict(self.command, report, ran, self.limits)
-        return Judgement(found_verdict.passed, found_verdict.told, found_verdict.n_passed, found_verdict.n_tests)
+        return Judgement(found_verdict.passed, found_verdict.reason, found_verdict.n_passed, found_verdict.n_tests)
 
-    def _run(self, sandbox: Sandbox, base: Base, found: Sequence[Change]) -> tuple[Witnessed | None, Ran]:
+    def _run(self, sandbox: Sandbox, base: Base, found: Sequence[Change]) -> tuple[Witnessed | None, CommandResult]:
         report = witnessed(self.command, self.tests, secrets.token_hex(16), self.wanted)
         with ExitStack() as stack:
             workspace = stack.enter_context(sandbox.workspace({}, base.fill))

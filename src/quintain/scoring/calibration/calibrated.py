@@ -27,13 +27,13 @@ class CalibratedScorer:
         if score.value is None:
             return score
         value = apply(self._calibration, score.value, domain_of(trajectory))
-        # No rater said the mapped value: it may be the mean of several, and is no further verdict of one of them.
-        told = {"value": value, "raw": score.value, "calibration": self._calibration.id, "rater": None}
-        return score.model_copy(update=told)
+        # The mapped value may be the mean of several raters, so it has no rater.
+        update = {"value": value, "raw": score.value, "calibration": self._calibration.id, "rater": None}
+        return score.model_copy(update=update)
 
 
 class RawScorer:
-    """The inner scorer under a name that says that its calibration is left out: another value is another name."""
+    """The inner scorer without its calibration, under another name."""
 
     def __init__(self, inner: Scorer) -> None:
         """Take a scorer."""
@@ -47,7 +47,7 @@ class RawScorer:
 
 def uncalibrated(score: Score) -> Score:
     """The score as it is stored: under the scorer's own name, before any calibration, which is applied when it is read."""
-    told: dict[str, object] = {"scorer": score.scorer.removeprefix(RAW)}
+    update: dict[str, object] = {"scorer": score.scorer.removeprefix(RAW)}
     if score.raw is not None:
-        told |= {"value": score.raw, "raw": None, "calibration": None}
-    return score.model_copy(update=told)
+        update |= {"value": score.raw, "raw": None, "calibration": None}
+    return score.model_copy(update=update)

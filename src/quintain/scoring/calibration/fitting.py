@@ -1,4 +1,4 @@
-"""Calibration: a map from what a scorer says to what people say, with the error on labels that it was not fitted to.
+"""Calibration: a map from a scorer's values to people's labels, with the held-out error.
 
 Held-out errors are of cross-validation by task: the runs of a task are never on both sides. Where the method is chosen by
 the data, it is chosen anew inside of each fold (nested cross-validation), so that the choice does not flatter the error.
@@ -29,7 +29,7 @@ FEW_LABELS = 50
 MIN_DOMAIN_LABELS = 30
 """Labels that a domain needs for a map of its own."""
 MAX_RATER_SPREAD = 0.25
-"""Standard deviation of the raters of one run above which they are said to disagree."""
+"""Standard deviation of the raters of one run above which they count as disagreeing."""
 
 _BINS = 10
 _LEAVE_ONE_OUT = 30
@@ -91,8 +91,8 @@ def fit_all(
     common map on the same runs. A map that does not lower the held-out error is not used: the scores stay as they are.
 
     Args:
-        scores: What the scorer said of each run, in 0..1.
-        labels: What people said of it, in 0..1.
+        scores: The scorer's value of each run, in 0..1.
+        labels: People's label of each run, in 0..1.
         domains: The domain of each run; all `*`: no maps by domain.
         method: auto: of sigmoid, isotonic regression and no change, the one with the least error in cross-validation.
         folds: Parts of the cross-validation; with few tasks each task is left out in turn.
@@ -218,7 +218,7 @@ def _cautions(data: _Labelled) -> list[str]:
     if relation is not None and relation < 0:
         warnings.append(f"Labels fall where scores rise (Spearman {relation:.2f}): the scorer points the wrong way.")
     if n > len(set(data.group)) == 1:
-        warnings.append("All runs are of one task: the held-out error says nothing of other tasks.")
+        warnings.append("All runs are of one task: the held-out error does not cover other tasks.")
     return warnings
 
 

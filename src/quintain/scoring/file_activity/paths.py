@@ -6,18 +6,18 @@ import posixpath
 from collections.abc import Iterable
 
 _DEPTH = 12
-"""So many last parts of a path are compared."""
+"""Only so many last parts of a path are compared."""
 
 
 class Files:
-    """The files that paths of one run stand for.
+    """The files that the paths of one run denote.
 
-    A relative path is the end of a longer one: then both are one file, if it is the end of one only. `a/x.py` and `b/x.py` are
+    A relative path that is the end of one longer path, and of one only, denotes the same file. `a/x.py` and `b/x.py` are
     two files, and a mere `x.py` beside them may be either.
     """
 
     def __init__(self, paths: Iterable[str]) -> None:
-        """Take all paths of the run, normal ones."""
+        """Index all normal paths of the run."""
         distinct = set(paths)
         longest: dict[str, set[str]] = {}
         for path in distinct:
@@ -30,12 +30,12 @@ class Files:
             self._file[path] = owners.pop() if len(owners) == 1 else ""
 
     def __getitem__(self, path: str) -> str:
-        """The file of a path; empty where it may be one of several."""
+        """Return the file of a path; empty where it may be one of several."""
         return self._file.get(path, path)
 
 
 def _ends(path: str) -> list[str]:
-    """What a path ends with, shorter than itself, in whole parts."""
+    """Return the proper endings of a path, in whole parts."""
     if "://" in path:
         return []
     parts = path.lstrip("/").split("/")
@@ -44,5 +44,5 @@ def _ends(path: str) -> list[str]:
 
 
 def normal(path: str) -> str:
-    """A path without needless parts; addresses stay as they are."""
+    """Return a path without redundant parts; addresses stay unchanged."""
     return path if "://" in path or not path else posixpath.normpath(path)

@@ -30,7 +30,7 @@ _MAX_CHARS = 50_000
 
 
 class FileCall(NamedTuple):
-    """A call that reads, writes, deletes or moves a file whose path stands in the code."""
+    """A call that reads, writes, deletes or moves a file whose path the code states."""
 
     kind: Literal["read", "write", "append", "edit", "delete", "move"]
     path: str

@@ -18,7 +18,7 @@ _READERS = frozenset(
 _LISTERS = frozenset({"grep", "rg", "ls", "wc", "file", "stat", "echo"})
 _REMOVERS = frozenset({"rm", "unlink", "shred", "del", "erase", "rd", "Remove-Item"})
 _SURE = frozenset({"cd", "mkdir", "cat", "echo", "export", "set", "true", "rm", "mv", "cp", "apply_patch", "tee"})
-"""Programs that can be taken to have succeeded where a later command stands behind `&&`."""
+"""Programs that can be taken to have succeeded where a later command follows `&&`."""
 _SUBSTITUTION = re.compile(r"s([/|#@,!])(.*?)(?<!\\)\1(.*?)(?<!\\)\1", re.DOTALL)
 _DELETED_LINES = re.compile(r"/(.+?)/d\b")
 _ADDED_LINES = re.compile(r"\b[\d$]*\s*[aic]\\?\s*(.+)")
@@ -163,7 +163,8 @@ def _substituted(program: str) -> tuple[str, str]:
     pairs = [(found.group(2), found.group(3)) for found in _SUBSTITUTION.finditer(program)]
     removed = [old for old, _ in pairs]
     added = [new for _, new in pairs]
-    removed += [found.group(1) for pattern in (_DELETED_LINES, _PERL_DROPS) for found in pattern.finditer(program)]
+    rest = _SUBSTITUTION.sub("", program)
+    removed += [found.group(1) for pattern in (_DELETED_LINES, _PERL_DROPS) for found in pattern.finditer(rest)]
     if not removed:
         added += [found.group(1) for found in _ADDED_LINES.finditer(program)]
     return "\n".join(removed), "\n".join(added)

@@ -1,4 +1,4 @@
-"""The audit of a stream of rewarded runs, in memory that does not grow with it."""
+"""The audit of a stream of rewarded runs, in bounded memory."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from quintain.scoring.integrity.subject import RECORDED, Subject, rewards_of
 from quintain.scoring.integrity.tampering import find_tampering
 
 REWARDED = 0.5
-"""Share of the scale from which on a run counts as rewarded. The scale is 0..1, or up to the highest reward where it is higher."""
+"""Share of the scale from which a run counts as rewarded. The scale is 0..1, or up to the highest reward above 1."""
 _HITS, _SHOWN = 500, 20
 
 
 class _Single(NamedTuple):
-    """A check that looks at one run at a time."""
+    """A check of single runs."""
 
     find: Callable[[Subject], Sign | None]
     what: str
     """What the runs do."""
     remedy: str
-    tell_unrewarded: bool
-    """Is an attempt worth a note where it earned nothing?"""
+    notes_unrewarded: bool
+    """Whether an attempt without a reward is worth a note."""
 
 
 _SINGLE: dict[AuditCheck, _Single] = {
     "answer_echo": _Single(
         find_echo,
-        "recite the expected answer or the grading criteria, or speak to the grader",
+        "recite the expected answer or the grading criteria, or contain a ready-made verdict",
         "Leave these runs out, keep answers and criteria out of what the agent sees, and score with a checker, or with several judges and "
         "score_trajectories(combine='lower_bound').",
         True,
@@ -49,13 +49,13 @@ _SINGLE: dict[AuditCheck, _Single] = {
     ),
     "repetition": _Single(
         find_repetition,
-        "say or do the same over and over",
+        "repeat the same words or calls over and over",
         "Leave these runs out; mix `rules` into the score, or a judge whose rubric asks for substance.",
         False,
     ),
     "verifier_tampering": _Single(
         find_tampering,
-        "work on their check, or read its answers, in place of the task",
+        "tamper with their check, or read its answers",
         "Leave these runs out, even where they also solved the task; run the check where the agent cannot write, with "
         "tests that it has not seen.",
         True,
@@ -64,7 +64,7 @@ _SINGLE: dict[AuditCheck, _Single] = {
 
 
 class Auditor:
-    """Looks at rewarded runs one by one and reports on all of them."""
+    """Examine rewarded runs one by one and report on all of them."""
 
     def __init__(self) -> None:
         self._n = self._rewarded = 0
@@ -74,11 +74,11 @@ class Auditor:
         }
 
     def add(self, run: Trajectory, score: Score | None = None) -> None:
-        """Look at a run.
+        """Examine a run.
 
         Args:
-            run: The run; what was recorded as its reward is looked at in any case.
-            score: What a scorer said of it; where it was scored, this reward is looked at too.
+            run: The run; its recorded reward is examined in any case.
+            score: A score of it, which is examined as a reward of its own where it has a value.
         """
         run = run.identified()
         rewards = rewards_of(run, score)
@@ -96,7 +96,7 @@ class Auditor:
             self._ledgers.setdefault(reward.source, Ledger(reward.source)).add(seen, reward, padding)
 
     def report(self) -> AuditReport:
-        """What was found so far."""
+        """Return the findings so far."""
         findings = [found for check in _SINGLE if (found := self._single(check)) is not None]
         together, unchecked = self._together()
         findings += together
@@ -112,17 +112,19 @@ class Auditor:
         )
 
     def _together(self) -> tuple[list[Finding], dict[str, str]]:
-        """What the rewards of each source show over all runs, once where two sources show the same; and what could not be looked at."""
+        """Return findings over all runs of each source, merged where two sources show the same, and unchecked checks."""
         findings: dict[tuple[str, str], Finding] = {}
         unchecked: dict[str, str] = {}
         for ledger in self._ledgers.values() or [Ledger(RECORDED)]:
-            for check, told in ledger.findings().items():
-                if isinstance(told, Finding):
-                    same = findings.get((check, told.evidence), told)
-                    findings[check, told.evidence] = same.model_copy(update={"rewards": (*same.rewards, ledger.source)})
-                elif told:
+            for check, result in ledger.findings().items():
+                if isinstance(result, Finding):
+                    same = findings.get((check, result.evidence), result)
+                    findings[check, result.evidence] = same.model_copy(
+                        update={"rewards": (*same.rewards, ledger.source)}
+                    )
+                elif result:
                     before = f"{unchecked[check]}; " if check in unchecked else ""
-                    unchecked[check] = f"{before}{ledger.name}: {told}"
+                    unchecked[check] = f"{before}{ledger.name}: {result}"
         named = [
             found.model_copy(
                 update={
@@ -138,21 +140,21 @@ class Auditor:
         for sure in (True, False):
             kept = self._hits[check, sure]
             paid = [hit for hit in kept.items if self._payers(hit)]
-            shown = paid or (kept.items if sure and single.tell_unrewarded and not self._doubted(check) else [])
+            shown = paid or (kept.items if sure and single.notes_unrewarded and not self._doubted(check) else [])
             if shown:
-                return self._told(check, kept, shown, sure=sure)
+                return self._finding(check, kept, shown, sure=sure)
         return None
 
     def _doubted(self, check: AuditCheck) -> bool:
         return any(self._payers(hit) for hit in self._hits[check, False].items)
 
     def _payers(self, hit: Hit) -> list[str]:
-        """Whose reward for the run is a good one."""
+        """Return the sources that rewarded the run."""
         return [name for name, value in hit.rewards.items() if value >= REWARDED * max(1.0, self._ledgers[name].top)]
 
-    def _told(self, check: AuditCheck, kept: Reservoir[Hit], shown: Sequence[Hit], *, sure: bool) -> Finding:
+    def _finding(self, check: AuditCheck, kept: Reservoir[Hit], shown: Sequence[Hit], *, sure: bool) -> Finding:
         single, first = _SINGLE[check], shown[0]
-        # Beyond what is kept, the sample tells the share.
+        # The sample estimates the share where not all hits are kept.
         count = max(1, round(kept.n * len(shown) / len(kept.items)))
         least: dict[str, float] = {}
         for hit in shown:

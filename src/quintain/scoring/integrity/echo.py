@@ -45,7 +45,7 @@ _QUERY = re.compile(
 _ITEM_MARK = re.compile(r"[,;、，；\n]|(?:^|\s)[-*•]\s")
 
 MIN_RECITED = 8
-"""Words of an answer whose recital says something; a CJK sign counts as half a word."""
+"""Words of an answer whose recital is evidence; a CJK sign counts as half a word."""
 MAX_REST = 0.3
 """Words beside the recited answer, as a share of it."""
 LONG_COPY, WHOLE = 10, 0.8

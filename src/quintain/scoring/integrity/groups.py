@@ -1,4 +1,4 @@
-"""Saturation and group collapse: rewards from which nothing can be learnt."""
+"""Saturation and group collapse: rewards without a learning signal."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from quintain.records.audit import Finding
 from quintain.scoring.integrity.samples import Point
 
 SATURATED, MIN_SATURATED = 0.95, 20
-"""Share of the runs at the maximum, and how many runs it takes to say so."""
+"""Share of the runs at the maximum, and least number of runs."""
 HALF, MIN_AT_TOP, HOLLOW, MIN_KNOWN = 0.5, 8, 0.5, 5
 """The same where the runs at the maximum are not correct: their mean correctness is at most `HOLLOW`, known of so many."""
 DEAD, MIN_GROUPS, MIN_GROUPED = 0.75, 4, 16
-"""Share of groups without a difference, and how many groups and runs in them it takes to say so."""
+"""Share of groups without a difference, and least numbers of groups and runs in them."""
 ALIKE, MIN_ALIKE = 0.75, 4
 _EQUAL = 1e-9
 _MIN_WORDS = 6
@@ -28,17 +28,17 @@ class Group:
 
     id: str
     declared: bool = True
-    """Were they sampled as a group, to be compared? Else they only share a task."""
+    """Whether they were sampled as a group to be compared; else they only share a task."""
     n: int = 0
     low: float = 0.0
     high: float = 0.0
     correct: float | None = None
     """The least correctness that is known of a run in it."""
     replies: Counter[bytes] = field(default_factory=Counter)
-    """Fingerprints of the replies that say more than a few words, the first few."""
+    """Fingerprints of the first few long replies."""
 
     def add(self, reward: float, correct: float | None, reply: bytes | None) -> None:
-        """Take a run."""
+        """Add a run."""
         if correct is not None:
             self.correct = correct if self.correct is None else min(self.correct, correct)
         self.low = min(self.low, reward) if self.n else reward
@@ -49,22 +49,22 @@ class Group:
 
     @property
     def dead(self) -> bool:
-        """Have all the same reward?"""
+        """Whether all runs have the same reward."""
         return self.high - self.low <= _EQUAL
 
     @property
     def alike(self) -> bool:
-        """Is most of it one and the same reply?"""
+        """Whether most of the replies are equal."""
         return self.n >= MIN_ALIKE and max(self.replies.values(), default=0) >= ALIKE * self.n
 
 
-def says_enough(words: Sequence[str]) -> bool:
-    """Is a reply long enough that equal replies are no coincidence?"""
+def is_long_enough(words: Sequence[str]) -> bool:
+    """Whether a reply is so long that equal replies are no coincidence."""
     return len(words) >= _MIN_WORDS
 
 
 def find_saturation(points: Sequence[Point], n: int) -> Finding | str:
-    """The finding; else why there is none: `""` for a check that was made and found nothing.
+    """Return the finding; else the reason why there is none, `""` for a check that found nothing.
 
     Many runs at the maximum are a note: an easy task has them honestly. They are a flag where the known correctness, of
     which the reward is not made, does not follow.
@@ -94,10 +94,10 @@ def find_saturation(points: Sequence[Point], n: int) -> Finding | str:
 
 
 def find_collapse(groups: Collection[Group], untracked: int) -> Finding | str:
-    """The finding; else why there is none: `""` for a check that was made and found nothing."""
+    """Return the finding; else the reason why there is none, `""` for a check that found nothing."""
     several = [group for group in groups if group.n > 1]
     runs = sum(group.n for group in several)
-    # Equal replies of runs that only share a task are what greedy sampling gives; they say something where their rewards differ.
+    # Greedy sampling gives equal replies to runs that only share a task; they matter where their rewards differ.
     copies = [group for group in several if group.alike and (group.declared or not group.dead)]
     one_voice = len(copies) >= max(1, len(several) / 2) and sum(group.n for group in copies) >= 2 * MIN_ALIKE
     if not one_voice and (len(several) < 2 or runs < 2 * MIN_ALIKE):
@@ -108,7 +108,7 @@ def find_collapse(groups: Collection[Group], untracked: int) -> Finding | str:
     silent = share >= DEAD and len(declared) >= MIN_GROUPS and sum(group.n for group in declared) >= MIN_GROUPED
     if not one_voice and share < 0.5:
         return ""
-    # Equal rewards of equally correct runs are an easy task; there is no signal in them, and no trick either.
+    # Equal rewards of equally correct runs are an easy task: no signal, and no trick either.
     honest = all(group.correct is not None and group.correct > HOLLOW for group in (*dead, *copies))
     words = f"{len(dead)} of {len(several)} groups have one reward for all of their runs ({share:.0%})"
     if copies:

@@ -1,10 +1,10 @@
-"""The rewards of one source, such as a scorer, over all runs: points and groups of bounded size, and what they show together."""
+"""The rewards of one source over all runs: points and groups of bounded size, and their findings."""
 
 from __future__ import annotations
 
 from quintain.records.audit import AuditCheck, Finding
 from quintain.scoring.integrity.form import FORM, correctness, is_correctness
-from quintain.scoring.integrity.groups import Group, find_collapse, find_saturation, says_enough
+from quintain.scoring.integrity.groups import Group, find_collapse, find_saturation, is_long_enough
 from quintain.scoring.integrity.length import find_inflation
 from quintain.scoring.integrity.samples import Point, Reservoir
 from quintain.scoring.integrity.separation import find_no_separation
@@ -15,7 +15,7 @@ _POINTS, _GROUPS, _PARTS = 20_000, 50_000, 6
 
 
 class Ledger:
-    """What one source gave to the runs."""
+    """The rewards that one source gave."""
 
     def __init__(self, source: str) -> None:
         self.source = source
@@ -27,11 +27,11 @@ class Ledger:
 
     @property
     def name(self) -> str:
-        """Its rewards, in words."""
+        """Description of its rewards."""
         return "recorded rewards" if self.source == RECORDED else f"scores of {self.source}"
 
     def add(self, seen: Subject, reward: Reward, padding: float) -> None:
-        """Take what a run got; `padding` is the share of its reply that says nothing."""
+        """Add a reward; `padding` is the share of the reply that repeats itself."""
         self.top = max(self.top, reward.value)
         named = correctness(reward.metrics)
         correct = reward.outcome if named is None else named
@@ -54,10 +54,10 @@ class Ledger:
         if group is None:
             self._untracked += 1
         else:
-            group.add(reward.value, correct, fingerprint(seen.reply) if says_enough(seen.reply_words) else None)
+            group.add(reward.value, correct, fingerprint(seen.reply) if is_long_enough(seen.reply_words) else None)
 
     def findings(self) -> dict[AuditCheck, Finding | str]:
-        """What the rewards show together; for a check without a finding why, `""` where it was made and found nothing."""
+        """Return the finding of each check; else the reason why it could not be made, `""` for none found."""
         points = self._points.items
         return {
             "length_inflation": find_inflation(points),

@@ -1,4 +1,4 @@
-"""Length inflation: reward that rises with length where nothing else gets better."""
+"""Length inflation: reward that rises with length while nothing else improves."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _NO_GROUND = re.compile(
     r"len|word|token|char|verbos|detail|judge|reward|score|rating|rank|prefer|(?<![a-z])rm(?![a-z])|helpful|bonus|time|steps?(?![a-z])",
     re.IGNORECASE,
 )
-"""Parts that say no more of the work than the reward itself, or than length."""
+"""Parts that carry no more information than the reward itself, or than length."""
 _PERMUTATIONS = 999
 _MOST = 1000
 
 
 class Relation(NamedTuple):
-    """How reward and length go together among runs that are equally correct."""
+    """Rank correlation of reward and length among equally correct runs."""
 
     rho: float
     p: float
@@ -39,7 +39,7 @@ class Relation(NamedTuple):
 
 
 def find_inflation(points: Sequence[Point]) -> Finding | str:
-    """The finding; else why there is none: `""` for a check that was made and found nothing."""
+    """Return the finding; else the reason why there is none, `""` for a check that found nothing."""
     points = points[:_MOST]
     if len(points) < MIN_RUNS:
         return f"{len(points)} rewarded runs; it takes {MIN_RUNS}"

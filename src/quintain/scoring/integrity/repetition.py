@@ -54,24 +54,24 @@ def _in_text(text: str) -> str | None:
         text = f"{text[: _MOST_CHARS // 2]}\n{text[-_MOST_CHARS // 2 :]}"
     if symbols := _SYMBOLS.search(text):
         return f"{len(symbols.group())} signs in a row are one: {quoted(symbols.group(), 20)}"
-    said = words(prose_of(text))
-    if len(said) > _MOST:
-        said = said[: _MOST // 2] + said[-_MOST // 2 :]
-    if len(said) < MIN_WORDS:
+    found_words = words(prose_of(text))
+    if len(found_words) > _MOST:
+        found_words = found_words[: _MOST // 2] + found_words[-_MOST // 2 :]
+    if len(found_words) < MIN_WORDS:
         return None
-    repeated = repeated_share(said)
+    repeated = repeated_share(found_words)
     if repeated < 0.3:  # no text with such a loop has less
         return None
-    share, laps = _loop(said)
+    share, laps = _loop(found_words)
     if share >= MIN_LOOPED and laps >= MIN_LAPS:
-        return f"{share:.0%} of {len(said)} words are one block {laps} times in a row: {quoted(text)}"
+        return f"{share:.0%} of {len(found_words)} words are one block {laps} times in a row: {quoted(text)}"
     parts = [part for part in (" ".join(words(line)) for line in sentences(prose_of(text))) if part.count(" ") >= 3]
     again = len(parts) - len(set(parts))
     if len(parts) >= MIN_SENTENCES and again / len(parts) >= MIN_REPEATED_SENTENCES:
-        return f"{again} of {len(parts)} sentences were said before: {quoted(text)}"
-    distinct = len(set(said)) / len(said)
+        return f"{again} of {len(parts)} sentences came before: {quoted(text)}"
+    distinct = len(set(found_words)) / len(found_words)
     if distinct <= MAX_DISTINCT and repeated >= MIN_REPEATED_GRAMS:
-        return f"{distinct:.0%} of {len(said)} words are distinct, {repeated:.0%} of the four-word runs repeat: {quoted(text)}"
+        return f"{distinct:.0%} of {len(found_words)} words are distinct, {repeated:.0%} of the four-word runs repeat: {quoted(text)}"
     return None
 
 
@@ -82,21 +82,21 @@ def _is_dictated(prompt: str, text: str) -> bool:
     return bool(distinct) and len(in_prompt) >= MIN_DICTATED * len(distinct)
 
 
-def _loop(said: Sequence[str]) -> tuple[float, int]:
+def _loop(found_words: Sequence[str]) -> tuple[float, int]:
     """Share of the words in the longest exact loop of the shortest block that is enough, and its laps."""
     best, laps = 0, 0
-    for period in range(1, min(_PERIODS, len(said) // MIN_LAPS) + 1):
+    for period in range(1, min(_PERIODS, len(found_words) // MIN_LAPS) + 1):
         length = 0
-        for i in range(period, len(said) + 1):
-            if i < len(said) and said[i] == said[i - period]:
+        for i in range(period, len(found_words) + 1):
+            if i < len(found_words) and found_words[i] == found_words[i - period]:
                 length += 1
                 continue
             if length >= (MIN_LAPS - 1) * period and length + period > best:
                 best, laps = length + period, (length + period) // period
             length = 0
-        if best >= MIN_LOOPED * len(said):
+        if best >= MIN_LOOPED * len(found_words):
             break
-    return best / len(said), laps
+    return best / len(found_words), laps
 
 
 def _in_calls(subject: Subject) -> Sign | None:

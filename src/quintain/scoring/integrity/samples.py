@@ -1,4 +1,4 @@
-"""What the audit keeps of runs: fixed-size samples and counts, never their text."""
+"""Fixed-size samples and counts of runs; the audit keeps no text but short quotes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 @dataclass
 class Reservoir(Generic[T]):
-    """A uniform sample of what came by (Vitter 1985, algorithm R), the same for the same stream."""
+    """A uniform sample of a stream (Vitter 1985, algorithm R), deterministic for the stream."""
 
     size: int
     items: list[T] = field(default_factory=list)
@@ -21,7 +21,7 @@ class Reservoir(Generic[T]):
     _chance: random.Random = field(default_factory=lambda: random.Random(stable_seed("audit")))
 
     def add(self, item: T) -> None:
-        """Take an item, perhaps in place of another."""
+        """Add an item, perhaps in place of another."""
         self.n += 1
         if len(self.items) < self.size:
             self.items.append(item)
@@ -30,19 +30,19 @@ class Reservoir(Generic[T]):
 
 
 class Sign(NamedTuple):
-    """What shows something in a run."""
+    """Evidence in a run."""
 
     evidence: str
     sure: bool = True
-    """Else it may as well be honest work."""
+    """False for what may as well be honest work."""
 
 
 class Hit(NamedTuple):
-    """A run that shows something by itself."""
+    """A run with evidence of its own."""
 
     id: str
     rewards: dict[str, float]
-    """Whose reward -> what the run got."""
+    """Source of the reward -> reward."""
     evidence: str
 
 

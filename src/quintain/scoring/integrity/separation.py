@@ -10,11 +10,11 @@ from quintain.scoring.rank_statistics import separation
 
 MIN_CLASS = 5
 POOR, MAX_HIGH = 0.6, 0.7
-"""An area up to which it is said, and an upper end of its interval below which it is sure."""
+"""Largest area that is reported, and upper end of its interval below which the finding is sure."""
 
 
 def find_no_separation(points: Sequence[Point]) -> Finding | str:
-    """The finding; else why there is none: `""` for a check that was made and found nothing."""
+    """Return the finding; else the reason why there is none, `""` for a check that found nothing."""
     good = [point for point in points if point.outcome == 1.0]
     bad = [point for point in points if point.outcome == 0.0]
     if min(len(good), len(bad)) < MIN_CLASS:

@@ -1,4 +1,4 @@
-"""One run as the audit sees it: what was asked, what the agent said, what it got, and what it should not have known."""
+"""One run under audit: its prompt, reply, rewards and hidden texts."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from quintain.scoring.integrity.text import fingerprint, words
 from quintain.scoring.outcomes.final_message import asked, final_messages
 
 MAX_REPLY_CHARS = 12_000
-"""Of a reply that are looked at: its end, where its answer stands."""
+"""Only so much of a reply is examined, from its end."""
 MAX_REQUEST_CHARS = 40_000
 _MAX_HIDDEN, _MAX_HIDDEN_CHARS, _MAX_DEPTH = 40, 4000, 5
 _KNOWN = {OutcomeStatus.SUCCESS: 1.0, OutcomeStatus.FAILURE: 0.0}
 
 
 RECORDED = "recorded"
-"""Whose reward it is that came with the run."""
+"""Source of rewards that were recorded with the run."""
 
 
 class Reward(NamedTuple):
-    """What a run got, from whom."""
+    """A reward of a run and its source."""
 
     source: str
     """A scorer, or `recorded`."""
@@ -38,7 +38,7 @@ class Reward(NamedTuple):
 
 @dataclass(frozen=True)
 class Subject:
-    """A run under audit; nothing of it is kept when its checks are made."""
+    """A run under audit; nothing of it is kept after the checks."""
 
     run: Trajectory
     metrics: dict[str, float]
@@ -51,30 +51,30 @@ class Subject:
 
     @cached_property
     def own_steps(self) -> tuple[Step, ...]:
-        """The agent's turns, without those that were part of its task."""
+        """The agent's turns, without those that were copied from another session."""
         return tuple(step for step in self.run.agent_steps if not step.copied_context)
 
     @cached_property
     def prompt(self) -> str:
-        """What the agent was asked, by everybody."""
+        """All texts that the agent was given before its own turns."""
         own = [text_of(step.message) for step in self.run.agent_steps if step.copied_context]
         return "\n".join([asked(self.run), *own])
 
     @cached_property
     def request(self) -> str:
-        """What the task and its users say; systems and tools only set the stage."""
-        told = [text_of(step.message) for step in self.run.steps if step.actor is Actor.USER]
-        return "\n".join([self.run.task.prompt, *told])[:MAX_REQUEST_CHARS]
+        """The task's prompt and the messages of users."""
+        messages = [text_of(step.message) for step in self.run.steps if step.actor is Actor.USER]
+        return "\n".join([self.run.task.prompt, *messages])[:MAX_REQUEST_CHARS]
 
     @cached_property
     def shown(self) -> str:
-        """All that the agent could read before it answered: prompt, tools, observations."""
+        """Everything that the agent could read: prompt, tools, observations."""
         seen = [text_of(result.content) for step in self.run.steps for result in step.observations]
         return "\n".join([self.prompt, *tool_texts(self.run), *seen])
 
     @cached_property
     def reply(self) -> str:
-        """The agent's last words to others, or what it handed in; thinking is not part of it."""
+        """The agent's last message, or the answer that it submitted, without thinking."""
         return next(final_messages(self.run), "")[-MAX_REPLY_CHARS:]
 
     @cached_property
@@ -84,25 +84,25 @@ class Subject:
 
     @cached_property
     def length(self) -> int:
-        """Words that the agent wrote in all its messages."""
+        """Number of words in all the agent's messages."""
         return sum(len(words(text_of(step.message))) for step in self.own_steps)
 
     @cached_property
     def task(self) -> bytes:
-        """Tells tasks apart by what was asked, whatever ids a log gives them."""
+        """Identity of the task by its texts, whatever ids a log gives it."""
         first = next((text_of(step.message) for step in self.run.steps if step.actor is Actor.USER), "")
         return fingerprint(f"{self.run.task.environment or ''} {self.run.task.prompt or ''} {first}")
 
     @cached_property
     def group(self) -> str:
-        """Runs that were sampled together: the group, else the task."""
+        """Key of the runs that were sampled together: the group, else the task."""
         return self.run.group_id or self.task.hex()
 
 
 def rewards_of(run: Trajectory, score: Score | None) -> list[Reward]:
-    """What training could take as the run's reward: the score, where it was scored, and what was recorded with the run.
+    """Return the rewards that training could use: the score and the recorded reward.
 
-    Without either, its outcome counts as a recorded 1 or 0. A reward that is no finite number is none.
+    Without either, the outcome counts as a recorded 1 or 0. Rewards that are not finite are left out.
     """
     known = _KNOWN.get(run.outcome.status)
     recorded = dict(run.outcome.scores)
@@ -118,15 +118,15 @@ def rewards_of(run: Trajectory, score: Score | None) -> list[Reward]:
 
 
 def tool_texts(run: Trajectory) -> Iterator[str]:
-    """What the agent's tools say of themselves."""
+    """Yield the descriptions of the agent's tools."""
     for tool in run.tools:
-        told = tool.get("function", tool)
-        if isinstance(told, dict) and isinstance(text := told.get("description"), str):
+        function = tool.get("function", tool)
+        if isinstance(function, dict) and isinstance(text := function.get("description"), str):
             yield text
 
 
 def hidden_texts(metadata: dict[str, Any]) -> list[tuple[str, str]]:
-    """Name and text of everything that the task's metadata says in words; the agent is not meant to read it."""
+    """Return name and text of all values in the task's metadata, which the agent is not meant to read."""
     found: list[tuple[str, str]] = []
 
     def walk(name: str, value: Any, depth: int) -> None:

@@ -1,4 +1,4 @@
-"""The scorer `answer`: is the answer that the agent stated last the expected one? See `checkers.answers`."""
+"""The scorer `answer`: whether the answer that the agent stated last is the expected one; see `checkers.answers`."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from quintain.scoring.verdicts import of_check
 
 
 class AnswerScorer:
-    """Exact and numeric answer match: 1 or 0; unscored where no answer is expected or nothing was said."""
+    """Exact and numeric answer match: 1 or 0; unscored where no answer is expected or the run has no message."""
 
     name = "answer"
 
     def score(self, trajectory: Trajectory) -> Score:
-        """Compare what the run ends with to what its task expects."""
+        """Compare the run's last answer with the expected one."""
         checked = check_answer(trajectory.task, final_messages(trajectory), asked(trajectory))
         return of_check(trajectory, self.name, checked)

@@ -1,4 +1,4 @@
-"""The scorer `checker`: what the task's own checker says, whichever kind that is."""
+"""The scorer `checker`: the verdict of the task's own checker, of whichever type."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from quintain.scoring.verdicts import unscored
 
 
 class CheckerScorer:
-    """Goes by `task.metadata["checker"]`: `answer`, `json`, `regex`, `unit_tests` or `environment` (the outcome).
+    """Score by `task.metadata["checker"]`: `answer`, `json`, `regex`, `unit_tests` or `environment` (the outcome).
 
     A task without a checker that states an expected answer is checked by `answer`; one that states neither is unscored.
     """
@@ -24,12 +24,12 @@ class CheckerScorer:
     name = "checker"
 
     def __init__(self, open_sandbox: OpenSandbox | None = None) -> None:
-        """Take what opens the sandbox of `unit_tests`; None: there is none."""
+        """Configure how the sandbox of `unit_tests` is opened; None: without one."""
         scorers = (AnswerScorer(), JsonScorer(), RegexScorer(), UnitTestScorer(open_sandbox), OutcomeScorer())
         self._scorers: dict[str, Scorer] = dict(zip(TYPES, scorers, strict=True))
 
     def score(self, trajectory: Trajectory) -> Score:
-        """The verdict of the task's checker."""
+        """Return the verdict of the task's checker."""
         kind = checker_type(trajectory.task)
         if kind is None and expected_answers(trajectory.task):
             kind = "answer"

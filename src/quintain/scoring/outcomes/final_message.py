@@ -1,4 +1,4 @@
-"""What an agent said last: the place where its answer stands."""
+"""The last messages of an agent, where its answer is."""
 
 from __future__ import annotations
 
@@ -24,29 +24,29 @@ _ANSWER_FIELDS = (
     "content",
 )
 MAX_CHARS = 200_000
-"""Of a message; the end counts."""
+"""Only so much of a message is read, from its end."""
 
 
 def final_messages(run: Trajectory) -> Iterator[str]:
-    """What the agent said to others, newest first; a call that hands an answer in counts as said, thinking does not."""
+    """Yield the agent's messages, newest first, without thinking; a call that submits an answer counts as a message."""
     for step in reversed(run.steps):
-        if step.actor is Actor.AGENT and not step.copied_context and (said := _said(step)):
-            yield said
+        if step.actor is Actor.AGENT and not step.copied_context and (message := _message(step)):
+            yield message
 
 
 def asked(run: Trajectory) -> str:
-    """All that the agent was told: the task's prompt and what users and the system said."""
-    told = [text_of(step.message) for step in run.steps if step.actor is not Actor.AGENT]
-    return "\n".join([run.task.prompt, *told])[: 2 * MAX_CHARS]
+    """Return the task's prompt with all messages of users and the system."""
+    messages = [text_of(step.message) for step in run.steps if step.actor is not Actor.AGENT]
+    return "\n".join([run.task.prompt, *messages])[: 2 * MAX_CHARS]
 
 
-def _said(step: Step) -> str:
-    said = _THINKING.sub("", text_of(step.message)[-MAX_CHARS:]).strip()
+def _message(step: Step) -> str:
+    message = _THINKING.sub("", text_of(step.message)[-MAX_CHARS:]).strip()
     for action in reversed(step.actions):
         if _SUBMITS.match(action.tool) and action.args:
-            handed = next((action.args[name] for name in _ANSWER_FIELDS if name in action.args), None)
-            if len(action.args) == 1 and handed is None:
-                handed = next(iter(action.args.values()))
-            if isinstance(handed, str | int | float) and not isinstance(handed, bool) and str(handed).strip():
-                return str(handed)[-MAX_CHARS:].strip()
-    return said
+            submitted = next((action.args[name] for name in _ANSWER_FIELDS if name in action.args), None)
+            if len(action.args) == 1 and submitted is None:
+                submitted = next(iter(action.args.values()))
+            if isinstance(submitted, str | int | float) and not isinstance(submitted, bool) and str(submitted).strip():
+                return str(submitted)[-MAX_CHARS:].strip()
+    return message

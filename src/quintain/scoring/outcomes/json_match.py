@@ -1,4 +1,4 @@
-"""The scorer `json`: is the JSON that the agent answered with the expected one? See `checkers.json_equality`."""
+"""The scorer `json`: whether the agent answered with the expected JSON; see `checkers.json_equality`."""
 
 from __future__ import annotations
 

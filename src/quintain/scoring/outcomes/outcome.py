@@ -1,4 +1,4 @@
-"""The scorer `outcome`: what the environment or the recorder said."""
+"""The scorer `outcome`: the outcome that the environment or the recorder stated."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class OutcomeScorer:
     name = "outcome"
 
     def score(self, trajectory: Trajectory) -> Score:
-        """The verdict as a number in 0..1, higher is better."""
+        """Return the verdict as a number in 0..1, higher is better."""
         run = trajectory.identified().id or ""
         status = trajectory.outcome.status
         value = _VALUES.get(status)

@@ -1,4 +1,4 @@
-"""The scorer `regex`: does the last message match the task's pattern? See `checkers.patterns`."""
+"""The scorer `regex`: whether the last message matches the task's pattern; see `checkers.patterns`."""
 
 from __future__ import annotations
 

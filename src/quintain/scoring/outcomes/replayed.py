@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
 _ROOTS = ("/workspace", "/testbed", "/repo", "/app", "/tmp/workspace")
-"""Where workspaces lie on agents' machines."""
+"""Usual folders of workspaces on agents' machines."""
 _ELSEWHERE = ("/tmp", "/dev", "/etc", "/proc", "/usr", "/var")
-"""What is written there is no file of the workspace."""
+"""Folders outside of every workspace."""
 
 
 @dataclass
@@ -18,37 +18,37 @@ class Written:
 
     files: dict[str, str]
     changed: set[str] = field(default_factory=set)
-    """Those that it wrote or edited."""
+    """Paths that the run wrote or edited."""
     unseen: str | None = None
-    """The first change that cannot be replayed, in words; None: none was seen."""
+    """The first change that cannot be replayed; None: every change was."""
     roots: tuple[str, ...] = ()
     """Folders of the agent's machine that paths may be below."""
     is_stated: bool = False
-    """Did the task state the folder? Then all else lies elsewhere."""
+    """Whether the task states the folder, so that any other path is outside of it."""
     _before: dict[str, list[str | None]] = field(default_factory=dict)
 
     def put(self, name: str, text: str) -> None:
-        """A file has this text now."""
+        """Set the text of a file."""
         self._before.setdefault(name, []).append(self.files.get(name))
         self.files[name] = text
         self.changed.add(name)
 
     def drop(self, name: str) -> None:
-        """A file, or a folder with all that is in it, is gone."""
+        """Remove a file, or a folder with its content."""
         for path in [path for path in self.files if path == name or path.startswith(f"{name}/")]:
             self._before.setdefault(path, []).append(self.files.pop(path))
             self.changed.add(path)
 
     def undo(self, name: str) -> None:
-        """Take the last change of a file back."""
+        """Undo the last change of a file."""
         if not self._before.get(name):
-            return self.lose(f"{name!r} is set back to a text that is not known")
+            return self.lose(f"{name!r} is set back to an unknown text")
         before = self._before[name].pop()
         self.files.pop(name, None) if before is None else self.files.update({name: before})
         return None
 
     def lose(self, why: str) -> None:
-        """Something was done that cannot be replayed."""
+        """Note a change that cannot be replayed; the first reason stays."""
         self.unseen = self.unseen or why
 
     def place(self, path: str) -> str | None:
@@ -69,7 +69,7 @@ class Written:
 
 
 def relative(path: str, root: str | None) -> str | None:
-    """A path of the agent's machine below the workspace; None: it lies elsewhere.
+    """Return a path of the agent's machine as one below the workspace; None for a path outside.
 
     Args:
         path: Relative, or absolute below the root.
@@ -90,12 +90,11 @@ def relative(path: str, root: str | None) -> str | None:
 
 
 def workspace(start: Mapping[str, str], root: str | None, known: set[str], paths: list[str]) -> Written:
-    """The workspace before the first call.
+    """Return the workspace before the first call.
 
     Args:
         start: Its files.
-        root: Its folder on the agent's machine, where the task states it; else it is told by the absolute paths of files that
-            are known, and otherwise one of the usual ones.
+        root: Its folder on the agent's machine; None: inferred from absolute paths of known files, else one of the usual ones.
         known: Names of its files, of which some may have no text yet.
         paths: All the paths that the calls name.
     """

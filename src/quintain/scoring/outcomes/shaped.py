@@ -1,6 +1,6 @@
 """Accuracy with a penalty for length, or with a bonus for steps: HelloAgents' two other rewards, with their parameters.
 
-    length_penalty  max(0, a - w max(0, n - m) / m)      a: `answer`, n: characters of what the agent said, w: weight, m: free
+    length_penalty  max(0, a - w max(0, n - m) / m)      a: `answer`, n: characters of the agent's messages, w: weight, m: free
     step            (a + min(b s, 0.5)) / 1.5 where a > 0, else 0      s: distinct step marks (`Step 2`, `第2步`, `2.`), b: bonus
 
 Theirs paid the bonus for wrong answers too, counted line breaks as steps, and left 0..1; here the most is 1.
@@ -21,17 +21,17 @@ class LengthPenaltyScorer:
     """Accuracy less a penalty for every character past `max_length`; see the module's text."""
 
     def __init__(self, penalty_weight: float, max_length: int) -> None:
-        """Take the parameters, which become part of the name."""
+        """Set the parameters, which become part of the name."""
         self.name = f"length_penalty-{penalty_weight:g}-{max_length}"
         self.penalty_weight, self.max_length = penalty_weight, max_length
         self._answers = AnswerScorer()
 
     def score(self, trajectory: Trajectory) -> Score:
-        """The penalised accuracy; unscored where `answer` is."""
+        """Return the penalised accuracy; unscored where `answer` is."""
         verdict = self._answers.score(trajectory)
         if verdict.value is None:
             return unscored(trajectory, self.name, verdict.reason or "")
-        n = len(_said(trajectory))
+        n = len(_messages(trajectory))
         penalty = self.penalty_weight * max(0, n - self.max_length) / self.max_length
         value = max(0.0, verdict.value - penalty)
         parts = (
@@ -45,17 +45,17 @@ class StepBonusScorer:
     """Accuracy plus a bonus for the steps of a right answer; see the module's text."""
 
     def __init__(self, step_bonus: float) -> None:
-        """Take the parameter, which becomes part of the name."""
+        """Set the parameter, which becomes part of the name."""
         self.name = f"step-{step_bonus:g}"
         self.step_bonus = step_bonus
         self._answers = AnswerScorer()
 
     def score(self, trajectory: Trajectory) -> Score:
-        """The accuracy with its bonus; unscored where `answer` is."""
+        """Return the accuracy with its bonus; unscored where `answer` is."""
         verdict = self._answers.score(trajectory)
         if verdict.value is None:
             return unscored(trajectory, self.name, verdict.reason or "")
-        steps = len(set(STEP_MARKS.findall(_said(trajectory))))
+        steps = len(set(STEP_MARKS.findall(_messages(trajectory))))
         bonus = min(self.step_bonus * steps, _MOST_BONUS) if verdict.value > 0 else 0.0
         value = (verdict.value + bonus) / (1.0 + _MOST_BONUS)
         parts = (
@@ -65,5 +65,5 @@ class StepBonusScorer:
         return scored(trajectory, self.name, value, f"{verdict.feedback} {steps} steps.", parts)
 
 
-def _said(run: Trajectory) -> str:
+def _messages(run: Trajectory) -> str:
     return "\n".join(text_of(step.message) for step in run.agent_steps if not step.copied_context)

@@ -1,6 +1,6 @@
-"""The scorer `unit_tests`: do the task's tests pass on the files that the run left? Only behind the walls of a sandbox.
+"""The scorer `unit_tests`: whether the task's tests pass on the files that the run left, in a sandbox.
 
-`task.metadata["checker"]` says: `command` (a line, or a program and its arguments), `tests` (path -> text: they replace what the
+`task.metadata["checker"]` contains `command` (a line, or a program and its arguments), `tests` (path -> text: they replace what the
 run wrote there), `files` (path -> text that the agent found; null, or a list of paths: files that the run gives), `timeout_s`.
 The files of the run are replayed from its calls (`written_files`); where one file is to be given and no call wrote it, the last
 fenced block of the last message is that file.
@@ -28,7 +28,7 @@ from quintain.scoring.outcomes.written_files import last_code, written_files
 from quintain.scoring.verdicts import scored, unscored
 
 OpenSandbox = Callable[[], Sandbox]
-"""Opens the sandbox of the operator's choice, or says why there is none."""
+"""Opens the sandbox of the operator's choice, or raises with the reason."""
 
 DEFAULT_S, MAX_S = 10.0, 30.0
 """Seconds that the tests of one run get, and may ask for."""
@@ -39,7 +39,7 @@ _MOST_REMEMBERED = 256
 
 
 class UnitTestScorer:
-    """1 where the command ends with 0 (and its test runner says that tests passed), 0 where it does not.
+    """1 where the command ends with 0 (and its test runner reports passed tests), 0 where it does not.
 
     Unscored where the tests cannot be run: no sandbox, no tests, a test runner that is not there, files of the run not known.
     """
@@ -47,7 +47,7 @@ class UnitTestScorer:
     name = "unit_tests"
 
     def __init__(self, open_sandbox: OpenSandbox | None = None) -> None:
-        """Take what opens the sandbox; None: there is none."""
+        """Configure how the sandbox is opened; None: without one."""
         self._open = open_sandbox
         self._sandbox: Sandbox | str | None = None
         self._alone: dict[str, str | None] = {}
@@ -69,8 +69,8 @@ class UnitTestScorer:
             return unscored(trajectory, self.name, error.message)
         found = verdict(plan.command, plan.witnessed, ran, plan.limits)
         note = f"Files of the run that steer or replace tests were left out: {', '.join(plan.left_out[:3])}."
-        told = f"{found.told} {note}" if plan.left_out else found.told
-        return scored(trajectory, self.name, float(found.passed), told)
+        feedback = f"{found.reason} {note}" if plan.left_out else found.reason
+        return scored(trajectory, self.name, float(found.passed), feedback)
 
     def _walls(self) -> Sandbox | str:
         if self._sandbox is None:
@@ -188,7 +188,7 @@ def _files(value: Any, name: str, root: str | None) -> tuple[dict[str, str], lis
         place = relative(path, root) if isinstance(path, str) else None
         if place is None or not (text is None or isinstance(text, str)):
             raise InvalidInput(
-                f"checker.{name} holds {path!r:.80}; valid: paths below the workspace, each with its text"
+                f"expected paths below the workspace with their texts in checker.{name}, got {path!r:.80}"
             )
         if text is None:
             given.append(place)

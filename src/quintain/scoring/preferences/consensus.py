@@ -1,4 +1,4 @@
-"""What several preferences say together: the majority on each pair, and circles that no order of the runs can satisfy."""
+"""Consensus of preferences: the majority on each pair, and circles that no order of the runs satisfies."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Consensus(NamedTuple):
     """The verdict on each pair of runs."""
 
     pairs: list[Pair]
-    """Pairs with a winner; `weight` is the share of the raters who say so, `margin` the mean of those that they know."""
+    """Pairs with a winner; `weight` is the share of raters in agreement, `margin` the mean of the known margins."""
     ties: list[tuple[str, str]]
     """Pairs that most call a tie."""
     undecided: list[tuple[str, str]]
@@ -30,7 +30,7 @@ def consensus(preferences: Iterable[Preference], tasks: Mapping[str, str]) -> Co
 
     Args:
         preferences: Of any raters; a rater has one word on a pair, as the store keeps it.
-        tasks: Id of a run -> what its task is told by; `Pair.task` is that of the chosen run.
+        tasks: Id of a run -> key of its task; `Pair.task` is that of the chosen run.
     """
     found = Consensus([], [], [], 0)
     disagreements = 0
@@ -51,14 +51,14 @@ def consensus(preferences: Iterable[Preference], tasks: Mapping[str, str]) -> Co
 
 
 def disagreements(preferences: Iterable[Preference]) -> int:
-    """Pairs of runs (and step) on which not all raters say the same."""
+    """Pairs of runs (and step) on which raters disagree."""
     return sum(len({preference.chosen for preference in given}) > 1 for given in _by_pair(preferences).values())
 
 
 def circles(preferences: Iterable[Preference], limit: int = 20) -> list[tuple[str, ...]]:
     """Runs that are preferred in a circle: each to the next, and the last to the first.
 
-    Whole runs only, by the majority on each pair. Circles that share a run are told as one; at most `limit` of them.
+    Whole runs only, by the majority on each pair. Circles that share a run are merged; at most `limit` of them.
     """
     worse_than: defaultdict[str, set[str]] = defaultdict(set)
     for pair in consensus((p for p in preferences if p.step is None), {}).pairs:

@@ -230,7 +230,7 @@ def _spread(forks: Sequence[Fork], limit: int | None, seed: int) -> list[Fork]:
 
 
 def _action(step: Step) -> list[Any]:
-    """What a step does: its calls, or what it says where it calls nothing."""
+    """Return what a step does: its calls, else its message."""
     return [_call(call) for call in step.actions] or [text_of(step.message).strip()]
 
 

@@ -58,7 +58,7 @@ class Pair(NamedTuple):
     step: int | None = None
     """The agent's step that is compared, all before it being shared; None: the whole runs."""
     weight: float = 1.0
-    """Share of those asked who say so."""
+    """Share of raters in agreement."""
 
 
 class Tie(NamedTuple):
@@ -252,7 +252,7 @@ def _compared(ordered: Sequence[Candidate], mode: Mode) -> list[_Compared]:
     for run in ordered:
         agents[run.agent].append(run)
     own = [_at_the_ends(agents[agent]) for agent in sorted(agents)]
-    # The widest of those that differ in content; where none differs, the widest tells why there is no pair.
+    # The widest of those that differ in content; where none differs, the widest gives the reason.
     return [max(ends, key=lambda two: (_differ(*two), gap(two[1].value, two[0].value))) for ends in own if ends]
 
 

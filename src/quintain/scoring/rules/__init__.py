@@ -1,4 +1,4 @@
-"""The scorer `rules`: what can be said of a run's steps without a judge. One module a rule; `scorer` weighs them."""
+"""The scorer `rules`: faults in a run's steps, found without a judge. One module for each rule; `scorer` weighs them."""
 
 from quintain.scoring.rules.scorer import RulesScorer
 

@@ -72,7 +72,7 @@ def printed_part(commands: Sequence[Command]) -> PrintedPart | None:
         if cut is None:
             return None
         if cut != (1, None):
-            # A cut of what was cut before says nothing of the file's lines.
+            # The lines of a second cut are not those of the file.
             lines = cut if lines == (1, None) and len(others) == 1 else (cut[0], None)
     return PrintedPart(paths[0], *lines)
 

@@ -1,4 +1,4 @@
-"""Information use: does what the agent changes follow from what it was told or has seen?"""
+"""Information use: whether changes build on what the agent was given or has seen."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _COMMON = frozenset(
         *("txt", "json"),
     }
 )
-"""Words that any two texts of the trade share."""
+"""Words that any two texts about code share."""
 
 _NAMES = re.compile(r"(?<![\w-])[\w-]{1,200}\.[A-Za-z]\w{0,9}\b")
 """Names of files in texts."""
 
 _MAX_CHARS, _MAX_EDITS = 4000, 50
-"""How much of a call is looked at: if nothing in it was told, it does not matter what else it says."""
+"""Only so much of a call is examined."""
 
 
 class _Known:
-    """Words, file names and lines of what the agent was told; each text is read once, and only when it is asked for."""
+    """Words, file names and lines of what the agent was given and has seen; each text is read once, when it is needed."""
 
     def __init__(self, prompt: str) -> None:
         self._unread = [prompt] if prompt else []
@@ -40,45 +40,45 @@ class _Known:
         self._lines: set[str] = set()
 
     def hear(self, text: str) -> None:
-        """What a person said."""
+        """Add a message of a person."""
         self._unread.append(text)
         self._uncut.append(text)
 
     def see(self, text: str | None) -> None:
-        """What a call brought, or was told to do."""
+        """Add the result or the command of a call."""
         if text:
             self._unread.append(text)
             self._unnamed.append(text)
 
     def touch(self, target: str) -> None:
-        """A file that a call worked on."""
+        """Add a file that a call worked on."""
         self._names.add(posixpath.basename(target))
 
     def __bool__(self) -> bool:
         return bool(self._unread or self._words)
 
     def has_seen(self, file: str) -> bool:
-        """Did any call work on a file of this name, or show it?"""
+        """Whether any call worked on a file of this name, or showed it."""
         name = posixpath.basename(file)
         while self._unnamed and name not in self._names:
             self._names.update(_NAMES.findall(self._unnamed.pop()))
         return name in self._names
 
     def was_given(self, line: str) -> bool:
-        """Did a person write the line?"""
+        """Whether a person wrote the line."""
         while self._uncut and line not in self._lines:
             self._lines.update(one.strip() for one in self._uncut.pop().splitlines())
         return line in self._lines
 
     def has_any(self, words: set[str]) -> bool:
-        """Was any of the words told?"""
+        """Whether any of the words occurred."""
         while self._unread and self._words.isdisjoint(words):
             self._words |= tokens(self._unread.pop())
         return not self._words.isdisjoint(words)
 
 
 def tokens(text: str) -> set[str]:
-    """Words of three characters and more, lower-case; runs of scripts without spaces as pairs of characters."""
+    """Return lower-case words of three characters or more; scripts without spaces as pairs of characters."""
     found = set(_TOKENS.findall(text.lower()))
     if not text.isascii():
         found.update(run[i : i + 2] for run in _WIDE.findall(text) for i in range(len(run) - 1))
@@ -86,37 +86,34 @@ def tokens(text: str) -> set[str]:
 
 
 def information_use(view: View) -> list[float | None]:
-    """For each call that changes something 1 where it builds on what the agent knows, else 0.
+    """Return for each call that changes something 1 where it builds on what the agent knows, else 0.
 
-    An edit that replaces text builds on having seen the file, or on being given the text; any other change on having seen its
-    file, or on sharing a word with what was told. That it shares none says nothing: a program is written in other words, and often
-    in another language, than its task. So there it is None, as for calls that only look, for tools that nobody knows, and where
-    nothing was told.
+    An edit that replaces text builds on having seen the file or on being given the text. Any other change builds on having seen its
+    file or on sharing a word with earlier texts. Sharing none shows nothing, since a program has other words than its task: then
+    the part is None, as for calls that only look, for unknown tools, and where nothing came before.
     """
     known = _Known(view.prompt)
     heard = iter(view.heard)
     next_heard = next(heard, None)
     parts: list[float | None] = []
-    told: list[Call] = []
+    unread: list[Call] = []
     turn = -1
     for call in view.calls:
         if call.turn != turn:
             turn = call.turn
-            for earlier in told:  # calls of one turn do not see each other's results
+            for earlier in unread:  # calls of one turn do not see each other's results
                 known.see(earlier.result)
                 known.see(earlier.command)
                 if earlier.target and not earlier.failed:
                     known.touch(earlier.target)
-            told.clear()
+            unread.clear()
             while next_heard is not None and next_heard[0] <= turn:
                 known.hear(next_heard[1])
                 next_heard = next(heard, None)
         parts.append(_informed(call, known))
         if call.target and call.category == "read":
-            known.touch(
-                call.target
-            )  # read and edited in one breath: a client that carries calls out in order allows it
-        told.append(call)
+            known.touch(call.target)  # A client that carries calls out in order allows a read and an edit in one turn.
+        unread.append(call)
     return parts
 
 

@@ -1,4 +1,4 @@
-"""Errors, and whether the agent got over them."""
+"""Errors, and whether the agent recovered from them."""
 
 from __future__ import annotations
 
@@ -15,10 +15,7 @@ def has_failed(call: Call, view: View) -> bool:
 
 
 def recovery(view: View) -> list[float | None]:
-    """For each call that failed 1 where another of its kind, or on what it worked on, succeeded later, else 0; None for others.
-
-    A mere repetition of the call is no other call, unless it then succeeds.
-    """
+    """Return for each failed call 1 where a call of its kind, or on its target, succeeded later, else 0; None for others."""
     pending: dict[str, list[int]] = {}
     parts: list[float | None] = []
     for i, call in enumerate(view.calls):
@@ -35,7 +32,7 @@ def recovery(view: View) -> list[float | None]:
 
 
 def _kinds(call: Call) -> tuple[str, ...]:
-    """Under which names a failure is open: its tool; what it worked on; any tool, where none of this name exists."""
+    """Return the keys by which a later success resolves a failure: category or tool, and target."""
     category = call.category or "tool"
     family = "look" if category in {"read", "search"} else category
     kinds = [family if call.category else f"tool {call.tool}"]

@@ -1,12 +1,10 @@
 """Redundancy: calls that could not bring anything new, and loops.
 
-A call is redundant where an equal one came before, nothing that may have changed the answer came between, and the answer
-was indeed the same; a read of a file also where the same lines, or the same text from the same line on, were shown before. A
-read of a range of lines is redundant as far as those lines were shown.
+A call is redundant where an equal one came before with the same answer and nothing between may have changed it. A read is also
+redundant where the same lines, or the same text from the same line on, were shown before; a range of lines in proportion.
 
-Unknown means not redundant: a tool that no profile knows, a command that may write, a turn of a user and a result that differs
-all count as change. A call that acts is not redundant for having the same short answer as an equal one before it (a key
-pressed four times), nor is asking again how far something is.
+Unknown means not redundant: a tool that no profile knows, a command that may write, a turn of a user and a different result all
+count as change. Neither is a call that acts redundant for a short equal answer (a key pressed four times), nor one that polls.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ from quintain.scoring.rules.regression import whole_content
 from quintain.scoring.rules.view import Call, View
 
 _PERIODS = (1, 2, 3, 4)
-"""Lengths of loops that are looked for, in calls."""
+"""Lengths of loops, in calls."""
 
 _TIMES = re.compile(r"(?<!\d)\d{1,9}(?:\.\d{1,9})?\s?m?s\b|\d{1,2}:\d\d(?::\d\d)?(?:\.\d+)?|\d{4}-\d\d-\d\d")
 _TRANSIENT = re.compile(
@@ -31,13 +29,13 @@ _TRANSIENT = re.compile(
 _TEXT = 40
 """Results of fewer characters may be equal by chance."""
 _VIEW = 200
-"""An answer of so many characters shows how things stand; a shorter one may be a mere `ok`."""
+"""An answer of so many characters shows a state; a shorter one may be a mere `ok`."""
 _PATIENCE = 20
-"""So many equal calls that act may stand in a row before they are called a loop: fields are crossed and lists gone down by them."""
+"""So many equal calls that act may follow each other before they count as a loop, as in walking or scrolling."""
 _WHOLE_FILES = frozenset({"write_file", "str_replace_editor"})
 
 _WORDS = 60
-"""Text shorter than this says too little of itself to be called repetitive."""
+"""Fewer words are too few to be repetitive."""
 
 
 @dataclass(slots=True)
@@ -51,7 +49,7 @@ class _Seen:
 
 @dataclass(slots=True)
 class _World:
-    """When what was last changed."""
+    """When each file, and anything at all, was last changed."""
 
     tick: int = 0
     everything: int = -1
@@ -66,7 +64,7 @@ class _World:
             self.everything = self.tick
 
     def changed_since(self, tick: int, call: Call) -> bool:
-        """May the answer to the call have changed after the tick?"""
+        """Whether the answer to the call may have changed after the tick."""
         if self.everything > tick:
             return True
         if call.category == "read" and call.file:
@@ -75,7 +73,7 @@ class _World:
 
 
 def non_redundancy(view: View) -> list[float]:
-    """For each call the share of it that could bring something new, in 0..1."""
+    """Return for each call the share of it that could bring something new, in 0..1."""
     world = _World()
     seen: dict[str, _Seen] = {}
     shown: dict[str, _Lines] = {}
@@ -87,7 +85,7 @@ def non_redundancy(view: View) -> list[float]:
         if call.turn != turn:
             turn = call.turn
             if view.is_new_talk(turn):
-                world.everything = world.anything = world.tick  # a person may have changed anything meanwhile
+                world.everything = world.anything = world.tick  # A person may have changed anything meanwhile.
                 world.tick += 1
         value = _new(call, seen.get(call.key), world, view)
         if value and call.effect is not Effect.NONE:
@@ -117,10 +115,10 @@ def _new(call: Call, before: _Seen | None, world: _World, view: View) -> float:
 
 
 def may_go_on(call: Call, failed: bool) -> bool:
-    """May an equal call with an equal answer still have done or told something: a key pressed once more, a job asked after?
+    """Whether an equal call with an equal answer may still have had an effect: one more key press, one more poll.
 
-    A call that acts and failed before does not; nor one that shows at length that all is as it was; nor writing the same
-    whole file again. A shell's command is held to have done its work the first time.
+    Not a call that failed before, one with a long equal answer, or the same whole file written again. A shell command counts as done
+    the first time.
     """
     if call.polls:
         return True
@@ -141,7 +139,7 @@ def _is_named(call: Call, view: View) -> bool:
 
 
 def _differ(result: str | None, before: str | None) -> bool:
-    """Do two results of one call differ in more than times?"""
+    """Whether two results of one call differ in more than times."""
     if result is None or before is None or result == before:
         return False
     if len(result) > 20_000 or len(before) > 20_000:
@@ -158,7 +156,7 @@ class _Lines:
     ends: list[int] = field(default_factory=list)
 
     def show(self, first: int, last: int) -> float:
-        """Note a range, both ends included; returns the share of it that is new."""
+        """Add a range, both ends included; return the share of it that is new."""
         low = bisect_left(self.ends, first - 1)
         high = bisect_right(self.starts, last + 1)
         known = sum(
@@ -171,7 +169,7 @@ class _Lines:
 
 
 def _new_lines(call: Call, shown: dict[str, _Lines], world: _World) -> float:
-    """The share of a range of lines that was not shown before; a read without one is left to the equality of texts."""
+    """Return the share of a range of lines that was not shown before; 1 for a read without a range."""
     if call.lines is None or call.lines[1] is None or call.lines[0] < 0:
         return 1.0
     place = f"{call.tool}\n{call.file}"
@@ -182,9 +180,9 @@ def _new_lines(call: Call, shown: dict[str, _Lines], world: _World) -> float:
 
 
 def looping(view: View) -> list[float]:
-    """For each call 0 where it ends a whole loop that was gone through before with the same results, else 1.
+    """Return for each call 0 where it completes a loop that came before with the same results, else 1.
 
-    A user's word begins anew. Of calls that may go on (`may_go_on`) only long rows of equal ones count.
+    A user's message starts anew. Of calls that may go on (`may_go_on`) only long rows of equal ones count.
     """
     calls = view.calls
     lengths = [0] * len(_PERIODS)
@@ -208,14 +206,14 @@ def looping(view: View) -> list[float]:
 
 
 def repetitive(text: str) -> bool:
-    """Does a text say the same few words again and again?
+    """Whether a text repeats the same few words.
 
     Of natural text, distinct words are well over a third at a hundred words and over a seventh at two thousand.
     """
     if len(text) < 4 * _WORDS:
         return False
     words = text[:20_000].split()
-    if len(words) < _WORDS:  # languages that write without spaces, and one endless word
+    if len(words) < _WORDS:  # Scripts without spaces, and one endless word.
         pieces = [text[i : i + 4] for i in range(0, min(len(text), 8000) - 3)]
         return len(words) < len(text) / 40 and len(set(pieces)) < 0.12 * len(pieces)
     words = words[:2000]

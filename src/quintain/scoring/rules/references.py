@@ -1,4 +1,4 @@
-"""What the task itself says of a good run: the tools it takes, and in how many steps it can be done."""
+"""The task's own reference of a good run: needed tools and number of steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Regression: edits that undo earlier ones, content that is written back, commands that throw changes away."""
+"""Regression: edits that undo earlier ones, content that is written back, commands that discard changes."""
 
 from __future__ import annotations
 
@@ -29,12 +29,11 @@ def whole_content(call: Call) -> str | None:
 
 
 def non_regression(view: View) -> list[float | None]:
-    """For each call that changes files: 0 where it takes back what was changed before, else 1; None for other calls.
+    """Return for each call that changes files 0 where it undoes an earlier change, else 1; None for other calls.
 
-    What was changed before a user spoke may be taken back at the user's wish, and a path that may be one of several files is
-    held to be a file of its own.
+    Changes before a user spoke may be undone at the user's wish. A path that may be one of several files counts as its own file.
     """
-    made: set[tuple[str, str, str]] = set()
+    edits: set[tuple[str, str, str]] = set()
     contents: dict[str, list[str]] = {}
     written: dict[str, set[str]] = {}
     parts: list[float | None] = []
@@ -44,7 +43,7 @@ def non_regression(view: View) -> list[float | None]:
         if call.turn != turn:
             turn = call.turn
             if view.is_new_talk(turn):
-                made.clear()
+                edits.clear()
                 contents.clear()
                 written.clear()
                 changed = False
@@ -57,9 +56,9 @@ def non_regression(view: View) -> list[float | None]:
         undoes = call.args.get("command") == "undo_edit" and changed
         for path, old, new in replacements(call):
             file = view.files[path] or path
-            undoes |= (file, new, old) in made and old != new
+            undoes |= (file, new, old) in edits and old != new
             if not call.failed:
-                made.add((file, old, new))
+                edits.add((file, old, new))
         content = whole_content(call)
         if content is not None:
             file = call.file or call.target

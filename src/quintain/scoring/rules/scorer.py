@@ -1,15 +1,14 @@
-"""The scorer `rules`: each step by what went wrong in it, each run by its steps and by what the task says of a good one.
+"""The scorer `rules`: the value of a run by faults in its steps and by what its task states of a good run.
 
-It needs no outcome and calls no model. Every rule gives a part in 0..1, 1 where nothing is wrong, and has a weight: the
-largest share of the value that it can take away. Rules multiply, since a call that is worth nothing is worth nothing
-however well it was written:
+It needs no outcome and calls no model. Every rule gives a part in 0..1 (1: nothing wrong) and has a weight, the largest share of
+the value that it can take away. Rules multiply, so that a useless call scores 0 however well it was written:
 
     call = product over step rules r of (1 - w_r (1 - part_r))
     step = mean of its calls
     run  = mean over all calls, times the product over run rules r of (1 - w_r (1 - part_r))
 
-A turn that calls nothing counts as one call where a rule finds fault with it or a call was due; otherwise it is not judged.
-A rule with nothing to look at has no part: it is neither 0 nor 1. Differences from the seeds stand in docs/scoring.md.
+A turn without calls counts as one call where a rule finds fault with it or a call was due; otherwise it is not scored. A rule with
+nothing to examine has no part: neither 0 nor 1. See docs/reference/rules.md.
 """
 
 from __future__ import annotations
@@ -48,39 +47,39 @@ WEIGHTS: dict[StepRule | RunRule, float] = {
     "tool_choice": 0.5,
     "efficiency": 0.3,
 }
-"""The largest share of the value that a rule can take away, where the profile says nothing else."""
+"""Default weights: the largest share of the value that a rule can take away."""
 
 _STEP_RULES: tuple[StepRule, ...] = get_args(StepRule)
 _RUN_RULES: tuple[RunRule, ...] = get_args(RunRule)
 
-_WORDS: dict[str, str] = {
-    "format": "unreadable, incomplete, or not made where it was due",
-    "known_tools": "no such tool was offered",
-    "non_redundancy": "nothing new: the same call, or the same lines of the file, stood before with the same answer",
-    "repetition": "the same loop, or the same words, once more",
-    "non_regression": "an earlier change taken back",
-    "information_use": "replaces text in a file that was never looked at, and that nobody gave",
+_FAULTS: dict[str, str] = {
+    "format": "unreadable, incomplete, or missing where it was due",
+    "known_tools": "the tool was not offered",
+    "non_redundancy": "repeats an earlier call, or a read of the same lines, with the same answer",
+    "repetition": "repeats a loop or a text",
+    "non_regression": "undoes an earlier change",
+    "information_use": "replaces text in a file that was never read, and that nobody gave",
     "errors": "failed",
-    "recovery": "failed, and the agent never got over it",
-    "timing": "at the wrong moment: after the end, or handed in before looking or checking",
+    "recovery": "failed without a later recovery",
+    "timing": "comes at the wrong moment: after the submission, or as a submission before looking or checking",
 }
 
 
 @dataclass(slots=True)
-class Judged:
-    """What the rules say of a run before it is weighed."""
+class RuleParts:
+    """The parts of a run by step rules, before they are weighed."""
 
     view: View
     parts: list[dict[StepRule, float]]
-    """Of each call."""
+    """Of each call: rule -> part in 0..1."""
     turn_parts: dict[int, dict[StepRule, float]]
-    """Of each turn without calls that is judged."""
+    """Of each scored turn without calls."""
     notes: dict[int, str]
-    """Turn -> what is wrong with it, where a rule can say more than its name."""
+    """Turn -> the fault in detail, where a rule knows more than its name."""
 
 
-def judge(view: View, *, needs_tools: bool = False) -> Judged:
-    """Look at a run by every step rule."""
+def apply_step_rules(view: View, *, needs_tools: bool = False) -> RuleParts:
+    """Return the parts of a run by every step rule."""
     columns: dict[StepRule, Sequence[float | None]] = {
         "non_redundancy": non_redundancy(view),
         "repetition": looping(view),
@@ -108,13 +107,13 @@ def judge(view: View, *, needs_tools: bool = False) -> Judged:
             if value is not None:
                 found[rule] = value
         parts.append(found)
-    return Judged(view, parts, _turns(view, notes, needs_tools=needs_tools), notes)
+    return RuleParts(view, parts, _turns(view, notes, needs_tools=needs_tools), notes)
 
 
 def _turns(view: View, notes: dict[int, str], *, needs_tools: bool) -> dict[int, dict[StepRule, float]]:
-    """Parts of turns without calls: what was due, said already, or says one thing over and over."""
+    """Return the parts of turns without calls: a missing call, a repeated text, a repetitive text."""
     parts: dict[int, dict[StepRule, float]] = {}
-    said: set[str] = set()
+    earlier: set[str] = set()
     faulty = False
     is_talk = view.index.profile.calls == "optional" and sum(not turn.calls for turn in view.turns) > 1
     for turn in view.turns:
@@ -124,8 +123,8 @@ def _turns(view: View, notes: dict[int, str], *, needs_tools: bool) -> dict[int,
             continue
         fault = turn_fault(turn, view, needs_tools=needs_tools)
         words = " ".join(turn.text.casefold().split())
-        again = (len(words) >= 40 and words in said) or repetitive(turn.text)
-        said.add(words)
+        again = (len(words) >= 40 and words in earlier) or repetitive(turn.text)
+        earlier.add(words)
         faulty |= again or fault is not None
         if fault or again or is_talk or not view.calls or (view.calls_due and not turn.is_answer):
             parts[turn.index] = {"format": 0.0 if fault else 1.0, "repetition": 0.0 if again else 1.0}
@@ -133,49 +132,48 @@ def _turns(view: View, notes: dict[int, str], *, needs_tools: bool) -> dict[int,
                 parts[turn.index]["errors"] = 0.0
         if fault:
             notes.setdefault(turn.index, fault)
-    # A run of nothing but talk in which all is well: the rules have seen nothing that is worth a number.
+    # A run of faultless talk alone gives the rules nothing to score.
     return parts if view.calls or faulty or is_talk else {}
 
 
 class RulesScorer:
-    """What the rules say of a run; see the module's text for the formula."""
+    """Score runs by the rules; the module's docstring has the formula."""
 
     name = "rules"
 
     def __init__(
         self, profile: DomainProfile | None = None, reference_steps: float | None = None, *, off: Sequence[RunRule] = ()
     ) -> None:
-        """Take what the runs are judged by.
+        """Configure the scorer.
 
         Args:
-            profile: None: the one that fits each run.
-            reference_steps: Steps that a good run takes; None: what each task's metadata says, if anything.
-            off: Rules that have no weight here, whatever the profile says.
+            profile: The domain profile; None: the one that fits each run.
+            reference_steps: Steps that a good run takes; None: the reference in each task's metadata, if any.
+            off: Rules whose weight is 0, whatever the profile sets.
 
         Raises:
-            InvalidInput: a reference of no steps.
+            InvalidInput: `reference_steps` is not above 0.
         """
         if reference_steps is not None and not 0 < reference_steps < 1e9:
-            raise InvalidInput(f"reference_steps is {reference_steps}; it must be a number above 0")
+            raise InvalidInput(
+                f"expected reference_steps above 0, got {reference_steps}; omit it to use the task's metadata"
+            )
         self._index = index_of(profile) if profile else None
         self._reference = reference_steps
         self._off: dict[StepRule | RunRule, float] = dict.fromkeys(off, 0.0)
 
     def score(self, trajectory: Trajectory) -> Score:
-        """The value by the rules; unscored where no call was made and none was due."""
+        """Return the value by the rules; unscored where no call was made and none was due."""
         run = trajectory.identified().id or ""
         index = self._index or index_of(profile_for(trajectory))
         weights = WEIGHTS | index.profile.rules | self._off
         view = view_of(trajectory, index)
         targets = target_tools(trajectory.task.metadata)
-        judged = judge(view, needs_tools=bool(targets) and not view.calls)
+        judged = apply_step_rules(view, needs_tools=bool(targets) and not view.calls)
         steps, value = weigh(judged, weights)
         components = _step_components(judged, weights) + self._run_components(trajectory, view, weights, targets)
         if value is None:
-            reason = (
-                "the run makes no tool calls and none was due, so the rules have nothing to look at; "
-                "score it by outcome, answer or judge"
-            )
+            reason = "expected tool calls, got a run without any and none was due; score it by outcome, answer or judge"
             return Score(trajectory_id=run, scorer=self.name, status="unscored", reason=reason, components=components)
         for part in components:
             if part.name in _RUN_RULES and part.value is not None:
@@ -238,9 +236,9 @@ def _choice(run: Trajectory, view: View, weight: float, targets: tuple[str, ...]
         )
         return [_component("tool_choice", weight, None, why)]
     choice = tool_choice(view, targets)
-    told = f"missing: {', '.join(choice.missing[:5]) or 'none'}; needless: {', '.join(choice.needless[:5]) or 'none'}."
+    names = f"missing: {', '.join(choice.missing[:5]) or 'none'}; needless: {', '.join(choice.needless[:5]) or 'none'}."
     return [
-        _component("tool_choice", weight, choice.f1, f"F1; {told}"),
+        _component("tool_choice", weight, choice.f1, f"F1; {names}"),
         _component("tool_precision", 0.0, choice.precision, "Share of the called tools that were needed."),
         _component("tool_recall", 0.0, choice.recall, "Share of the needed tools that were called."),
     ]
@@ -250,8 +248,8 @@ def _component(name: str, weight: float, value: float | None, feedback: str) -> 
     return Component(name=name, weight=weight, value=value, feedback=feedback)
 
 
-def weigh(judged: Judged, weights: dict[StepRule | RunRule, float]) -> tuple[tuple[StepScore, ...], float | None]:
-    """The value of each turn, and the mean over all calls and judged turns; copied turns are left out."""
+def weigh(judged: RuleParts, weights: dict[StepRule | RunRule, float]) -> tuple[tuple[StepScore, ...], float | None]:
+    """Return the value of each turn, and the mean over all calls and scored turns; copied turns are left out."""
     view, start = judged.view, 0
     steps, total, units = [], 0.0, 0
     for turn in view.turns:
@@ -277,7 +275,9 @@ def weigh(judged: Judged, weights: dict[StepRule | RunRule, float]) -> tuple[tup
                     shown[rule] = sum(column) / len(column)
         value = sum(values) / len(values)
         steps.append(
-            StepScore(step=turn.index, value=value, parts=dict(shown), feedback=_told(turn, shown, weights, judged))
+            StepScore(
+                step=turn.index, value=value, parts=dict(shown), feedback=_worst_fault(turn, shown, weights, judged)
+            )
         )
     return tuple(steps), total / units if units else None
 
@@ -290,8 +290,10 @@ def _product(row: dict[StepRule, float], weights: dict[StepRule | RunRule, float
     return value
 
 
-def _told(turn: Turn, parts: dict[StepRule, float], weights: dict[StepRule | RunRule, float], judged: Judged) -> str:
-    """What is wrong with a step, by the rule that costs it most."""
+def _worst_fault(
+    turn: Turn, parts: dict[StepRule, float], weights: dict[StepRule | RunRule, float], judged: RuleParts
+) -> str:
+    """Return the fault of a step by the rule that costs it most."""
     worst, cost = "", 0.0
     for rule, part in parts.items():
         if part != 1.0 and (loss := weights[rule] * (1.0 - part)) > cost:
@@ -299,11 +301,11 @@ def _told(turn: Turn, parts: dict[StepRule, float], weights: dict[StepRule | Run
     if not worst:
         return ""
     note = judged.notes.get(turn.index) if worst in {"format", "known_tools"} else None
-    return f"{worst}: {note or _WORDS[worst]}"
+    return f"{worst}: {note or _FAULTS[worst]}"
 
 
-def _step_components(judged: Judged, weights: dict[StepRule | RunRule, float]) -> tuple[Component, ...]:
-    """Each step rule over the whole run: the mean of its parts, and what it says of the first fault."""
+def _step_components(judged: RuleParts, weights: dict[StepRule | RunRule, float]) -> tuple[Component, ...]:
+    """Return each step rule over the whole run: the mean of its parts, and its first fault."""
     sums: dict[str, list[float]] = {rule: [] for rule in _STEP_RULES}
     first: dict[str, int] = {}
     places = [(call.turn, row) for call, row in zip(judged.view.calls, judged.parts, strict=True)]
@@ -314,23 +316,25 @@ def _step_components(judged: Judged, weights: dict[StepRule | RunRule, float]) -
             sums[rule].append(part)
             if part != 1.0:
                 first.setdefault(rule, turn)
-    made = []
+    components = []
     for rule in _STEP_RULES:
         values = sums[rule]
         if rule in first:
             faults = sum(part < 1.0 for part in values)
             note = judged.notes.get(first[rule]) if rule in {"format", "known_tools"} else None
-            told = f"{faults} of {counted(len(values), 'call')}: {_WORDS[rule]}; the first in step {first[rule]}" + (
-                f": {note}." if note else "."
+            feedback = (
+                f"{faults} of {counted(len(values), 'call')}: {_FAULTS[rule]}; the first in step {first[rule]}"
+                + (f": {note}." if note else ".")
             )
         else:
-            told = "" if values else "Nothing to look at."
-        made.append(_component(rule, weights[rule], sum(values) / len(values) if values else None, told))
-    return tuple(made)
+            feedback = "" if values else "Nothing to examine."
+        value = sum(values) / len(values) if values else None
+        components.append(_component(rule, weights[rule], value, feedback))
+    return tuple(components)
 
 
 def _feedback(components: Sequence[Component], steps: Sequence[StepScore]) -> str:
-    """One line on what costs the run most: a rule of steps by all steps, whether it looked at them or not."""
+    """Return one line on the rule that costs the run most; a step rule counts by all steps, examined or not."""
     judged = [step for step in steps if step.value is not None]
     costs = []
     for part in components:

@@ -1,4 +1,4 @@
-"""Timing: calls at the wrong moment. Only what is wrong by the order of the calls alone is counted."""
+"""Timing: calls that are wrong by the order of the calls alone."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from quintain.scoring.rules.view import View
 
 
 def timing(view: View) -> list[float | None]:
-    """For each call 0 where it comes too late or too early, else 1; None where its moment does not matter.
+    """Return for each call 0 where it comes too late or too early, else 1; None where its moment does not matter.
 
-    Too late: any call after the run was handed in. Too early: handing in before anything was looked at although tools to
-    look with were there, or with a last change that nothing was run on although the agent could run something.
+    Too late: any call after the submission. Too early: a submission before any look although the tools allowed one, or after a
+    change that nothing was run on although something could be run.
     """
     can_look = any(call.category in {"read", "search", "navigate"} for call in view.calls) or _offers(
         view, "read", "search"

@@ -1,6 +1,6 @@
-"""One pass over a run: its calls as the rules see them, with the names, targets and effects that the profile gives them.
+"""One pass over a run: calls with the names, targets and effects that the profile gives them.
 
-Every rule after this looks at calls and turns only, each once: the cost of all of them is linear in steps and bytes.
+Every rule reads calls and turns only, each once, so the cost of all rules is linear in steps and bytes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _READING = frozenset(
         *("count", "compare", "calculate", "compute", "check", "retrieve", "look"),
     }
 )
-"""First words of names of tools that only look, where no profile knows the tool."""
+"""First words in the names of tools that only look, for tools that no profile knows."""
 _ACTING = frozenset(
     {
         *(
@@ -49,7 +49,7 @@ _ACTING = frozenset(
         *("put", "remove", "reserve", "reset", "run", "send", "set", "start", "stop", "submit", "update", "write"),
     }
 )
-"""Other words of their names by which they may do more than look: `get_or_create`, `fetch_and_lock`."""
+"""Words in names of tools that do more than look: `get_or_create`, `fetch_and_lock`."""
 _POLLING = frozenset({"status", "state", "progress", "poll", "wait", "output", "job", "task", "jobs", "queue"})
 """Words of names of tools whose answers change by themselves."""
 _SQL_ARGS = ("sql", "query", "statement", "q", "command")
@@ -63,7 +63,7 @@ _WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _COMMENTS = frozenset(
     ("description", "security_risk", "summary", "explanation", "justification", "thought", "toolSummary", "is_input")
 )
-"""Arguments by which known tools are told why, not what: rewording them makes no new call."""
+"""Arguments that explain a call: other words in them make no new call."""
 
 _STARTS = ("offset", "start_line", "line_start", "startLine", "start", "line_number")
 _ENDS = ("end_line", "line_end", "endLine", "end")
@@ -79,31 +79,31 @@ class Call:
     turn: int
     """Which of the agent's turns, from 0."""
     name: str
-    """As the agent wrote it."""
+    """The name as the agent wrote it."""
     tool: str
-    """As the profile calls it, else the bare name."""
+    """The name in the profile, else the bare name."""
     category: ToolCategory | None
-    """None: nobody knows what it does."""
+    """None: unknown."""
     key: str
-    """What tells it from other calls: tool and arguments, less those that only comment."""
+    """Tool and arguments without comments; equal calls have equal keys."""
     args: Mapping[str, Any]
     target: str
-    """What it works on, as a normal path; empty where it names nothing."""
+    """The normal path that it works on; empty where it names none."""
     effect: Effect
     purpose: Purpose
     result: str | None
-    """What came back; None where the run does not say."""
+    """What came back; None where the run does not contain it."""
     failed: bool
     readable: bool
     repeatable: bool
     activity: FileCall
     """What it did to files."""
     command: str = ""
-    """Of a call that executes: the command line."""
+    """The command line of a call that executes."""
     file: str = ""
-    """The file or page that the target stands for: one for `a.py` and `/repo/a.py`; empty where it may be one of several."""
+    """The file or page of the target: one for `a.py` and `/repo/a.py`; empty where it may be one of several."""
     lines: tuple[int, int | None] | None = None
-    """Of a read: the first line, from 1, and the last one, None where it is left open; -1: from the end."""
+    """First line of a read, from 1 (-1: from the end), and its last line; None: open end."""
     polls: bool = False
     """Whether it asks about something that goes on by itself."""
 
@@ -115,20 +115,20 @@ class Turn:
     index: int
     calls: list[Call]
     text: str
-    """What it said."""
+    """Its message."""
     thought: str
     is_copy: bool
-    """Was it taken over from another session? Then it is no work of this run."""
+    """Whether it was copied from another session and is not work of this run."""
     is_answer: bool
-    """The run's last word, in text."""
+    """Whether it is the final message, without calls."""
     after_user: bool
-    """Did someone speak since the turn before?"""
+    """Whether a user spoke since the turn before."""
     failed: bool
-    """Did it get an error that belongs to no call?"""
+    """Whether it got an error that belongs to no call."""
 
 
 class ToolIndex:
-    """The tools of a profile by every name they go by."""
+    """The tools of a profile by all their names."""
 
     def __init__(self, profile: DomainProfile) -> None:
         self.profile = profile
@@ -136,7 +136,7 @@ class ToolIndex:
         self._found: dict[str, ToolProfile | None] = {}
 
     def find(self, name: str) -> ToolProfile | None:
-        """The tool of a name as agents write it; a server's or namespace's prefix does not matter."""
+        """Return the tool of a name as agents write it, with or without the prefix of a server or namespace."""
         if name not in self._found:
             if len(self._found) > 10_000:  # names come from outside
                 self._found.clear()
@@ -146,37 +146,37 @@ class ToolIndex:
         return self._found[name]
 
     def canonical(self, name: str) -> str:
-        """One name for all names of a tool."""
+        """Return the one name of a tool for all its aliases."""
         tool = self.find(name)
         return tool.name if tool else bare_name(name).casefold()
 
 
 @dataclass(slots=True)
 class View:
-    """What the rules look at."""
+    """A run as the rules see it."""
 
     index: ToolIndex
     turns: list[Turn]
     calls: list[Call]
     offered: frozenset[str]
     required: dict[str, tuple[str, ...]]
-    """Tool -> the arguments that its schema requires."""
+    """Tool -> arguments that its schema requires."""
     prompt: str
-    """What the agent was told before its first turn."""
+    """All messages before the agent's first turn."""
     calls_due: bool
     heard: list[tuple[int, str]]
-    """What users said later: (turn of the agent that follows, text)."""
+    """Later messages: (turn of the agent that follows, text)."""
     permissions: Permissions
     """What users named and declared."""
     files: Files
 
     def is_new_talk(self, turn: int) -> bool:
-        """Did a person speak before this turn? In episodes it is the environment that speaks."""
+        """Whether a person spoke before this turn; in episodes the messages come from the environment."""
         return turn > 0 and self.turns[turn].after_user and not self.calls_due
 
 
 def _by_name(name: str) -> ToolProfile | None:
-    """A tool that no profile knows, where its name says that it only looks: `get_user_details`, `searchFlights`."""
+    """Return a tool that no profile knows but whose name shows that it only looks: `get_user_details`, `searchFlights`."""
     bare = bare_name(name)
     word = _WORDS.search(bare)
     if word is None or word[0].casefold() not in _READING or not _ACTING.isdisjoint(_words(bare)):
@@ -192,28 +192,28 @@ _INDEXES = {name: ToolIndex(profile) for name, profile in PROFILES.items()}
 
 
 def index_of(profile: DomainProfile) -> ToolIndex:
-    """The index of a profile; those of the built-in ones are kept."""
+    """Return the index of a profile; those of built-in profiles are cached."""
     return _INDEXES[profile.name] if profile is PROFILES.get(profile.name) else ToolIndex(profile)
 
 
 def view_of(run: Trajectory, index: ToolIndex) -> View:
-    """The run as the rules see it."""
+    """Return a run as the rules see it."""
     turns: list[Turn] = []
     calls: list[Call] = []
     prompt, heard = [run.task.prompt], []
-    spoken = False
+    user_spoke = False
     for step in run.steps:
         if step.actor is not Actor.AGENT:
             if turns:
                 heard.append((len(turns), text_of(step.message)))
             else:
                 prompt.append(text_of(step.message))
-            spoken |= step.actor is Actor.USER
+            user_spoke |= step.actor is Actor.USER
             continue
-        turn = _turn(step, len(turns), index, spoken)
+        turn = _turn(step, len(turns), index, user_spoke)
         turns.append(turn)
         calls += turn.calls
-        spoken = False
+        user_spoke = False
     last = run.steps[-1]
     turns[-1].is_answer = last.actor is Actor.AGENT and not last.actions and bool(turns[-1].text.strip())
     offered, required = _offered(run.tools)
@@ -227,7 +227,7 @@ def view_of(run: Trajectory, index: ToolIndex) -> View:
     return View(index, turns, calls, offered, required, "\n".join(prompt), due, heard, Permissions(run), files)
 
 
-def _turn(step: Step, number: int, index: ToolIndex, spoken: bool) -> Turn:
+def _turn(step: Step, number: int, index: ToolIndex, user_spoke: bool) -> Turn:
     calls, left = [], False
     if step.actions:
         results = _results(step)
@@ -241,13 +241,13 @@ def _turn(step: Step, number: int, index: ToolIndex, spoken: bool) -> Turn:
         thought=step.thought or "",
         is_copy=step.copied_context,
         is_answer=False,
-        after_user=spoken,
+        after_user=user_spoke,
         failed=left,
     )
 
 
 def _results(step: Step) -> list[Observation | None]:
-    """The observation of each call: by its id where both have one, else by place."""
+    """Return the observation of each call: by id where both have one, else by place."""
     seen = step.observations
     if len(step.actions) == 1:
         return [seen[0] if seen else None]
@@ -264,10 +264,12 @@ def _call(action: Action, turn: int, index: ToolIndex, seen: Observation | None)
     if known:
         mode = args.get("command") if known.modes else None
         category = known.modes.get(mode, known.category) if isinstance(mode, str) else known.category
-        told = {name: value for name, value in args.items() if name not in _COMMENTS} if category != "think" else args
+        compared = (
+            {name: value for name, value in args.items() if name not in _COMMENTS} if category != "think" else args
+        )
         tool = known.name
     else:
-        told, tool = args, bare_name(action.tool).casefold()
+        compared, tool = args, bare_name(action.tool).casefold()
     target = _target(args, known.target) if known and known.target else ""
     effect, purpose, command = Effect.ANY, Purpose.OTHER, ""
     lines, polls = None, False
@@ -279,11 +281,11 @@ def _call(action: Action, turn: int, index: ToolIndex, seen: Observation | None)
             commands = parse_script(command)
             effect, purpose = classify(commands)
             polls = waits(commands)
-            told = {**told, "command": canonical_text(commands)}
+            compared = {**compared, "command": canonical_text(commands)}
             if effect is Effect.NONE and (part := printed_part(commands)):
                 category, target, lines = "read", posixpath.normpath(part.path), (part.first, part.last)
                 if lines == (1, None) and len(commands) == 1 and commands[0].program != "head":
-                    tool, told = "read_file", {"path": part.path}
+                    tool, compared = "read_file", {"path": part.path}
     elif category in {"read", "search", "think"}:
         changes = (args.get(name) for name in _SQL_ARGS)
         if not any(isinstance(value, str) and _SQL_CHANGES.match(value) for value in changes):
@@ -293,8 +295,8 @@ def _call(action: Action, turn: int, index: ToolIndex, seen: Observation | None)
     elif category == "write":
         target = target or _patched(args)
         effect = Effect.TARGET if target else Effect.ANY
-    key = f"{bare_name(action.tool).casefold()}\n{_written(action, told, turn)}"
-    if category == "read" and tool == "read_file" and len(told) == 1 and target:
+    key = f"{bare_name(action.tool).casefold()}\n{_written(action, compared, turn)}"
+    if category == "read" and tool == "read_file" and len(compared) == 1 and target:
         key = f"read_file\n{target}"  # `Read(file_path=a)`, `cat a` and `read_file(path=a)` are one call
     return Call(
         turn=turn,
@@ -318,7 +320,7 @@ def _call(action: Action, turn: int, index: ToolIndex, seen: Observation | None)
 
 
 def line_range(args: Mapping[str, Any]) -> tuple[int, int | None]:
-    """First and last line that a read asks for, from 1; the last is None where it is left open: how far it went is not known."""
+    """Return the first and last line that a read asks for, from 1; the last is None for an open end."""
     both = args.get("view_range")
     if isinstance(both, list) and len(both) == 2:
         first, last = _line(both[0]), _line(both[1])
@@ -338,11 +340,11 @@ def _line(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 10**12 else None
 
 
-def _written(action: Action, told: Mapping[str, Any], turn: int) -> str:
+def _written(action: Action, compared: Mapping[str, Any], turn: int) -> str:
     if action.args is None:
         return action.raw_args or ""
     try:
-        return _encode(told)
+        return _encode(compared)
     except (ValueError, RecursionError):  # integers of thousands of digits, nesting without end: equal to no other call
         return f"cannot be written: turn {turn}"
 
@@ -358,7 +360,7 @@ def _target(args: Mapping[str, Any], names: Iterable[str]) -> str:
 
 
 def _patched(args: Mapping[str, Any]) -> str:
-    """The file that a patch is for, where it is for one."""
+    """Return the file that a patch changes where it is one file, else an empty path."""
     for value in args.values():
         if isinstance(value, str) and "***" in value:
             files = {one or other for one, other in _PATCH_FILE.findall(value)}

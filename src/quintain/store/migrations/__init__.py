@@ -1,4 +1,4 @@
-"""The schema's history, run by alembic when a database is behind; alembic itself is loaded only then."""
+"""Schema migrations. Alembic is imported only if a database is outdated."""
 
 REVISIONS: tuple[str, ...] = ("0001", "0002", "0003", "0004")
-"""Every revision, oldest first; the last is the schema of `tables.py`."""
+"""Revisions, oldest first. The last one is the schema in `tables.py`."""

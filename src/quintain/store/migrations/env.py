@@ -1,4 +1,4 @@
-"""Alembic's entry: runs the revisions on the connection that `store.py` hands over, inside its transaction."""
+"""Alembic entry point: runs the revisions on the connection of `store.py`, inside its transaction."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from quintain.store.tables import metadata
 context.configure(
     connection=context.config.attributes["connection"],
     target_metadata=metadata,
-    # Our engine opens every transaction itself, so DDL on SQLite is all-or-nothing too.
+    # The engine opens every transaction explicitly, so DDL is transactional on SQLite too.
     transactional_ddl=True,
 )
 with context.begin_transaction():

@@ -94,8 +94,8 @@ def _stored(place: Path, options: ImportOptions, sink: _StoreSink) -> ImportRepo
             raise
         new, updated = counted(sink.arrivals["new"], "run"), sink.arrivals["grown"] + sink.arrivals["completed"]
         raise Unavailable(
-            f"the import ended early: {new} came in and {updated} were updated, which stay; then {error.message}. Import the "
-            "same path again for the rest, each run comes in once",
+            f"the import ended early: {new} were stored and {updated} updated; then {error.message}. Import the "
+            "same path again for the rest; each run is stored once",
             code=error.code,
         ) from error
 

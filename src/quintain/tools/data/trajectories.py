@@ -252,7 +252,7 @@ def _state_outcome(services: Services, trajectory_id: str, parts: dict[str, Any]
     recorded = _recorded(run, trajectory_id, "completed")
     if before.status is OutcomeStatus.UNKNOWN:
         return recorded
-    note = f"It takes the place of {before.status.value!r}, which {before.by} had stated."
+    note = f"It replaces {before.status.value!r}, stated by {before.by}."
     return recorded.model_copy(update={"next_step": Hint(note, " ", recorded.next_step)})
 
 

@@ -1,4 +1,4 @@
-"""Calibration: fit a scorer's values to people's labels, keep the map, and show how well it holds."""
+"""Calibration: fit a scorer's values to people's labels, keep the map, and show how well it fits."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def fit_calibration(
     method: Annotated[Literal["auto", "isotonic", "platt"], Field(description="auto: cross-validated.")] = "auto",
     per_domain: Annotated[bool, Field(description="By domain too.")] = True,
 ) -> CalibrationResult:
-    """Map a scorer's values to people's labels; tells the error on held-out labels. Default: every run with both."""
+    """Map a scorer's values to people's labels and report the held-out error. Default: every run with both."""
     if source_of(scorer).scorer == source_of(labels).scorer:
         raise InvalidInput(f"scorer and labels are both {shown(scorer)}; give the scorer to mend, and labels='people'")
     scorer, labels, cautions = _names(services, scorer, labels, filter)
@@ -107,7 +107,7 @@ def calibration_picture(services: Services, calibration_id: str) -> bytes:
 
 
 def calibration_table(services: Services, calibration_id: str) -> str:
-    """The reliability diagram as text: for each range of scores what was said, what people said, and what the map says."""
+    """The reliability diagram as text: mean score, mean label and mapped value for each range of scores."""
     made = services.store.calibrations.get(calibration_id)
     lines = []
     for domain, found in made.domains.items():
@@ -142,8 +142,8 @@ def _joined(services: Services, scorer: str, labels: str, filter: TrajectoryFilt
 
 def _paired(services: Services, scorer: str, labels: str, runs: Sequence[tuple[str, str, str]]) -> Iterator[_Run]:
     ids = [run_id for run_id, _, _ in runs]
-    said, true = stored(services, scorer, ids), stored(services, labels, ids)
-    reader, raters = RecordedScorer(scorer, said), RecordedScorer(labels, true)
+    values, true = stored(services, scorer, ids), stored(services, labels, ids)
+    reader, raters = RecordedScorer(scorer, values), RecordedScorer(labels, true)
     for run_id, domain, task in runs:
         value = reader.read(run_id).value
         verdicts = {score.rater or labels: raw_value(score) for score in raters.newest(run_id)}

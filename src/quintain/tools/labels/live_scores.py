@@ -17,7 +17,7 @@ def live_scorer(services: Services, scorer: str | Mapping[str, float]) -> str | 
     """The scorer as a job takes it: one that needs the run and nothing else.
 
     A job knows no calibration. A single scorer's values are stored as they are anyway, and calibrated when they are read; a
-    mix is stored as it was computed, so a part that has a calibration goes into it as `raw:NAME`, which its name then tells.
+    mix is stored as it was computed, so a part that has a calibration goes into it as `raw:NAME`, as its name shows.
 
     Raises:
         NotFound: there is no such scorer.

@@ -1,4 +1,4 @@
-"""Preferences: which of two runs of a task is better, by the word of people and assistants, or mined from values."""
+"""Preferences: which of two runs of a task is better, as stated by people and assistants, or mined from values."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ _NOTES = 20
 _LIMIT = 100
 """Pairs of one task, unless asked otherwise."""
 
-_SHAPE = "a pair is {a, b, better: a | b | tie} or {chosen, rejected}, by trajectory ids, and step, margin, reason if you like"
+_PAIR_FORM = "a pair is {a, b, better: a | b | tie} or {chosen, rejected}, by trajectory ids, and step, margin, reason if you like"
 
 
-class SaidPair(Record):
-    """A pair as somebody states it."""
+class StatedPair(Record):
+    """A pair as a client states it."""
 
     a: str | None = None
     b: str | None = None
@@ -61,23 +61,23 @@ class SaidPair(Record):
     rater: Name | None = None
 
     @model_validator(mode="after")
-    def _one_shape(self) -> SaidPair:
+    def _one_shape(self) -> StatedPair:
         named = self.a is not None and self.b is not None and self.better is not None
         sided = self.chosen is not None and self.rejected is not None
         either = self.a or self.b or self.better
         if named == sided or (sided and either) or (named and (self.chosen or self.rejected)):
-            raise ValueError(_SHAPE)
+            raise ValueError(_PAIR_FORM)
         if self.sides[0] == self.sides[1]:
             raise ValueError("a run cannot be preferred to itself; give two runs of one task")
         return self
 
     @property
     def sides(self) -> tuple[str, str]:
-        """The ids of the two runs; where one is said to be chosen, it comes first."""
+        """The ids of the two runs; a chosen run comes first."""
         return (self.chosen or self.a or "", self.rejected or self.b or "")
 
     def preference(self, source: Source) -> Preference:
-        """What the pair says."""
+        """Return the pair as a record."""
         a, b = self.sides
         rater = source if self.rater is None else f"{source}:{self.rater}"
         more = self.model_dump(include={"step", "margin", "reason"})
@@ -89,19 +89,19 @@ _RUNS = "Runs."
 
 
 @dataclass
-class _Told:
-    """What comes of a call: preferences to store, and what is left out with its reason."""
+class _PreferenceBatch:
+    """The outcome of a call: preferences to store, and skipped input with its reasons."""
 
     preferences: list[Preference] = field(default_factory=list)
     skipped: Counter[str] = field(default_factory=Counter)
     details: dict[str, Hint] = field(default_factory=dict)
-    """Reason -> what to do about it, or the first case of it."""
+    """Reason -> remedy, or the first case of it."""
     outdated: list[Preference] = field(default_factory=list)
-    """Stored preferences that were mined from other values than there are now."""
+    """Stored preferences that current values contradict."""
     warnings: list[str] = field(default_factory=list)
 
     def skip(self, reason: str, detail: str, n: int = 1) -> None:
-        """Count what is left out; of each reason the first detail is kept."""
+        """Count skipped input; the first detail of each reason is kept."""
         self.skipped[reason] += n
         self.details.setdefault(reason, Hint(detail))
 
@@ -130,25 +130,25 @@ def record_preferences(
     mining = {"scorer": scorer, "mode": mode, "margin": margin, "max_pairs_per_task": max_pairs_per_task, "ties": ties}
     _require(source, pairs, mining, selects=filter is not None or trajectory_ids is not None)
     if source in {"person", "assistant"}:
-        told = _said(services, source, pairs or [])
+        batch = _stated_pairs(services, source, pairs or [])
     elif source == "imported":
-        told = _imported(services, select(services, filter, trajectory_ids))
+        batch = _imported(services, select(services, filter, trajectory_ids))
     else:
         runs = select(services, filter, trajectory_ids)
         worth = named(services, scorer or "outcome", filter, trajectory_ids)
         mining["scorer"] = worth.name
-        told = _mined(services, runs, {name: value for name, value in mining.items() if value is not None})
-        told.warnings += worth.warnings
+        batch = _mined(services, runs, {name: value for name, value in mining.items() if value is not None})
+        batch.warnings += worth.warnings
     if gone := services.store.lineage.forgotten(list(dict.fromkeys(trajectory_ids or ()))):
-        told.skip("forgotten", drop_remedy("forgotten"), len(gone))
-    return _stored(services, source, told)
+        batch.skip("forgotten", drop_remedy("forgotten"), len(gone))
+    return _stored(services, source, batch)
 
 
 def _require(source: str, pairs: Sequence[Any] | None, mining: Mapping[str, Any], *, selects: bool) -> None:
-    """Refuse what does not go with the source, in place of leaving it out silently."""
+    """Refuse arguments that do not fit the source."""
     stated = source in {"person", "assistant"}
     if stated and not pairs:
-        raise InvalidInput(f"source {source!r} needs `pairs`: {_SHAPE}")
+        raise InvalidInput(f"source {source!r} needs `pairs`: {_PAIR_FORM}")
     if stated and selects:
         raise InvalidInput("`pairs` names its runs; leave `filter` and `trajectory_ids` out")
     if not stated and pairs is not None:
@@ -157,62 +157,62 @@ def _require(source: str, pairs: Sequence[Any] | None, mining: Mapping[str, Any]
         raise InvalidInput(f"`{named[0]}` goes with source 'mined', and source is {source!r}; leave it out")
 
 
-def _said(services: Services, source: Source, pairs: Sequence[Any]) -> _Told:
-    told = _Told()
-    said: list[tuple[int, SaidPair]] = []
+def _stated_pairs(services: Services, source: Source, pairs: Sequence[Any]) -> _PreferenceBatch:
+    batch = _PreferenceBatch()
+    stated: list[tuple[int, StatedPair]] = []
     for place, given in enumerate(pairs):
         try:
-            said.append((place, SaidPair.model_validate(given)))
+            stated.append((place, StatedPair.model_validate(given)))
         except ValidationError as error:
-            told.skip("not_a_pair", explain(error, f"pairs[{place}]", SaidPair.model_fields))
-    known = services.store.preferences.comparable({run for _, pair in said for run in pair.sides})
-    there: list[tuple[tuple[int, SaidPair], tuple[str, ...]]] = []
-    for place, pair in said:
+            batch.skip("not_a_pair", explain(error, f"pairs[{place}]", StatedPair.model_fields))
+    known = services.store.preferences.comparable({run for _, pair in stated for run in pair.sides})
+    there: list[tuple[tuple[int, StatedPair], tuple[str, ...]]] = []
+    for place, pair in stated:
         if gone := [run for run in pair.sides if run not in known]:
             search = call("search_trajectories")
-            told.skip("unknown_run", Hint(f"pairs[{place}]: no stored run {shown(gone[0])}; ", search, " lists them"))
+            batch.skip("unknown_run", Hint(f"pairs[{place}]: no stored run {shown(gone[0])}; ", search, " lists them"))
         else:
             there.append(((place, pair), pair.sides))
     for (place, pair), (one, other) in with_runs(services, there):
         if fault := _fault(one, other, pair.step):
-            told.skip(fault[0], Hint(f"pairs[{place}]: ", fault[1]))
+            batch.skip(fault[0], Hint(f"pairs[{place}]: ", fault[1]))
         else:
             preference = pair.preference(source)
             if services.settings.redact and preference.reason:
                 preference = preference.model_copy(update={"reason": redact_text(preference.reason)[0]})
-            told.preferences.append(preference)
-    return told
+            batch.preferences.append(preference)
+    return batch
 
 
-def _imported(services: Services, runs: Iterable[Trajectory]) -> _Told:
-    """Pairs that a log of preferences said: its reader marks both sides."""
-    told = _Told()
+def _imported(services: Services, runs: Iterable[Trajectory]) -> _PreferenceBatch:
+    """Return the pairs of an imported preference log, whose importer marks both sides."""
+    batch = _PreferenceBatch()
     sides: dict[str, dict[str, tuple[str, Mapping[str, float]]]] = {}
     for run in runs:
         mark = run.extra.get("preference")
         if isinstance(mark, Mapping) and mark.get("side") in {"chosen", "rejected"} and run.id:
             sides.setdefault(str(mark.get("pair")), {})[mark["side"]] = (run.id, run.outcome.scores)
         else:
-            told.skip("no_pair", "these runs were not imported as a side of a pair")
+            batch.skip("no_pair", "these runs were not imported as a side of a pair")
     whole: list[tuple[float | None, tuple[str, ...]]] = []
     for pair in sides.values():
         if len(pair) == 2:
             (chosen, ours), (rejected, theirs) = pair["chosen"], pair["rejected"]
             whole.append((_margin(ours, theirs), (chosen, rejected)))
         else:
-            told.skip("other_side_missing", "the other side of the pair is not among these runs; widen the filter")
+            batch.skip("other_side_missing", "the other side of the pair is not among these runs; widen the filter")
     for margin, (one, other) in with_runs(services, whole):
         if fault := _fault(one, other):
-            told.skip(fault[0], fault[1])
+            batch.skip(fault[0], fault[1])
         else:
-            told.preferences.append(
+            batch.preferences.append(
                 Preference(a=one.id or "", b=other.id or "", better="a", source="imported", margin=margin)
             )
-    return told
+    return batch
 
 
 def _margin(chosen: Mapping[str, float], rejected: Mapping[str, float]) -> float | None:
-    """By how much the chosen side is better, where the log says so and it does not speak against it."""
+    """Return the logged margin of the chosen side; None where there is none, or it is negative."""
     margin = chosen.get("margin")
     if margin is None and "score" in chosen and "score" in rejected:
         margin = chosen["score"] - rejected["score"]
@@ -220,7 +220,7 @@ def _margin(chosen: Mapping[str, float], rejected: Mapping[str, float]) -> float
 
 
 def _fault(one: Trajectory, other: Trajectory, step: int | None = None) -> tuple[str, str] | None:
-    """Why two runs cannot be compared: a reason, and what is wrong in words."""
+    """Return why two runs cannot be compared, as a reason code and a sentence; None where they can."""
     two = f"{one.id} and {other.id}"
     if opened := [run.id for run in (one, other) if is_open(run)]:
         close = call("record_trajectory", trajectory_id=opened[0], live="close")
@@ -241,11 +241,15 @@ def _fault(one: Trajectory, other: Trajectory, step: int | None = None) -> tuple
     return "no_shared_prefix", f"{two} part at step {parts_at}, not at step {step}; give that, or none for whole runs"
 
 
-def _mined(services: Services, runs: Iterable[Trajectory], mining: Mapping[str, Any]) -> _Told:
+def _mined(services: Services, runs: Iterable[Trajectory], mining: Mapping[str, Any]) -> _PreferenceBatch:
     scorer, mode = mining.get("scorer", "outcome"), mining.get("mode", "outside_in")
     by = None if scorer == "outcome" else scorer
-    # The fate of a branch is the mean of all its runs, so those that repeat each other count there.
-    criteria, tally, told = Criteria(needs_value=True, scorer=by, keep_repeats=mode == "forks"), ExportCounts(), _Told()
+    # The value of a branch is the mean of all its runs, so equal runs count.
+    criteria, tally, batch = (
+        Criteria(needs_value=True, scorer=by, keep_repeats=mode == "forks"),
+        ExportCounts(),
+        _PreferenceBatch(),
+    )
     stay = filter_runs(valued(services, runs, by, verdict), criteria, tally)
     bounds = {
         "margin": mining.get("margin", 0.0),
@@ -258,29 +262,29 @@ def _mined(services: Services, runs: Iterable[Trajectory], mining: Mapping[str, 
         paths = (path_of(run, comparison_key(run), value) for run, value in known)
         forks = mine_forks(paths, **bounds)
         left_out = forks.runs_left_out + forks.forks_left_out
-        told.preferences += [_of_fork(fork, scorer) for fork in (*forks.forks, *forks.ties)]
+        batch.preferences += [_of_fork(fork, scorer) for fork in (*forks.forks, *forks.ties)]
     else:
         candidates = (
             Candidate(comparison_key(run), run.id or "", value, agent_digest(run), _agent(run)) for run, value in known
         )
         mined = mine_pairs(candidates, mode=mode, **bounds)
         left_out = mined.runs_left_out
-        told.preferences += [
+        batch.preferences += [
             Preference(a=pair.chosen, b=pair.rejected, better="a", source="mined", scorer=scorer, margin=pair.margin)
             for pair in mined.pairs
         ]
-        told.preferences += [
+        batch.preferences += [
             Preference(a=tie.a, b=tie.b, better="tie", source="mined", scorer=scorer, margin=0.0) for tie in mined.ties
         ]
     for reason, n in (tally.dropped + left_out).items():
-        told.skip(reason, drop_remedy(reason, criteria, "dpo"), n)
+        batch.skip(reason, drop_remedy(reason, criteria, "dpo"), n)
     earlier = [p for p in services.store.preferences.among(values, sources=["mined"]) if p.scorer == scorer]
-    told.outdated += [p for p in earlier if _is_outdated(p, values, forks=mode == "forks")]
-    return told
+    batch.outdated += [p for p in earlier if _is_outdated(p, values, forks=mode == "forks")]
+    return batch
 
 
 def _remembered(runs: Iterable[ValuedRun], values: dict[str, float]) -> Iterator[tuple[Trajectory, float]]:
-    """The runs of known value, which is noted on the way."""
+    """Yield the runs of known value and note it in `values`."""
     for run, value in runs:
         if value is not None:
             values[run.id or ""] = value
@@ -288,7 +292,7 @@ def _remembered(runs: Iterable[ValuedRun], values: dict[str, float]) -> Iterator
 
 
 def _is_outdated(one: Preference, values: Mapping[str, float], *, forks: bool) -> bool:
-    """Do the values of now speak against what was mined before? All forks of these runs have just been looked for again."""
+    """Whether current values contradict an earlier mined preference; forks were mined anew from these runs."""
     if one.step is not None or forks:
         return forks and one.step is not None
     margin = gap(values[one.a], values[one.b])
@@ -315,16 +319,16 @@ def _agent(run: Trajectory) -> str:
     return f"{run.agent.name}@{run.agent.version or ''}/{run.agent.model or ''}"
 
 
-def _stored(services: Services, source: Source, told: _Told) -> PreferencesResult:
+def _stored(services: Services, source: Source, batch: _PreferenceBatch) -> PreferencesResult:
     store = services.store.preferences
-    newest = list({_about(one): one for one in told.preferences}.values())
+    newest = list({_about(one): one for one in batch.preferences}.values())
     before = store.previous(newest)
     changed = [
         (new, old) for new, old in zip(newest, before, strict=True) if old is not None and old.chosen != new.chosen
     ]
     stored = store.add_many(newest, services.clock())
-    withdrawn = store.withdraw({one.id for one in told.outdated if one.id} - {one.id for one in stored if one.id})
-    # Values of one scorer are an order; only the words of several raters, or of one over time, can go in circles.
+    withdrawn = store.withdraw({one.id for one in batch.outdated if one.id} - {one.id for one in stored if one.id})
+    # One scorer gives an order; only several raters, or one over time, can contradict each other in circles.
     around = [] if source == "mined" else store.connected_to({run for new in stored for run in (new.a, new.b)})
     found = circles(around)
     findings = {
@@ -332,19 +336,19 @@ def _stored(services: Services, source: Source, told: _Told) -> PreferencesResul
         "unchanged": sum(old is not None for old in before) - len(changed),
         "withdrawn": withdrawn,
         "raters_disagree": disagreements(around),
-        "warnings": told.warnings,
+        "warnings": batch.warnings,
         "circles": [list(circle) for circle in found],
-        "changes": [*_reversals(told.preferences), *_changes(changed)][:_NOTES],
+        "changes": [*_reversals(batch.preferences), *_changes(changed)][:_NOTES],
     }
     return PreferencesResult(
         created=before.count(None),
         ties=sum(new.better == "tie" for new in stored),
         skipped=tuple(
-            Skipped(reason=reason, count=n, detail=told.details[reason]) for reason, n in told.skipped.most_common()
+            Skipped(reason=reason, count=n, detail=batch.details[reason]) for reason, n in batch.skipped.most_common()
         ),
         findings={name: value for name, value in findings.items() if value},
         examples=tuple(_example(new) for new in stored[:_SHOWN]),
-        next_step=_next_step(stored, found, told),
+        next_step=_next_step(stored, found, batch),
     )
 
 
@@ -353,20 +357,20 @@ def _about(one: Preference) -> tuple[str, str, int | None, str | None]:
     return a, b, one.step, one.rater
 
 
-def _reversals(said: Iterable[Preference]) -> Iterator[str]:
-    """Sentences about raters who contradict themselves in one call."""
+def _reversals(stated: Iterable[Preference]) -> Iterator[str]:
+    """Yield sentences about raters who contradict themselves in one call."""
     words: dict[tuple[str, str, int | None, str | None], str] = {}
-    for one in said:
+    for one in stated:
         about, word = _about(one), one.chosen or "a tie"
         if words.setdefault(about, word) != word:
-            yield f"{about[0]} and {about[1]}: first {words[about]}, then {word} in one call; the last word counts"
+            yield f"{about[0]} and {about[1]}: first {words[about]}, then {word} in one call; the last statement counts"
             words[about] = word
 
 
 def _changes(changed: Iterable[tuple[Preference, Preference]]) -> Iterator[str]:
     for new, old in changed:
         now, earlier = (one.chosen or "a tie" for one in (new, old))
-        yield f"{old.a} and {old.b}: {new.rater or new.source} said {earlier} before, and now {now}; the new word counts"
+        yield f"{old.a} and {old.b}: {new.rater or new.source} stated {earlier} before and {now} now; the newer statement counts"
 
 
 def _example(preference: Preference) -> dict[str, Any]:
@@ -382,10 +386,10 @@ _NOTHING = Hint(
 )
 
 
-def _next_step(stored: Sequence[Preference], found: Sequence[tuple[str, ...]], told: _Told) -> Hint:
+def _next_step(stored: Sequence[Preference], found: Sequence[tuple[str, ...]], batch: _PreferenceBatch) -> Hint:
     export = call("export_dataset", kind="dpo", name="pairs", pairs="recorded", filter=...)
     if not stored:
-        why = [told.details[reason] for reason, _ in told.skipped.most_common(1)] or [_NOTHING]
+        why = [batch.details[reason] for reason, _ in batch.skipped.most_common(1)] or [_NOTHING]
         return Hint("Nothing was recorded: ", why[0])
     if found:
         return Hint("Compare the runs of a circle once more: no order of them fits. Then ", export, ".")

@@ -22,7 +22,7 @@ def start_replay(services: Services, runs: Iterable[Trajectory]) -> JobStarted:
 
     Raises:
         NotFound: there is no run.
-        InvalidInput: no run can be carried out again; says why.
+        InvalidInput: No run can be replayed; the message contains the reasons.
     """
     usable, unusable, reference = dict[str, str](), dict[str, str](), recorded_reference(services)
 
@@ -48,7 +48,7 @@ def start_replay(services: Services, runs: Iterable[Trajectory]) -> JobStarted:
 
 
 def replayable_reference(services: Services, reference: str) -> str:
-    """The reference, checked as for any job. Files of tasks that cannot be read are left out: the run holds its task.
+    """Return the reference, checked as for any job. Unreadable task files are left out, since the run contains its task.
 
     Raises:
         NotFound: no such environment.
@@ -72,7 +72,7 @@ def placed(run: Trajectory, environment: str | None) -> Trajectory:
 
 
 def recorded_reference(services: Services) -> Callable[[Trajectory], str | None]:
-    """From a run to the reference of the environment that it was recorded in; None: it does not say.
+    """Return the reference of the environment that a run was recorded in; None where the run does not name it.
 
     A run names its environment without options, but for the part of a mixture. The job that played it knows the options; where it
     played with several, whose tasks tell them apart or not, the environment is taken without any.

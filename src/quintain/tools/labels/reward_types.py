@@ -17,7 +17,7 @@ _FIELDS = {"length_penalty": ("penalty_weight", "max_length"), "step": ("step_bo
 
 
 def create_reward(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Make a reward usable as `scorer`, and tell its name and what it does.
+    """Make a reward usable as `scorer`; return its name and what it does.
 
     Args:
         parameters: `reward_type`: `accuracy` (the default), `length_penalty` with `penalty_weight` (0.001) and `max_length` (1024

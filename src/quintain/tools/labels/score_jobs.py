@@ -38,10 +38,10 @@ def start_judging(
 
     Args:
         services: Of the caller.
-        runs: What to judge.
+        runs: Runs to judge.
         judge: `endpoint:NAME`, a profile of the operator's, or a local agent.
-        rubric: What to go by; None: the profile's, for single steps `steps`, else `default`.
-        mode: What to ask.
+        rubric: Criteria; None: those of the profile, for single steps `steps`, else `default`.
+        mode: Form of the judgement.
         profile: The runs' domain.
         seed: Of the order in which runs are shown together.
 

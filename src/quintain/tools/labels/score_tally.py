@@ -13,7 +13,7 @@ SHOWN = 20
 """Unscored runs and reasons that an answer lists."""
 
 _KINDS = 50
-"""Components and reasons that are told apart."""
+"""Most components and reasons that are counted apart."""
 
 
 @dataclass
@@ -52,7 +52,7 @@ class Tally:
     reasons: Counter[str] = field(default_factory=Counter)
 
     def add(self, score: Score) -> None:
-        """Take in what was said of a run."""
+        """Add the score of a run."""
         self.name = score.scorer
         if score.value is not None:
             self.values.add(score.value)

@@ -348,7 +348,8 @@ def _resolved(
 
 def _forgotten(services: Services, ids: Sequence[str] | None) -> tuple[str, ...]:
     """Of these ids, those whose runs were forgotten."""
-    return services.store.trajectories.forgotten(ids or ())
+    forgotten = services.store.lineage.forgotten(ids or ())
+    return tuple(dict.fromkeys(run for run in ids or () if run in forgotten))
 
 
 def _of_forgotten(run_id: str, scorer: str) -> Score:

@@ -143,7 +143,7 @@ def reward(run: Trajectory) -> float | None:
 
 
 def group_reward(run: Trajectory) -> float | None:
-    """The environment's reward, else the verdict; a crash of the environment says nothing of the agent."""
+    """The environment's reward, else the verdict; a crash of the environment is no verdict on the agent."""
     if run.outcome.status is OutcomeStatus.ERROR:
         return None
     return verdict(run) if run.outcome.reward is None else run.outcome.reward

@@ -174,7 +174,7 @@ class Verdicts:
 
 
 def ask_through(complete: Callable[[Question], str]) -> AskMany:
-    """Ask one question after another; errors that concern one question stand in for its answer, others are raised."""
+    """Ask one question after another; return errors of one question in place of its answer, raise others."""
 
     def ask(questions: Sequence[Question]) -> list[str | QuintainError]:
         answers: list[str | QuintainError] = []

@@ -22,7 +22,7 @@ from quintain.worker.request_ledger import Ledger
 
 
 def run(spec: JudgeSpec, directory: Path, reporter: Reporter) -> JobResult:
-    """Ask about what was not judged yet, and hand over scores or preferences.
+    """Ask about the items that are left, and write scores or preferences.
 
     Raises:
         InvalidInput: the key's variable is not set, or the endpoint takes no such request.

@@ -25,7 +25,7 @@ ANSWER_TOKENS = 2048
 
 
 def run(spec: ScoreSpec, directory: Path, reporter: Reporter) -> JobResult:
-    """Score what was not scored yet, and hand over scores or preferences."""
+    """Score the runs that are left, and write scores or preferences."""
     reporter.phase("preparing")
     return _by_head(spec, directory, reporter) if spec.rubric is None else _by_rubric(spec, directory, reporter)
 

@@ -1,4 +1,4 @@
-"""The first schema."""
+"""Initial schema."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _seq() -> sa.Column[int]:
 
 
 def upgrade() -> None:
-    """Make every table."""
+    """Create all tables."""
     _trajectories()
     _datasets_and_agents()
     _evaluations()

@@ -1,4 +1,4 @@
-"""Imports and lineage: which files were read, what was made from what, what was forgotten; quicker pages of runs."""
+"""Imports and lineage: imported files, links between records, forgotten runs; faster pages of runs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _BATCH = 500
 
 
 def upgrade() -> None:
-    """Make the new tables, give runs their new columns, and tell from the documents what was made from what."""
+    """Create the new tables and columns, and derive the links from stored documents."""
     _new_tables()
     _trajectories()
     _tags()
@@ -55,7 +55,7 @@ def _new_tables() -> None:
 
 
 def _trajectories() -> None:
-    """The two large columns move to the end of the row; nothing is dropped that a foreign key points to."""
+    """Move the two large columns to the end of the row, without dropping targets of foreign keys."""
     for name in ("text", "document"):
         op.execute(f"ALTER TABLE trajectories RENAME COLUMN {name} TO old_{name}")
     op.add_column("trajectories", sa.Column("tags", sa.Text(), nullable=False, server_default="[]"))
@@ -128,11 +128,11 @@ def _links() -> None:
 
 
 _Link = tuple[str, str, str, str]
-"""Kind and id of the source, kind and id of what was made from it."""
+"""Source kind, source id, target kind, target id."""
 
 
 def _documents(table: str, column: str = "document") -> Iterator[tuple[str, Any]]:
-    """Id and parsed document of every row, oldest first, a batch at a time."""
+    """Yield id and parsed document of every row, oldest first, in batches."""
     last = 0
     query = sa.text(f"SELECT seq, id, {column} FROM {table} WHERE seq > :last ORDER BY seq LIMIT {_BATCH}")
     while rows := op.get_bind().execute(query, {"last": last}).all():

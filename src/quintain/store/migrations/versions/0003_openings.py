@@ -1,4 +1,4 @@
-"""A run's opening ends before the agent's first turn, which may be unfinished when a session is imported first."""
+"""Openings end before the agent's first turn, which may be incomplete in the first import of a session."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BATCH = 100
 
 
 def upgrade() -> None:
-    """Hash the openings of all runs of sessions again; of what was forgotten nothing is left to hash."""
+    """Recompute the opening hashes of all session runs that were not forgotten."""
     connection, last = op.get_bind(), 0
     query = sa.text(
         "SELECT seq, document FROM trajectories WHERE session_id IS NOT NULL AND forgotten_at IS NULL AND seq > :last "

@@ -1,4 +1,4 @@
-"""Preferences between runs, batches given to judges, calibrations of scorers."""
+"""Preferences, judging batches and calibrations."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _seq() -> sa.Column[int]:
 
 
 def upgrade() -> None:
-    """Make the three tables."""
+    """Create the three tables."""
     op.create_table(
         "preferences",
         _seq(),

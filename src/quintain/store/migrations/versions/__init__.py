@@ -1,1 +1,1 @@
-"""One module a revision."""
+"""One module per revision."""
