@@ -108,7 +108,7 @@ def test_without_prices_the_cost_is_not_known_and_not_nothing(configured: Callab
         (fails(500, "out of order"), "out of order"),
         (fails(401, "no such key"), "no such key"),
         (says("  "), "got an empty text"),
-        (Answer(body=b"<html>"), "cannot be read"),
+        (Answer(body=b"<html>"), "cannot be parsed"),
     ],
 )
 def test_a_user_model_that_fails_ends_its_episode_without_a_verdict(
