@@ -172,7 +172,7 @@ def _names(
 
 
 def _require_enough(services: Services, runs: Sequence[_Run], scorer: str, labels: str) -> None:
-    """Say which of the two is missing.
+    """Name the missing one of the two.
 
     Raises:
         InvalidInput: too few runs have both.
