@@ -185,7 +185,7 @@ def test_files_that_are_not_the_agent_fail_the_job_and_are_removed(exported: Exp
         path = aside / "chat_template.jinja"
         path.write_text(path.read_text().replace("# Tools", "# The tools"))
 
-    for tamper, why in ((bend, "log-prob differs"), (reword, "fingerprints differ")):
+    for tamper, why in ((bend, "log-prob differs"), (reword, "by their fingerprints")):
         with pytest.raises(Conflict, match=why) as failed:
             export(exported.agent, "adapter", tmp_path / "out", Heard({"checking": tamper}))
         assert failed.value.code == "parity_failed"
@@ -303,7 +303,7 @@ def test_an_agent_without_adapter_is_copied_with_a_note(exported: Exported, tmp_
     ]
     (exported.base / "config.json").rename(exported.base / "gone")
     try:
-        with pytest.raises(InvalidInput, match=r"has no config\.json"):
+        with pytest.raises(InvalidInput, match=r"expected config\.json"):
             export(exported.agent, "merged", tmp_path / "other")
     finally:
         (exported.base / "gone").rename(exported.base / "config.json")
