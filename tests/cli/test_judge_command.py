@@ -89,7 +89,7 @@ def test_the_agreement_of_raters_is_a_table(home: Path, ids: list[str]) -> None:
     [
         (("--rubric", "codding"), ["codding", "did you mean 'coding'"]),
         (("--rubric", "none.yaml"), ["cannot find 'none.yaml'"]),
-        (("none.json",), ["'none.json' cannot be read"]),
+        (("none.json",), ["cannot read 'none.json'"]),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(
