@@ -9,11 +9,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from quintain.cli.options import options_of
 from quintain.cli.table import COMMANDS
+from quintain.cli.tool_options import options_of
 from quintain.server.listings import FILE, derived_listing
-from quintain.tools.calls import arguments_model
 from quintain.tools.catalog import CATALOG
+from quintain.tools.invocation import arguments_model
 from quintain.tools.spec import ToolSpec
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "tool-arguments.md"

@@ -17,7 +17,7 @@ SOURCE = Path(__file__).parents[2] / "src" / "quintain"
 # Rooms from the ground up. A room imports rooms of the lines above it in this table, never of its own line or below.
 ORDER: tuple[tuple[str, ...], ...] = (
     ("__init__",),
-    ("errors", "hints", "threads"),
+    ("errors", "next_step", "threads"),
     ("settings",),
     ("records",),
     ("store", "redaction", "sandbox", "endpoints", "checkers"),

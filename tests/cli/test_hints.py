@@ -14,12 +14,12 @@ from pydantic import BaseModel
 
 from quintain.cli.command_lines import command_line
 from quintain.errors import QuintainError
-from quintain.hints import Hint, ToolCall
-from quintain.hints import call as tool_call
+from quintain.next_step import Hint, ToolCall
+from quintain.next_step import call as tool_call
 from quintain.records.hyperparameters import DATASET_KINDS
 from quintain.settings import Settings
-from quintain.tools.calls import call, check
 from quintain.tools.catalog import CATALOG, tool
+from quintain.tools.invocation import call, check
 from quintain.tools.services import Services, open_services
 from terminal import quintain
 
@@ -248,9 +248,9 @@ def test_calls_become_command_lines(one: ToolCall, line: str | None) -> None:
 
 
 def test_every_tool_has_a_command_with_an_option_for_each_argument() -> None:
-    from quintain.cli.options import options_of
     from quintain.cli.table import COMMANDS
-    from quintain.tools.calls import arguments_model
+    from quintain.cli.tool_options import options_of
+    from quintain.tools.invocation import arguments_model
 
     named = {command.tool for command in COMMANDS.values()}
     assert {spec.name for spec in CATALOG} == named

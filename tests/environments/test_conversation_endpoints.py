@@ -11,14 +11,14 @@ import pytest
 
 from fake_endpoint import Answer, Asked, FakeEndpoint, fails, says, serving
 from quintain.environments import registry
-from quintain.environments.conversation import desk
+from quintain.environments.conversation import support_desk as desk
 from quintain.environments.conversation.message_parsing import parse_message
 from quintain.environments.conversation.model_user import END, fenced
 from quintain.environments.conversation.scripted_policy import Expert
 from quintain.environments.conversation.user import ScriptedUser
 from quintain.errors import InvalidInput, NotFound
 from quintain.evaluation.episodes import Episode, EpisodePlan, EpisodeSettings, run_episodes
-from quintain.records.seams import TimeStep
+from quintain.records.protocols import TimeStep
 from quintain.records.trajectory import Action, AgentInfo, OutcomeStatus, Task
 from quintain.tools import RLTrainingTool
 

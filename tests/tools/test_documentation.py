@@ -10,8 +10,8 @@ from scripts.make_tool_reference import PAGE, listings, page
 
 from quintain.records.job import JobSpec
 from quintain.server.listings import FILE
-from quintain.tools.calls import arguments_model
 from quintain.tools.catalog import CATALOG
+from quintain.tools.invocation import arguments_model
 from quintain.tools.jobs.jobs import list_jobs
 from quintain.tools.spec import ToolSpec
 

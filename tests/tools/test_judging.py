@@ -15,7 +15,7 @@ from quintain.records.filters import TrajectoryFilter
 from quintain.records.judging import JudgingBatch
 from quintain.records.score import Score
 from quintain.records.trajectory import AgentInfo, OutcomeStatus, Task, Trajectory
-from quintain.scoring.judges.fencing import is_mark
+from quintain.scoring.judges.datamarking import is_mark
 from quintain.settings import Settings
 from quintain.tools.data.datasets import export_dataset
 from quintain.tools.data.lineage import get_lineage

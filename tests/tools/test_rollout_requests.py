@@ -14,10 +14,10 @@ from quintain.records.job import ReplaySpec, RolloutSpec, StepLabelSpec
 from quintain.records.trajectory import Trajectory
 from quintain.scoring.registry import _REGISTERED, register
 from quintain.settings import Settings
-from quintain.tools.calls import check
 from quintain.tools.catalog import CATALOG
 from quintain.tools.evaluation.comparison import environment_leaderboard
 from quintain.tools.evaluation.rollouts import collect_rollouts
+from quintain.tools.invocation import check
 from quintain.tools.labels.live_scores import live_scorer
 from quintain.tools.labels.replays import start_replay
 from quintain.tools.labels.scoring import score_trajectories

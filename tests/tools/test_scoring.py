@@ -19,8 +19,8 @@ from quintain.server.app import create_server
 from quintain.settings import Settings
 from quintain.tools.data.library import list_library
 from quintain.tools.labels import scoring
+from quintain.tools.labels.scorer_resolution import valued
 from quintain.tools.labels.scoring import score_trajectories
-from quintain.tools.labels.worth import valued
 from quintain.tools.results import ScoreResult
 from quintain.tools.services import Services, open_services
 from trajectory_runs import NOW, answer, run, user

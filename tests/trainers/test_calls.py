@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from quintain.datasets.messages import messages_of
 from quintain.errors import InvalidInput
 from quintain.records.agent import Sampling
-from quintain.records.seams import Message, Turn
+from quintain.records.protocols import Message, Turn
 from quintain.records.trajectory import Action, Actor, Observation, Step, Trajectory
 from quintain.trainers.acting.policy import LocalPolicy
 from quintain.trainers.models import LoadedModel

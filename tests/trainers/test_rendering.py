@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from quintain.datasets.messages import messages_of
 from quintain.errors import InvalidInput
-from quintain.records.seams import Message
+from quintain.records.protocols import Message
 from quintain.records.trajectory import Action, Actor, Observation, SampledTokens, Step, Trajectory
 from quintain.trainers.data.streams import TokenRow
 from quintain.trainers.rendering.renderer import Renderer

@@ -13,7 +13,7 @@ from quintain.errors import Conflict, TrainingFailed
 from quintain.records.agent import Agent, ModelRef, Sampling
 from quintain.records.dataset import DatasetRow
 from quintain.records.hyperparameters import LoraConfig
-from quintain.records.seams import Message, Turn
+from quintain.records.protocols import Message, Turn
 from quintain.trainers.acting.policy import open_policy
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.loop import checkpoints

@@ -17,7 +17,7 @@ from quintain.datasets.messages import messages_of
 from quintain.records.agent import Agent, Sampling
 from quintain.records.dataset import BenchmarkRow, DatasetRow, LabelledRow, PairRow, Row, TextRow
 from quintain.records.hyperparameters import SFTConfig
-from quintain.records.seams import Message, Reply, Stop, Turn
+from quintain.records.protocols import Message, Reply, Stop, Turn
 from quintain.records.trajectory import Action, Step, Trajectory
 from quintain.trainers.acting.policy import LocalPolicy
 from quintain.trainers.data.examples import ExampleBatch, ExampleMaker

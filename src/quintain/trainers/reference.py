@@ -24,7 +24,7 @@ from safetensors.numpy import save
 
 from quintain.errors import TrainingFailed
 from quintain.records.job import TrainSpec
-from quintain.records.seams import Reporter
+from quintain.records.protocols import Reporter
 from quintain.trainers.data.streams import Example, TokenRow
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.engine.packing import micro_batches

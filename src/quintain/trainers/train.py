@@ -26,9 +26,9 @@ from quintain.records.hyperparameters import (
     TrainingConfig,
 )
 from quintain.records.job import TrainSpec
-from quintain.records.seams import Reporter
+from quintain.records.protocols import Reporter
+from quintain.trainers.data.example_selection import Selection, select
 from quintain.trainers.data.examples import ExampleBatch, ExampleMaker, labelled_heads, mismatched
-from quintain.trainers.data.selection import Selection, select
 from quintain.trainers.data.streams import Example
 from quintain.trainers.distributed.sharding import gather_full_params
 from quintain.trainers.engine.forward import Engine

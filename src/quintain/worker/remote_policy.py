@@ -28,8 +28,8 @@ from quintain.endpoints.parallel import in_parallel
 from quintain.errors import InvalidInput, QuintainError, Unavailable
 from quintain.records.agent import Agent, Sampling
 from quintain.records.judging import Endpoint
+from quintain.records.protocols import Message, Reply, Stop, Turn
 from quintain.records.record import clip
-from quintain.records.seams import Message, Reply, Stop, Turn
 from quintain.records.text import require_clean
 from quintain.records.trajectory import Action
 from quintain.settings import secret

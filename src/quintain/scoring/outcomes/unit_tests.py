@@ -24,8 +24,8 @@ from quintain.sandbox.sandbox import Sandbox
 from quintain.sandbox.verdicts import STEERS, cannot_run, verdict
 from quintain.sandbox.witnessed_tests import Witnessed, witnessed
 from quintain.scoring.outcomes.replayed import relative
+from quintain.scoring.outcomes.whole_run_scores import scored, unscored
 from quintain.scoring.outcomes.written_files import last_code, written_files
-from quintain.scoring.verdicts import scored, unscored
 
 OpenSandbox = Callable[[], Sandbox]
 """Opens the sandbox of the operator's choice, or raises with the reason."""

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field
 
 from quintain.errors import NotFound, Unavailable
-from quintain.hints import Hint, call
 from quintain.importers.pipeline import ImportOptions, import_logs, measure
 from quintain.importers.registry import importer
 from quintain.importers.run_sink import DryRun, same_file
+from quintain.next_step import Hint, call
 from quintain.records.imports import FileStamp, ImportReport, IngestStatus, RunLink
 from quintain.records.job import ImportSpec
 from quintain.records.record import counted

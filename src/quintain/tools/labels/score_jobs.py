@@ -8,7 +8,7 @@ from typing import Any
 
 from quintain.endpoints.profiles import find_profile, read_profiles
 from quintain.errors import InvalidInput, NotFound
-from quintain.hints import Hint, call
+from quintain.next_step import Hint, call
 from quintain.records.agent import Agent
 from quintain.records.job import JudgeSpec, ScoreSpec
 from quintain.records.judging import JudgingMode, Rubric

@@ -13,13 +13,13 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import BeforeValidator, Field
 
 from quintain.errors import InvalidInput
-from quintain.hints import Hint, call
+from quintain.next_step import Hint, call
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.judging import JudgingMode
 from quintain.records.profiles import DomainProfile
+from quintain.records.protocols import Scorer
 from quintain.records.record import clip, require_number, shown
 from quintain.records.score import Score
-from quintain.records.seams import Scorer
 from quintain.records.trajectory import Trajectory
 from quintain.sandbox.sandbox import open_sandbox
 from quintain.scoring.calibration.calibrated import CalibratedScorer, uncalibrated
@@ -30,10 +30,10 @@ from quintain.scoring.recorded import AGENT, MONTECARLO, RAW, REPLAY, is_recorde
 from quintain.scoring.registry import recorded_names
 from quintain.scoring.registry import scorer as find_scorer
 from quintain.tools.labels.score_tally import SHOWN, Summary, Tally
-from quintain.tools.labels.worth import Named, calibrated, named, stored
+from quintain.tools.labels.scorer_resolution import Named, calibrated, named, stored
 from quintain.tools.results import ScoreResult
 from quintain.tools.roots import readable
-from quintain.tools.selection import RunFilter, RunIds, select
+from quintain.tools.run_selection import RunFilter, RunIds, select
 from quintain.tools.services import Services
 from quintain.tools.training.agents import resolve_agent
 

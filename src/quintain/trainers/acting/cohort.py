@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from transformers import DynamicCache
 
-from quintain.records.seams import Message
+from quintain.records.protocols import Message
 from quintain.trainers.acting.kv_cache import part_of, take_back
 
 

@@ -29,7 +29,7 @@ import torch
 
 from quintain.errors import InvalidInput
 from quintain.records.agent import Agent, Sampling
-from quintain.records.seams import Message, Reply, Stop, Turn
+from quintain.records.protocols import Message, Reply, Stop, Turn
 from quintain.records.trajectory import SampledTokens
 from quintain.trainers.acting.cohort import Cohort, Episode
 from quintain.trainers.acting.decoding import Decoder

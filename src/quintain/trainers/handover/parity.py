@@ -16,7 +16,7 @@ import torch
 from quintain.errors import Conflict, InvalidInput
 from quintain.records.agent import Agent, Sampling
 from quintain.records.handover import Parity
-from quintain.records.seams import Message, Turn
+from quintain.records.protocols import Message, Turn
 from quintain.records.trajectory import Action
 from quintain.trainers.acting.policy import live_policy
 from quintain.trainers.engine.machine import default_products

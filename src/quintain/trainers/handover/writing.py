@@ -18,7 +18,7 @@ from quintain.datasets.manifest import sha256_of
 from quintain.errors import Unavailable
 from quintain.records.agent import Agent, ModelRef, Sampling
 from quintain.records.handover import ExportFormat, Parity
-from quintain.records.seams import Reporter
+from quintain.records.protocols import Reporter
 from quintain.trainers.adapters import first_line
 from quintain.trainers.handover.parity import Probes, compare, count_equal, measure
 from quintain.trainers.models import LoadedModel, load_model, model_folder, open_tokenizer, pick_device, stored_heads

@@ -16,7 +16,7 @@ from quintain.datasets.rows import trajectories_of
 from quintain.jobs.directory import open_appending
 from quintain.records.agent import Sampling
 from quintain.records.dataset import Row, TextRow
-from quintain.records.seams import Message, Stop, Turn
+from quintain.records.protocols import Message, Stop, Turn
 from quintain.trainers.acting.policy import LocalPolicy
 from quintain.trainers.models import LoadedModel, eval_mode
 from quintain.trainers.rendering.calls import TurnReader

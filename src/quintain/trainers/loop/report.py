@@ -11,8 +11,8 @@ from pydantic import Field
 from quintain.errors import TrainingFailed
 from quintain.records.hyperparameters import GRPOConfig, TrainingConfig
 from quintain.records.record import Record
+from quintain.trainers.data.example_selection import Selection
 from quintain.trainers.data.examples import ExampleBatch
-from quintain.trainers.data.selection import Selection
 from quintain.trainers.engine.rotary import Rotary
 from quintain.trainers.loop.precision import Format
 from quintain.trainers.loop.run import PARTS, Run

@@ -30,8 +30,8 @@ from quintain.records.preview import (
     SplitCounts,
     Statistics,
 )
+from quintain.records.protocols import Reporter
 from quintain.records.record import clip
-from quintain.records.seams import Reporter
 from quintain.trainers.data.examples import ExampleMaker
 from quintain.trainers.models import open_tokenizer
 from quintain.trainers.preview.faults import Faults

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 from jinja2.exceptions import TemplateError
 
 from quintain.errors import InvalidInput
-from quintain.records.seams import Message
+from quintain.records.protocols import Message
 from quintain.trainers.rendering.call_forms import FORMS
 from quintain.trainers.rendering.control_tokens import Spellings, encode
 from quintain.trainers.rendering.styles import Chat, StyleName, one_call_each, to_chat

@@ -25,7 +25,7 @@ import numpy as np
 
 from quintain.datasets.messages import messages_of
 from quintain.errors import InvalidInput
-from quintain.records.seams import Message
+from quintain.records.protocols import Message
 from quintain.records.trajectory import SampledTokens, Step, Trajectory
 from quintain.trainers.data.streams import Ints, TokenRow
 from quintain.trainers.rendering.calls import ParsedTurn, TurnReader

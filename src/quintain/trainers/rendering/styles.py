@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
-from quintain.records.seams import Message
+from quintain.records.protocols import Message
 from quintain.records.trajectory import Action, text_of
 
 StyleName = Literal["tools", "react"]

@@ -9,7 +9,7 @@ from itertools import chain, product
 from typing import Any, NamedTuple, get_args
 
 from quintain.errors import InvalidInput
-from quintain.records.seams import Message
+from quintain.records.protocols import Message
 from quintain.records.trajectory import Action
 from quintain.trainers.rendering.call_forms import FORMS
 from quintain.trainers.rendering.calls import TurnReader

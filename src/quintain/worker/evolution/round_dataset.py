@@ -33,7 +33,7 @@ from quintain.records.record import Record
 from quintain.records.seeds import stable_seed
 from quintain.records.trajectory import Trajectory
 from quintain.scoring.preferences.mining import Candidate, form_groups, mine_pairs
-from quintain.scoring.selection import ScoredRun, select_runs
+from quintain.scoring.self_training_selection import ScoredRun, select_runs
 from quintain.worker.job_kinds.rollouts import RESULT
 from quintain.worker.online_rollouts import reward_of
 

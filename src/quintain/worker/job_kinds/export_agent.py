@@ -18,7 +18,7 @@ from quintain.exporters.agent_card import model_card, modelfile
 from quintain.jobs.processes import try_lock_folder, unlock
 from quintain.records.handover import AGENT_FILE, AgentExport, ExportAgentSpec
 from quintain.records.job import JobResult
-from quintain.records.seams import Reporter
+from quintain.records.protocols import Reporter
 
 
 def run(spec: ExportAgentSpec, directory: Path, reporter: Reporter) -> JobResult:

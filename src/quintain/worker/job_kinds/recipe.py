@@ -13,8 +13,8 @@ from typing import Any
 from quintain.jobs.directory import STAGES
 from quintain.records.agent import Agent
 from quintain.records.job import EvaluateSpec, JobResult, RecipeSpec, TrainSpec, TrajectorySet
+from quintain.records.protocols import Reporter
 from quintain.records.recipe import Stage, TrainStage
-from quintain.records.seams import Reporter
 from quintain.worker.stages import Span, StageResult, run_stage
 
 

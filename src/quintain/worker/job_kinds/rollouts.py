@@ -17,7 +17,7 @@ from quintain.evaluation.summary import summarize
 from quintain.jobs.directory import read_lines, run_name
 from quintain.records.evaluation import EpisodeResult
 from quintain.records.job import EvaluateSpec, JobResult, RolloutSpec, TrajectorySet
-from quintain.records.seams import Reporter, TaskSource
+from quintain.records.protocols import Reporter, TaskSource
 from quintain.records.trajectory import AgentInfo, Trajectory
 from quintain.worker.exploration import Exploration, task_name
 from quintain.worker.request_ledger import spending_report

@@ -15,8 +15,8 @@ from quintain.evaluation.episodes import EpisodePlan, EpisodeSettings, replay, r
 from quintain.evaluation.replay_divergence import is_idle, turn_prefixes
 from quintain.jobs.directory import run_name
 from quintain.records.job import JobResult, StepLabelSpec
+from quintain.records.protocols import Policy, Reporter, TaskSource
 from quintain.records.score import Score, StepScore
-from quintain.records.seams import Policy, Reporter, TaskSource
 from quintain.records.seeds import stable_seed
 from quintain.records.trajectory import AgentInfo, OutcomeStatus, Step, Trajectory
 from quintain.worker.request_ledger import spending_report

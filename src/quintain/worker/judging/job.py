@@ -10,7 +10,7 @@ from quintain.endpoints.client import Clock, EndpointClient, identity, read_key
 from quintain.endpoints.parallel import in_parallel
 from quintain.errors import InvalidInput
 from quintain.records.job import JobResult, JudgeSpec
-from quintain.records.seams import Message, Reporter, Stop
+from quintain.records.protocols import Message, Reporter, Stop
 from quintain.records.trajectory import Trajectory
 from quintain.scoring.judges.plans import Rater
 from quintain.scoring.judges.questions import Question

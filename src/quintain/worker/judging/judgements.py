@@ -20,8 +20,8 @@ from quintain.endpoints.faults import BUSY, STOPPED
 from quintain.errors import Unavailable
 from quintain.jobs.directory import open_appending
 from quintain.records.job import JobResult, JudgeSpec, ScoreSpec
+from quintain.records.protocols import Reporter
 from quintain.records.record import clip
-from quintain.records.seams import Reporter
 from quintain.records.trajectory import Trajectory
 from quintain.scoring.judges.plans import comparisons
 from quintain.worker.judging.asking import Verdicts

@@ -10,7 +10,7 @@ from quintain.endpoints.client import Spent
 from quintain.errors import InvalidInput, QuintainError
 from quintain.records.agent import Agent, Sampling
 from quintain.records.job import JobResult, ScoreSpec
-from quintain.records.seams import Message, Policy, Reporter, Stop, Turn
+from quintain.records.protocols import Message, Policy, Reporter, Stop, Turn
 from quintain.records.trajectory import Trajectory
 from quintain.scoring.judges.plans import Rater
 from quintain.scoring.judges.questions import Question

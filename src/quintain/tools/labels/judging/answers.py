@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from quintain.errors import Conflict, InvalidInput, NotFound
-from quintain.hints import Hint, call
+from quintain.next_step import Hint, call
 from quintain.records.judging import BatchItem, JudgingBatch, JudgingMode, Verdict
 from quintain.records.preference import Preference
 from quintain.records.record import explain, shown
@@ -16,8 +16,8 @@ from quintain.records.score import TAKEN_BACK, Score
 from quintain.records.text import require_clean
 from quintain.records.trajectory import Outcome, OutcomeStatus, Trajectory
 from quintain.redaction.redact import redact, redact_text
+from quintain.scoring.judges.answer_parsing import read_verdict
 from quintain.scoring.judges.crediting import score_of
-from quintain.scoring.judges.verdicts import read_verdict
 from quintain.tools.data.trajectories import outcome_known, read_outcome, state_outcome
 from quintain.tools.labels.judging.batches import ShownItem, show_item
 from quintain.tools.labels.judging.comparisons import source_of, store_preferences, withdraw_preferences

@@ -21,7 +21,7 @@ from quintain.records.judging import BatchItem, Judge, JudgingBatch, JudgingMode
 from quintain.records.seeds import stable_seed
 from quintain.records.tags import CORRECTION, LIVE, REPLACED, is_open, is_replaced
 from quintain.records.trajectory import OutcomeStatus, Trajectory
-from quintain.scoring.judges.fencing import datamark, mark_of
+from quintain.scoring.judges.datamarking import datamark, mark_of
 from quintain.scoring.judges.questions import written
 from quintain.scoring.judges.showing import ShownRun, show_run
 from quintain.tools.services import Services

@@ -9,7 +9,7 @@ from quintain.errors import InvalidInput
 from quintain.records.judging import BatchItem, JudgingBatch, Vote
 from quintain.records.preference import Preference, PreferenceSource
 from quintain.scoring.calibration.agreement import flipped
-from quintain.scoring.judges.verdicts import read_preference, read_ranking
+from quintain.scoring.judges.answer_parsing import read_preference, read_ranking
 from quintain.tools.labels.judging.batches import ShownItem
 from quintain.tools.labels.judging.submissions import AnswerContext, Submission
 

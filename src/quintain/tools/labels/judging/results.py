@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field, WithJsonSchema
 
-from quintain.hints import Hint
+from quintain.next_step import Hint
 from quintain.records.judging import Rubric
 from quintain.records.record import Record
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pydantic import BaseModel, Field
 
 from quintain.errors import QuintainError
-from quintain.hints import Hint
+from quintain.next_step import Hint
 from quintain.records.judging import BatchItem, JudgingBatch
 from quintain.tools.labels.judging.answers import checked_correction, run_changed, store_answers
 from quintain.tools.labels.judging.batches import ShownItem, show_item

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import Field, WithJsonSchema
 
 from quintain.errors import InvalidInput, NotFound
-from quintain.hints import Hint, ToolCall, call
+from quintain.next_step import Hint, ToolCall, call
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.judging import Judge, JudgingBatch, JudgingMode
 from quintain.records.record import Seed, counted
@@ -31,7 +31,7 @@ from quintain.tools.labels.judging.forms import what_to_answer
 from quintain.tools.labels.judging.results import Agreement, JudgingBatchResult, JudgingItem, SubmitResult
 from quintain.tools.labels.judging.rounds import first_question, next_question, read_state
 from quintain.tools.labels.judging.submissions import SubmissionReport
-from quintain.tools.selection import RunIds
+from quintain.tools.run_selection import RunIds
 from quintain.tools.services import Services
 from quintain.tools.spec import Answer, Question
 
