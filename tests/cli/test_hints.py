@@ -48,11 +48,11 @@ class Flow:
         self.folder = folder
         self.calls: dict[str, ToolCall] = {}
         self.known: dict[str, Any] = {}
-        """Argument -> a value for its placeholder."""
+        """Argument -> a value for its placeholder; `live`, `outcome` -> the run that a call with such an argument is about."""
         self.evaluated: dict[str, str] = {}
         """Agent or evaluation -> the agent; both agents were measured on one suite."""
         self.twins: dict[str, str] = {}
-        """Open recording -> another one, which the second form of a call goes to: a recording closes once."""
+        """Run -> another one for the second form of a call: a recording closes once, and an outcome is stated once."""
 
     def do(self, name: str, /, **arguments: Any) -> Any:
         """Call a tool, wait for its job, and return its result or its refusal."""
@@ -126,6 +126,7 @@ def flow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Flow]:
     flow.do("score_trajectories", scorer="rules", filter={"text": "nothing has this"})
     flow.do("resume_job", job_id=played.job_id)
     unknown = flow.do("record_trajectory", messages=messages, task="Add at last.").trajectory_id
+    other = call(services, tool("record_trajectory"), {"messages": messages, "task": "Add it all."}).trajectory_id
     for kind, ids in (("sft", [unknown]), ("kto", [unknown]), ("prm", [unknown]), ("sft", [live]), ("dpo", [run])):
         flow.do("export_dataset", kind=kind, name="none", trajectory_ids=ids)
     flow.do("export_dataset", kind="sft", name="none", trajectory_ids=[run], scorer="people", min_score=0.5)
@@ -144,7 +145,8 @@ def flow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Flow]:
     flow.known = {
         "filter": runs,
         "trajectory_id": run,
-        "outcome": "success",
+        "live": live,
+        "outcome": unknown,
         "dataset_id": dataset,
         "agent": "starter",
         "environment": INVENTORY,
@@ -155,7 +157,7 @@ def flow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Flow]:
         "id": run,
     }
     flow.evaluated = {"starter": "starter", trained.result.agent: trained.result.agent} | evaluations
-    flow.twins = {live: twin}
+    flow.twins = {live: twin, unknown: other}
     yield flow
     services.close()
 
@@ -165,8 +167,8 @@ def filled(flow: Flow, one: ToolCall) -> ToolCall:
     arguments = {}
     for name, value in one.arguments.items():
         if value is ...:
-            opened = name == "trajectory_id" and "live" in one.arguments
-            value = next(iter(flow.twins)) if opened else flow.known[name]
+            about = next((word for word in ("live", "outcome") if word in one.arguments), "")
+            value = flow.known[about if name == "trajectory_id" and about in flow.known else name]
         elif isinstance(value, list) and ... in value:  # one of two agents to compare
             measured = {flow.evaluated[part] for part in value if part is not ...}
             other = next(agent for agent in flow.evaluated.values() if agent not in measured)
@@ -176,7 +178,7 @@ def filled(flow: Flow, one: ToolCall) -> ToolCall:
 
 
 def for_its_twin(flow: Flow, one: ToolCall) -> ToolCall:
-    """The same call for another open recording, where the call is about one."""
+    """The same call for the twin of its run, where the run has one."""
     return tool_call(one.tool, **{name: flow.twins.get(str(value), value) for name, value in one.arguments.items()})
 
 
