@@ -41,7 +41,7 @@ from quintain.evaluation.statistics.success_rates import (
     sign_flip_exact,
 )
 from quintain.records.agent import Agent, ModelRef, Sampling
-from quintain.records.seams import Policy, TimeStep
+from quintain.records.protocols import Policy, TimeStep
 from quintain.records.trajectory import Action, AgentInfo
 
 SIZES = (3, 5, 10, 30, 100)

@@ -23,7 +23,7 @@ from quintain.importers.run_sink import DryRun
 from quintain.records.imports import IngestStatus
 from quintain.records.judging import Criterion, JudgeControl, JudgingMode, Rubric
 from quintain.records.trajectory import Action, Actor, Observation, Step, Task, Trajectory
-from quintain.scoring.judges.fencing import is_mark, mark_of, neutral
+from quintain.scoring.judges.datamarking import is_mark, mark_of, neutral
 from quintain.scoring.judges.plans import Judged, JudgingItem, Rater, conclude, control_from, item_of
 from quintain.scoring.judges.questions import Question, question_key
 from quintain.scoring.judges.rubrics import RUBRICS

@@ -23,7 +23,7 @@ from quintain.environments.registry import task_source
 from quintain.evaluation.episodes import EpisodePlan, EpisodeSettings, run_episodes
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.job import UNFINISHED
-from quintain.records.seams import Environment, TaskSource
+from quintain.records.protocols import Environment, TaskSource
 from quintain.records.trajectory import Action, AgentInfo
 from quintain.settings import Settings
 from quintain.tools.data.datasets import export_dataset

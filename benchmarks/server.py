@@ -1,7 +1,7 @@
-"""Cold start of the server next to a bare server of the same SDK, and how long a read tool takes.
+"""Cold start of `quintain serve` beside a bare server of the same SDK, and the latency of read tools.
 
-Run as `python -m benchmarks.server`; prints one JSON line a figure. The two servers are started in alternation, so that
-a busy machine slows both down alike.
+Run as `python -m benchmarks.server`; prints one JSON line per figure. The two servers start in alternation, so that a busy
+machine slows both down alike; the figures in CPU time hold on a busy machine too.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import psutil
 
 PAIRS = 7
 CALLS = 300
 
-BARE = """
+BARE_CODE = """
 from mcp.server import MCPServer
 server = MCPServer("bare", log_level="WARNING")
 @server.tool()
@@ -27,21 +29,18 @@ def add(a: int, b: int) -> int:
     return a + b
 server.run()
 """
-OURS = """
-from quintain.server.app import create_server
-from quintain.server.stdio import serve_stdio
-from quintain.settings import Settings
-serve_stdio(create_server(Settings()))
-"""
+BARE = [sys.executable, "-c", BARE_CODE]
+OURS = [str(Path(sys.executable).with_name("quintain")), "serve"]
+"""The shipped command, as a client starts it."""
 
 
 class Client:
     """A raw JSON-RPC client: one line out, one line in."""
 
-    def __init__(self, code: str, home: Path) -> None:
+    def __init__(self, command: list[str], home: Path) -> None:
         self.started = time.perf_counter()
         self.process = subprocess.Popen(
-            [sys.executable, "-c", code],
+            command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -75,13 +74,22 @@ class Client:
         self.process.wait(20)
 
 
-def cold_start_s(code: str, home: Path) -> float:
-    """Seconds from the start of the process to its list of tools."""
-    client = Client(code, home)
+class Start(NamedTuple):
+    """One cold start, up to the answer to `tools/list`."""
+
+    seconds: float
+    cpu_seconds: float
+    """User and system time of the process: on a busy machine steadier than the clock."""
+
+
+def cold_start(command: list[str], home: Path) -> Start:
+    """Start a server, list its tools, and measure until the answer."""
+    client = Client(command, home)
     client.list_tools()
     seconds = time.perf_counter() - client.started
+    times = psutil.Process(client.process.pid).cpu_times()
     client.close()
-    return seconds
+    return Start(seconds, times.user + times.system)
 
 
 def report(name: str, value: float, unit: str, goal: float | None, better: str = "lower") -> None:
@@ -91,14 +99,17 @@ def report(name: str, value: float, unit: str, goal: float | None, better: str =
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
-        for code in (BARE, OURS):  # compiled files and the migrated database
-            cold_start_s(code, home)
-        pairs = [(cold_start_s(BARE, home), cold_start_s(OURS, home)) for _ in range(PAIRS)]
-        bare, ours = ([pair[i] for pair in pairs] for i in (0, 1))
+        for command in (BARE, OURS):  # compiled files and the migrated database
+            cold_start(command, home)
+        pairs = [(cold_start(BARE, home), cold_start(OURS, home)) for _ in range(PAIRS)]
+        bare, ours = ([pair[i].seconds for pair in pairs] for i in (0, 1))
+        bare_cpu, ours_cpu = (min(pair[i].cpu_seconds for pair in pairs) for i in (0, 1))
         report("cold_start_bare_min", min(bare), "s", None)
         report("cold_start_min", min(ours), "s", None)
         report("cold_start_median", statistics.median(ours), "s", 1.0)
         report("cold_start_ratio_of_minima", min(ours) / min(bare), "1", 1.4)
+        report("cold_start_cpu", ours_cpu, "s", None)
+        report("cold_start_cpu_ratio", ours_cpu / bare_cpu, "1", 1.4)
         report("cold_start_ratio_of_medians", statistics.median(ours) / statistics.median(bare), "1", 1.4)
 
         client = Client(OURS, home)

@@ -16,7 +16,7 @@ from benchmarks.workload import CONTEXT, Writer
 from quintain.records.agent import Sampling
 from quintain.records.dataset import GroupRow
 from quintain.records.hyperparameters import GRPOConfig
-from quintain.records.seams import Message, Reply, Turn
+from quintain.records.protocols import Message, Reply, Turn
 from quintain.records.trajectory import Actor, Step, Task, Trajectory
 from quintain.trainers.acting.policy import live_policy
 from quintain.trainers.data.examples import ExampleBatch, ExampleMaker

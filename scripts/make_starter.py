@@ -36,7 +36,7 @@ from quintain.environments.inventory import Inventory
 from quintain.environments.inventory.scripted_policy import Expert
 from quintain.environments.inventory.world import FIELDS
 from quintain.evaluation.episodes import EpisodePlan, EpisodeSettings, run_episodes
-from quintain.records.seams import Policy, Reply, Turn
+from quintain.records.protocols import Policy, Reply, Turn
 from quintain.records.trajectory import Action, AgentInfo, Trajectory, text_of
 from quintain.trainers.rendering.renderer import Renderer
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from pathlib import Path
 
-from quintain.records.aliases import ACCUMULATION, PRECISIONS, RENAMED
+from quintain.records.setting_aliases import ACCUMULATION, PRECISIONS, RENAMED
 from quintain.tools.training.methods import outline_methods
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "training-settings.md"

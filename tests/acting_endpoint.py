@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from fake_endpoint import Answer, Asked, fails
 from quintain.environments.inventory.scripted_policy import Expert
-from quintain.records.seams import Message, Turn
+from quintain.records.protocols import Message, Turn
 
 TOKENS = (100, 10)
 """That each answer costs, in and out."""

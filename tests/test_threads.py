@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from quintain.threads import GOMP_SPINCOUNT, limit_spinning
+from quintain.threads import GOMP_SPINCOUNT, KMP_BLOCKTIME, limit_spinning
 
 
 @pytest.mark.parametrize(
@@ -17,9 +17,10 @@ from quintain.threads import GOMP_SPINCOUNT, limit_spinning
 def test_spinning_is_limited_unless_the_user_has_chosen(
     monkeypatch: pytest.MonkeyPatch, chosen: dict[str, str], count: str | None
 ) -> None:
-    for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"):
+    for name in ("GOMP_SPINCOUNT", "KMP_BLOCKTIME", "OMP_WAIT_POLICY"):
         monkeypatch.delenv(name, raising=False)
     for name, value in chosen.items():
         monkeypatch.setenv(name, value)
     limit_spinning()
     assert os.environ.get("GOMP_SPINCOUNT") == count
+    assert os.environ.get("KMP_BLOCKTIME") == (KMP_BLOCKTIME if count else None)

@@ -70,8 +70,8 @@ def test_ready_made_rows_become_a_dataset(stored: Path, tmp_path: Path) -> None:
             "expected one of sft, dpo, kto, grpo, text, reward, prm, benchmark, got 'stf' (did you mean 'sft'?)",
         ),
         (("sft", "x"), "--tag or --text, take every stored run with --all"),
-        (("sft", "x", "--all", "--format", "tlr"), "no format is called 'tlr'"),
-        (("text", "x", "--rows", "r.txt", "--format", "openai"), "cannot hold kind 'text'"),
+        (("sft", "x", "--all", "--format", "tlr"), "expected a format, got 'tlr' (did you mean 'trl'?)"),
+        (("text", "x", "--rows", "r.txt", "--format", "openai"), "supports the kinds dpo, sft, got 'text'"),
         (
             ("sft", "x", "--all", "--keep", "good"),
             "--keep: expected one of success, failure, error, truncated, unknown, got 'good'",

@@ -52,7 +52,7 @@ def test_what_is_wrong_is_told_with_exit_status_2(runs: None, home: Path) -> Non
         (("answer=1,answer=2", "--all"), "each name once"),
         (("judge", "--all", "--judge", "endpoint:none"), "[no_endpoint]"),
         (("rules", "--all", "--profile", "nope"), "profile_not_found"),
-        (("replay", "--all"), "none of these 3 runs can be carried out again"),
+        (("replay", "--all"), "none of these 3 runs can be replayed"),
     ):
         done = score(*arguments, home=home)
         assert (done.returncode, words in done.stderr) == (2, True), done.stderr

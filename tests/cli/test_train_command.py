@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from quintain.cli.options import read_settings
+from quintain.cli.tool_options import read_settings
 from quintain.errors import InvalidInput
 from quintain.settings import Settings
 from quintain.tools.jobs.jobs import get_job, list_jobs

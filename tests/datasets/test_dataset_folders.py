@@ -194,7 +194,7 @@ def test_reading_says_what_is_missing_or_broken(tmp_path: Path) -> None:
     path.unlink()
     with pytest.raises(NotFound, match="the manifest names it"):
         read_rows(folder, "train")
-    with pytest.raises(NotFound, match="not a dataset folder"):
+    with pytest.raises(NotFound, match="expected a dataset folder"):
         read_rows(tmp_path / "nothing", "train")
 
 

@@ -250,7 +250,7 @@ def test_the_files_of_the_training_split_are_taken_and_links_that_lead_out_are_n
         row_files(folder)
     (folder / "data/dev.jsonl").unlink()
     assert [file.name for file in row_files(folder).taken] == ["test-0.jsonl"], "the only split there is"
-    with pytest.raises(NotFound, match="holds no file of rows"):
+    with pytest.raises(NotFound, match="has no file of rows"):
         row_files(folder / ".cache" / "nothing") if (folder / ".cache" / "nothing").mkdir() is None else None
 
 

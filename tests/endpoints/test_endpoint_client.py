@@ -17,7 +17,7 @@ from quintain.endpoints.faults import UNANSWERED
 from quintain.endpoints.masking import KeyMask
 from quintain.errors import InvalidInput, QuintainError, Refused, Unavailable
 from quintain.records.judging import Endpoint
-from quintain.records.seams import Message, Stop
+from quintain.records.protocols import Message, Stop
 from quintain.records.trajectory import Action
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)

@@ -10,14 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quintain.environments.conversation import advisory, desk, discussion, engineering
+from quintain.environments.conversation import advisory, discussion, engineering
+from quintain.environments.conversation import support_desk as desk
 from quintain.environments.conversation.environment import Dialogue
 from quintain.environments.conversation.scenario import Scenario
 from quintain.environments.conversation.scripted_policy import Expert
 from quintain.environments.registry import task_source
 from quintain.errors import InvalidInput
 from quintain.evaluation.episodes import Episode, EpisodePlan, EpisodeSettings, run_episodes
-from quintain.records.seams import Policy, TimeStep
+from quintain.records.protocols import Policy, TimeStep
 from quintain.records.trajectory import Action, AgentInfo, Task
 from quintain.scoring.profiles import profile_for
 from quintain.scoring.rules.scorer import RulesScorer

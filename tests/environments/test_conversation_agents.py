@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from quintain.environments.conversation import advisory, desk, discussion
+from quintain.environments.conversation import advisory, discussion
+from quintain.environments.conversation import support_desk as desk
 from quintain.environments.conversation.scripted_policy import Expert
 from quintain.environments.registry import task_source
 from quintain.evaluation.episodes import EpisodePlan, EpisodeSettings, run_episodes
-from quintain.records.seams import Reply, TimeStep, Turn
+from quintain.records.protocols import Reply, TimeStep, Turn
 from quintain.records.trajectory import Action, AgentInfo, Task
 
 NAMES = ("conversation", "engineering", "advisory", "discussion")

@@ -11,14 +11,14 @@ import pytest
 
 from fake_endpoint import Answer, Asked, FakeEndpoint, fails, says, serving
 from quintain.environments import registry
-from quintain.environments.conversation import desk
+from quintain.environments.conversation import support_desk as desk
 from quintain.environments.conversation.message_parsing import parse_message
 from quintain.environments.conversation.model_user import END, fenced
 from quintain.environments.conversation.scripted_policy import Expert
 from quintain.environments.conversation.user import ScriptedUser
 from quintain.errors import InvalidInput, NotFound
 from quintain.evaluation.episodes import Episode, EpisodePlan, EpisodeSettings, run_episodes
-from quintain.records.seams import TimeStep
+from quintain.records.protocols import TimeStep
 from quintain.records.trajectory import Action, AgentInfo, OutcomeStatus, Task
 from quintain.tools import RLTrainingTool
 
@@ -108,7 +108,7 @@ def test_without_prices_the_cost_is_not_known_and_not_nothing(configured: Callab
         (fails(500, "out of order"), "out of order"),
         (fails(401, "no such key"), "no such key"),
         (says("  "), "got an empty text"),
-        (Answer(body=b"<html>"), "cannot be read"),
+        (Answer(body=b"<html>"), "cannot be parsed"),
     ],
 )
 def test_a_user_model_that_fails_ends_its_episode_without_a_verdict(

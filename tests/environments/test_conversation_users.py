@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quintain.environments.conversation import advisory, desk, discussion, engineering
+from quintain.environments.conversation import advisory, discussion, engineering
+from quintain.environments.conversation import support_desk as desk
 from quintain.environments.conversation.message_parsing import parse_message
 from quintain.environments.conversation.scenario import Scenario
 from quintain.environments.conversation.user import PATIENCE, ScriptedUser, UserReply

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from quintain.environments.conversation import advisory, desk, discussion, engineering
+from quintain.environments.conversation import advisory, discussion, engineering
+from quintain.environments.conversation import support_desk as desk
 from quintain.environments.conversation.message_parsing import word_lists
 from quintain.environments.conversation.user import user_phrases
 from quintain.environments.data_files import read_data

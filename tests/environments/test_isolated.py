@@ -18,7 +18,7 @@ from quintain.records.trajectory import Action, Task
 BAD = """
 import os, sys, time, subprocess
 from pathlib import Path
-from quintain.records.seams import TimeStep
+from quintain.records.protocols import TimeStep
 from quintain.records.trajectory import Observation, Task
 
 class Bad:

@@ -22,7 +22,7 @@ from quintain.environments.math.scripted_policy import Expert
 from quintain.environments.registry import task_source
 from quintain.errors import InvalidInput
 from quintain.evaluation.episodes import EpisodePlan, EpisodeSettings, run_episodes
-from quintain.records.seams import Reply, Turn
+from quintain.records.protocols import Reply, Turn
 from quintain.records.trajectory import Action, AgentInfo, Task
 
 SETTINGS = EpisodeSettings(seed=0, max_turns=None, concurrency=64, agent=AgentInfo(name="expert"))

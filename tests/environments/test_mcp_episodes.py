@@ -15,7 +15,7 @@ from quintain.environments.mcp_server.source import ServerSource
 from quintain.environments.servers import ServerProfile
 from quintain.errors import InvalidInput
 from quintain.evaluation.episodes import Episode, EpisodePlan, EpisodeSettings, run_episodes
-from quintain.records.seams import Environment, TaskSource
+from quintain.records.protocols import Environment, TaskSource
 from quintain.records.trajectory import Action, AgentInfo, OutcomeStatus, Task
 
 SERVER = str(Path(__file__).parent / "notes_mcp_server.py")

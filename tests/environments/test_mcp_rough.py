@@ -16,7 +16,7 @@ from quintain.environments.mcp_server.source import ServerSource
 from quintain.environments.servers import ServerProfile
 from quintain.errors import InvalidInput, Unavailable
 from quintain.evaluation.episodes import EpisodePlan, EpisodeSettings, run_episodes
-from quintain.records.seams import Environment, Reply, Turn
+from quintain.records.protocols import Environment, Reply, Turn
 from quintain.records.trajectory import Action, AgentInfo, OutcomeStatus, Task
 
 SERVER = str(Path(__file__).parent / "rough_mcp_server.py")

@@ -15,8 +15,8 @@ from quintain.environments.registry import MAX_PARTS, open_source, parse_referen
 from quintain.errors import InvalidInput, NotFound, Refused
 from quintain.jobs.processes import try_lock, unlock
 from quintain.records.job import EvaluateSpec, RecipeSpec, RolloutSpec, TrainSpec
+from quintain.records.protocols import Environment
 from quintain.records.recipe import EvaluateStage
-from quintain.records.seams import Environment
 from quintain.records.trajectory import Task
 from quintain.settings import Settings
 from quintain.tools.evaluation.environment_references import plain_reference, usable_reference

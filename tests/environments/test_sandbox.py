@@ -21,7 +21,7 @@ from quintain.environments.sandbox.projects import FAMILY, build_project
 from quintain.environments.sandbox.scripted_policy import Expert
 from quintain.errors import QuintainError
 from quintain.evaluation.episodes import EpisodePlan, EpisodeSettings, run_episodes
-from quintain.records.seams import TimeStep
+from quintain.records.protocols import TimeStep
 from quintain.records.trajectory import Action, AgentInfo, OutcomeStatus, Task
 from quintain.sandbox import parent_watch
 
@@ -236,7 +236,7 @@ def test_a_broken_sandbox_ends_the_episode_without_a_verdict(
 ) -> None:
     class Submits:
         def act(self, turns: list[Any]) -> list[Any]:
-            from quintain.records.seams import Reply
+            from quintain.records.protocols import Reply
 
             monkeypatch.setattr(
                 type(source.sandbox().backend), "argv", lambda self, command, limits, place: ["/no/such/program"]

@@ -18,7 +18,7 @@ from quintain.environments.sandbox.environment import Coding
 from quintain.environments.sandbox.judging import patched_paths
 from quintain.environments.sandbox.repositories import find_repository
 from quintain.errors import InvalidInput, QuintainError, Refused, Unavailable
-from quintain.records.seams import TimeStep
+from quintain.records.protocols import TimeStep
 from quintain.records.trajectory import Action, Task
 from quintain.settings import Settings
 from quintain.tools.evaluation.environment_references import usable_reference

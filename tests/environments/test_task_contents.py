@@ -15,7 +15,7 @@ from quintain.environments.math.scripted_policy import Expert as MathExpert
 from quintain.environments.registry import task_source
 from quintain.environments.sandbox.projects import FAMILY, build_project
 from quintain.evaluation.episodes import EpisodePlan, EpisodeSettings, run_episodes
-from quintain.records.seams import Policy
+from quintain.records.protocols import Policy
 from quintain.records.trajectory import AgentInfo
 
 SETTINGS = EpisodeSettings(seed=0, max_turns=None, concurrency=48, agent=AgentInfo(name="expert"))

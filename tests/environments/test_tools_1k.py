@@ -22,7 +22,7 @@ from quintain.environments.tools_1k.retriever import Retriever, words_of
 from quintain.environments.tools_1k.scripted_policy import DirectExpert, Expert
 from quintain.errors import InvalidInput
 from quintain.evaluation.episodes import EpisodePlan, EpisodeSettings, run_episodes
-from quintain.records.seams import Reply, TimeStep, Turn
+from quintain.records.protocols import Reply, TimeStep, Turn
 from quintain.records.trajectory import Action, AgentInfo, Task
 
 SETTINGS = EpisodeSettings(seed=0, max_turns=None, concurrency=64, agent=AgentInfo(name="expert"))

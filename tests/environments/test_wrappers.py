@@ -20,7 +20,7 @@ from quintain.environments.wrappers import (
 )
 from quintain.errors import Conflict, InvalidInput
 from quintain.evaluation.episodes import EpisodePlan, EpisodeSettings, run_episodes
-from quintain.records.seams import Reply, TimeStep, Turn
+from quintain.records.protocols import Reply, TimeStep, Turn
 from quintain.records.trajectory import (
     Action,
     AgentInfo,

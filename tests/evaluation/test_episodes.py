@@ -9,7 +9,7 @@ import pytest
 from quintain.environments.inventory import Inventory
 from quintain.environments.inventory.scripted_policy import Expert
 from quintain.evaluation.episodes import Episode, EpisodePlan, EpisodeSettings, run_episodes
-from quintain.records.seams import Reply, Stop, TimeStep, Turn
+from quintain.records.protocols import Reply, Stop, TimeStep, Turn
 from quintain.records.trajectory import Action, Actor, AgentInfo, Observation, SampledTokens, Task
 
 

@@ -10,7 +10,7 @@ import pytest
 from quintain.evaluation.episodes import EpisodePlan, EpisodeSettings, run_episodes
 from quintain.evaluation.failures import UNREADABLE, failure_of
 from quintain.records.evaluation import EpisodeResult
-from quintain.records.seams import Environment, Reply, TimeStep, Turn
+from quintain.records.protocols import Environment, Reply, TimeStep, Turn
 from quintain.records.trajectory import (
     Action,
     Actor,

@@ -11,7 +11,7 @@ from quintain.environments.inventory import Inventory
 from quintain.environments.inventory.scripted_policy import Expert
 from quintain.evaluation.episodes import Episode, EpisodePlan, EpisodeSettings, replay, run_episodes
 from quintain.evaluation.replay_divergence import DIVERGED
-from quintain.records.seams import Reply, Turn
+from quintain.records.protocols import Reply, Turn
 from quintain.records.trajectory import Action, Actor, AgentInfo, Observation, OutcomeStatus, Step, Trajectory
 
 SETTINGS = EpisodeSettings(seed=1, max_turns=None, concurrency=4, agent=AgentInfo(name="a"))

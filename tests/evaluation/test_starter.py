@@ -11,7 +11,7 @@ from quintain.environments.inventory import Inventory
 from quintain.environments.inventory.scripted_policy import Expert
 from quintain.evaluation.episodes import Episode, EpisodePlan, EpisodeSettings, run_episodes
 from quintain.records.agent import Agent, ModelRef, Sampling
-from quintain.records.seams import Policy
+from quintain.records.protocols import Policy
 from quintain.records.trajectory import AgentInfo
 from quintain.trainers.acting.policy import open_policy
 from quintain.trainers.models import LoadedModel, load_model

@@ -11,7 +11,7 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from quintain.errors import InvalidInput
-from quintain.records import aliases
+from quintain.records import setting_aliases as aliases
 from quintain.records.evolve import EvolveConfig
 from quintain.records.hyperparameters import (
     CONFIGS,

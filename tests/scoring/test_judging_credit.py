@@ -12,11 +12,11 @@ from benchmarks.judges import CLEAN, TEXTS, ignoring_marks, respecting_marks, va
 from quintain.records.judging import Criterion, JudgeControl, JudgingMode, Rubric
 from quintain.records.score import Score
 from quintain.records.trajectory import Actor, Step, Trajectory
-from quintain.scoring.judges.control import Control, control_of
-from quintain.scoring.judges.fencing import datamark, mark_of
+from quintain.scoring.judges.answer_parsing import read_verdict
+from quintain.scoring.judges.datamarking import datamark, mark_of
+from quintain.scoring.judges.empty_run_control import Control, control_of
 from quintain.scoring.judges.plans import Rater, conclude, control_from, item_of
 from quintain.scoring.judges.showing import show_run
-from quintain.scoring.judges.verdicts import read_verdict
 from scripted_judges import scored, stepped
 from trajectory_runs import answer, call, run, user
 

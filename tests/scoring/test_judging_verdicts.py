@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from quintain.records.judging import Criterion, Rubric
+from quintain.scoring.judges.answer_parsing import read_preference, read_ranking, read_verdict
 from quintain.scoring.judges.crediting import score_of
 from quintain.scoring.judges.showing import show_run
-from quintain.scoring.judges.verdicts import read_preference, read_ranking, read_verdict
 from trajectory_runs import call, run, user
 
 RUBRIC = Rubric(

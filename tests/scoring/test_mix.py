@@ -12,8 +12,8 @@ from quintain.errors import InvalidInput
 from quintain.records.score import Score
 from quintain.records.trajectory import OutcomeStatus, Trajectory
 from quintain.scoring.mix import MixScorer, Weighted, capped
+from quintain.scoring.outcomes.whole_run_scores import scored, unscored
 from quintain.scoring.registry import scorer
-from quintain.scoring.verdicts import scored, unscored
 from trajectory_runs import run
 
 

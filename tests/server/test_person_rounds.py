@@ -111,7 +111,7 @@ def test_where_the_form_breaks_down_the_open_items_can_be_passed_on_and_the_answ
         ({"correct_step": "0"}, "a correction needs both"),
         ({"correct_step": "0", "correct_with": '{"tool": '}, "begins like JSON and is none"),
         ({"correct_step": "0", "correct_with": '{"tool": "tak"}'}, "did you mean 'take'"),
-        ({"correct_step": "0", "correct_with": "Answer 0."}, "says what the agent did"),
+        ({"correct_step": "0", "correct_with": "Answer 0."}, "expected another step than the agent took"),
     ],
 )
 def test_a_correction_that_cannot_be_is_asked_again_and_the_scores_are_kept(

@@ -74,7 +74,7 @@ def test_a_job_can_be_followed_listed_read_and_completed(settings: Settings) -> 
                     page = (await client.read_resource(f"job://{job_id}{part}")).contents[0]
                     assert json.loads(page.text)[key]
                 assert (await client.read_resource(f"job://{job_id}/log?tail=5")).contents[0].mime_type == "text/plain"
-                with pytest.raises(MCPError, match=r"tail is '0'; it must be a number of lines, 1\.\.1000"):
+                with pytest.raises(MCPError, match=r"tail: expected a number of lines, 1\.\.1000, got '0'"):
                     await client.read_resource(f"job://{job_id}/log?tail=0")
                 with pytest.raises(MCPError, match=r"\[not_found\]") as missing:
                     await client.read_resource("job://job-0000000000")

@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import get_args, get_type_hints
 
 import pytest
+from scripts.make_tool_reference import PAGE, listings, page
 
 from quintain.records.job import JobSpec
-from quintain.tools.calls import arguments_model
+from quintain.server.listings import FILE
 from quintain.tools.catalog import CATALOG
+from quintain.tools.invocation import arguments_model
 from quintain.tools.jobs.jobs import list_jobs
 from quintain.tools.spec import ToolSpec
 
@@ -89,6 +91,11 @@ CONTRACT: dict[str, tuple[set[str], set[str]]] = {
 
 def section(name: str) -> str:
     return DOCS.split(f"### `{name}`\n", 1)[1].split("\n#", 1)[0]
+
+
+def test_listings_and_reference_derive_from_the_catalog() -> None:
+    assert FILE.read_text(encoding="utf-8") == listings(), "run python -m scripts.make_tool_reference"
+    assert PAGE.read_text(encoding="utf-8") == page(), "run python -m scripts.make_tool_reference"
 
 
 def test_the_catalog_and_the_contract_name_the_same_tools() -> None:

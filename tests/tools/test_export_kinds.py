@@ -114,7 +114,7 @@ def test_pairs_of_one_task_hold_both_whole_runs(services: Services) -> None:
         assert row.margin == 1.0
         assert row.chosen.steps[-1].sampled.token_ids == (7, 8)
         assert row.rejected == services.store.trajectories.get(row.rejected.id)
-    assert result.next_step.startswith("Train on it: start_training(method='dpo', model=")
+    assert result.next_step.startswith("Train on it with start_training(method='dpo', model=")
     assert "orpo and simpo learn from it too" in result.next_step
     manifest = _manifest(result)
     assert (manifest["selection"]["margin"], manifest["selection"]["max_pairs_per_task"]) == (0.0, 4)
@@ -179,7 +179,7 @@ def test_good_and_bad_runs_are_labelled_without_pairs(services: Services) -> Non
     }
     assert result.dropped == {**ALWAYS_OUT, "duplicate": 1}
     _accounts(services, result, 14)
-    assert "It holds 5 desirable, 4 undesirable runs" in result.next_step
+    assert "It has 5 desirable, 4 undesirable runs" in result.next_step
     assert "method='kto'" in result.next_step
 
 
@@ -388,7 +388,7 @@ def test_a_reward_dataset_holds_the_pairs_of_dpo(services: Services) -> None:
     pairs, reward = _export(services, "dpo"), _export(services, "reward")
     assert _rows(reward) == _rows(pairs)
     assert (reward.kind, reward.dropped) == ("reward", pairs.dropped)
-    assert reward.next_step.startswith("Train on it: start_training(method='reward', model=")
+    assert reward.next_step.startswith("Train on it with start_training(method='reward', model=")
 
 
 def _judged(task: str, status: OutcomeStatus, *rewards: float | None) -> Trajectory:

@@ -183,9 +183,7 @@ def test_an_import_that_the_disk_ends_says_what_came_in(
     """250 runs are three batches; the disk is full at the second."""
     write(inbox / "chat.jsonl", [chat(f"Answer {i}.") for i in range(250)])
     monkeypatch.setattr(TrajectoryInserter, "add_new", _full_after(1, TrajectoryInserter.add_new))
-    with pytest.raises(
-        Unavailable, match=r"100 runs came in and 0 were updated, which stay; .* disk is full"
-    ) as raised:
+    with pytest.raises(Unavailable, match=r"100 runs were stored and 0 updated; .* disk is full") as raised:
         imports.import_trajectories(services, "chat.jsonl")
     assert "nothing of it was stored" not in str(raised.value)
     assert services.store.trajectories.count(TrajectoryFilter()) == 100

@@ -15,7 +15,7 @@ from quintain.records.filters import TrajectoryFilter
 from quintain.records.judging import JudgingBatch
 from quintain.records.score import Score
 from quintain.records.trajectory import AgentInfo, OutcomeStatus, Task, Trajectory
-from quintain.scoring.judges.fencing import is_mark
+from quintain.scoring.judges.datamarking import is_mark
 from quintain.settings import Settings
 from quintain.tools.data.datasets import export_dataset
 from quintain.tools.data.lineage import get_lineage
@@ -372,7 +372,7 @@ def test_a_correction_becomes_a_run_to_learn_from_and_a_preference_at_its_step(s
         ({"step": 7, "message": "x"}, ["7", "3 agent steps", "0..2"]),
         ({"step": 0, "actions": [{"tool": "tke"}]}, ["[unknown_tool]", "did you mean 'take'", "look, take"]),
         ({"step": 0}, ["neither `actions` nor `message`"]),
-        ({"step": 2, "message": "I give up."}, ["says what the agent did"]),
+        ({"step": 2, "message": "I give up."}, ["expected another step than the agent took"]),
         ({"step": True, "message": "x"}, ["correction.step"]),
         ({"step": 0, "message": "x", "action": "y"}, ["correction.action is not a known field"]),
         ({"message": "x"}, ["correction.step is required"]),
@@ -517,7 +517,7 @@ def test_an_unknown_batch_is_refused_with_the_newest(services: Services) -> None
     stored(services, run("t1"))
     batch = get_judging_batch(services, 1)
     with pytest.raises(
-        NotFound, match=rf"'batch-x'; the newest are {batch.batch_id}; get_judging_batch\\(limit=5\\) makes"
+        NotFound, match=rf"'batch-x'; the newest are {batch.batch_id}; get_judging_batch\(limit=5\) makes"
     ):
         submit_scores(services, "batch-x", [{"item_id": "i1", "value": 1}])
 

@@ -81,7 +81,7 @@ def test_an_assistants_outcome_keeps_its_name_and_gives_way_to_a_person(services
     assert (shown["outcome"]["status"], shown["extra"]["outcome_stated_by"]) == ("failure", "person:Eve (relayed)")
     again = judged(ask, {"outcome": "success"}, rater="other")
     assert "[outcome_known]" in again["rejected"][0]["reason"]
-    assert "as person:Eve (relayed) said" in again["rejected"][0]["reason"]
+    assert "stated by person:Eve (relayed)" in again["rejected"][0]["reason"]
 
 
 def test_a_recorders_outcome_replaces_an_assistants_and_never_the_other_way(
@@ -91,14 +91,14 @@ def test_a_recorders_outcome_replaces_an_assistants_and_never_the_other_way(
     for run_id in (one, other):
         judged(ask, {"outcome": "success"}, trajectory_ids=[run_id])
     told = ask("record_trajectory", trajectory_id=one, outcome="failure")
-    assert (told["outcome"], "'success', which assistant had stated" in told["next_step"]) == ("failure", True)
+    assert (told["outcome"], "'success', stated by assistant" in told["next_step"]) == ("failure", True)
     assert "outcome_stated_by" not in ask("get_trajectory", trajectory_id=one)["trajectory"].get("extra", {})
     # The same run recorded once more, with the outcome that its environment gave.
     stored(services, run("t2", status=OutcomeStatus.FAILURE, reward=0.25))
     kept = services.store.trajectories.get(other)
     assert (kept.outcome.status, kept.outcome.reward, kept.outcome_stated_by) == (OutcomeStatus.FAILURE, 0.25, None)
     late = judged(ask, {"outcome": "success"}, rater="b", trajectory_ids=[one])
-    assert "as its environment or recorder said" in late["rejected"][0]["reason"]
+    assert "stated by its environment or recorder" in late["rejected"][0]["reason"]
     assert "[outcome_known]" in refused("record_trajectory", trajectory_id=one, outcome="success")
 
 

@@ -55,7 +55,7 @@ def test_a_repeated_record_adds_the_outcome_that_was_missing_and_its_tags(run: C
     assert run.found(outcome="success", tags=["one", "two"]) == [first["trajectory_id"]]
     other = run.record(messages=MESSAGES, task="Count.", outcome="failure")
     assert (other["created"], other["outcome"]) == (False, "success"), "a known outcome stays, and the answer says it"
-    assert "nothing of it changed" in other["next_step"]
+    assert "did not change" in other["next_step"]
 
 
 def test_the_outcome_of_a_stored_run_is_stated_once(run: Caller) -> None:

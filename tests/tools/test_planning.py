@@ -17,7 +17,7 @@ from mcp import Client
 from quintain.datasets.selection import ExportCounts
 from quintain.datasets.splits import KeyedRow
 from quintain.errors import InvalidInput, NotFound
-from quintain.hints import call as tool_call
+from quintain.next_step import call as tool_call
 from quintain.records.agent import ModelRef
 from quintain.records.dataset import BenchmarkRow, DatasetRow, LabelledRow, PairRow, Row
 from quintain.records.hyperparameters import CONFIGS, DATASET_KINDS, ONLINE_METHODS, LoraConfig, SFTConfig

@@ -14,10 +14,10 @@ from quintain.records.job import ReplaySpec, RolloutSpec, StepLabelSpec
 from quintain.records.trajectory import Trajectory
 from quintain.scoring.registry import _REGISTERED, register
 from quintain.settings import Settings
-from quintain.tools.calls import check
 from quintain.tools.catalog import CATALOG
 from quintain.tools.evaluation.comparison import environment_leaderboard
 from quintain.tools.evaluation.rollouts import collect_rollouts
+from quintain.tools.invocation import check
 from quintain.tools.labels.live_scores import live_scorer
 from quintain.tools.labels.replays import start_replay
 from quintain.tools.labels.scoring import score_trajectories
@@ -163,11 +163,11 @@ def test_replay_of_runs_that_no_environment_here_knows_is_refused_and_nothing_is
     services.store.trajectories.add_many(runs, services.clock())
     ids = [one.id or "" for one in runs]
     for asked, words in (
-        ({"trajectory_ids": ids}, "none of these 2 runs can be carried out again: acme/shop: no environment is called"),
-        ({"trajectory_ids": ids[1:]}, "none says in which environment"),
-        ({"trajectory_ids": ids, "judge": "starter"}, "goes with scorer='judge'"),
+        ({"trajectory_ids": ids}, "none of these 2 runs can be replayed: acme/shop: no environment is called"),
+        ({"trajectory_ids": ids[1:]}, "no run names its environment"),
+        ({"trajectory_ids": ids, "judge": "starter"}, "expected scorer='judge'"),
         ({"trajectory_ids": ids, "rubric": "default"}, "only a judge takes"),
-        ({"trajectory_ids": ids, "cap": 0.5}, "a job scores by itself"),
+        ({"trajectory_ids": ids, "cap": 0.5}, "a scorer that runs as a job"),
     ):
         with pytest.raises(InvalidInput, match=words):
             score_trajectories(services, "replay", **asked)

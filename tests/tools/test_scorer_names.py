@@ -27,8 +27,8 @@ from quintain.tools.data.run_files import write_runs
 from quintain.tools.jobs.jobs import view_of
 from quintain.tools.labels.calibration import fit_calibration
 from quintain.tools.labels.preferences import record_preferences
+from quintain.tools.labels.scorer_resolution import named, valued
 from quintain.tools.labels.scoring import score_trajectories
-from quintain.tools.labels.worth import named, valued
 from quintain.tools.services import Services, open_services
 from quintain.tools.training.agents import resolve_agent
 from trajectory_runs import NOW, answer, call, run, user

@@ -19,8 +19,8 @@ from quintain.server.app import create_server
 from quintain.settings import Settings
 from quintain.tools.data.library import list_library
 from quintain.tools.labels import scoring
+from quintain.tools.labels.scorer_resolution import valued
 from quintain.tools.labels.scoring import score_trajectories
-from quintain.tools.labels.worth import valued
 from quintain.tools.results import ScoreResult
 from quintain.tools.services import Services, open_services
 from trajectory_runs import NOW, answer, run, user
@@ -182,10 +182,10 @@ def test_a_profile_is_a_name_or_a_file_that_the_caller_may_read(services: Servic
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"scorer": "rules", "judge": "endpoint:x"}, "goes with scorer='judge'"),
+        ({"scorer": "rules", "judge": "endpoint:x"}, "expected scorer='judge'"),
         ({"scorer": "rules", "rubric": "default"}, "are for a judge"),
         ({"scorer": "judge", "mode": "pairwise"}, "get_judging_batch"),
-        ({"scorer": "judge", "judge": "endpoint:x", "audit": True}, "a job scores by itself alone"),
+        ({"scorer": "judge", "judge": "endpoint:x", "audit": True}, "a scorer that runs as a job"),
         ({"scorer": "rules", "combine": "lower_bound"}, "at least two"),
         ({"scorer": {"rules": -1}}, "weights must be finite"),
     ],

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from quintain.records.agent import Sampling
-from quintain.records.seams import Message, Reply, Turn
+from quintain.records.protocols import Message, Reply, Turn
 from quintain.trainers.acting.policy import LocalPolicy
 from quintain.trainers.models import LoadedModel
 from quintain.trainers.rendering.renderer import Renderer

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from quintain.datasets.messages import messages_of
 from quintain.errors import InvalidInput
 from quintain.records.agent import Sampling
-from quintain.records.seams import Message, Turn
+from quintain.records.protocols import Message, Turn
 from quintain.records.trajectory import Action, Actor, Observation, Step, Trajectory
 from quintain.trainers.acting.policy import LocalPolicy
 from quintain.trainers.models import LoadedModel
@@ -135,9 +135,9 @@ def test_sampled_ids_are_those_that_are_trained(name: str) -> None:
     assert row.token_ids[~row.supervised].tolist() == renderer.opening(asked, TOOLS)
 
 
-def test_a_turn_with_several_calls_becomes_several_turns_where_the_template_bears_one() -> None:
+def test_a_turn_with_several_calls_becomes_several_turns_where_the_template_supports_one() -> None:
     renderer = renderer_of("llama31")
-    assert "one call a turn" in renderer.warnings[0]
+    assert "one tool call per turn" in renderer.warnings[0]
     run = run_of(acted("both", ("search", {"query": "a"}), ("open", {"n": 2})), Step(actor=Actor.AGENT, message="done"))
     (row,) = renderer.rows(run, 4096)
     assert [renderer.decode(turn) for turn in turns(renderer, run)] == [
@@ -155,7 +155,7 @@ def test_a_turn_with_several_calls_becomes_several_turns_where_the_template_bear
     cut = max(i for i, step in enumerate(row.step_index) if step == 2)
     assert renderer.render(run, cut) == ([], 2, "too_long")
     two = '{"name": "search", "parameters": {}}; {"name": "open", "parameters": {}}'
-    assert "a turn holds one call, and this one has 2" in str(renderer.parse(two).error)
+    assert "expected one call a turn, got 2" in str(renderer.parse(two).error)
 
 
 def test_a_preview_misses_no_thought_of_a_turn_that_was_taken_apart() -> None:
@@ -259,7 +259,7 @@ def test_forms_are_read_as_models_write_them(form: str) -> None:
         ("mistral_args", '[TOOL_CALLS]f{"a": 1}', "must be written as `[TOOL_CALLS]tool[ARGS]{...}`"),
         ("mistral_args", '[TOOL_CALLS]f[ARGS]{"a": 1}[TOOL_CALLS]g', "must be written as"),
         ("llama", '{"name": "f", "parameters": {"a": 1}', "Expecting ',' delimiter"),
-        ("llama", '{"name": "f", "parameters": [1]}', "must be a JSON object, not list"),
+        ("llama", '{"name": "f", "parameters": [1]}', "expected a JSON object as arguments of 'f', got list"),
         ("deepseek_v31", "<｜tool▁calls▁begin｜>nothing", "must be written as `<｜tool▁call▁begin｜>tool"),
         ("kimi_k2", "<|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{}", "is not closed"),
         ("cohere", '<|START_ACTION|>[{"tool_name": 3}]<|END_ACTION|>', "a call must be an object"),
@@ -268,9 +268,9 @@ def test_forms_are_read_as_models_write_them(form: str) -> None:
         ("qwen3_coder", "<tool_call>\n<function=f>\n<parameter=a>\n1\n</parameter>\n</tool_call>", "is not closed"),
         ("gemma4", '<|tool_call>call:f{a:<|"|>1<tool_call|>', "a call is not closed"),
         ("lfm2", "<|tool_call_start|>[f(1)]<|tool_call_end|>", "every argument with its name"),
-        ("lfm2", "<|tool_call_start|>[f(a=open('x'))]<|tool_call_end|>", "a value is no literal"),
+        ("lfm2", "<|tool_call_start|>[f(a=open('x'))]<|tool_call_end|>", "expected a literal as value"),
         ("pythonic", "[f(a=1]", "(line 1, column "),
-        ("hermes", "<tool_call>[" + '{"name": "f"},' * MAX_CALLS + '{"name": "f"}]</tool_call>', "may hold 200 calls"),
+        ("hermes", "<tool_call>[" + '{"name": "f"},' * MAX_CALLS + '{"name": "f"}]</tool_call>', "at most 200 calls"),
     ],
 )
 def test_a_malformed_call_gives_a_sentence_and_no_action(form: str, text: str, reason: str) -> None:

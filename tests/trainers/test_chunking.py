@@ -140,9 +140,9 @@ def test_chunks_keep_sampled_ids_and_their_log_probs() -> None:
 
 
 def test_impossible_bounds_are_refused() -> None:
-    with pytest.raises(InvalidInput, match=r"max_length is 0 .*at least 1 token"):
+    with pytest.raises(InvalidInput, match=r"max_length of at least 1 .*, got 0 and 1"):
         chunk(CHATML, episode(2), 0, overlap=1)
-    with pytest.raises(InvalidInput, match=r"chunk_overlap -1"):
+    with pytest.raises(InvalidInput, match="chunk_overlap of at least 0, got 100 and -1"):
         chunk(CHATML, episode(2), 100, overlap=-1)
 
 

@@ -111,14 +111,14 @@ def test_two_hundred_of_eight_hundred_take_well_under_a_second() -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"size": 0}, "size is 0; keep at least 1"),
-        ({"method": "best"}, "no coreset method 'best'; use loss"),
-        ({"losses": None}, "'hybrid' needs losses"),
-        ({"features": None}, "'hybrid' needs features"),
-        ({"features": np.ones((3, 2))}, r"their numbers are \[3, 5\]"),
-        ({"losses": [1.0, 2.0, math.nan, 1.0, 1.0]}, "losses of example 2 are not finite"),
-        ({"features": [1.0] * 5}, "features have 1 axes; give 2"),
-        ({"losses": None, "features": None}, "needs losses or features"),
+        ({"size": 0}, "at least 1 example, got size 0"),
+        ({"method": "best"}, "coreset method loss, .*, got 'best'"),
+        ({"losses": None}, "expected losses, .* method 'hybrid', got none"),
+        ({"features": None}, "expected features, .* method 'hybrid', got none"),
+        ({"features": np.ones((3, 2))}, r"one an example; got \[3, 5\]"),
+        ({"losses": [1.0, 2.0, math.nan, 1.0, 1.0]}, "expected finite losses, got others at example 2"),
+        ({"features": [1.0] * 5}, "features with 2 axes, .*, got 1"),
+        ({"losses": None, "features": None}, "expected losses or features"),
     ],
 )
 def test_bad_input_is_refused(arguments: dict[str, object], words: str) -> None:

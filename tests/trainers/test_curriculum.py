@@ -75,10 +75,10 @@ def test_planned_epochs_are_those_that_the_indices_give(
         (lambda: epoch_share(-1, 0.3, 1), "epoch -1"),
         (lambda: epoch_share(0, 0.0, 1), "start_ratio 0.0"),
         (lambda: epoch_share(0, 0.5, 0), "at least 1 warm-up epoch"),
-        (lambda: epoch_indices([1.0], 1.5), "share of an epoch is 1.5"),
-        (lambda: epoch_indices([1.0, math.nan], 1.0), "difficulty of example 1 is not a number"),
-        (lambda: epoch_sizes(3, 0.0, None), "in 0.0 epochs"),
-        (lambda: epoch_steps(3, 0, 1.0, None), "batch_size is 0"),
+        (lambda: epoch_indices([1.0], 1.5), "expected a share above 0 and at most 1, got 1.5"),
+        (lambda: epoch_indices([1.0, math.nan], 1.0), "difficulty of example 1, got NaN"),
+        (lambda: epoch_sizes(3, 0.0, None), "more than 0 epochs, got 3 and 0.0"),
+        (lambda: epoch_steps(3, 0, 1.0, None), "batch_size of at least 1, got 0"),
     ],
 )
 def test_what_makes_no_plan_is_refused(call: object, words: str) -> None:

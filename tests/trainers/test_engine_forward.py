@@ -451,7 +451,7 @@ def test_the_cost_is_known_of_models_without_attention_and_with_layers_of_severa
 
 def test_a_model_that_reads_ahead_is_refused() -> None:
     sizes = {"vocab_size": VOCABULARY, "hidden_size": 16, "intermediate_size": 16, "num_attention_heads": 2}
-    with pytest.raises(InvalidInput, match="BertLMHeadModel reads the tokens behind") as refused:
+    with pytest.raises(InvalidInput, match="got a BertLMHeadModel that reads the tokens it should predict") as refused:
         Engine.of(BertLMHeadModel(BertConfig(**sizes, num_hidden_layers=1)))
     assert refused.value.code == "not_causal"
     assert Engine.of(BertLMHeadModel(BertConfig(**sizes, num_hidden_layers=1, is_decoder=True))).path == "padded"

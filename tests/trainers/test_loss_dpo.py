@@ -153,9 +153,9 @@ def test_long_runs_do_not_lose_their_signal_to_rounding() -> None:
 
 def test_unknown_reference_log_probs_are_refused_with_their_number() -> None:
     group = pair(Run([-1.0, -2.0], reference=[math.nan, -2.5]), Run([-3.0], reference=[math.nan]))
-    with pytest.raises(ValueError, match="2 of 3 are not finite"):
+    with pytest.raises(ValueError, match="2 of 3 values that are not finite"):
         result_of(dpo_loss, [group], beta=0.5)
-    with pytest.raises(ValueError, match="needs the stream 'ref_logprob'"):
+    with pytest.raises(ValueError, match="expected the stream 'ref_logprob'"):
         result_of(dpo_loss, [pair(Run([-1.0]), Run([-3.0]))], beta=0.5)
 
 

@@ -205,12 +205,12 @@ def test_an_empty_run_changes_nothing(loss: str) -> None:
 
 
 def test_bad_input_is_refused_with_its_number() -> None:
-    with pytest.raises(ValueError, match="needs the stream 'advantage'"):
+    with pytest.raises(ValueError, match="expected the stream 'advantage'"):
         result_of(grpo_loss, [Group([Run([-1.0])])], **CLIP)
-    with pytest.raises(ValueError, match="1 of 2 are not finite"):
+    with pytest.raises(ValueError, match="1 of 2 values that are not finite"):
         result_of(grpo_loss, [Group([Run([-1.0, -1.0], advantage=[1.0, math.nan])])], **CLIP)
     run = Run([-1.0, -1.0], reference=[math.nan, math.nan], advantage=1.0)
-    with pytest.raises(ValueError, match="'ref_logprob' must be known at every supervised token: 2 of 2"):
+    with pytest.raises(ValueError, match="expected 'ref_logprob' at every supervised token, got 2 of 2"):
         result_of(grpo_loss, [Group([run])], kl_coefficient=0.1, **CLIP)
     with pytest.raises(ValueError, match="max_tokens"):
         result_of(grpo_loss, [GROUP], loss="dr_grpo", **CLIP)

@@ -92,7 +92,7 @@ def test_an_empty_run_has_the_loss_of_a_log_ratio_of_zero() -> None:
 
 
 def test_bad_input_is_refused_with_its_number() -> None:
-    with pytest.raises(ValueError, match="1 of 1 are not finite"):
+    with pytest.raises(ValueError, match="1 of 1 values that are not finite"):
         result_of(kto_loss, [Group([Run([-1.0], reference=[math.nan])], (1.0,))], beta=0.5, kl=0.0)
     with pytest.raises(ValueError, match="2 runs in 1 examples"):
         result_of(kto_loss, [Group([GOOD.runs[0], BAD.runs[0]], (1.0, -1.0))], beta=0.5, kl=0.0)

@@ -79,7 +79,7 @@ def test_a_pass_without_any_pair_has_loss_and_gradient_zero_and_no_metrics() -> 
 
 def test_unknown_reference_log_probs_are_refused_with_their_number() -> None:
     group = Group([Run([-1.0, -2.0], reference=[math.nan, math.inf]), run(1.0)], (1.0, 0.0))
-    with pytest.raises(ValueError, match="2 of 4 are not finite"):
+    with pytest.raises(ValueError, match="2 of 4 values that are not finite"):
         result_of(ranking_loss, [group], beta=1.0)
 
 

@@ -59,7 +59,7 @@ def test_equal_sides_without_margin_give_log_two() -> None:
 
 
 def test_a_pair_with_an_empty_side_is_refused() -> None:
-    with pytest.raises(ValueError, match="1 of 2 runs have no supervised token"):
+    with pytest.raises(ValueError, match="got 1 of 2 runs without"):
         result_of(simpo_loss, [Group([Run([-1.0], weight=0.0), Run([-1.0])])], beta=2.0, gamma=1.0)
 
 

@@ -86,7 +86,9 @@ def test_a_killed_run_of_any_method_resumes_to_bit_equal_weights(
 def test_preference_methods_learn_to_prefer_the_chosen_run(
     model_folder: Path, tmp_path: Path, method: str, lora: LoraConfig | None
 ) -> None:
-    job = spec(model_folder, tmp_path / "out", method, epochs=12, learning_rate=5e-3, lora=lora)
+    job = spec(
+        model_folder, tmp_path / "out", method, epochs=12, learning_rate=5e-3, lora=lora, checkpoint_every_steps=100
+    )
     _, heard = run(job, tmp_path / "job", rows_for(method, 4))
     margins = metric(heard, "reward_margin")
     assert margins[-1] > margins[0]
@@ -120,7 +122,9 @@ def margin_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], floa
 def test_grpo_on_stored_groups_raises_what_was_rewarded(
     model_folder: Path, tmp_path: Path, margin_of: Callable[[Path], float], loss: str
 ) -> None:
-    job = spec(model_folder, tmp_path / "out", "grpo", epochs=6, learning_rate=5e-3, loss=loss)
+    job = spec(
+        model_folder, tmp_path / "out", "grpo", epochs=6, learning_rate=5e-3, loss=loss, checkpoint_every_steps=100
+    )
     run(job, tmp_path / "job", rows_for("grpo", 4))
     assert margin_of(tmp_path / "out") > margin_of(model_folder)
 
@@ -165,6 +169,7 @@ def test_early_stopping_ends_the_run_and_keeps_the_best_weights(model_folder: Pa
         "schedule": "constant",
         "warmup_ratio": 0,
         "early_stopping_patience": 2,
+        "checkpoint_every_steps": 100,
     }
     report, heard = run(spec(model_folder, tmp_path / "out", **options), tmp_path / "job", rows, validation=held_out)
     assert report.steps < 30
@@ -181,7 +186,7 @@ def test_early_stopping_ends_the_run_and_keeps_the_best_weights(model_folder: Pa
 
 
 def test_a_kl_bound_ends_the_run(model_folder: Path, tmp_path: Path) -> None:
-    job = spec(model_folder, tmp_path / "out", epochs=50, learning_rate=2e-2, kl_stop=0.05)
+    job = spec(model_folder, tmp_path / "out", epochs=50, learning_rate=2e-2, kl_stop=0.05, checkpoint_every_steps=100)
     report, heard = run(job, tmp_path / "job", rows_for("sft", 2))
     assert report.ended_early
     assert "kl_stop is 0.05" in report.ended_early
@@ -192,7 +197,7 @@ def test_a_kl_bound_ends_the_run(model_folder: Path, tmp_path: Path) -> None:
 def test_samples_on_probes_do_not_change_the_run(model_folder: Path, tmp_path: Path) -> None:
     rows = rows_for("sft", 3)
     run(spec(model_folder, tmp_path / "quiet", lora=LORA), tmp_path / "job-quiet", rows)
-    job = spec(model_folder, tmp_path / "out", lora=LORA, sample_every_steps=1)
+    job = spec(model_folder, tmp_path / "out", lora=LORA, sample_every_steps=2)
     run(job, tmp_path / "job", rows)
     assert same(tmp_path / "quiet", tmp_path / "out")
     assert (tmp_path / "job/samples.jsonl").read_text().count("\n") >= 4
@@ -392,7 +397,11 @@ def test_validation_that_cannot_be_is_told(model_folder: Path, tmp_path: Path) -
 def test_a_finite_loss_that_comes_apart_is_told(model_folder: Path, tmp_path: Path) -> None:
     """A model that has learnt its data by heart is thrown off it by steps of size 1: logits of that size, losses too."""
     rows = rows_for("sft", 4)
-    run(spec(model_folder, tmp_path / "able", epochs=20, learning_rate=2e-2), tmp_path / "job-able", rows)
+    run(
+        spec(model_folder, tmp_path / "able", epochs=20, learning_rate=2e-2, checkpoint_every_steps=100),
+        tmp_path / "job-able",
+        rows,
+    )
     options: dict[str, Any] = {
         "learning_rate": 1.0,
         "grad_clip": 0,

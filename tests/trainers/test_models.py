@@ -68,7 +68,7 @@ def test_what_is_missing_is_named(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="no adapter at"):
         load_model(ref(folder, adapter=str(tmp_path / "nowhere")))
     (folder / "config.json").unlink()
-    with pytest.raises(InvalidInput, match=r"no config\.json"):
+    with pytest.raises(InvalidInput, match=r"expected config\.json"):
         load_model(ref(folder))
 
 
@@ -82,7 +82,7 @@ def test_weights_in_another_format_are_not_read(folder: Path) -> None:
 @pytest.mark.parametrize("file", ["model.safetensors", "config.json", "tokenizer.json"])
 def test_a_damaged_file_is_an_explained_error(folder: Path, file: str) -> None:
     (folder / file).write_bytes((folder / file).read_bytes()[:100])
-    with pytest.raises(InvalidInput, match=r"model_damaged.*cannot be read"):
+    with pytest.raises(InvalidInput, match=r"model_damaged.*cannot read"):
         load_model(ref(folder))
 
 
@@ -113,7 +113,7 @@ def test_a_configuration_that_contradicts_itself_is_named_and_not_the_tokenizer(
 def test_a_folder_without_a_tokenizer_is_told_as_that(folder: Path, left: tuple[str, ...]) -> None:
     for name in {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja"} - set(left):
         (folder / name).unlink()
-    with pytest.raises(InvalidInput, match=r"model_incomplete.*has no tokenizer"):
+    with pytest.raises(InvalidInput, match=r"model_incomplete.*expected tokenizer files"):
         load_model(ref(folder))
 
 
@@ -122,7 +122,7 @@ def test_a_tokenizer_with_more_tokens_than_embeddings_is_refused(folder: Path) -
     tokenizer = tiny_tokenizer()
     tokenizer.add_tokens([f"<extra{i}>" for i in range(5)])
     tokenizer.save_pretrained(folder)
-    with pytest.raises(InvalidInput, match="do not belong together"):
+    with pytest.raises(InvalidInput, match=r"expected at most .* embeddings"):
         load_model(ref(folder))
 
 
@@ -139,7 +139,7 @@ def test_remote_code_is_never_run(folder: Path, tmp_path: Path) -> None:
 def test_a_hub_model_that_is_not_here_is_an_error_at_once_when_offline() -> None:
     with pytest.raises(Unavailable, match=r"hub_unreachable.*name its folder"):
         load_model(ModelRef(source="hub", path="nobody/no-such-model"))
-    with pytest.raises(InvalidInput, match="not a Hub name"):
+    with pytest.raises(InvalidInput, match="expected a Hub name"):
         load_model(ModelRef(source="hub", path="not a name"))
 
 
@@ -158,7 +158,7 @@ def test_an_adapter_of_another_model_is_refused(folder: Path, tmp_path: Path) ->
     other = save_tiny_model(tmp_path / "other", hidden=32)
     with pytest.raises(InvalidInput, match="does not fit its model"):
         load_model(ref(other, adapter=str(tmp_path / "adapter")))
-    with pytest.raises(InvalidInput, match="adapter has rank 2 and"):
+    with pytest.raises(InvalidInput, match=r"adapter \(rank 2"):
         load_model(ref(folder, adapter=str(tmp_path / "adapter")), lora=LoraConfig(rank=8), train=True)
 
 

@@ -24,7 +24,7 @@ from transformers import (
 
 from quintain.errors import InvalidInput
 from quintain.records.agent import Agent, ModelRef, Sampling
-from quintain.records.seams import Message, Reply, Stop, Turn
+from quintain.records.protocols import Message, Reply, Stop, Turn
 from quintain.records.trajectory import Actor, Step, Trajectory
 from quintain.trainers.acting.policy import LocalPolicy, live_policy, open_policy
 from quintain.trainers.acting.sampling import pick

@@ -349,13 +349,13 @@ def test_a_run_that_is_under_way_still_compares_with_the_model_it_began_with(
     model, spec = start
     engine = Engine.of(model)
     references = References.of(spec, LoadedModel(model, TOKENIZER, 1024), engine, tmp_path, Reporter())
-    before = values(references.added(some_examples(), keep=False))
+    before = values(references.with_logprobs(some_examples(), keep=False))
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.requires_grad:
                 parameter.add_(torch.randn_like(parameter), alpha=0.1)
     moved = {name: p.detach().clone() for name, p in model.named_parameters()}
-    after = values(references.added(some_examples(), keep=False))
+    after = values(references.with_logprobs(some_examples(), keep=False))
     assert all(np.array_equal(a, b) for a, b in zip(before, after, strict=True))
     assert all(torch.equal(moved[name], p) for name, p in model.named_parameters())
     current = values(with_reference(some_examples(), engine, cache=None, identity="", batch_tokens=8192))
@@ -369,8 +369,8 @@ def test_a_later_attempt_uses_what_an_earlier_one_kept(tmp_path: Path) -> None:
         References.of(spec, LoadedModel(model, TOKENIZER, 1024), Engine.of(model), folder, Reporter())
         for model in (tiny_model(TOKENIZER), tiny_model(TOKENIZER))
     )
-    kept = values(first.added(some_examples()))
+    kept = values(first.with_logprobs(some_examples()))
     (path,) = (folder / "reference").iterdir()
     written = path.stat().st_mtime_ns
-    assert all(np.array_equal(a, b) for a, b in zip(kept, values(second.added(some_examples())), strict=True))
+    assert all(np.array_equal(a, b) for a, b in zip(kept, values(second.with_logprobs(some_examples())), strict=True))
     assert path.stat().st_mtime_ns == written

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from quintain.datasets.messages import messages_of
 from quintain.errors import InvalidInput
-from quintain.records.seams import Message
+from quintain.records.protocols import Message
 from quintain.records.trajectory import Action, Actor, Observation, SampledTokens, Step, Trajectory
 from quintain.trainers.data.streams import TokenRow
 from quintain.trainers.rendering.renderer import Renderer
@@ -175,7 +175,7 @@ def test_a_turn_that_the_template_leaves_out_is_refused_and_not_silently_masked(
         "{{ message.content }}{% for", "{{ message.content.replace('It costs 40.', '') }}{% for"
     )
     renderer = Renderer.of(family.tokenizer(picky))
-    with pytest.raises(InvalidInput, match=r"empty_turn.*agent's turn in step 4.*use template 'react'"):
+    with pytest.raises(InvalidInput, match=r"empty_turn.*agent's turn of step 4.*use template 'react'"):
         renderer.rows(episode(), 4096)
 
 
@@ -231,9 +231,9 @@ def test_a_turn_of_which_nothing_was_sampled_is_not_trained() -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"logprobs": (-1.0,)}, r"step 3 has \d+ sampled token ids, .* and 1 log-probs; .* each have its log-prob"),
-        ({"token_ids": (5, -2), "logprobs": None}, "the least -2, the greatest 5, .*; ids must be from 0"),
-        ({"token_ids": (5, 2**40), "logprobs": None}, "ids must be from 0 to 2147483647"),
+        ({"logprobs": (-1.0,)}, r"step 3: expected .* with one log-prob each, got \d+ ids from .* and 1 log-probs"),
+        ({"token_ids": (5, -2), "logprobs": None}, "expected sampled token ids from 0 .*, got 2 ids from -2 to 5"),
+        ({"token_ids": (5, 2**40), "logprobs": None}, "expected sampled token ids from 0 to 2147483647"),
     ],
 )
 def test_sampled_tokens_that_are_not_whole_are_refused(changes: dict[str, Any], words: str) -> None:

@@ -35,7 +35,7 @@ def judges(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict
     for method, role in (("reward", "reward_model"), ("prm", "step_model")):
         folder = tmp_path_factory.mktemp(method)
         run(
-            spec(model_folder, folder / "out", method, learning_rate=1e-2, epochs=4),
+            spec(model_folder, folder / "out", method, learning_rate=1e-2, epochs=4, checkpoint_every_steps=100),
             folder / "job",
             rows_for(method, 4),
         )

@@ -27,7 +27,7 @@ from trainers.runs import rows_for, run, run_of, same, spec, weights
 pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")
 
 LORA = LoraConfig(rank=4, alpha=8.0)
-QUICK: dict[str, Any] = {"epochs": 8, "learning_rate": 1e-2}
+QUICK: dict[str, Any] = {"epochs": 8, "learning_rate": 1e-2, "checkpoint_every_steps": 100}
 
 
 @pytest.fixture(scope="module")
@@ -150,7 +150,7 @@ def test_a_reward_model_can_be_trained_further_and_keeps_its_head(reward_job: Tr
     report, _ = run(job, tmp_path / "job-second", rows_for("reward", 4))
     assert report.first_loss is not None
     assert report.first_loss < 0.5
-    with pytest.raises(InvalidInput, match="head gives reward from states of 16 numbers; asked for are value"):
+    with pytest.raises(InvalidInput, match="value head with value on states of 16 numbers, got reward on 16"):
         run(spec(first, tmp_path / "other", "prm", heads=["value"]), tmp_path / "job-other", steps_of(2))
 
 
@@ -174,7 +174,7 @@ def test_a_model_without_a_head_or_with_a_damaged_one_values_nothing(
     model_folder: Path, reward_model: Agent, tmp_path: Path
 ) -> None:
     plain = Agent(name="tiny", model=ModelRef(source="folder", path=str(model_folder)), role="reward_model")
-    with pytest.raises(InvalidInput, match="no value head"):
+    with pytest.raises(InvalidInput, match="with a value head"):
         RewardModel.of(plain)
     shutil.copytree(reward_model.model.path, tmp_path / "out")
     (tmp_path / "out" / FILE_NAME).write_bytes(b"{}")

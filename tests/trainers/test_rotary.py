@@ -163,4 +163,4 @@ def test_what_changes_with_a_rows_length_is_found_at_the_model_and_told_where_it
     assert changing_positions(model, GRPOConfig(), 30) == []
     assert changing_positions(model, SFTConfig(), 40) == []
     (told,) = changing_positions(model, GRPOConfig(), 40)
-    assert "does not begin at 1; set max_length to 30 or less" in told
+    assert "does not start at 1; set max_length to 30 or less" in told

@@ -13,7 +13,7 @@ from quintain.errors import Conflict, TrainingFailed
 from quintain.records.agent import Agent, ModelRef, Sampling
 from quintain.records.dataset import DatasetRow
 from quintain.records.hyperparameters import LoraConfig
-from quintain.records.seams import Message, Turn
+from quintain.records.protocols import Message, Turn
 from quintain.trainers.acting.policy import open_policy
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.loop import checkpoints
@@ -36,10 +36,17 @@ def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_training_lowers_the_loss_and_the_agent_learns_what_it_saw(model_folder: Path, tmp_path: Path) -> None:
     rows = [DatasetRow(trajectory=episode(2))]
-    job = spec(model_folder, tmp_path / "out", epochs=160, batch_size=1, learning_rate=2e-2, schedule="linear")
+    options = {
+        "epochs": 80,
+        "batch_size": 1,
+        "learning_rate": 3e-2,
+        "schedule": "linear",
+        "checkpoint_every_steps": 100,
+    }
+    job = spec(model_folder, tmp_path / "out", **options)
     report, heard = run(job, tmp_path / "job", rows)
     assert heard.phases == ["loading_model", "rendering", "training", "saving"]
-    assert report.steps == 160
+    assert report.steps == 80
     assert report.first_loss
     assert report.final_loss is not None
     assert report.first_loss > 5 > 0.1 > report.final_loss
@@ -138,7 +145,7 @@ def test_a_damaged_checkpoint_is_passed_over_with_the_reason(model_folder: Path,
     assert resumed.steps[0][0] == 3
     code, message = resumed.warnings[0]
     assert code == "checkpoint_skipped"
-    assert "step-00000004: weights.safetensors is not what its manifest says" in message
+    assert "step-00000004: weights.safetensors differs from its manifest" in message
 
 
 @pytest.mark.parametrize(
@@ -221,7 +228,7 @@ def test_a_dataset_with_nothing_to_learn_is_refused_with_the_reasons(model_folde
 
 def test_runs_that_no_max_length_can_hold_are_told_so(model_folder: Path, tmp_path: Path) -> None:
     long = [DatasetRow(trajectory=episode(1, question="long " * 3000))]
-    with pytest.raises(TrainingFailed, match=r"too_long 1.*that fit into the \d+ tokens that the model can read"):
+    with pytest.raises(TrainingFailed, match=r"too_long 1.*that fit into the model's context of \d+ tokens"):
         run(spec(model_folder, tmp_path / "out"), tmp_path / "job", long)
     with pytest.raises(TrainingFailed, match=r"too_long 1.*raise max_length above 200"):
         run(spec(model_folder, tmp_path / "other", max_length=200), tmp_path / "job2", long)

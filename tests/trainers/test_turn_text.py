@@ -153,7 +153,7 @@ def test_a_channel_that_the_template_writes_before_the_text_is_learnt_and_read_o
 def test_a_turn_begins_where_prompt_and_finished_text_part(
     prompt: str, finished: str, said: str, turn: str | None
 ) -> None:
-    assert turn_of(prompt, finished, before="Q ", said=said) == (turn or said)
+    assert turn_of(prompt, finished, before="Q ", content=said) == (turn or said)
 
 
 def test_an_agent_that_said_nothing_but_white_space_does_not_stop_the_others() -> None:

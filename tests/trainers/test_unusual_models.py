@@ -118,4 +118,4 @@ def test_a_model_that_acts_without_a_cache_is_told_once_when_it_is_opened(tmp_pa
     open_policy(agent, GREEDY, warn=lambda code, message: heard.append((code, message)))
     ((code, message),) = heard
     assert code == "acting"
-    assert "(rwkv) keeps no cache" in message
+    assert "(rwkv) has no cache" in message

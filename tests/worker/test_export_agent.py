@@ -185,7 +185,7 @@ def test_files_that_are_not_the_agent_fail_the_job_and_are_removed(exported: Exp
         path = aside / "chat_template.jinja"
         path.write_text(path.read_text().replace("# Tools", "# The tools"))
 
-    for tamper, why in ((bend, "log-prob differs"), (reword, "fingerprints differ")):
+    for tamper, why in ((bend, "log-prob differs"), (reword, "by their fingerprints")):
         with pytest.raises(Conflict, match=why) as failed:
             export(exported.agent, "adapter", tmp_path / "out", Heard({"checking": tamper}))
         assert failed.value.code == "parity_failed"
@@ -231,7 +231,7 @@ def test_a_job_that_is_asked_to_stop_and_one_without_room_leave_nothing(
     assert export(exported.agent, "merged", tmp_path / "out", Heard(stop=True)) == {"stopped": True}
     usage = shutil.disk_usage(tmp_path)._replace(free=2**20)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
-    with pytest.raises(Unavailable, match=r"takes 64 MiB and .* has 1 MiB free") as full:
+    with pytest.raises(Unavailable, match=r"expected 64 MiB .* got 1 MiB free") as full:
         export(exported.agent, "merged", tmp_path / "out")
     assert full.value.code == "disk_full"
     (tmp_path / "file").write_text("")
@@ -268,7 +268,7 @@ def test_a_value_head_travels_and_is_compared(exported: Exported, tmp_path: Path
         meta = {"heads": '["reward"]', "role": "reward_model"}
         save_file({**tensors, "bias": tensors["bias"] + 1}, path, meta)
 
-    with pytest.raises(Conflict, match="value head's numbers differ"):
+    with pytest.raises(Conflict, match="value head's output differs"):
         export(agent, "adapter", tmp_path / "other", Heard({"checking": bend}))
 
 
@@ -303,7 +303,7 @@ def test_an_agent_without_adapter_is_copied_with_a_note(exported: Exported, tmp_
     ]
     (exported.base / "config.json").rename(exported.base / "gone")
     try:
-        with pytest.raises(InvalidInput, match=r"has no config\.json"):
+        with pytest.raises(InvalidInput, match=r"expected config\.json"):
             export(exported.agent, "merged", tmp_path / "other")
     finally:
         (exported.base / "gone").rename(exported.base / "config.json")

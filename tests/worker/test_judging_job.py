@@ -21,9 +21,9 @@ from quintain.records.agent import Agent, ModelRef
 from quintain.records.job import JobResult, JudgeSpec, RunsFile, ScoreSpec
 from quintain.records.judging import JudgeControl, JudgingMode
 from quintain.records.preference import Preference
+from quintain.records.protocols import Reply, Stop, Turn
 from quintain.records.record import Record
 from quintain.records.score import Score
-from quintain.records.seams import Reply, Stop, Turn
 from quintain.records.trajectory import Task, Trajectory, text_of
 from quintain.scoring.judges.rubrics import RUBRICS
 from quintain.worker.judging import job as judging

@@ -17,7 +17,7 @@ from quintain.records.agent import Agent, ModelRef
 from quintain.records.dataset import GroupRow
 from quintain.records.hyperparameters import CONFIGS, SFTConfig
 from quintain.records.job import Envelope, JobEvent, TrainSpec
-from quintain.records.seams import Environment, TimeStep
+from quintain.records.protocols import Environment, TimeStep
 from quintain.records.trajectory import Action, Actor, AgentInfo, Outcome, OutcomeStatus, Step, Task, Trajectory
 from quintain.store.store import open_store
 from quintain.trainers.data.examples import ExampleBatch, ExampleMaker

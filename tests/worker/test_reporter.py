@@ -16,7 +16,7 @@ import pytest
 from quintain.errors import TrainingFailed
 from quintain.jobs.directory import JobDirectory
 from quintain.records.job import Envelope, JobError, JobEvent, JobResult, SelftestSpec
-from quintain.records.seams import Reporter
+from quintain.records.protocols import Reporter
 from quintain.records.trajectory import Actor, Step, Task, Trajectory
 from quintain.worker import job_kinds
 from quintain.worker.__main__ import failure_of

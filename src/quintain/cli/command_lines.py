@@ -5,9 +5,9 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
-from quintain.cli.options import options_of
 from quintain.cli.table import COMMANDS, Command
-from quintain.hints import Hint, ToolCall
+from quintain.cli.tool_options import options_of
+from quintain.next_step import Hint, ToolCall
 from quintain.records.filters import EVERY_RUN
 from quintain.tools.catalog import tool
 
@@ -82,7 +82,7 @@ def _has_members(options: list[Any], argument: str) -> bool:
 
 def _tool_default(tool_name: str, argument: str, default: Any) -> dict[str, Any]:
     """Return the tool's own default, where the command has another one."""
-    from quintain.tools.calls import arguments_model
+    from quintain.tools.invocation import arguments_model
 
     field = arguments_model(tool(tool_name)).model_fields[argument]
     return {} if field.is_required() or field.default == default else {argument: field.default}

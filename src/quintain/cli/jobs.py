@@ -20,7 +20,7 @@ from quintain.cli.session import (
     show_next_step,
 )
 from quintain.exporters.preview_page import printable
-from quintain.hints import call
+from quintain.next_step import call
 from quintain.records.job import UNFINISHED
 from quintain.tools.jobs.jobs import get_job
 from quintain.tools.results import JobStarted, JobView

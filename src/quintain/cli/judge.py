@@ -13,8 +13,8 @@ from quintain.cli.session import Use, plain_console, print_json, show_next_step
 from quintain.errors import InvalidInput
 from quintain.exporters.preview_page import printable
 from quintain.records.record import shown
-from quintain.tools.calls import check
 from quintain.tools.catalog import tool
+from quintain.tools.invocation import check
 from quintain.tools.labels.judging.agreement import agreement
 from quintain.tools.labels.judging.results import Agreement, JudgingBatchResult, SubmitResult
 from quintain.tools.labels.judging.tools import ROUNDS, ask_person, submit_file

@@ -85,8 +85,8 @@ def _summary(name: str) -> str:
 
 
 def _tool_command(name: str) -> TyperCommand:
-    from quintain.cli.options import given_arguments, options_of, own_parameters
     from quintain.cli.session import REFUSED, Session, Use
+    from quintain.cli.tool_options import given_arguments, options_of, own_parameters
     from quintain.tools.catalog import tool
 
     about = COMMANDS[name]

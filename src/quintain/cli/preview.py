@@ -12,8 +12,8 @@ from quintain.cli.session import INTERRUPTED, Use, collected_interrupts, write_f
 from quintain.exporters.preview_page import describe_counts, describe_row, preview_page, printable
 from quintain.records.job import Job, PreviewSpec
 from quintain.records.preview import Histogram, PreviewReport, Sample
-from quintain.tools.calls import check
 from quintain.tools.data.preview import WAIT_S, follow, preview_spec
+from quintain.tools.invocation import check
 from quintain.tools.services import Services
 
 _STYLES = {

@@ -38,9 +38,7 @@ def read_json(file: str, max_bytes: int) -> Any:
     try:
         data = sys.stdin.buffer.read(max_bytes + 1) if file == "-" else Path(file).read_bytes()
     except OSError as error:
-        raise NotFound(
-            f"{file!r} cannot be read ({error.strerror}); name a JSON file, or - for standard input"
-        ) from None
+        raise NotFound(f"cannot read {file!r} ({error.strerror}); name a JSON file, or - for standard input") from None
     if len(data) > max_bytes:
         raise InvalidInput(
             f"{file!r} has more than {max_bytes:,} bytes; give large logs to `quintain import`, answers in parts",

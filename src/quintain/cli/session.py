@@ -18,7 +18,7 @@ from quintain.errors import InvalidInput, QuintainError
 from quintain.exporters.preview_page import printable
 from quintain.records.record import Record
 from quintain.settings import Settings
-from quintain.tools.calls import call
+from quintain.tools.invocation import call
 from quintain.tools.services import Services, open_services
 from quintain.tools.spec import ToolSpec
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from quintain.records.seams import Message
+from quintain.records.protocols import Message
 from quintain.records.trajectory import Actor, Trajectory
 
 

@@ -75,7 +75,7 @@ def row_files(path: Path) -> RowFiles:
     if not files:
         valid = ", ".join(sorted(_JSON | _COLUMNAR))
         raise NotFound(
-            f"{str(path)!r} holds no file of rows; valid: {valid}, JSON also packed ({', '.join(sorted(_PACKED))})"
+            f"{str(path)!r} has no file of rows; valid: {valid}, JSON also compressed ({', '.join(sorted(_PACKED))})"
         )
     taken = _training_side({file: file.relative_to(path).as_posix().lower() for file in files}, path)
     return RowFiles(taken, [file for file in files if file not in taken])
@@ -102,7 +102,7 @@ def hub_rows(reference: str) -> Iterator[Numbered]:
     """
     match = HUB_NAME.fullmatch(reference)
     if match is None:
-        raise NotFound(f"{reference!r:.200} is no name of a data set; write owner/name, or owner/name:config:split")
+        raise NotFound(f"expected a dataset name (owner/name or owner/name:config:split), got {reference!r:.200}")
     try:
         import datasets
     except ImportError:
@@ -255,7 +255,7 @@ def _training_side(sides: Mapping[Path, str], folder: Path) -> list[Path]:
     names = set(splits.values())
     if len(names) <= 1:
         if not splits:
-            raise NotFound(f"{str(folder)!r} holds no split; save the data set again")
+            raise NotFound(f"{str(folder)!r} has no split; save the dataset again")
         return list(splits)
     if "train" not in names:
         raise InvalidInput(

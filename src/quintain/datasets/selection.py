@@ -60,7 +60,7 @@ _REMEDIES = {
     "no_fork": "no other run of the task did something else after the same beginning; collect more attempts",
     "no_preference": "nobody compared these runs: record_preferences, or pairs='mined'",
     "tie": "they are as good as what they were compared with; compare them with others",
-    "raters_disagree": "there is no majority on these runs; have one more rater compare them",
+    "raters_disagree": "the raters have no majority on these runs; ask one more rater",
     "not_comparable": "these preferences are between runs of several tasks, or of a step before which the runs differ",
 }
 

@@ -37,8 +37,8 @@ class LeakCheck:
 def one_side(kind: str) -> str:
     """Return the remedy for leaking tasks in a dataset of this kind."""
     if kind in KINDS:
-        return "with curation.near_duplicates such tasks stand on one side: export again with near_duplicates=1.0"
-    return "give tasks of the same words one task.id, and export again: a task stands on one side"
+        return "curation.near_duplicates keeps such tasks in one split: export again with near_duplicates=1.0"
+    return "give tasks with equal prompts the same task.id, and export again: a task stays in one split"
 
 
 def near_prompts_together(lines: Iterable[KeyedRow], threshold: float) -> Iterator[KeyedRow]:

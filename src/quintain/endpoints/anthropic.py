@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from quintain.endpoints.completion import Ask, AssistantMessage, BadAnswer, Completion, require_object, tokens
-from quintain.records.seams import Message, Stop
+from quintain.records.protocols import Message, Stop
 from quintain.records.trajectory import Action, Usage, text_of
 
 PATH = "/v1/messages"

@@ -24,8 +24,8 @@ from quintain.endpoints.masking import KeyMask
 from quintain.endpoints.profiles import is_loopback, require_safe_url
 from quintain.errors import InvalidInput, Unavailable
 from quintain.records.judging import Endpoint
+from quintain.records.protocols import Message
 from quintain.records.record import Record, counted
-from quintain.records.seams import Message
 from quintain.records.seeds import stable_seed
 
 if TYPE_CHECKING:

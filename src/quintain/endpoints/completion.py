@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from quintain.records.protocols import Message, Stop
 from quintain.records.record import Record
-from quintain.records.seams import Message, Stop
 from quintain.records.trajectory import Action, Usage
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from quintain.records.seams import Message
+from quintain.records.protocols import Message
 from quintain.records.trajectory import Action, text_of
 
 _UNFIT = re.compile(r"[^A-Za-z0-9_-]")

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from quintain.endpoints.completion import Ask, BadAnswer, Completion, require_object, tokens
-from quintain.records.seams import Message, Stop
+from quintain.records.protocols import Message, Stop
 from quintain.records.trajectory import Action, Usage, text_of
 
 PATH = "/chat/completions"

@@ -7,8 +7,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from quintain.records.protocols import TimeStep
 from quintain.records.record import Record, explain
-from quintain.records.seams import TimeStep
 from quintain.records.trajectory import Action, Observation
 
 _OMITTED = {"title", "minItems", "maxItems", "minLength", "maxLength", "minimum", "maximum", "default"}

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from pydantic_core import from_json, to_json
 
 from quintain.environments.registry import configure, task_source
-from quintain.records.seams import Environment
+from quintain.records.protocols import Environment
 from quintain.records.trajectory import Action, Task
 
 

@@ -22,8 +22,8 @@ from pydantic import ValidationError
 from pydantic_core import from_json, to_json
 
 from quintain.errors import InvalidInput, Unavailable
+from quintain.records.protocols import Environment, TaskSource, TimeStep
 from quintain.records.record import Record, explain
-from quintain.records.seams import Environment, TaskSource, TimeStep
 from quintain.records.trajectory import Action, Task
 
 R = TypeVar("R", bound=Record)

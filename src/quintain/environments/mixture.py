@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from quintain.errors import InvalidInput
+from quintain.records.protocols import Environment, TaskSource, TimeStep
 from quintain.records.record import clip
-from quintain.records.seams import Environment, TaskSource, TimeStep
 from quintain.records.seeds import stable_seed
 from quintain.records.trajectory import Action, Task
 

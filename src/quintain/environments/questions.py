@@ -16,8 +16,8 @@ from quintain.checkers.declared import checker_type
 from quintain.environments.calls import arguments_of, only_call, refusal, tool_schemas
 from quintain.environments.task_files import read_tasks
 from quintain.errors import InvalidInput
+from quintain.records.protocols import Environment, TimeStep
 from quintain.records.record import Record
-from quintain.records.seams import Environment, TimeStep
 from quintain.records.trajectory import Action, Observation, Task
 
 ENVIRONMENT_ID = "quintain/tasks"

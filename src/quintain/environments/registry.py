@@ -26,8 +26,8 @@ from quintain.environments.servers import PREFIX, ServerProfile, find_server, re
 from quintain.environments.task_files import FileTasks
 from quintain.errors import Conflict, InvalidInput, NotFound, QuintainError, Unavailable
 from quintain.records.judging import Endpoint
+from quintain.records.protocols import Environment, TaskSource
 from quintain.records.record import clip, explain, shown
-from quintain.records.seams import Environment, TaskSource
 
 GROUP = "quintain.environments"
 """Entry-point group; each entry names a callable that returns a `TaskSource`."""

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, NamedTuple
 
-from quintain.records.seams import Message, Reply, Turn
+from quintain.records.protocols import Message, Reply, Turn
 from quintain.records.trajectory import Action, text_of
 
 

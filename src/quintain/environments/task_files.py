@@ -23,8 +23,8 @@ from quintain.environments.task_rows import task_of
 from quintain.errors import InvalidInput, NotFound
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Report
+from quintain.records.protocols import Environment, TaskSource
 from quintain.records.record import clip, counted, explain
-from quintain.records.seams import Environment, TaskSource
 from quintain.records.seeds import stable_seed
 from quintain.records.trajectory import Task
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from quintain.records.seams import Environment, TaskSource, TimeStep
+from quintain.records.protocols import Environment, TaskSource, TimeStep
 from quintain.records.trajectory import (
     Action,
     Actor,

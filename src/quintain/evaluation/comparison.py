@@ -103,7 +103,7 @@ def leaderboard(evaluations: Sequence[Evaluation], names: Sequence[str]) -> tupl
     named = list(zip(names, evaluations, strict=True))
     pairs, p_values = [], []
     for (name_a, a), (name_b, b) in combinations(named, 2):
-        if a.suite_hash == b.suite_hash and _paired(a, b)[0]:
+        if a.suite_hash == b.suite_hash and _paired_successes(a, b)[0]:
             pairs.append((name_a, name_b))
             p_values.append(_test(a, b).p)
     corrected = zip(pairs, holm(p_values), strict=True)
@@ -211,7 +211,7 @@ def _test(a: Evaluation, b: Evaluation) -> _PairTest:
     repeat), it is one binary outcome per agent: exact McNemar test, Newcombe interval. Otherwise repeats are not
     independent, so the repeats of a task are summed for the test and averaged for the interval.
     """
-    solved, n_excluded = _paired(a, b)
+    solved, n_excluded = _paired_successes(a, b)
     if not solved:
         raise InvalidInput(
             f"expected a task of {a.id} and {b.id} with verdicts from both in every repeat, got none of {n_excluded}; "
@@ -230,7 +230,7 @@ def _test(a: Evaluation, b: Evaluation) -> _PairTest:
     return _PairTest(interval, "t interval over tasks", p, "exact sign-flip test over tasks", solved, n_excluded)
 
 
-def _paired(a: Evaluation, b: Evaluation) -> tuple[list[tuple[int, int]], int]:
+def _paired_successes(a: Evaluation, b: Evaluation) -> tuple[list[tuple[int, int]], int]:
     """Return the successes of both per fully judged task, and the number of excluded tasks."""
     by_task_a, by_task_b = verdicts_by_task(a.results), verdicts_by_task(b.results)
     solved, n_excluded = [], 0

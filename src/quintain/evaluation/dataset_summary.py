@@ -66,8 +66,8 @@ def held_out(results: Sequence[EpisodeResult]) -> HeldOut:
         perplexity=math.exp(loss) if loss is not None and loss < 700 else None,
         token_accuracy=first / n_tokens if n_tokens else None,
         n_tokens=round(n_tokens),
-        tool_match=_matched(results, TOOLS),
-        action_match=_matched(results, ACTIONS),
+        tool_match=_match_rate(results, TOOLS),
+        action_match=_match_rate(results, ACTIONS),
         n_steps=round(_total(results, STEPS)),
         dropped=dict(Counter(result.error for result in results if result.error is not None)),
         truncated_turns=round(_total(results, TRUNCATED)),
@@ -82,7 +82,7 @@ def _count(result: EpisodeResult, share: str, of: str) -> float:
     return result.metrics.get(share, 0.0) * result.metrics.get(of, 0.0)
 
 
-def _matched(results: Sequence[EpisodeResult], share: str) -> Rate | None:
+def _match_rate(results: Sequence[EpisodeResult], share: str) -> Rate | None:
     known = [result for result in results if share in result.metrics]
     rate = rate_over_tasks([(round(_count(r, share, STEPS)), round(r.metrics[STEPS])) for r in known])
     return rate if rate.n else None

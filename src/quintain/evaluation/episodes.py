@@ -24,7 +24,7 @@ from quintain.evaluation.reference_metrics import forbidden_calls, read_metrics,
 from quintain.evaluation.replay_divergence import DIVERGED, Divergence, ReplayResult, find_divergence, user_text_after
 from quintain.evaluation.replies import agent_step, output_tokens, with_cost
 from quintain.records.evaluation import EpisodeResult
-from quintain.records.seams import Environment, Message, Policy, Reply, Stop, TaskSource, TimeStep, Turn
+from quintain.records.protocols import Environment, Message, Policy, Reply, Stop, TaskSource, TimeStep, Turn
 from quintain.records.seeds import stable_seed
 from quintain.records.trajectory import (
     Action,

@@ -38,7 +38,7 @@ def reference_metrics(run: Trajectory) -> dict[str, float]:
     if optimal is not None and status is OutcomeStatus.SUCCESS:
         found["step_efficiency"] = min(1.0, optimal / max(steps_taken(run), 1))
     if called and (targets or plan or optimal is not None):
-        found["timing"] = 1 - _repeated(run) / len(called)
+        found["timing"] = 1 - _count_repeated_calls(run) / len(called)
     return found
 
 
@@ -70,7 +70,7 @@ def _names(value: Any) -> tuple[str, ...] | None:
     return None
 
 
-def _repeated(run: Trajectory) -> int:
+def _count_repeated_calls(run: Trajectory) -> int:
     seen, repeated = set[tuple[str, str]](), 0
     for step in run.agent_steps:
         for place, action in enumerate(step.actions):

@@ -13,8 +13,8 @@ from typing import NamedTuple
 from quintain.datasets.selection import comparison_key
 from quintain.evaluation.episodes import EpisodePlan
 from quintain.records.evaluation import EpisodeResult
+from quintain.records.protocols import Message, Policy, Stop, Turn
 from quintain.records.record import clip
-from quintain.records.seams import Message, Policy, Stop, Turn
 from quintain.records.seeds import stable_seed
 from quintain.records.trajectory import Trajectory
 from quintain.scoring.judges.showing import show_run

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import takewhile
 from typing import NamedTuple
 
-from quintain.records.seams import TimeStep
+from quintain.records.protocols import TimeStep
 from quintain.records.trajectory import Actor, OutcomeStatus, Step, Trajectory
 
 DIVERGED = "replay_diverged"

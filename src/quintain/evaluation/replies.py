@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from quintain.records.seams import Reply, Stop
+from quintain.records.protocols import Reply, Stop
 from quintain.records.trajectory import Actor, Step, Usage
 
 COST = "cost_usd"

@@ -8,7 +8,7 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from quintain.evaluation.episodes import EpisodePlan
-from quintain.records.seams import TaskSource
+from quintain.records.protocols import TaskSource
 
 
 class Suite(NamedTuple):

@@ -68,7 +68,7 @@ def summarize(
         pass_at_k=estimate_over_k(pass_at_k, repeated, spec.repeats),
         pass_hat_k=estimate_over_k(pass_hat_k, repeated, spec.repeats),
         failures=_failures(results),
-        forbidden=_forbidden(results),
+        forbidden=_forbidden_summary(results),
         metrics=metric_estimates(results),
         created_at=now,
     )
@@ -135,7 +135,7 @@ def _failures(results: Iterable[EpisodeResult]) -> dict[FailureKind, Failures]:
     }
 
 
-def _forbidden(results: Iterable[EpisodeResult]) -> Forbidden | None:
+def _forbidden_summary(results: Iterable[EpisodeResult]) -> Forbidden | None:
     """Return the forbidden calls over episodes with forbidden tools, or None if there are none."""
     under = [result for result in results if result.forbidden is not None]
     if not under:

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 from quintain.datasets.messages import messages_of
 from quintain.errors import InvalidInput
 from quintain.records.dataset import DatasetRow, LabelledRow, PairRow, TextRow
-from quintain.records.seams import Message
+from quintain.records.protocols import Message
 from quintain.records.trajectory import Action, ImagePart, Step, Trajectory, text_of
 
 Losses = Counter[str]

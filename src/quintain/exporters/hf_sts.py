@@ -75,7 +75,7 @@ def _message(turn: Turn, run: Trajectory) -> dict[str, Any]:
 
 
 def _write_sessions(sessions: Iterable[Line], folder: Path) -> int:
-    """A file each; a run that stands in several rows is written once."""
+    """Write one file a session; a run in several rows is written once."""
     folder.mkdir()
     n = 0
     for session in sessions:

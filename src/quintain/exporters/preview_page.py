@@ -11,7 +11,7 @@ from quintain.records.preview import Histogram, PreviewReport, PreviewRow, Span
 from quintain.records.record import counted
 
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-"""What could steer a terminal, turn the direction of text around, or is no character at all."""
+"""Characters that steer a terminal or reverse text direction, and invalid characters."""
 
 _STYLE = """
 :root{color-scheme:light dark}

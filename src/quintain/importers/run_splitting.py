@@ -120,7 +120,7 @@ def split_run(run: Run, report: Report) -> Iterator[Run]:
     """Yield the run, or its parts, each linked to the one before.
 
     Other runs that point to it find its last part, and the run that started it its first. A run that cannot be split is
-    told to the report.
+    reported.
     """
     try:
         parts = split_trajectory(run.trajectory)

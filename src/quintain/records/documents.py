@@ -40,7 +40,7 @@ def read_document(path: Path) -> dict[str, Any]:
             f"expected at most {MAX_BYTES:,} bytes of settings in {path}, got more; put data in a dataset",
             code="bad_config",
         )
-    document = _parsed(readers[path.suffix.lower()], content, str(path))
+    document = _parse(readers[path.suffix.lower()], content, str(path))
     if not isinstance(document, Mapping) or not all(isinstance(key, str) for key in document):
         raise InvalidInput(
             f"expected a mapping from names to values in {path}, got {type(document).__name__}", code="bad_config"
@@ -107,7 +107,7 @@ def _parse_json(text: str) -> Any:
     return json.loads(text, object_pairs_hook=unique)
 
 
-def _parsed(parse: Callable[[str], Any], content: bytes, name: str) -> Any:
+def _parse(parse: Callable[[str], Any], content: bytes, name: str) -> Any:
     try:
         return parse(content.decode("utf-8-sig"))
     except RecursionError:

@@ -1,6 +1,6 @@
 """Hyperparameters, one strict model a method; every default of training is here or in `common_hyperparameters`.
 
-Aliases of other trainers are translated where a call comes in (records/aliases.py).
+Aliases of other trainers are translated where a call comes in (records/setting_aliases.py).
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import Field
 
-from quintain.hints import Hint
+from quintain.next_step import Hint
 from quintain.records.record import Record
 
 

@@ -264,10 +264,10 @@ def _encode_steps(steps: tuple[Step, ...]) -> bytes:
     fields, plain = list(map(_hashed_fields, steps)), list(map(_is_plain, steps))
     if all(plain):
         return to_json(fields)
-    return b"[" + b",".join(map(_encoded, fields, plain)) + b"]"
+    return b"[" + b",".join(map(_encode_step, fields, plain)) + b"]"
 
 
-def _encoded(fields: dict[str, Any], is_plain: bool) -> bytes:
+def _encode_step(fields: dict[str, Any], is_plain: bool) -> bytes:
     if is_plain:
         return to_json(fields)
     done = to_jsonable_python(fields.pop("actions"), inf_nan_mode="null")

@@ -14,10 +14,10 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from quintain.errors import Unavailable
+from quintain.records.protocols import Scorer
 from quintain.records.score import Score
-from quintain.records.seams import Scorer
 from quintain.records.trajectory import Trajectory
-from quintain.scoring.verdicts import scored, unscored
+from quintain.scoring.outcomes.whole_run_scores import scored, unscored
 
 logger = logging.getLogger(__name__)
 

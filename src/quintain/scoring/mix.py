@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from quintain.errors import InvalidInput
+from quintain.records.protocols import Scorer
 from quintain.records.record import shown
 from quintain.records.score import Component, Score
-from quintain.records.seams import Scorer
 from quintain.records.trajectory import Trajectory
 
 Combine = Literal["mean", "lower_bound"]

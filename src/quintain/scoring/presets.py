@@ -11,8 +11,8 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from quintain.records.profiles import DomainProfile, Part
+from quintain.records.protocols import Scorer
 from quintain.records.score import Component, Score
-from quintain.records.seams import Scorer
 from quintain.records.trajectory import Trajectory
 from quintain.scoring.profiles import profile_for
 from quintain.scoring.progress import Credit, credit_of

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from quintain.errors import Conflict, InvalidInput, NotFound, Unavailable
 from quintain.records.profiles import DomainProfile
+from quintain.records.protocols import Scorer
 from quintain.records.record import nearest, shown
 from quintain.records.score import Score
-from quintain.records.seams import Scorer
 from quintain.scoring.calibration.calibrated import RawScorer
 from quintain.scoring.custom import FunctionScorer, RewardFunction, installed, load
 from quintain.scoring.mix import Combine, MixScorer, Weighted

@@ -70,11 +70,15 @@ def create_server(
         InvalidInput: an unknown toolset.
     """
     from quintain.tools.catalog import CATALOG
-    from quintain.tools.services import open_services
+
+    def opened() -> Services:
+        from quintain.tools.services import open_services
+
+        return open_services(settings)
 
     return build_server(
         CATALOG,
-        partial(open_services, settings),
+        opened,
         toolsets=toolsets,
         read_only=read_only,
         state_key=partial(key_of_home, settings.home),

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import base64
-import inspect
 import json
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -20,9 +19,9 @@ from quintain.errors import InvalidInput
 from quintain.records.record import Record
 from quintain.records.text import require_clean
 from quintain.server import failures
-from quintain.server.schemas import input_schema, output_schema
+from quintain.server.listings import derived_listing, stored_listings
 from quintain.server.texts import facts, scrub
-from quintain.tools.calls import arguments_model, refuse_unknown
+from quintain.tools.invocation import arguments_model, refuse_unknown
 from quintain.tools.spec import Picture, ToolSpec
 
 if TYPE_CHECKING:
@@ -36,36 +35,34 @@ class Binding:
     """One tool as this server offers it."""
 
     spec: ToolSpec
-    arguments: type[BaseModel]
     listing: Tool
+
+    @cached_property
+    def arguments(self) -> type[BaseModel]:
+        """The model of the arguments; this imports the tool."""
+        return arguments_model(self.spec)
 
 
 def bind(spec: ToolSpec) -> Binding:
-    """Derive schemas, description and hints from a specification and its function."""
-    arguments = arguments_model(spec)
-    listing = Tool(
-        name=spec.name,
-        title=spec.title,
-        description=inspect.getdoc(spec.function),
-        input_schema=input_schema(arguments),
-        output_schema=None if spec.picture else output_schema(spec.function, brief=spec.answers_as is not None),
-        annotations=ToolAnnotations(
-            read_only_hint=spec.read_only,
-            destructive_hint=spec.destructive,
-            idempotent_hint=spec.idempotent,
-            open_world_hint=spec.open_world,
-        ),
+    """Return a tool with its listing: from the file of the catalog, or derived where it is not in there."""
+    known = stored_listings().get(spec.name) if isinstance(spec.source, str) else None
+    hints = ToolAnnotations(
+        read_only_hint=spec.read_only,
+        destructive_hint=spec.destructive,
+        idempotent_hint=spec.idempotent,
+        open_world_hint=spec.open_world,
     )
-    return Binding(spec, arguments, listing)
+    listing = known if known is not None else derived_listing(spec)
+    return Binding(spec, Tool(name=spec.name, title=spec.title, annotations=hints, **listing))
 
 
 def select(
     catalog: Sequence[ToolSpec], *, toolsets: Sequence[str] | None = None, read_only: bool = False
 ) -> tuple[ToolSpec, ...]:
-    """The tools of some toolsets (None: all), without those that change anything where `read_only`; sorted by name.
+    """Return the tools of some toolsets (None: all), sorted by name; only those that change nothing where `read_only`.
 
     Raises:
-        InvalidInput: a toolset that no tool belongs to.
+        InvalidInput: a toolset without tools.
     """
     known = sorted({spec.toolset for spec in catalog})
     unknown = sorted(set(toolsets or ()) - set(known))
@@ -120,7 +117,7 @@ async def _watch(begin: Callable[[], Iterator[Record]], poll_s: float, report: R
 
 
 def read_arguments(binding: Binding, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of a call as the function takes them.
+    """Return the arguments of a call as the function takes them.
 
     Some clients send objects and lists as JSON strings: a string that is not valid as it stands is read as JSON.
 

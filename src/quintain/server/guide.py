@@ -1,11 +1,12 @@
-"""What a new assistant reads first: the instructions and the pipeline guide."""
+"""The instructions for a new assistant, and the guides: pipeline, curation, methods."""
 
 from __future__ import annotations
 
 import inspect
+from typing import TYPE_CHECKING
 
-from quintain.records.dataset import Curation
-from quintain.tools.training.methods import describe_settings
+if TYPE_CHECKING:
+    from quintain.tools.services import Services
 
 INSTRUCTIONS = """\
 Quintain trains agents. The pipeline, one tool a step:
@@ -53,7 +54,30 @@ Only what the agent wrote is trained on: thoughts, actions and messages of `agen
 """
 
 
-def curation_page() -> str:
-    """What `curation` of export_dataset holds."""
+def pipeline_page(services: Services) -> str:
+    """Return the guide of the whole pipeline."""
+    return PIPELINE
+
+
+def curation_page(services: Services) -> str:
+    """Return the fields of `curation` of export_dataset."""
+    from quintain.records.dataset import Curation
+    from quintain.tools.training.methods import describe_settings
+
     lines = [f"- `{name}`: {about}" for name, about in describe_settings(Curation).items()]
     return "\n".join(["# `curation` of export_dataset", "", inspect.getdoc(Curation) or "", "", *lines, ""])
+
+
+def method_guide(services: Services, method: str) -> str:
+    """Return the guide of a training method.
+
+    Raises:
+        NotFound: there is no such method.
+    """
+    from quintain.errors import NotFound
+    from quintain.server.methods import method_page
+    from quintain.tools.training.methods import METHODS, describe_method
+
+    if method not in METHODS:
+        raise NotFound(f"there is no method {method!r}; valid: {', '.join(METHODS)}")
+    return method_page(describe_method(method))

@@ -1,29 +1,18 @@
-"""Resources, each a view of something that a tool shows as well, and completions of their ids."""
+"""Resources, each a view of something that a tool shows too, and completions of their ids."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from mcp import UriTemplate
 from mcp.types import Resource, ResourceTemplate
 
-from quintain.environments.registry import environment_ids
 from quintain.errors import InvalidInput, NotFound
-from quintain.records.filters import TrajectoryFilter
 from quintain.records.record import Record
-from quintain.scoring.judges.rubrics import RUBRICS
-from quintain.server.guide import PIPELINE, curation_page
-from quintain.server.methods import method_page
 from quintain.server.texts import facts, scrub
-from quintain.tools.evaluation.comparison import comparison_of, comparison_picture, environment_leaderboard
-from quintain.tools.jobs.jobs import job_log
-from quintain.tools.jobs.pictures import lineage_picture
-from quintain.tools.labels.calibration import calibration_of, calibration_picture, calibration_table
-from quintain.tools.spec import ToolSpec
-from quintain.tools.training.methods import METHODS, describe_method
+from quintain.tools.spec import Source, ToolSpec, load
 
 if TYPE_CHECKING:
     from quintain.tools.services import Services
@@ -36,12 +25,14 @@ _MAX_COMPLETIONS = 100
 
 @dataclass(frozen=True)
 class ResourceSpec:
-    """A family of resources: an RFC 6570 template and what reads one of them, `read(services, **variables)`."""
+    """A family of resources: an RFC 6570 template, and the function that reads one of them."""
 
     uri: str
     title: str
     mime_type: str
-    read: Callable[..., Record | str | bytes]
+    source: Source
+    """`source(services, **variables, **arguments)` returns the content."""
+    arguments: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -49,58 +40,97 @@ class ResourceSpec:
         path = self.uri.replace("://", "/").split("{?")[0]
         return "_".join(part for part in path.split("/") if not part.startswith("{"))
 
+    def read(self, services: Services, **variables: Any) -> Record | str | bytes:
+        """Return the content of one resource."""
+        content: Record | str | bytes = load(self.source)(services, **variables, **self.arguments)
+        return content
+
+
+_TOOLS = "quintain.tools"
+_HERE = "quintain.server.resources"
+_FAMILIES: tuple[tuple[str, str, str, str, str | None], ...] = (
+    ("job://{job_id}", "Job", _JSON, "get_job", None),
+    ("job://{job_id}/metrics", "Job with its curves", _JSON, "get_job", None),
+    ("job://{job_id}/log{?tail}", "End of a job's log", _TEXT, "get_job", f"{_HERE}:log_of"),
+    ("trajectory://{trajectory_id}", "Trajectory", _JSON, "get_trajectory", None),
+    ("dataset://{dataset_id}", "Dataset", _JSON, "list_library", f"{_HERE}:dataset_of"),
+    ("agent://{agent_id}", "Agent", _JSON, "list_library", f"{_HERE}:agent_of"),
+    (
+        "calibration://{calibration_id}",
+        "Calibration",
+        _JSON,
+        "fit_calibration",
+        f"{_TOOLS}.labels.calibration:calibration_of",
+    ),
+    (
+        "calibration://{calibration_id}/picture",
+        "Reliability diagram",
+        _PNG,
+        "fit_calibration",
+        f"{_TOOLS}.labels.calibration:calibration_picture",
+    ),
+    (
+        "calibration://{calibration_id}/table",
+        "Reliability as text",
+        _TEXT,
+        "fit_calibration",
+        f"{_TOOLS}.labels.calibration:calibration_table",
+    ),
+    (
+        "leaderboard://{environment}",
+        "Leaderboard",
+        _JSON,
+        "compare_agents",
+        f"{_TOOLS}.evaluation.comparison:environment_leaderboard",
+    ),
+    (
+        "comparison://{comparison_id}",
+        "Comparison",
+        _JSON,
+        "compare_agents",
+        f"{_TOOLS}.evaluation.comparison:comparison_of",
+    ),
+    (
+        "comparison://{comparison_id}/picture",
+        "Forest plot",
+        _PNG,
+        "compare_agents",
+        f"{_TOOLS}.evaluation.comparison:comparison_picture",
+    ),
+    ("lineage://{id}", "Ancestors and descendants", _JSON, "get_lineage", None),
+    (
+        "lineage://{id}/picture",
+        "Picture of a lineage",
+        _PNG,
+        "get_lineage",
+        f"{_TOOLS}.jobs.pictures:lineage_picture",
+    ),
+    ("guide://pipeline", "From runs to a better agent", _MARKDOWN, "", "quintain.server.guide:pipeline_page"),
+    ("guide://curation", "Selection of runs for a dataset", _MARKDOWN, "", "quintain.server.guide:curation_page"),
+    (
+        "guide://methods/{method}",
+        "Settings of a method",
+        _MARKDOWN,
+        "list_library",
+        "quintain.server.guide:method_guide",
+    ),
+)
+"""URI, title, media type, the tool that shows the same, and the function that reads it; None: the tool's own."""
+
 
 def resource_specs(catalog: Sequence[ToolSpec]) -> tuple[ResourceSpec, ...]:
-    """All resources whose tool is in the catalog: what a tool shows is read with that tool's function."""
-    tools = {spec.name: spec.function for spec in catalog}
-
-    def shown_by(tool: str, read: Callable[..., Record | str | bytes] | None = None, **arguments: Any) -> Any:
-        return (read or partial(tools[tool], **arguments)) if tool in tools else None
-
-    def method_guide(services: Services, method: str) -> str:
-        if method not in METHODS:
-            raise NotFound(f"there is no method {method!r}; valid: {', '.join(METHODS)}")
-        return method_page(describe_method(method))
-
-    families = (
-        ("job://{job_id}", "Job", _JSON, shown_by("get_job")),
-        ("job://{job_id}/metrics", "Job with its curves", _JSON, shown_by("get_job", detail="metrics")),
-        ("job://{job_id}/log{?tail}", "End of a job's log", _TEXT, shown_by("get_job", _log)),
-        ("trajectory://{trajectory_id}", "Trajectory", _JSON, shown_by("get_trajectory")),
-        ("dataset://{dataset_id}", "Dataset", _JSON, shown_by("list_library", _dataset)),
-        ("agent://{agent_id}", "Agent", _JSON, shown_by("list_library", _agent)),
-        ("calibration://{calibration_id}", "Calibration", _JSON, shown_by("fit_calibration", calibration_of)),
-        (
-            "calibration://{calibration_id}/picture",
-            "Reliability diagram",
-            _PNG,
-            shown_by("fit_calibration", calibration_picture),
-        ),
-        (
-            "calibration://{calibration_id}/table",
-            "Reliability as text",
-            _TEXT,
-            shown_by("fit_calibration", calibration_table),
-        ),
-        ("leaderboard://{environment}", "Leaderboard", _JSON, shown_by("compare_agents", environment_leaderboard)),
-        ("comparison://{comparison_id}", "Comparison", _JSON, shown_by("compare_agents", comparison_of)),
-        (
-            "comparison://{comparison_id}/picture",
-            "Forest plot",
-            _PNG,
-            shown_by("compare_agents", comparison_picture),
-        ),
-        ("lineage://{id}", "What made it, what it made", _JSON, shown_by("get_lineage")),
-        ("lineage://{id}/picture", "Picture of a lineage", _PNG, shown_by("get_lineage", lineage_picture)),
-        ("guide://pipeline", "From runs to a better agent", _MARKDOWN, lambda services: PIPELINE),
-        ("guide://curation", "Which runs make it into a dataset", _MARKDOWN, lambda services: curation_page()),
-        ("guide://methods/{method}", "Settings of a method", _MARKDOWN, shown_by("list_library", method_guide)),
+    """Return the resources whose tool is in the catalog."""
+    tools = {spec.name: spec.source for spec in catalog}
+    more: Mapping[str, Mapping[str, Any]] = {"job://{job_id}/metrics": {"detail": "metrics"}}
+    return tuple(
+        ResourceSpec(uri, title, mime_type, source or tools[tool], more.get(uri, {}))
+        for uri, title, mime_type, tool, source in _FAMILIES
+        if not tool or tool in tools
     )
-    return tuple(ResourceSpec(uri, title, kind, read) for uri, title, kind, read in families if read is not None)
 
 
 def templates(specs: Iterable[ResourceSpec]) -> list[ResourceTemplate]:
-    """The families with variables, as the protocol lists them."""
+    """Return the families with variables, as the protocol lists them."""
     return [
         ResourceTemplate(uri_template=spec.uri, name=spec.name, title=spec.title, mime_type=spec.mime_type)
         for spec in specs
@@ -109,7 +139,7 @@ def templates(specs: Iterable[ResourceSpec]) -> list[ResourceTemplate]:
 
 
 def fixed(specs: Iterable[ResourceSpec]) -> list[Resource]:
-    """The resources without variables."""
+    """Return the resources without variables."""
     return [
         Resource(uri=spec.uri, name=spec.name, title=spec.title, mime_type=spec.mime_type)
         for spec in specs
@@ -118,7 +148,7 @@ def fixed(specs: Iterable[ResourceSpec]) -> list[Resource]:
 
 
 def newest_jobs(services: Services) -> list[Resource]:
-    """The newest jobs as concrete resources, for clients that do not know templates."""
+    """Return the newest jobs as concrete resources, for clients that do not know templates."""
     jobs = services.store.jobs.page(limit=_LISTED_JOBS).items
     return [
         Resource(uri=f"job://{job.id}", name=job.id, title=f"Job {job.id} ({job.kind}, {job.status})", mime_type=_JSON)
@@ -127,10 +157,10 @@ def newest_jobs(services: Services) -> list[Resource]:
 
 
 def read(specs: Iterable[ResourceSpec], services: Services, uri: str) -> tuple[str | bytes, str]:
-    """The content and the media type of one resource; a picture is bytes.
+    """Return the content and the media type of one resource; a picture is bytes.
 
     Raises:
-        NotFound: no family has such a URI, or there is no such thing in it.
+        NotFound: no family has such a URI, or the id is unknown.
     """
     for spec in specs:
         variables = UriTemplate.parse(spec.uri).match(uri)
@@ -144,10 +174,15 @@ def read(specs: Iterable[ResourceSpec], services: Services, uri: str) -> tuple[s
 
 
 def complete(services: Services, argument: str, start: str) -> list[str]:
-    """What an argument of a resource or prompt can take, newest first, of that which begins with `start`.
+    """Return the values of an argument of a resource or prompt that begin with `start`, newest first.
 
-    Of several by comma the last is completed.
+    Of several values by comma the last is completed.
     """
+    from quintain.environments.registry import environment_ids
+    from quintain.records.filters import TrajectoryFilter
+    from quintain.scoring.judges.rubrics import RUBRICS
+    from quintain.tools.training.methods import METHODS
+
     store = services.store
 
     def jobs() -> Iterable[str | None]:
@@ -182,15 +217,20 @@ def complete(services: Services, argument: str, start: str) -> list[str]:
     return [f"{given}{value}" for value in values if value and value.startswith(last.lstrip())][:_MAX_COMPLETIONS]
 
 
-def _dataset(services: Services, dataset_id: str) -> Record:
+def dataset_of(services: Services, dataset_id: str) -> Record:
+    """Return a stored dataset."""
     return services.store.datasets.get(dataset_id)
 
 
-def _agent(services: Services, agent_id: str) -> Record:
+def agent_of(services: Services, agent_id: str) -> Record:
+    """Return a stored agent."""
     return services.store.agents.get(agent_id)
 
 
-def _log(services: Services, job_id: str, tail: str = "100") -> str:
+def log_of(services: Services, job_id: str, tail: str = "100") -> str:
+    """Return the last lines of a job's log."""
+    from quintain.tools.jobs.jobs import job_log
+
     if not tail.isdecimal() or not 1 <= int(tail[:9]) <= _MAX_LOG_LINES:
-        raise InvalidInput(f"tail is {tail[:40]!r}; it must be a number of lines, 1..{_MAX_LOG_LINES}")
+        raise InvalidInput(f"tail: expected a number of lines, 1..{_MAX_LOG_LINES}, got {tail[:40]!r}")
     return job_log(services, job_id, int(tail[:9]))

@@ -36,7 +36,7 @@ class Preferences:
         """
         with read_transaction(self.engine) as connection:
             contents = _contents(connection, [run for one in preferences for run in (one.a, one.b)])
-        stored = [_with_contents(_normalized(preference, now), contents) for preference in preferences]
+        stored = [_with_contents(_sort_runs(preference, now), contents) for preference in preferences]
         rows = {
             key: {
                 "id": preference.id,
@@ -87,7 +87,7 @@ class Preferences:
 
     def previous(self, preferences: Sequence[Preference]) -> list[Preference | None]:
         """Return each rater's stored preference on the same two runs (and step), or None."""
-        keys = [_key(_normalized(preference, None)) for preference in preferences]
+        keys = [_key(_sort_runs(preference, None)) for preference in preferences]
         found: dict[str, Preference] = {}
         with read_transaction(self.engine) as connection:
             for chunk in chunks(list(dict.fromkeys(keys))):
@@ -138,7 +138,7 @@ def _involving(
     return found
 
 
-def _normalized(preference: Preference, now: datetime | None) -> Preference:
+def _sort_runs(preference: Preference, now: datetime | None) -> Preference:
     """Sort the two runs by id, so that the key does not depend on their order."""
     swapped = preference.a > preference.b
     changes: dict[str, object] = {"created_at": preference.created_at or now}

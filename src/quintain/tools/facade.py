@@ -27,9 +27,9 @@ from quintain.records.record import Record, shown
 from quintain.scoring.custom import RewardFunction
 from quintain.scoring.registry import register
 from quintain.settings import read_settings
-from quintain.tools.calls import call, check, refuse_unknown
 from quintain.tools.catalog import CATALOG
 from quintain.tools.data.dataset_folders import freeze_ready_made, new_options
+from quintain.tools.invocation import call, check, refuse_unknown
 from quintain.tools.labels.reward_types import create_reward
 from quintain.tools.results import JobStarted, JobView
 from quintain.tools.services import Services, open_services

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import Field
 
-from quintain.hints import Hint
+from quintain.next_step import Hint
 from quintain.records.agent import Agent
 from quintain.records.evaluation import Flip, LeaderboardRow, PairedComparison
 from quintain.records.filters import TrajectorySummary

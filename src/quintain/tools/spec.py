@@ -79,20 +79,21 @@ class ToolSpec:
     @cached_property
     def function(self) -> Callable[..., Any]:
         """The function of the tool."""
-        return _loaded(self.source)
+        return load(self.source)
 
     @cached_property
     def watch(self) -> Callable[..., Iterator[Record]] | None:
         """The function that waits, if the tool has one."""
-        return None if self.watch_source is None else _loaded(self.watch_source)
+        return None if self.watch_source is None else load(self.watch_source)
 
     @cached_property
     def asks(self) -> Callable[..., Record | Question | None] | None:
         """The function that asks a person, if the tool has one."""
-        return None if self.asks_source is None else _loaded(self.asks_source)
+        return None if self.asks_source is None else load(self.asks_source)
 
 
-def _loaded(source: Source) -> Callable[..., Any]:
+def load(source: Source) -> Callable[..., Any]:
+    """Return the function of a source; this may import its module."""
     if not isinstance(source, str):
         return source
     module, _, name = source.partition(":")

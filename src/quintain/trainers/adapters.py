@@ -1,4 +1,4 @@
-"""LoRA adapters: on disk, on a model that is trained, and merged into the weights."""
+"""LoRA adapters: check, load, create and merge."""
 
 from __future__ import annotations
 
@@ -14,12 +14,20 @@ from quintain.records.hyperparameters import LoraConfig
 
 
 def require_adapter(folder: Path, base: Path) -> tuple[str, ...]:
-    """Refuse an adapter whose files are damaged; a warning where it says that it was trained on another folder's model."""
+    """Check the files of an adapter.
+
+    Returns:
+        A warning if its configuration names the model of another folder as base.
+
+    Raises:
+        NotFound: The folder has no adapter.
+        InvalidInput: The files are damaged.
+    """
     if not (folder / "adapter_config.json").is_file():
-        raise NotFound(f"no adapter at {folder}; give the folder that holds adapter_config.json")
+        raise NotFound(f"no adapter at {folder}; name the folder with adapter_config.json")
     try:
         config = json.loads((folder / "adapter_config.json").read_bytes())
-        str(config["peft_type"])  # without it peft cannot tell what kind of adapter this is
+        str(config["peft_type"])  # peft needs it
         origin = str(config.get("base_model_name_or_path") or "")
         with safe_open(folder / "adapter_model.safetensors", "pt"):
             pass  # opening it checks its table of contents against its length
@@ -34,15 +42,15 @@ def require_adapter(folder: Path, base: Path) -> tuple[str, ...]:
         return ()
     return (
         f"the adapter in {folder} was trained on the model in {origin}, and the agent's model is {base}; unless they are the "
-        "same model, the agent makes no sense",
+        "same model, the agent is unusable",
     )
 
 
 def with_adapter(model: Any, folder: Path, *, trainable: bool = False) -> Any:
-    """The model with the adapter of a folder on top.
+    """Return the model with the adapter of a folder.
 
     Raises:
-        InvalidInput: the adapter is of another model.
+        InvalidInput: The adapter belongs to another model.
     """
     from peft import PeftModel  # takes seconds to import, and most runs have no adapter
 
@@ -57,10 +65,10 @@ def with_adapter(model: Any, folder: Path, *, trainable: bool = False) -> Any:
 
 
 def require_same_lora(model: Any, lora: LoraConfig) -> None:
-    """Refuse settings that an adapter which is trained on does not have.
+    """Check that the settings are those of the loaded adapter.
 
     Raises:
-        InvalidInput: names the adapter's own values.
+        InvalidInput: They differ.
     """
     config: Any = model.peft_config["default"]
     own = {
@@ -72,26 +80,26 @@ def require_same_lora(model: Any, lora: LoraConfig) -> None:
     }
     differing = [f"{name} {value}" for name, value in own.items() if getattr(lora, name) != value]
     targets = sorted(config.target_modules)
-    if lora.targets != "all-linear" and sorted(lora.targets) != targets:  # peft has spelt "all-linear" out
+    if lora.targets != "all-linear" and sorted(lora.targets) != targets:  # peft has resolved "all-linear"
         differing.append(f"targets {targets}")
     if differing:
         raise InvalidInput(
-            f"the agent's adapter has {', '.join(differing)} and the config asks for something else; give the adapter's "
-            "own values, or lora=null to train all weights"
+            f"expected the settings of the agent's adapter ({', '.join(differing)}), got others; set lora to them, or to null to "
+            "train all weights"
         )
 
 
 def with_new_adapter(model: Any, lora: LoraConfig) -> Any:
-    """The model with a fresh adapter on top, its own weights frozen.
+    """Return the model with a new adapter and frozen weights.
 
     Raises:
-        InvalidInput: the model has none of the layers that `lora.targets` names.
+        InvalidInput: The model has no layer that `lora.targets` names.
     """
     from peft import LoraConfig as PeftLora
     from peft import get_peft_model
 
     targets = lora.targets if isinstance(lora.targets, str) else list(lora.targets)
-    alpha: Any = lora.alpha  # peft says int and takes any number
+    alpha: Any = lora.alpha  # annotated as int, but any number works
     settings = PeftLora(
         r=lora.rank,
         lora_alpha=alpha,
@@ -113,10 +121,9 @@ def with_new_adapter(model: Any, lora: LoraConfig) -> Any:
 
 
 def merged(model: Any) -> Any:
-    """The base model with the adapter in its weights, which are changed in place.
+    """Merge the adapter into the base model's weights, in place; return the base model.
 
-    An adapter on one of two tied matrices changes both when it is merged into what they share: these are untied first, and
-    the configuration says so.
+    Merging an adapter on one of two tied matrices would change both, so they are untied first, in the configuration too.
     """
     base = model.get_base_model()
     inner, outer = base.get_input_embeddings(), base.get_output_embeddings()
@@ -130,6 +137,6 @@ def merged(model: Any) -> Any:
 
 
 def first_line(error: Exception) -> str:
-    """What a library says at first, with the line after it where that only announces what is wrong."""
+    """Return the first line of an error's message, with the second one if the first ends with a colon."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     return " ".join(lines[: 2 if lines[0].endswith(":") else 1])[:300]

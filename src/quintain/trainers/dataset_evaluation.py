@@ -1,8 +1,8 @@
-"""A model next to the turns that a dataset recorded: how likely it finds them, and what it would have done instead.
+"""Evaluation of a model on recorded turns: their likelihood, and the model's own next action.
 
-Loss and token accuracy are by teacher forcing, over exactly the tokens that training would learn. The next action is what
-the model writes when it decodes greedily from each recorded prefix, read as in an episode: unlike the most likely tokens
-under teacher forcing, that may word its thought otherwise and order its arguments as it likes and still act alike.
+Loss and token accuracy use teacher forcing, over exactly the tokens that training would supervise. The next action is decoded greedily
+from each recorded prefix and parsed as in an episode. So another thought, or another order of arguments, still counts as the same
+action.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from quintain.datasets.messages import messages_of
 from quintain.records.agent import Agent, Sampling
 from quintain.records.dataset import BenchmarkRow, DatasetRow, LabelledRow, PairRow, Row, TextRow
 from quintain.records.hyperparameters import SFTConfig
-from quintain.records.seams import Message, Reply, Stop, Turn
+from quintain.records.protocols import Message, Reply, Stop, Turn
 from quintain.records.trajectory import Action, Step, Trajectory
 from quintain.trainers.acting.policy import LocalPolicy
 from quintain.trainers.data.examples import ExampleBatch, ExampleMaker
@@ -29,24 +29,24 @@ from quintain.trainers.models import eval_mode, load_model
 _BATCH_TOKENS = 8192
 
 AT_ONCE = 32
-"""Prefixes from which the model writes at the same time."""
+"""Prefixes that are decoded in one batch."""
 
 NOT_TO_REPEAT = "not_to_repeat"
 NO_PLAN = "no_plan"
 
 
 class RowMeasurement(NamedTuple):
-    """What was found on one row."""
+    """Sums over one row."""
 
     dropped: str | None = None
-    """Why it could not be measured; then the rest is 0."""
+    """Why the row could not be measured; the other fields are then 0."""
     nll: float = 0.0
-    """Sum over the tokens, nats."""
+    """Negative log-likelihood summed over the tokens, in nats."""
     n_tokens: int = 0
     n_first: int = 0
-    """Tokens that were the most likely ones."""
+    """Number of tokens that were the most likely ones."""
     n_steps: int = 0
-    """Steps from whose prefix the model wrote; of a benchmark's row the first."""
+    """Number of steps with a decoded action; of a benchmark row the first step alone."""
     same_tools: int = 0
     same_actions: int = 0
     truncated_turns: int = 0
@@ -54,7 +54,7 @@ class RowMeasurement(NamedTuple):
 
 @dataclass(frozen=True)
 class HeldOutModel:
-    """A loaded agent that is measured on rows."""
+    """A loaded agent to be measured on rows."""
 
     engine: Engine
     maker: ExampleMaker
@@ -66,8 +66,8 @@ class HeldOutModel:
         """Load an agent.
 
         Raises:
-            NotFound: there is no such model.
-            InvalidInput: the model's files are damaged, or its template cannot write turns.
+            NotFound: The model does not exist.
+            InvalidInput: The model's files are damaged, or its template is unfit.
         """
         loaded = load_model(agent.model)
         maker = ExampleMaker.of(loaded.tokenizer, agent.template, SFTConfig(), loaded.context_tokens)
@@ -76,7 +76,7 @@ class HeldOutModel:
         return HeldOutModel(Engine.of(loaded.model), maker, policy, agent.system_prompt)
 
     def measure(self, rows: Sequence[Row]) -> list[RowMeasurement]:
-        """Measure some rows, read and written together; what is found on a row does not depend on the others."""
+        """Measure rows in batches; the result of a row does not depend on the others."""
         found = [self._first_call(row) if isinstance(row, BenchmarkRow) else self._likelihood(row) for row in rows]
         asked = [
             (place, turn, step.actions)
@@ -108,17 +108,17 @@ class HeldOutModel:
         return RowMeasurement(nll=nll, n_tokens=n, n_first=n_first, truncated_turns=target.truncated_turns)
 
     def _prefixes(self, run: Trajectory, name: str) -> list[tuple[Turn, Step]]:
-        """What stood before each turn that training would learn, and the turn."""
+        """Return the prefix of each turn that training would supervise, and the turn."""
         messages = messages_of(run)
-        said = [(place, run.steps[index]) for place, (m, index) in enumerate(messages) if m.role == "assistant"]
+        turns = [(place, run.steps[index]) for place, (m, index) in enumerate(messages) if m.role == "assistant"]
         return [
             (Turn(episode_id=f"{name}/{n}", messages=tuple(m for m, _ in messages[:place]), tools=run.tools), step)
-            for n, (place, step) in enumerate(said)
+            for n, (place, step) in enumerate(turns)
             if self.maker.renderer.trains(step)
         ]
 
     def _first_call(self, row: BenchmarkRow) -> RowMeasurement:
-        """Whether the model begins a task with the tool that its plan begins with; no more can be said without an environment."""
+        """Measure whether the model starts a task with the first tool of its plan."""
         if not row.plan:
             return RowMeasurement(NO_PLAN)
         system = (Message(role="system", content=self.system_prompt),) if self.system_prompt else ()
@@ -137,7 +137,7 @@ class HeldOutModel:
 
 
 def _run_of(row: Row) -> Trajectory | None:
-    """The run of a row that is there to be repeated; None where there is none."""
+    """Return the run that imitation would repeat; None if there is none."""
     match row:
         case DatasetRow():
             return row.trajectory
@@ -160,5 +160,5 @@ def _with_step(found: RowMeasurement, reply: Reply, actions: Sequence[Action]) -
 
 
 def _divided(examples: Sequence[Example]) -> list[Example]:
-    """Each row by itself, so that a long text is read in several passes."""
+    """Return an example for each row, so that a long text takes several passes."""
     return [replace(example, rows=(row,), member=(0,)) for example in examples for row in example.rows]

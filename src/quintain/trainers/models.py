@@ -1,4 +1,4 @@
-"""Models on disk to models in memory and back: safetensors only, no remote code, no silent gaps."""
+"""Load and save models: safetensors only, no remote code, no missing weights."""
 
 from __future__ import annotations
 
@@ -33,23 +33,23 @@ from quintain.trainers.adapters import (
 from quintain.trainers.value_head import attach, detached, read_head, save_head
 
 _HUB_FILES = ("*.safetensors", "*.json", "*.jinja", "*.model", "*.txt")
-"""What is fetched of a Hub model: weights, configuration and tokenizer; no pickles, no code."""
+"""Files to download of a Hub model: weights, configuration and tokenizer; no pickles, no code."""
 
 _VOCABULARIES = ("tokenizer.json", "tekken.json", "vocab*", "*.model", "*.spm")
-"""What files with the tokens of a tokenizer are called; without any, transformers makes one that knows no token."""
+"""Names of vocabulary files; without any, transformers creates a tokenizer without tokens."""
 
 _UNKNOWN_CONTEXT = 4096
-"""Context of a model whose configuration states none."""
+"""Context in tokens of a model whose configuration has none."""
 
 
 class LoadedModel(NamedTuple):
-    """A model on its device, its tokenizer and how many tokens its context holds."""
+    """A model on its device, its tokenizer and its context in tokens."""
 
     model: Any
     tokenizer: Any
     context_tokens: int
     warnings: tuple[str, ...] = ()
-    """What its user should know."""
+    """Warnings for the user."""
 
 
 _SMALL_MODEL = 10_000_000
@@ -67,19 +67,19 @@ def load_model(
 ) -> LoadedModel:
     """Load a model and its tokenizer.
 
-    Weights are float32 on the CPU whatever the file holds, and bfloat16 on CUDA unless all of them are trained.
+    Weights are float32 on the CPU, and bfloat16 on CUDA unless all of them are trained.
 
     Args:
-        ref: Where the weights are.
-        lora: Put adapters on the linear layers and freeze the rest; an adapter that `ref` names is trained on.
-        train: Prepare for training. Without it an adapter is merged into the weights, which makes decoding faster.
-        heads: What the model values runs by; it gets a value head of these names, the stored one where there is one.
-        dtype: Of the weights, in place of the above; `auto`: as the files hold them.
-        merge: False leaves an adapter beside the weights, also where nothing is trained.
+        ref: Model to load.
+        lora: Add adapters to the linear layers and freeze the rest; an adapter that `ref` names is trained further.
+        train: Prepare for training. Otherwise an adapter is merged into the weights, which makes decoding faster.
+        heads: Names of the value head, stored or new; empty for a model that acts.
+        dtype: Type of the weights, instead of the above; `auto`: as in the files.
+        merge: Whether to merge an adapter that is not trained.
 
     Raises:
-        NotFound: there is no such folder or Hub model.
-        InvalidInput: the files are damaged, incomplete or do not belong together.
+        NotFound: The folder or Hub model does not exist.
+        InvalidInput: The files are damaged, incomplete or do not belong together.
     """
     folder = model_folder(ref)
     warnings = require_adapter(Path(ref.adapter), folder) if ref.adapter else ()
@@ -90,8 +90,8 @@ def load_model(
     model = _load_weights(folder, dtype)
     if len(tokenizer) > (rows := model.get_input_embeddings().weight.shape[0]):
         raise InvalidInput(
-            f"the tokenizer in {folder} has {len(tokenizer)} tokens, the model only {rows} embeddings; they do not "
-            "belong together: copy the tokenizer files from the model's own folder",
+            f"expected at most {rows} tokens, the model's embeddings, got {len(tokenizer)} in the tokenizer of {folder}; copy the "
+            "tokenizer files from the model's own folder",
             code="model_mismatch",
         )
     if ref.adapter:
@@ -111,11 +111,11 @@ def load_model(
 
 
 def stored_heads(ref: ModelRef) -> tuple[str, ...]:
-    """What a model values runs by; empty where it has no value head.
+    """Return the names of a model's value head; empty without one.
 
     Raises:
-        NotFound: there is no such folder or Hub model.
-        InvalidInput: the head's file is damaged.
+        NotFound: The folder or Hub model does not exist.
+        InvalidInput: The head's file is damaged.
     """
     stored = read_head(_head_folder(ref, model_folder(ref)))
     return stored.names if stored else ()
@@ -126,18 +126,18 @@ def _head_folder(ref: ModelRef, folder: Path) -> Path:
 
 
 class OpenedTokenizer(NamedTuple):
-    """A model's tokenizer with its chat template, and how many tokens its context holds."""
+    """A model's tokenizer with its chat template, and its context in tokens."""
 
     tokenizer: Any
     context_tokens: int
 
 
 def open_tokenizer(ref: ModelRef) -> OpenedTokenizer:
-    """The same tokenizer and context as `load_model` gives, without reading the weights.
+    """Return the tokenizer and context of `load_model`, without reading the weights.
 
     Raises:
-        NotFound: there is no such folder or Hub model.
-        InvalidInput: the files are damaged or incomplete.
+        NotFound: The folder or Hub model does not exist.
+        InvalidInput: The files are damaged or incomplete.
     """
     folder = model_folder(ref)
     tokenizer = _load_tokenizer(folder)
@@ -146,17 +146,13 @@ def open_tokenizer(ref: ModelRef) -> OpenedTokenizer:
 
 
 def _fit_threads(model: Any, device: torch.device) -> None:
-    """One thread for a small model on the CPU.
-
-    Its matrix products take less time than waking a second thread, and threads that wait for work spin: beside any other
-    busy process that makes decoding ten times slower.
-    """
+    """Use one thread for a small model on the CPU, whose products take less time than waking a second thread."""
     if device.type == "cpu" and sum(p.numel() for p in model.parameters()) < _SMALL_MODEL:
         torch.set_num_threads(1)
 
 
 def save_model(model: Any, tokenizer: Any, destination: Path) -> None:
-    """Write a model (or its adapter alone) with tokenizer and chat template; the folder appears whole or not at all."""
+    """Write a model, or its adapter alone, with tokenizer and chat template, atomically."""
     aside = destination.with_name(f".{destination.name}.partial")
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir(parents=True)
@@ -170,13 +166,13 @@ def save_model(model: Any, tokenizer: Any, destination: Path) -> None:
             save_head(head, aside)
         tokenizer.save_pretrained(aside)
         publish(aside, destination)
-    except BaseException:  # half a model must not keep a full disk full
+    except BaseException:  # a partial model must not fill the disk
         shutil.rmtree(aside, ignore_errors=True)
         raise
 
 
 def publish(aside: Path, destination: Path) -> None:
-    """Make a finished folder durable and give it its name; a folder of that name from an earlier attempt gives way."""
+    """Fsync a finished folder and rename it; it replaces a folder of that name from an earlier attempt."""
     make_durable(aside)
     old = destination.with_name(f".{destination.name}.old")
     shutil.rmtree(old, ignore_errors=True)
@@ -188,19 +184,19 @@ def publish(aside: Path, destination: Path) -> None:
 
 
 def make_durable(folder: Path) -> None:
-    """Force all files of a folder to the disk, and the folders with their names."""
+    """Fsync all files and folders of a folder."""
     for path in (folder, *folder.rglob("*")):
         sync(path)
 
 
 def is_adapter(model: Any) -> bool:
-    """Is it a base model with trainable adapters on top?"""
+    """Whether it is a base model with adapters."""
     return hasattr(model, "peft_config")
 
 
 @contextmanager
 def eval_mode(model: Any) -> Iterator[None]:
-    """Look at a model that is being trained: no dropout inside; the mode of each module and all random states return."""
+    """Put a model into eval mode; restore the mode of each module and all random states afterwards."""
     modes = [(module, module.training) for module in model.modules()]
     python, arrays = random.getstate(), np.random.get_state()
     try:
@@ -215,49 +211,52 @@ def eval_mode(model: Any) -> Iterator[None]:
 
 
 def decoder_and_head(model: Any) -> tuple[Any, Any]:
-    """The part that maps ids to hidden states, and the one that maps hidden states to logits."""
+    """Return the module from ids to hidden states, and the one from hidden states to logits."""
     whole = model.get_base_model() if is_adapter(model) else model
     return whole.get_decoder(), whole.get_output_embeddings()
 
 
 def pick_device() -> torch.device:
-    """CUDA where there is one, else Apple's MPS, else the CPU."""
+    """Return CUDA if available, else Apple's MPS, else the CPU."""
     if torch.cuda.is_available():
         return torch.device("cuda")
     return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
 
 
 def model_folder(ref: ModelRef) -> Path:
-    """Where a model's files are on this machine, below its adapter; of a Hub model that is not here yet, they are fetched.
+    """Return the folder of a base model; a Hub model is downloaded first, if necessary.
 
     Raises:
-        NotFound: there is no such folder or Hub model.
-        InvalidInput: the folder holds no model, or none whose weights are safetensors.
+        NotFound: The folder or Hub model does not exist.
+        InvalidInput: The folder has no model, or no safetensors.
     """
     if ref.source == "hub":
         return _hub_folder(ref)
     # `/` keeps an absolute path as it is: only the starter's is relative to the package.
     folder = Path(quintain.__file__).parent / ref.path if ref.source == "starter" else Path(ref.path)
     if not folder.is_dir():
-        raise NotFound(f"no model folder at {folder}; give the folder that holds config.json and *.safetensors")
+        raise NotFound(f"no model folder at {folder}; name the folder with config.json and *.safetensors")
     if not (folder / "config.json").is_file():
-        raise InvalidInput(f"{folder} has no config.json, so it is not a model folder", code="model_incomplete")
+        raise InvalidInput(
+            f"expected config.json in the model folder {folder}, got none; name the folder with config.json and *.safetensors",
+            code="model_incomplete",
+        )
     if not any(folder.glob("*.safetensors")):
         raise InvalidInput(
-            f"{folder} has no *.safetensors file; other weight formats can run code and are not read: save the model "
-            "again with safetensors",
+            f"expected *.safetensors in {folder}, got none; other formats can run code and are not read: save the model as "
+            "safetensors",
             code="model_incomplete",
         )
     return folder
 
 
 def _hub_folder(ref: ModelRef) -> Path:
-    """The local copy of a Hub model, fetched only where the cache has none."""
+    """Return the local copy of a Hub model; download it if the cache has none."""
     options: dict[str, Any] = {"revision": ref.revision, "allow_patterns": list(_HUB_FILES)}
     try:
         return Path(snapshot_download(ref.path, local_files_only=True, **options))
     except HFValidationError as error:
-        raise InvalidInput(f"{ref.path!r} is not a Hub name such as 'Qwen/Qwen3-0.6B': {error}") from None
+        raise InvalidInput(f"expected a Hub name such as 'Qwen/Qwen3-0.6B', got {ref.path!r}: {error}") from None
     except LocalEntryNotFoundError:
         pass
     try:
@@ -269,20 +268,22 @@ def _hub_folder(ref: ModelRef) -> Path:
             code="hub_unreachable",
         ) from None
     except (HfHubHTTPError, OSError) as error:
-        raise NotFound(f"the Hub has no model {ref.path!r} for us: {error}; check name, revision and access") from None
+        raise NotFound(
+            f"cannot download the model {ref.path!r} from the Hub: {error}; check name, revision and access"
+        ) from None
 
 
 def _load_tokenizer(folder: Path) -> Any:
     if not any(path.is_file() for pattern in _VOCABULARIES for path in folder.glob(pattern)):
         raise InvalidInput(
-            f"{folder} has no tokenizer (no tokenizer.json or the like); copy the tokenizer files from the model's own folder",
+            f"expected tokenizer files in {folder}, got none; copy tokenizer.json and the like from the model's own folder",
             code="model_incomplete",
         )
     try:
         AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
     except Exception as error:  # each kind of model checks its configuration in its own way
         raise InvalidInput(
-            f"config.json in {folder} cannot be read ({first_line(error)}); copy it again from the original, and use a "
+            f"cannot read config.json in {folder} ({first_line(error)}); copy it again from the original, and use a "
             "causal language model that transformers knows without remote code",
             code="model_damaged",
         ) from None
@@ -290,7 +291,7 @@ def _load_tokenizer(folder: Path) -> Any:
         return AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
     except Exception as error:  # the tokenizers library raises bare Exception for a damaged file
         raise InvalidInput(
-            f"the tokenizer in {folder} cannot be read ({first_line(error)}); copy its files again from the original",
+            f"cannot read the tokenizer in {folder} ({first_line(error)}); copy its files again from the original",
             code="model_damaged",
         ) from None
 
@@ -305,20 +306,20 @@ def _load_weights(folder: Path, dtype: torch.dtype | Literal["auto"]) -> Any:
             use_safetensors=True,
             local_files_only=True,
             output_loading_info=True,
-            ignore_mismatched_sizes=True,  # told below, in our words
+            ignore_mismatched_sizes=True,  # reported below
         )
     except (OSError, ValueError, RuntimeError, KeyError, TypeError, SafetensorError) as error:
         raise InvalidInput(
-            f"the model in {folder} cannot be read ({first_line(error)}); copy its files again from the original, "
+            f"cannot read the model in {folder} ({first_line(error)}); copy its files again from the original, "
             "and use a causal language model that transformers knows without remote code",
             code="model_damaged",
         ) from None
     model, loading = loaded
-    # transformers fills gaps with random numbers; a model with gaps is not the model that was asked for.
+    # transformers fills missing weights with random numbers.
     mismatched = [f"{name} {[*there]} for {[*wanted]}" for name, there, wanted in sorted(loading["mismatched_keys"])]
     if gaps := sorted(loading["missing_keys"]) + mismatched:
         raise InvalidInput(
-            f"the weights in {folder} do not fit its config.json: {len(gaps)} tensors are missing or of another shape, "
+            f"expected the weights of config.json in {folder}, got {len(gaps)} missing or of another shape, "
             f"first {gaps[0]}; copy config.json and the weights from the same model",
             code="model_mismatch",
         )
@@ -331,7 +332,7 @@ def _context_tokens(config: Any, tokenizer: Any) -> int:
 
 
 def sync(path: Path) -> None:
-    """Force a file, or a folder's names, to the disk."""
+    """Fsync a file or a folder."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,8 +1,7 @@
 """Log-probs of the reference model, one for each supervised token, computed once and kept on disk.
 
-The reference is the model as it is before the first step, or its base with the adapters off. Values are kept per token:
-a loss subtracts them per token and sums in float64, because the float32 sums over two runs are larger than their
-difference by orders of magnitude.
+The reference is the model before the first step, or its base with the adapters off. Values are kept per token: a loss subtracts them
+per token and sums in float64, because float32 sums over two runs exceed their difference by orders of magnitude.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from safetensors.numpy import save
 
 from quintain.errors import TrainingFailed
 from quintain.records.job import TrainSpec
-from quintain.records.seams import Reporter
+from quintain.records.protocols import Reporter
 from quintain.trainers.data.streams import Example, TokenRow
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.engine.packing import micro_batches
@@ -39,7 +38,7 @@ Warn = Callable[[str, str], None]
 _FORMAT = "1"
 _TENSOR = "logprobs"
 _TOGETHER = 512
-"""Examples among which micro-batches are made up; more would only make finding a place slow."""
+"""Examples that are split into micro-batches at a time; more would only slow down the packing."""
 _VOLATILE = {
     "_name_or_path",
     "_attn_implementation",
@@ -48,7 +47,7 @@ _VOLATILE = {
     "transformers_version",
     "use_cache",
 }
-"""Entries of the configurations of models and adapters that say nothing about what they compute."""
+"""Configuration entries of models and adapters that do not affect their computation."""
 
 
 def with_reference(
@@ -60,20 +59,20 @@ def with_reference(
     batch_tokens: int,
     warn: Warn = lambda code, message: None,
 ) -> list[Example]:
-    """The examples with `ref_logprob` set in every row, under the engine's model as it is now.
+    """Return the examples with `ref_logprob` in every row, under the engine's current model.
 
-    The model, its mode and the random states are left as they were. Values that were kept come back bit-equal.
+    The model, its mode and the random states stay unchanged. Stored values are returned bit-equal.
 
     Args:
-        examples: What to score; the rows of an example are computed together, so that they share prefixes.
+        examples: Examples to score; the rows of an example are computed together, to share prefixes.
         engine: Computes log-probs; wrap the call in `adapters_off` for a base without its adapters.
-        cache: Folder of the files `reference-<sha256>.safetensors`; null: nothing is kept. Processes may share it.
+        cache: Folder of the files `reference-<sha256>.safetensors`; None: keep nothing. Processes may share it.
         identity: Which model it is and how it computes: `model_identity`, and the precision where that can vary.
         batch_tokens: Token budget of a forward pass.
-        warn: Hears of a damaged or unwritable file; neither stops the run.
+        warn: Receives a warning about a damaged or unwritable file; neither stops the run.
 
     Raises:
-        TrainingFailed: a log-prob is not finite (`reference_not_finite`).
+        TrainingFailed: A log-prob is not finite (`reference_not_finite`).
     """
     rows = [row for example in examples for row in example.rows]
     if not rows:
@@ -92,9 +91,9 @@ def with_reference(
 
 
 class References:
-    """Adds the log-probs of the model that a run begins with; make it before the first step.
+    """Adds log-probs of the start model to examples; create it before the first step.
 
-    Offline, `added` is called before the first step too; online, at any time.
+    `with_logprobs` is called before the first step offline, and at any time online.
     """
 
     def __init__(self, engine: Engine, spec: TrainSpec, folder: Path, reporter: Reporter) -> None:
@@ -108,10 +107,10 @@ class References:
 
     @staticmethod
     def of(spec: TrainSpec, loaded: LoadedModel, engine: Engine, directory: Path, reporter: Reporter) -> References:
-        """Note what the model is before the first step.
+        """Remember the start model.
 
-        Only where log-probs are wanted during the run, as online, and new adapters cannot just be switched off, this
-        costs memory: a copy of the trainable parameters.
+        This copies the trainable parameters only if log-probs are needed during the run, as online, and cannot be computed by
+        switching new adapters off.
         """
         cache = Path(spec.cache_dir) if spec.cache_dir else directory
         references = References(engine, spec, cache / "reference", reporter)
@@ -119,15 +118,15 @@ class References:
             references._start = {name: p.detach().clone() for name, p in trainable(loaded.model).items()}
         return references
 
-    def added(self, examples: Sequence[Example], *, keep: bool = True) -> list[Example]:
-        """The examples with `ref_logprob` in every row.
+    def with_logprobs(self, examples: Sequence[Example], *, keep: bool = True) -> list[Example]:
+        """Return the examples with `ref_logprob` in every row.
 
         Args:
-            examples: What to score.
-            keep: Keep the values on disk for later attempts and jobs, and use what they kept.
+            examples: Examples to score.
+            keep: Store the values for later attempts and jobs, and use stored ones.
 
         Raises:
-            TrainingFailed: a log-prob is not finite (`reference_not_finite`).
+            TrainingFailed: A log-prob is not finite (`reference_not_finite`).
         """
         if keep and examples:
             self._reporter.phase("reference")
@@ -146,7 +145,7 @@ class References:
 
     @property
     def _new_adapters(self) -> bool:
-        """Does the run begin with adapters that change nothing yet?"""
+        """Whether the run starts with new adapters, which change nothing yet."""
         return self._spec.config.lora is not None and self._spec.agent.model.adapter is None
 
     def _as_at_start(self) -> AbstractContextManager[None]:
@@ -163,7 +162,7 @@ def _wanted_later(spec: TrainSpec) -> bool:
 
 @contextmanager
 def _values(model: Any, values: dict[str, torch.Tensor]) -> Iterator[None]:
-    """The model with other values of its trainable parameters."""
+    """Replace the values of the trainable parameters inside of the context."""
     parameters = trainable(model)
     own = {name: p.data for name, p in parameters.items()}
     try:
@@ -176,9 +175,9 @@ def _values(model: Any, values: dict[str, torch.Tensor]) -> Iterator[None]:
 
 
 def model_identity(model: Any) -> str:
-    """SHA-256 over what a model computes: configuration, and name, shape, type and value of every parameter.
+    """Return SHA-256 over a model's configuration, and name, shape, type and value of every parameter.
 
-    An adapter is part of it with its settings, unless it is off: then the identity is that of the base below it.
+    An adapter with its settings is part of it, unless it is off: then the identity is that of the base.
     """
     base = model.get_base_model() if is_adapter(model) else model
     configs = {"model": base.config}
@@ -200,7 +199,7 @@ def model_identity(model: Any) -> str:
 
 @contextmanager
 def adapters_off(model: Any) -> Iterator[None]:
-    """The base model without its adapters; which parameters are trained stays as it was."""
+    """Switch the adapters off inside of the context; the trainable parameters stay the same."""
     # peft marks the active adapter as trained when it goes back on, whatever it was before
     trained = {name: p.requires_grad for name, p in model.named_parameters()}
     try:
@@ -224,8 +223,8 @@ def _adapters_are_off(model: Any) -> bool:
 def _computed(
     examples: Sequence[Example], rows: Sequence[TokenRow], engine: Engine, batch_tokens: int
 ) -> NDArray[np.float32]:
-    """Log-probs of all supervised tokens, rows in the order given; float32 [N]."""
-    # A split example comes back as several, its rows are the same objects: so each row is found again by itself.
+    """Return log-probs of all supervised tokens, rows in the order given; float32 [N]."""
+    # A split example comes back as several with the same row objects, so scores are kept by row.
     scored: dict[TokenRow, NDArray[np.float32]] = {}
     with eval_mode(engine.model):
         for start in range(0, len(examples), _TOGETHER):
@@ -237,15 +236,15 @@ def _computed(
     whole = np.concatenate([np.empty(0, np.float32), *(scored[row] for row in rows)])
     if bad := int((~np.isfinite(whole)).sum()):
         raise TrainingFailed(
-            f"the reference model gives {bad} of {len(whole)} supervised tokens a log-prob that is not finite; the "
-            "model is damaged or its precision too narrow: use precision 'bf16' or 'fp32', or another start model",
+            f"expected finite log-probs of the reference model, got {bad} of {len(whole)} that are not: the model is damaged or "
+            "its precision too narrow; use precision 'bf16' or 'fp32', or another start model",
             code="reference_not_finite",
         )
     return whole
 
 
 def _key(identity: str, rows: Sequence[TokenRow]) -> str:
-    """SHA-256 over the model's identity, and the tokens and masks of the rows."""
+    """Return SHA-256 over the model's identity, and the tokens and masks of the rows."""
     digest = hashlib.sha256(f"{_FORMAT}\0{identity}\0{len(rows)}\0".encode())
     for row in rows:
         digest.update(len(row).to_bytes(8, "little"))
@@ -255,7 +254,7 @@ def _key(identity: str, rows: Sequence[TokenRow]) -> str:
 
 
 def _read(path: Path, key: str, count: int, warn: Warn) -> NDArray[np.float32] | None:
-    """What was kept, float32 [count]; None where there is nothing, or nothing whole."""
+    """Return the stored values, float32 [count]; None if there are none, or the file is damaged."""
     try:
         with safe_open(path, framework="np") as file:
             vouched = file.metadata() or {}
@@ -266,13 +265,13 @@ def _read(path: Path, key: str, count: int, warn: Warn) -> NDArray[np.float32] |
         fault = str(error)
     else:
         if vouched.get("key") != key:
-            fault = "it was made of other data or by another model"
+            fault = "it belongs to other data or another model"
         elif logprobs.shape != (count,) or logprobs.dtype != np.float32:
-            fault = f"it holds {logprobs.dtype} of shape {logprobs.shape}, not float32 of shape ({count},)"
+            fault = f"expected float32 of shape ({count},), got {logprobs.dtype} of shape {logprobs.shape}"
         elif vouched.get("sha256") != hashlib.sha256(logprobs.tobytes()).hexdigest():
-            fault = "its values are not the ones that were written (SHA-256 differs)"
+            fault = "its values have changed (SHA-256 differs)"
         elif not np.isfinite(logprobs).all():
-            fault = "it holds values that are not finite"
+            fault = "it has values that are not finite"
         else:
             return logprobs
     warn("reference_damaged", f"{path.name} cannot be used and is computed again: {fault}")
@@ -280,7 +279,7 @@ def _read(path: Path, key: str, count: int, warn: Warn) -> NDArray[np.float32] |
 
 
 def _write(path: Path, key: str, logprobs: NDArray[np.float32], warn: Warn) -> None:
-    """Keep the values; the file appears whole, and whoever comes last replaces its equal."""
+    """Write the values atomically; a concurrent writer of the same values wins or loses without effect."""
     metadata = {"key": key, "sha256": hashlib.sha256(logprobs.tobytes()).hexdigest()}
     aside = None
     try:
@@ -294,6 +293,4 @@ def _write(path: Path, key: str, logprobs: NDArray[np.float32], warn: Warn) -> N
     except OSError as error:
         if aside:
             Path(aside).unlink(missing_ok=True)
-        warn(
-            "reference_not_kept", f"the reference log-probs could not be kept and are computed anew next time: {error}"
-        )
+        warn("reference_not_kept", f"cannot store the reference log-probs, which will be computed again: {error}")

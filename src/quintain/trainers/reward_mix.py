@@ -1,13 +1,12 @@
-"""GRPO's reward with a reward model in it: alpha times the task's reward plus beta times the model's value of the run.
+"""GRPO's reward with a reward model: alpha times the task's reward plus beta times the model's value of the run.
 
-The value is sigma(r) of a reward model, and of a step model the mean over the run's steps: a sum would pay for steps, not
-for good ones. Both lie in 0..1, which bounds what there is to gain by fooling the model. The KL term of the loss
-(`kl_coefficient`) holds the policy near its start, where the model was trained. What the model cannot value has an unknown
-reward and stays out of its group, counted.
+The value is sigma(r) of a reward model, or the mean over the steps of a step model: a sum would reward the number of steps. Both are in
+0..1, which limits the gain of exploiting the model. The KL term of the loss (`kl_coefficient`) keeps the policy near its start, where
+the model was trained. A run that the model cannot read leaves its group and is counted.
 
-With `refresh_every_steps` the model's head (not its body) is fitted further on the newest rollouts, after they have been
-valued: a step model to the outcome of the run at each of its steps, a reward model to order the successes and failures of
-a group. The body stays, so what it read of a rollout is at hand, and a checkpoint need hold the head alone.
+With `refresh_every_steps` the model's head, not its body, is fitted further on the latest rollouts after they have been valued: a step
+model to the outcome of the run at each step, a reward model to the order of successes and failures of a group. The body is fixed, so
+its hidden states of a rollout can be reused, and a checkpoint contains the head alone.
 """
 
 from __future__ import annotations
@@ -31,42 +30,42 @@ UNREAD = "unread_by_reward_model"
 
 _REFRESH_UPDATES = 20
 _REFRESH_RATE = 1e-3
-"""AdamW updates of a refresh, each on all that was read: a small correction, not a new head."""
+"""AdamW updates and learning rate of a refresh, each on the whole rollout: a small correction of the head."""
 
 _VERDICTS = {OutcomeStatus.SUCCESS: 1.0, OutcomeStatus.FAILURE: 0.0, OutcomeStatus.TRUNCATED: 0.0}
 
 
 @dataclass
 class RewardMix:
-    """A reward model as a part of GRPO's reward."""
+    """A reward model as part of GRPO's reward."""
 
     model: RewardModel
     config: GRPOConfig
     left_out: Counter[str] = field(default_factory=Counter)
     """Runs that the model could not read."""
     terms: dict[str, dict[str, float | None]] = field(default_factory=dict)
-    """Key of a group -> the means of its terms."""
+    """Key of a group -> means of its terms."""
     refreshed_at: int = 0
-    """Optimizer step of the newest refresh."""
+    """Optimizer step of the latest refresh."""
 
     @staticmethod
     def of(spec: TrainSpec) -> RewardMix | None:
-        """The mix that a job asks for; None where it asks for none."""
+        """Create the mix of a job; None without a reward model."""
         if not isinstance(spec.config, GRPOConfig) or spec.reward_agent is None:
             return None
         return RewardMix(RewardModel.of(spec.reward_agent), spec.config)
 
     def rows(self, rows: Sequence[Row]) -> list[Row]:
-        """The groups of a dataset with mixed rewards; a group of which nothing can be read is left out."""
+        """Return the groups of a dataset with mixed rewards, without groups of which no run can be read."""
         groups = [self._mixed(row) for row in rows if isinstance(row, GroupRow)]
         return [mixed for mixed, _ in groups if mixed is not None]
 
     def rollout(self, groups: Sequence[GroupRow], step: int) -> list[GroupRow]:
-        """The groups of a rollout with mixed rewards; then, where it is due, the head learns from their outcomes.
+        """Return the groups of a rollout with mixed rewards; then refresh the head on their outcomes, if due.
 
         Args:
-            groups: With the task's rewards.
-            step: Optimizer steps that have been taken.
+            groups: Groups with the task's rewards.
+            step: Number of optimizer steps taken.
         """
         self.terms.clear()
         pairs = [self._mixed(group) for group in groups]
@@ -77,18 +76,18 @@ class RewardMix:
         return [mixed for mixed, _ in pairs if mixed is not None]
 
     def means(self, keys: Sequence[str]) -> dict[str, float | None]:
-        """`reward_task` and `reward_model`, means over the groups of these keys, before alpha and beta."""
+        """Return `reward_task` and `reward_model`, means over the groups of these keys, before alpha and beta."""
         found = [self.terms[key] for key in keys if key in self.terms]
         return {name: _mean([v for terms in found if (v := terms[name]) is not None]) for name in _TERMS}
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint must hold: the counts, and the head where it is refreshed."""
+        """Return the state for a checkpoint: the counts, and a refreshed head."""
         head = {name: tensor.detach().cpu().clone() for name, tensor in self.model.head.state_dict().items()}
         refreshed = {"head": head, "refreshed_at": self.refreshed_at} if self.config.refresh_every_steps else {}
         return {"left_out": dict(self.left_out), **refreshed}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from a checkpoint's state."""
+        """Restore the state of a checkpoint."""
         self.left_out = Counter(state["left_out"])
         if "head" in state:
             self.model.head.load_state_dict(state["head"])
@@ -162,7 +161,7 @@ _TERMS = ("reward_task", "reward_model")
 
 
 def _with_step_rewards(run: Trajectory, value: RunValue) -> Trajectory:
-    """The run with the model's values as the rewards of its steps, for step-level advantages."""
+    """Return the run with the model's values as rewards of its steps, for step-level advantages."""
     of_step = {step.step: step.value for step in value.steps}
     steps, n = [], 0
     for step in run.steps:

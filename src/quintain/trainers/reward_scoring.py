@@ -1,4 +1,4 @@
-"""Reward models at work: what they say of runs and of steps, and the scores that this makes."""
+"""Values of reward models and step models for runs and steps, and scores made of them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from quintain.trainers.rendering.renderer import Renderer
 from quintain.trainers.value_head import ValueHead, head_of
 
 _TOGETHER = 64
-"""Runs that are read together, so that those of one task share their beginning."""
+"""Runs that are read together, to share the prefixes of a task."""
 
 _BATCH_TOKENS = 8192
 
@@ -40,18 +40,18 @@ class Unread(NamedTuple):
 
 
 class StepValue(NamedTuple):
-    """What the heads say of one step."""
+    """Values of the heads at one step."""
 
     step: int
-    """Which of the agent's steps, from 0."""
+    """Number of the agent step, from 0."""
     value: float
-    """0..1: the head `value`, or the mean of the others where there is none of that name."""
+    """0..1: the head `value`, or the mean of all heads if there is none of that name."""
     parts: dict[str, float]
-    """Of the further heads."""
+    """Values of the further heads."""
 
 
 class RunValue(NamedTuple):
-    """What a model says of a run."""
+    """Values of a run."""
 
     value: float
     """0..1: sigma(r) of a reward model, the mean over the steps of a step model."""
@@ -78,14 +78,14 @@ class RewardModel:
         """Load an agent that values runs.
 
         Raises:
-            InvalidInput: it has no value head, or its files are damaged.
-            NotFound: its files are gone.
+            InvalidInput: It has no value head, or its files are damaged.
+            NotFound: Its files are missing.
         """
         heads = stored_heads(agent.model)
         if not heads:
             raise InvalidInput(
-                f"{agent.id or agent.name} has no value head, so it cannot value runs; name an agent that "
-                "start_training(method='reward') or (method='prm') made",
+                f"expected an agent with a value head, got {agent.id or agent.name} without; name one that "
+                "start_training(method='reward') or (method='prm') has trained",
                 code="not_a_reward_model",
             )
         loaded = load_model(agent.model, heads=heads)
@@ -96,12 +96,12 @@ class RewardModel:
 
     @property
     def values_steps(self) -> bool:
-        """Does it value single steps?"""
+        """Whether it values single steps."""
         return self.agent.role == "step_model"
 
     @torch.no_grad()
     def read(self, runs: Sequence[Trajectory]) -> list[RunValue | Unread]:
-        """What it says of each run; runs are read together and share what they have in common."""
+        """Return the values of each run; runs are read together and share prefixes."""
         readings = [self._reading(run) for run in runs]
         examples = [
             Example(reading.rows, (0,) * len(reading.rows)) for reading in readings if isinstance(reading, Reading)
@@ -131,7 +131,7 @@ class RewardModel:
     def _valued(self, run: Trajectory, reading: Reading, states: torch.Tensor) -> RunValue | Unread:
         numbers = self.head(states).double()
         if not bool(torch.isfinite(numbers).all()):
-            return Unread("the model gives numbers that are not finite; its weights are damaged")
+            return Unread("the model's values are not finite; its weights are damaged")
         if not self.values_steps:
             return RunValue(float(torch.sigmoid(numbers[0, 0])), float(numbers[0, 0]), (), states)
         of_place = {place: n for n, place in enumerate(i for i, s in enumerate(run.steps) if s.actor is Actor.AGENT)}
@@ -146,19 +146,19 @@ class RewardModel:
 def score_runs(
     agent: Agent, runs: Iterable[Trajectory], should_stop: Callable[[], bool] = lambda: False
 ) -> Iterator[Score]:
-    """Score runs by a reward model or a step model, in their order; ends early where it is asked to stop.
+    """Score runs by a reward model or a step model, in their order; stop early on request.
 
-    A reward model's value is sigma(r): only the order of runs of one task and the differences between their rewards were
-    learnt, so a value says nothing alone until fit_calibration has tied it to what people say. A step model's value is the
-    mean over its steps: unlike the product or the minimum it does not fall just because a run has more steps.
+    A reward model's value is sigma(r). It has learnt only the order of runs of one task and differences between their rewards, so a
+    single value has no meaning until fit_calibration has related it to human labels. A step model's value is the mean over its steps:
+    unlike the product or the minimum, it does not fall with the number of steps.
 
     Args:
-        agent: Of role `reward_model` or `step_model`.
-        runs: What to score; a run that cannot be read is unscored, with the reason.
-        should_stop: Looked at between runs that are read together.
+        agent: Agent of role `reward_model` or `step_model`.
+        runs: Runs to score; one that cannot be read is unscored, with the reason.
+        should_stop: Called between batches.
 
     Raises:
-        InvalidInput: the agent has no value head.
+        InvalidInput: The agent has no value head.
     """
     model, stream = RewardModel.of(agent), iter(runs)
     name = agent.id or agent.name
@@ -188,6 +188,6 @@ def _score(trajectory_id: str, name: str, valued: RunValue | Unread) -> Score:
 
 
 def _step_value(step: int, names: Sequence[str], chances: Sequence[float]) -> StepValue:
-    said = dict(zip(names, chances, strict=True))
-    parts = {name: chance for name, chance in said.items() if name != "value"}
-    return StepValue(step, said.get("value", sum(chances) / len(chances)), parts)
+    by_head = dict(zip(names, chances, strict=True))
+    parts = {name: chance for name, chance in by_head.items() if name != "value"}
+    return StepValue(step, by_head.get("value", sum(chances) / len(chances)), parts)

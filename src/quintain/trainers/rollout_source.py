@@ -1,9 +1,8 @@
-"""Examples that the model makes itself: rollouts in an environment, each learnt from for a few optimizer steps.
+"""Examples of rollouts: the model acts in an environment, and each rollout is used for several optimizer steps.
 
-Iteration i covers the steps i u .. i u + u - 1, u being `updates_per_rollout`. At the first of them the live model acts,
-and its groups become examples (a group for GRPO, pairs of its runs for DPO); all u steps then see all of these. Old
-log-probs are those of the rollout, so the first update is on-policy and the later ones are held near it by GRPO's clipping;
-DPO compares with the model that the run began with.
+Iteration i covers the steps i u .. i u + u - 1, with u = `updates_per_rollout`. At its first step the live model acts, and its groups
+become examples (a group for GRPO, pairs of runs for DPO); all u steps use all of them. Old log-probs are those of the rollout, so the
+first update is on-policy, and GRPO's clipping limits the later ones. DPO compares with the start model.
 """
 
 from __future__ import annotations
@@ -40,34 +39,33 @@ class RolloutSource:
         mix: RewardMix | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """Plan the run; nothing is played yet.
+        """Plan the run; no episode is played yet.
 
         Args:
-            collect: Plays iteration i with the model as it is and returns its groups; none: it was asked to stop, and
-                the iteration counts as not played.
-            make: Turns a group into examples, or says in a word why it cannot be learnt from (`no_variance`, ...).
-            rollouts: Iterations of the run.
+            collect: Plays iteration i with the current model and returns its groups; none if it was stopped, and then the
+                iteration counts as not played.
+            make: Returns the examples of a group, or the reason why there are none (`no_variance`, ...).
+            rollouts: Number of iterations.
             updates_per_rollout: Optimizer steps on each.
-            max_steps: Bound of the steps; None: off.
-            mix: What a reward model adds to the rewards of groups; None: they stay as they are.
+            max_steps: Maximum number of steps; None: no limit.
+            mix: Adds a reward model to the rewards of groups; None: no reward model.
             clock: Seconds, for the rate of tokens.
         """
         self._collect, self._make, self._clock, self._mix = collect, make, clock, mix
         self._updates = updates_per_rollout
         self.total_steps = min(rollouts * updates_per_rollout, max_steps or sys.maxsize)
         self.skipped: Counter[str] = Counter()
-        """Groups that could not be learnt from, over the whole run, by reason."""
+        """Skipped groups of the whole run, by reason."""
         self._iteration = -1
         self._examples: list[Example] = []
         self._metrics: dict[str, float | None] = {}
         self._next = 0
 
     def step(self, step: int) -> Sequence[Example]:
-        """The examples of a step's iteration, which is played if it has not been.
+        """Return the examples of a step's iteration; play it first, if necessary.
 
         Returns:
-            None where no group can be learnt from, or where the rollout was stopped; the second leaves no trace, and the
-            iteration is played when the step is asked for again.
+            No examples if no group gives any, or if the rollout was stopped. A stopped iteration is played again at the next call.
         """
         iteration = step // self._updates
         if iteration != self._iteration and not self._play(iteration):
@@ -76,23 +74,20 @@ class RolloutSource:
         return self._examples
 
     def ends_epoch(self, step: int) -> bool:
-        """Is `step` the last that sees its rollout?"""
+        """Whether `step` is the last one on its rollout."""
         return (step + 1) % self._updates == 0
 
     def metrics(self) -> dict[str, float | None]:
-        """Figures of the newest rollout.
+        """Return the figures of the latest rollout.
 
-        Success rate and turns are means over its episodes (no verdict, no part in the rate); `new_tokens_per_s` counts
-        sampled tokens by the seconds that gathering took. Skipped groups are counted in all, and by reason; `examples` is
-        what the others gave, as many as there are groups, or pairs.
+        Success rate and turns are means over its episodes; episodes without a verdict are not in the rate. `new_tokens_per_s` is
+        sampled tokens divided by the seconds of collecting. Skipped groups are counted in total and by reason; `examples` counts
+        the groups, or pairs, of the others.
         """
         return dict(self._metrics)
 
     def state(self) -> dict[str, Any]:
-        """The iteration under way after the step that was asked for last: its examples, as tensors.
-
-        An iteration whose steps are all taken is not held: nothing needs it any more.
-        """
+        """Return the current iteration with its examples as tensors; without examples once all its steps are taken."""
         used_up = self._next % self._updates == 0
         return {
             "next": self._next,
@@ -104,7 +99,7 @@ class RolloutSource:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from a checkpoint's state, without playing the iteration under way again."""
+        """Restore the state of a checkpoint; the current iteration is not played again."""
         self._next, self._iteration = state["next"], state["iteration"]
         self._examples = [_unpacked(example) for example in state["examples"]]
         self._metrics = dict(state["metrics"])
@@ -113,7 +108,7 @@ class RolloutSource:
             self._mix.restore(state["mix"])
 
     def _play(self, iteration: int) -> bool:
-        """Let the model act; False: it was stopped."""
+        """Let the model act; return False if it was stopped."""
         began = self._clock()
         groups = self._collect(iteration)
         seconds = self._clock() - began
@@ -123,11 +118,11 @@ class RolloutSource:
         if self._mix:
             groups = self._mix.rollout(groups, iteration * self._updates)
             terms = self._mix.means([group.key for group in groups])
-        made = [self._make(group) for group in groups]
+        results = [self._make(group) for group in groups]
         self._iteration = iteration
-        used = [examples for examples in made if not isinstance(examples, str)]
+        used = [examples for examples in results if not isinstance(examples, str)]
         self._examples = [example for examples in used for example in examples]
-        skipped = Counter(reason for reason in made if isinstance(reason, str))
+        skipped = Counter(reason for reason in results if isinstance(reason, str))
         self.skipped += skipped
         self._metrics = (
             _figures(groups, seconds)
@@ -161,7 +156,7 @@ def _mean(values: Sequence[float]) -> float | None:
 
 
 def _packed(example: Example) -> dict[str, Any]:
-    """An example as `torch.load(weights_only=True)` reads it; a stream that is not used is left out."""
+    """Return an example in a form that `torch.load(weights_only=True)` reads, without unused streams."""
     rows = [
         {name: torch.from_numpy(stream) for name in _STREAMS if (stream := getattr(row, name)) is not None}
         for row in example.rows

@@ -1,4 +1,4 @@
-"""Train an agent's model by any method: load, make examples, run the loop, save, report."""
+"""Train an agent's model by any method: load, create examples, run the loop, save, report."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from quintain.records.hyperparameters import (
     TrainingConfig,
 )
 from quintain.records.job import TrainSpec
-from quintain.records.seams import Reporter
+from quintain.records.protocols import Reporter
+from quintain.trainers.data.example_selection import Selection, select
 from quintain.trainers.data.examples import ExampleBatch, ExampleMaker, labelled_heads, mismatched
-from quintain.trainers.data.selection import Selection, select
 from quintain.trainers.data.streams import Example
 from quintain.trainers.distributed.sharding import gather_full_params
 from quintain.trainers.engine.forward import Engine
@@ -63,10 +63,10 @@ if TYPE_CHECKING:
     from quintain.trainers.distributed.ranks import Ranks
 
 _SAMPLED = 64
-"""Values of each parameter, and up to twice as many, by which a start model is told from another of its shape."""
+"""Values of each parameter, and up to twice as many, that identify a start model among models of its shape."""
 
 Collect = Callable[[LoadedModel, Renderer, int], list[GroupRow]]
-"""Lets the live model act and returns the groups of an iteration; none where it was asked to stop."""
+"""Lets the live model act and returns the groups of an iteration; none if it was stopped."""
 
 
 @dataclass(frozen=True)
@@ -80,18 +80,18 @@ class Data:
 def train(
     spec: TrainSpec, data: Data, directory: Path, reporter: Reporter, collect: Collect | None = None
 ) -> TrainingReport:
-    """Train an agent's model; goes on from the newest complete checkpoint below `directory` where there is one.
+    """Train an agent's model; resume from the newest complete checkpoint below `directory`, if there is one.
 
     Args:
-        spec: Agent, method with its hyperparameters, seed and where the final model goes.
-        data: The dataset's rows; empty where the method learns online.
+        spec: Agent, method with its hyperparameters, seed and output folder.
+        data: The dataset's rows; empty for online training.
         directory: The job's folder.
-        reporter: Hears of phases, steps, checkpoints and warnings, and says when to stop.
-        collect: Online methods: how the model acts.
+        reporter: Receives phases, steps, checkpoints and warnings, and can stop the run.
+        collect: Online training: lets the model act.
 
     Raises:
-        TrainingFailed: nothing to learn from (`nothing_supervised`), or the loss is no longer finite (`diverged`).
-        Conflict: the checkpoints belong to another run.
+        TrainingFailed: Nothing to learn from (`nothing_supervised`), or a loss that is not finite (`diverged`).
+        Conflict: The checkpoints belong to another run.
     """
     spec = _with_heads(spec, data)
     keep = spec.config.sharding == "none"
@@ -133,7 +133,7 @@ def train(
 
 
 def _conclude(run: Run, dataset: ExampleBatch, start: _Start, selection: Selection) -> None:
-    """Save the model of a run that has taken its steps, and say what there is to say of it."""
+    """Save the model of a finished run, and report warnings about it."""
     reporter = run.reporter
     if not run.tally.get("supervised_tokens"):
         raise nothing_supervised(
@@ -151,14 +151,12 @@ def _conclude(run: Run, dataset: ExampleBatch, start: _Start, selection: Selecti
         save_model(start.loaded.model, start.loaded.tokenizer, output)
     try:
         selection.remember()
-    except (
-        QuintainError
-    ) as error:  # the agent is trained and saved; what later jobs would replay is not worth losing it
+    except QuintainError as error:  # the saved agent is worth more than the replay buffer
         reporter.warn("replay_not_kept", error.message)
 
 
 def _with_heads(spec: TrainSpec, data: Data) -> TrainSpec:
-    """The job with the heads of its step model settled: those that it has, else those that the labels are of."""
+    """Return the job with the heads of its step model: the stored ones, else those of the labels."""
     config = spec.config
     if not isinstance(config, PRMConfig) or config.heads is not None:
         return spec
@@ -167,14 +165,14 @@ def _with_heads(spec: TrainSpec, data: Data) -> TrainSpec:
 
 
 class _Acting(NamedTuple):
-    """How an online method gets its groups, and where it counts what does not get in."""
+    """How an online method collects its groups, and the counts of what it leaves out."""
 
     collect: Collect
     dataset: ExampleBatch
 
 
 def _ranks(spec: TrainSpec, directory: Path) -> AbstractContextManager[Ranks | None]:
-    """The other processes of the run, where it has any."""
+    """Return the other processes of the run, if it has any."""
     if spec.config.processes == 1:
         return nullcontext()
     from quintain.trainers.distributed.ranks import Ranks
@@ -183,7 +181,7 @@ def _ranks(spec: TrainSpec, directory: Path) -> AbstractContextManager[Ranks | N
 
 
 class _Start:
-    """A run before its first step: the parts and how they fit together."""
+    """A run before its first step: assembles the parts."""
 
     def __init__(
         self,
@@ -209,7 +207,7 @@ class _Start:
         )
 
     def examples_of(self, rows: Sequence[Row]) -> ExampleBatch:
-        """The examples of rows, groups with what a reward model adds to their rewards."""
+        """Return the examples of rows; groups get the rewards of a reward model added."""
         if self.mix is None:
             return self.maker.make(rows)
         dataset = self.maker.make(self.mix.rows(rows))
@@ -218,11 +216,11 @@ class _Start:
         return dataset
 
     def warnings(self) -> list[str]:
-        """What the user should know before the first step."""
+        """Return warnings for the user before the first step."""
         warnings = [*self.loaded.warnings, *self.renderer.warnings, *self.machine.notes]
         context = self.loaded.context_tokens
         if (asked := self.spec.config.max_length or 0) > context:
-            warnings.append(f"max_length {asked} is more than the model's context; rows are cut at {context} tokens")
+            warnings.append(f"max_length {asked} exceeds the model's context; rows are cut at {context} tokens")
         warnings += changing_positions(self.loaded.model, self.spec.config, self.maker.max_length)
         if self.engine.reason:
             warnings.append(f"training takes the {self.engine.path} path, not the fastest: {self.engine.reason}")
@@ -231,7 +229,7 @@ class _Start:
         return warnings
 
     def run(self, selection: Selection, held_out: list[Example], acting: _Acting | None, ranks: Ranks | None) -> Run:
-        """The run at step 0, with the reference log-probs that its objective needs."""
+        """Create the run at step 0, with the reference log-probs that its objective needs."""
         spec, config, model = self.spec, self.spec.config, self.loaded.model
         references = References.of(spec, self.loaded, self.engine, self.directory, self.reporter)
         training = selection.examples
@@ -241,11 +239,11 @@ class _Start:
         objective = _objective(settings, training, held_out, references, self.maker.max_length)
         identity = _identity(spec, model, training)
         if objective.needs_reference:
-            training, held_out = references.added(training), references.added(held_out)
+            training, held_out = references.with_logprobs(training), references.with_logprobs(held_out)
         source: ExampleSource
         if acting is None:
-            told = self.mix.means if self.mix else lambda keys: {}
-            source = EpochSource(training, config, spec.seed, selection.curriculum, told)
+            figures_of = self.mix.means if self.mix else lambda keys: {}
+            source = EpochSource(training, config, spec.seed, selection.curriculum, figures_of)
         else:
             source = _rollout_source(self, objective, references, acting)
         engine = ranks.join(self.engine) if ranks else self.engine
@@ -268,7 +266,7 @@ class _Start:
 
 
 def _settled(config: TrainingConfig, training: Sequence[Example]) -> TrainingConfig:
-    """The settings of the objective, with those that follow from the data."""
+    """Return the settings of the objective, completed from the data."""
     if isinstance(config, GRPOConfig) and config.loss == "dr_grpo" and config.max_tokens is None:
         return config.model_copy(update={"max_tokens": _longest_run(training, config)})
     return config
@@ -285,14 +283,14 @@ def _objective(
     if isinstance(config, KTOConfig):
         for examples in (training, held_out):
             found = mismatched(examples, max_length)
-            unpaired |= dict(zip(found, references.added(list(found.values())), strict=True))
+            unpaired |= dict(zip(found, references.with_logprobs(list(found.values())), strict=True))
     objective = objective_of(config, unpaired)
     objective.needs_reference |= config.kl_stop is not None
     return objective
 
 
 def _longest_run(examples: Sequence[Example], config: GRPOConfig) -> int:
-    """Agent tokens of the longest run; online, where runs are yet to come, what a run may have."""
+    """Return the agent tokens of the longest run; online, the maximum of a run."""
     if not examples:
         return config.max_new_tokens * (config.max_turns or 8)
     return max(
@@ -303,15 +301,13 @@ def _longest_run(examples: Sequence[Example], config: GRPOConfig) -> int:
 
 
 def _sampler(start: _Start) -> Sampler | None:
-    """Writes what the model says on its probes, where the settings ask for it and the data has openings for it."""
+    """Return the function that samples on probes, if the settings ask for it and the data has openings."""
     spec, data, reporter = start.spec, start.data, start.reporter
     rows = data.validation or data.train
     if spec.config.sample_every_steps is None:
         return None
     if not rows:
-        reporter.warn(
-            "no_probes", "sample_every_steps has no effect online: what the agent writes is stored as rollouts"
-        )
+        reporter.warn("no_probes", "sample_every_steps has no effect online, where rollouts are stored")
         return None
     probes = Probes.of(rows, start.renderer, start.loaded.context_tokens, seed=spec.seed)
 
@@ -333,10 +329,10 @@ def _rollout_source(start: _Start, objective: Objective, references: References,
         examples = start.maker.of_rollout(group, acting.dataset)
         if isinstance(examples, str) or not objective.needs_reference:
             return examples
-        return references.added(examples, keep=False)
+        return references.with_logprobs(examples, keep=False)
 
     def act(iteration: int) -> list[GroupRow]:
-        # In the number format of training: otherwise the ratio to the behaviour policy would not begin at 1.
+        # In the number format of training: otherwise the ratio to the behaviour policy would not start at 1.
         with start.engine.precision():
             return acting.collect(start.loaded, start.renderer, iteration)
 
@@ -351,10 +347,9 @@ def _rollout_source(start: _Start, objective: Objective, references: References,
 
 
 def _identity(spec: TrainSpec, model: Any, examples: Sequence[Example]) -> str:
-    """Hash of all that a checkpoint must share with the run that loads it: settings, start model and token rows."""
+    """Return a hash of everything that a checkpoint must share with its run: settings, start model and token rows."""
     digest = hashlib.sha256()
-    # How often and how many checkpoints are kept, and who hears of it, changes nothing in the result; over how many
-    # processes work and model are spread, only its rounding and where dropout falls.
+    # Checkpointing and sinks do not change the result; processes and sharding change only rounding and dropout.
     silent = {
         "checkpoint_every_steps",
         "keep_checkpoints",
@@ -384,7 +379,7 @@ def _identity(spec: TrainSpec, model: Any, examples: Sequence[Example]) -> str:
 
 
 def _sample(parameter: torch.nn.Parameter, has_values: bool) -> list[float]:
-    """Some values of the start model: another one may lie under its path by now. As bf16, in which GPUs may hold it."""
+    """Return some values of the start model, because another model may be at its path by now; as bf16, as on GPUs."""
     if parameter.requires_grad and not has_values:
         return []
     flat = parameter.detach().reshape(-1)

@@ -1,7 +1,7 @@
-"""The head of a model that values runs: a linear map from hidden states to one number for each thing that is valued.
+"""The value head: a linear map from hidden states to one number for each name.
 
-It stands beside the decoder as the submodule `value_head`, so that optimizers, checkpoints and other processes meet its
-weights like any other, and on disk in a file of its own, so that the folder stays an ordinary model or adapter.
+It is the submodule `value_head` beside the decoder, so that optimizers, checkpoints and ranks treat its weights like any other. On disk
+it has its own file, so that the folder remains an ordinary model or adapter.
 """
 
 from __future__ import annotations
@@ -24,10 +24,9 @@ _NAME = "value_head"
 
 
 class ValueHead(torch.nn.Module):
-    """[m, h] -> [m, K] in the head's own float type, whatever the model computes in.
+    """Map [m, h] to [m, K] in the head's own float type, whatever the model computes in.
 
-    It begins with zeros: every run is worth the same before the first step, the first Bradley-Terry loss is log 2, and
-    nothing depends on chance.
+    It starts with zeros: all runs have the same value before the first step, and the first Bradley-Terry loss is log 2.
     """
 
     def __init__(self, width: int, names: Sequence[str]) -> None:
@@ -37,12 +36,12 @@ class ValueHead(torch.nn.Module):
         self.bias = torch.nn.Parameter(torch.zeros(len(self.names)))
 
     def forward(self, states: torch.Tensor) -> torch.Tensor:
-        """The numbers of hidden states; in full precision, since what is learnt from is their small differences."""
+        """Return the values of hidden states, in full precision, because training uses small differences."""
         with torch.autocast(states.device.type, enabled=False):
             return torch.nn.functional.linear(states.to(self.weight.dtype), self.weight, self.bias)
 
 
-class Stored(NamedTuple):
+class StoredHead(NamedTuple):
     """A head on disk."""
 
     names: tuple[str, ...]
@@ -53,31 +52,31 @@ class Stored(NamedTuple):
 
 
 def heads_of(config: TrainingConfig) -> tuple[str, ...]:
-    """What a method's model values runs by; empty for methods whose model acts."""
+    """Return the names of the heads of a method's model; empty for methods whose model acts."""
     if isinstance(config, RewardConfig):
         return ("reward",)
     return (config.heads or ("value",)) if isinstance(config, PRMConfig) else ()
 
 
 def head_of(model: Any) -> ValueHead | None:
-    """The value head of a model, where it has one."""
+    """Return the value head of a model; None if it has none."""
     head = getattr(model, _NAME, None)
     return head if isinstance(head, ValueHead) else None
 
 
-def attach(model: Any, names: Sequence[str], stored: Stored | None) -> ValueHead:
-    """Give a model a value head: the stored one, or a new one.
+def attach(model: Any, names: Sequence[str], stored: StoredHead | None) -> ValueHead:
+    """Attach a value head to a model: the stored one, or a new one.
 
     Raises:
-        InvalidInput: the stored head is of other names, or of a model of another width.
+        InvalidInput: The stored head has other names or another width (`value_head_mismatch`).
     """
     head = ValueHead(model.get_input_embeddings().weight.shape[1], names)
     if stored is not None:
         if stored.names != head.names or stored.weight.shape != head.weight.shape:
             raise InvalidInput(
-                f"the model's value head gives {', '.join(stored.names)} from states of {stored.weight.shape[1]} numbers; "
-                f"asked for are {', '.join(head.names)} from {head.weight.shape[1]}: set heads to its own, or start from a "
-                "model without a value head",
+                f"expected a value head with {', '.join(head.names)} on states of {head.weight.shape[1]} numbers, got "
+                f"{', '.join(stored.names)} on {stored.weight.shape[1]}; set heads to those of the model, or start from a model "
+                "without a value head",
                 code="value_head_mismatch",
             )
         with torch.no_grad():
@@ -89,7 +88,7 @@ def attach(model: Any, names: Sequence[str], stored: Stored | None) -> ValueHead
 
 @contextmanager
 def detached(model: Any) -> Iterator[ValueHead | None]:
-    """The model without its value head, to be saved as what it is; gives the head."""
+    """Detach the value head inside of the context, to save the model without it; yield the head."""
     head = head_of(model)
     if head is not None:
         delattr(model, _NAME)
@@ -101,17 +100,17 @@ def detached(model: Any) -> Iterator[ValueHead | None]:
 
 
 def save_head(head: ValueHead, folder: Path) -> None:
-    """Write a head beside its model or adapter; its names stand in the file."""
+    """Write a head, with its names, beside its model or adapter."""
     tensors = {name: p.detach().float().cpu().contiguous() for name, p in head.named_parameters()}
     role = "reward_model" if head.names == ("reward",) else "step_model"
     save_file(tensors, folder / FILE_NAME, {"heads": json.dumps(head.names), "role": role})
 
 
-def read_head(folder: Path) -> Stored | None:
-    """The head in a folder; None where there is none.
+def read_head(folder: Path) -> StoredHead | None:
+    """Read the head in a folder; None if there is none.
 
     Raises:
-        InvalidInput: its file is damaged.
+        InvalidInput: The file is damaged.
     """
     path = folder / FILE_NAME
     if not path.is_file():
@@ -128,4 +127,4 @@ def read_head(folder: Path) -> Stored | None:
             "train the reward model again",
             code="model_damaged",
         ) from None
-    return Stored(names, weight, bias)
+    return StoredHead(names, weight, bias)

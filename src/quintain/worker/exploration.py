@@ -12,8 +12,8 @@ from typing import Any
 from quintain.evaluation.episodes import TEMPERATURE, EpisodePlan
 from quintain.evaluation.temperature_schedule import Attempts, scheduled_temperature
 from quintain.records.job import RolloutSpec
+from quintain.records.protocols import Reporter
 from quintain.records.score import Score
-from quintain.records.seams import Reporter
 from quintain.records.trajectory import Task, Trajectory
 from quintain.scoring.registry import scorer as find_scorer
 from quintain.worker.run_inputs import read_scores

@@ -22,7 +22,7 @@ from quintain.records.agent import Sampling
 from quintain.records.dataset import GroupRow
 from quintain.records.hyperparameters import OnlineConfig
 from quintain.records.job import TrainSpec
-from quintain.records.seams import Reporter, TaskSource
+from quintain.records.protocols import Reporter, TaskSource
 from quintain.records.seeds import stable_seed
 from quintain.records.trajectory import AgentInfo, Task, Trajectory
 from quintain.scoring.outcomes.outcome import OutcomeScorer

@@ -8,7 +8,7 @@ from pathlib import Path
 from quintain.errors import InvalidInput
 from quintain.records.agent import Agent, Sampling
 from quintain.records.judging import Endpoint
-from quintain.records.seams import Policy
+from quintain.records.protocols import Policy
 
 
 def open_policy(

@@ -28,8 +28,8 @@ from quintain.endpoints.parallel import in_parallel
 from quintain.errors import InvalidInput, QuintainError, Unavailable
 from quintain.records.agent import Agent, Sampling
 from quintain.records.judging import Endpoint
+from quintain.records.protocols import Message, Reply, Stop, Turn
 from quintain.records.record import clip
-from quintain.records.seams import Message, Reply, Stop, Turn
 from quintain.records.text import require_clean
 from quintain.records.trajectory import Action
 from quintain.settings import secret
@@ -149,7 +149,7 @@ class RemotePolicy:
         try:
             found = self._completion(conversation)
         except QuintainError as error:
-            return self._unanswered(error)
+            return self._failure_reply(error)
         reply = self._read(found, conversation.names)
         conversation.add([_to_message(found, reply)])
         return reply
@@ -179,7 +179,7 @@ class RemotePolicy:
         self._answers.put(conversation.key, found.model_dump_json(), ())
         return found
 
-    def _unanswered(self, error: QuintainError) -> Reply:
+    def _failure_reply(self, error: QuintainError) -> Reply:
         """Return the reply for a failed request.
 
         Raises:

@@ -16,8 +16,8 @@ from quintain.jobs.directory import STAGE_RESULT, open_appending, write_atomical
 from quintain.records.agent import Agent
 from quintain.records.evaluation import Evaluation
 from quintain.records.job import EvaluateSpec, JobResult, RolloutSpec, TrainSpec
+from quintain.records.protocols import Reporter
 from quintain.records.record import Record
-from quintain.records.seams import Reporter
 from quintain.worker.job_kinds import rollouts
 from quintain.worker.job_kinds import train as training
 

@@ -17,8 +17,8 @@ from quintain.environments.conversation.scenario import Expected, Scenario, Stat
 from quintain.environments.conversation.user import User
 from quintain.environments.conversation.world import Respond, Submission, Transfer, UpdateRecord, World
 from quintain.environments.families import Family, TaskKey
+from quintain.records.protocols import TimeStep
 from quintain.records.record import Record
-from quintain.records.seams import TimeStep
 from quintain.records.trajectory import Action, Observation, Task
 
 MAX_TURNS = 24

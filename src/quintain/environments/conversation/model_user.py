@@ -16,7 +16,7 @@ from quintain.environments.conversation.scenario import Scenario
 from quintain.environments.conversation.user import UserReply
 from quintain.errors import Unavailable
 from quintain.records.judging import Endpoint
-from quintain.records.seams import Message
+from quintain.records.protocols import Message
 
 END = "[END]"
 """Mark by which the model ends the dialogue."""

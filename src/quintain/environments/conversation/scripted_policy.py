@@ -11,10 +11,10 @@ from functools import cache, partial
 from typing import NamedTuple
 
 from quintain.environments.conversation.advisory import Field, fields
-from quintain.environments.conversation.desk import DeskTexts, desk_texts
 from quintain.environments.conversation.discussion import OPENING, topics
 from quintain.environments.conversation.engineering import vocabulary
 from quintain.environments.conversation.scenario import FactKind, Wording
+from quintain.environments.conversation.support_desk import DeskTexts, desk_texts
 from quintain.environments.scripted_policy import Move, Script, ScriptedPolicy
 from quintain.errors import InvalidInput
 

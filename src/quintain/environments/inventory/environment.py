@@ -19,8 +19,8 @@ from quintain.environments.inventory.tasks import (
 )
 from quintain.environments.inventory.world import Item
 from quintain.environments.options import Difficulty, Names, chosen_levels, chosen_names
+from quintain.records.protocols import Environment, TimeStep
 from quintain.records.record import Record
-from quintain.records.seams import Environment, TimeStep
 from quintain.records.trajectory import Action, Observation, Task
 
 SYSTEM_PROMPT = "You answer questions about a warehouse. Call one tool a turn; end with submit."

@@ -17,8 +17,8 @@ from quintain.environments.options import Difficulty, Names, chosen_levels, chos
 from quintain.environments.questions import judge
 from quintain.environments.task_files import read_tasks
 from quintain.errors import InvalidInput
+from quintain.records.protocols import Environment, TimeStep
 from quintain.records.record import Record, clip
-from quintain.records.seams import Environment, TimeStep
 from quintain.records.trajectory import Action, Observation, Task
 
 SYSTEM_PROMPT = "You solve word problems. Call one tool a turn; end with submit."

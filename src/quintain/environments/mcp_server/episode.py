@@ -11,8 +11,8 @@ from quintain.environments.mcp_server.checks import Check, judge, needs_answer, 
 from quintain.environments.mcp_server.tasks import calls_of
 from quintain.environments.servers import Call, ServerProfile, ToolResult
 from quintain.errors import InvalidInput
+from quintain.records.protocols import TimeStep
 from quintain.records.record import clip, nearest, shown
-from quintain.records.seams import TimeStep
 from quintain.records.trajectory import Action, Observation, Task
 
 if TYPE_CHECKING:

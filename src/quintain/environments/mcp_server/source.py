@@ -15,7 +15,7 @@ from quintain.environments.mcp_server.tasks import digest, unplayable
 from quintain.environments.servers import ServerProfile
 from quintain.environments.task_files import read_tasks
 from quintain.errors import InvalidInput, Unavailable
-from quintain.records.seams import Environment, TaskSource
+from quintain.records.protocols import Environment, TaskSource
 from quintain.records.trajectory import Task
 
 if TYPE_CHECKING:

@@ -23,8 +23,8 @@ from quintain.environments.sandbox.rows import Assignment, Commit, assignment_of
 from quintain.environments.sandbox.submission import Patch, TooLarge, changes, patch_of
 from quintain.environments.task_files import TaskFile, read_tasks
 from quintain.errors import InvalidInput, Unavailable
+from quintain.records.protocols import Environment, TimeStep
 from quintain.records.record import clip, require_number
-from quintain.records.seams import Environment, TimeStep
 from quintain.records.trajectory import Action, Observation, Task
 from quintain.sandbox.files import size_of
 from quintain.sandbox.limits import Limits

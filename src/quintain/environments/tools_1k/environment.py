@@ -20,8 +20,8 @@ from quintain.environments.tools_1k.catalogue import ENVIRONMENT_ID, VERSION, To
 from quintain.environments.tools_1k.metrics import ranking_metrics
 from quintain.environments.tools_1k.needs import DIFFICULTIES, FAMILY, Need, build_need
 from quintain.errors import InvalidInput
+from quintain.records.protocols import Environment, TimeStep
 from quintain.records.record import Record, clip, nearest, require_number
-from quintain.records.seams import Environment, TimeStep
 from quintain.records.seeds import stable_seed
 from quintain.records.trajectory import Action, Observation, Task
 

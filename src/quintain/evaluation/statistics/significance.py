@@ -183,13 +183,13 @@ def compact_letter_display(names: Sequence[str], different: Collection[tuple[str
         split: list[frozenset[str]] = []
         for column in columns:
             split += [column - {one}, column - {other}] if {one, other} <= column else [column]
-        columns = _absorbed(split)
+        columns = _absorb(split)
     place = {name: i for i, name in enumerate(names)}
     columns.sort(key=lambda column: sorted(place[name] for name in column))
     return {name: "".join(_letter(i) for i, column in enumerate(columns) if name in column) for name in names}
 
 
-def _absorbed(columns: Sequence[frozenset[str]]) -> list[frozenset[str]]:
+def _absorb(columns: Sequence[frozenset[str]]) -> list[frozenset[str]]:
     distinct = list(dict.fromkeys(columns))
     return [column for column in distinct if not any(column < other for other in distinct)]
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from quintain.records.calibration import Calibration
+from quintain.records.protocols import Scorer
 from quintain.records.score import Score
-from quintain.records.seams import Scorer
 from quintain.records.trajectory import Trajectory
 from quintain.scoring.calibration.fitting import apply
 from quintain.scoring.profiles import domain_of

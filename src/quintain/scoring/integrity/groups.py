@@ -88,7 +88,7 @@ def find_saturation(points: Sequence[Point], n: int) -> Finding | str:
         count=round(share * n),
         trajectory_ids=tuple(point.id for point in at_top[:5]),
         evidence=f"{share:.0%} of {n} rewarded runs have the highest reward, {top:g}{beside}",
-        remedy="No method that compares runs learns from this: take harder tasks, or a scorer that tells these runs apart.",
+        remedy="No method that compares runs learns from this: take harder tasks, or a scorer that distinguishes these runs.",
         figures={"share_at_top": round(share, 4), "top": top, "correctness_at_top": correct},
     )
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from quintain.scoring.judges.fencing import N_MARKS, PREFIX, mark_of
+from quintain.scoring.judges.datamarking import N_MARKS, PREFIX, mark_of
 
 LEAST_CHARS = 8
 """Characters of a quote, whitespace apart; a shorter one counts only as a whole line."""

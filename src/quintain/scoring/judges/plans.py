@@ -17,8 +17,15 @@ from quintain.records.preference import Preference, PreferenceSource
 from quintain.records.score import Score
 from quintain.records.seeds import stable_seed
 from quintain.records.trajectory import Trajectory
-from quintain.scoring.judges.control import ASKED, Control, control_of, read_control
+from quintain.scoring.judges.answer_parsing import (
+    PairAnswer,
+    RankingAnswer,
+    read_preference,
+    read_ranking,
+    read_verdict,
+)
 from quintain.scoring.judges.crediting import is_withheld, score_of
+from quintain.scoring.judges.empty_run_control import ASKED, Control, control_of, read_control
 from quintain.scoring.judges.questions import (
     GROUP_MOST,
     Question,
@@ -28,7 +35,6 @@ from quintain.scoring.judges.questions import (
     steps_question,
 )
 from quintain.scoring.judges.showing import BUDGET_CHARS, ShownRun, show_run
-from quintain.scoring.judges.verdicts import PairAnswer, RankingAnswer, read_preference, read_ranking, read_verdict
 
 ALL_PAIRS_UP_TO = 5
 """Number of runs of a task up to which all are compared with each other; of more, each is compared with its next two in a ring."""

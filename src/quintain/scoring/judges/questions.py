@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from quintain.records.judging import JudgingMode, Rubric
-from quintain.scoring.judges.fencing import datamark
+from quintain.scoring.judges.datamarking import datamark
 from quintain.scoring.judges.showing import ShownRun
 
 VERSION = 3

@@ -1,4 +1,4 @@
-"""What judges go by: one rubric a domain, the short ones, and rubrics of the user's.
+"""Rubrics: one a domain, two short ones, and those of users.
 
 Names, criteria and weights of the domain rubrics are those of knowlyr-reward. Three differences: `non_redundancy` and
 `info_utilization`, which knowlyr's rules measure, are left to our `rules` scorer, so that one thing is not counted twice;
@@ -291,7 +291,7 @@ RUBRICS: dict[str, Rubric] = {
 
 
 _UNNAMED = "custom"
-"""Name of a rubric without one, before the start of its content's hash: verdicts by two such rubrics are told apart."""
+"""Name of a rubric without one, before the start of its content's hash: it keeps verdicts by two such rubrics apart."""
 
 
 def rubric(spec: str | Mapping[str, Any] | Rubric | None = None, profile: DomainProfile | None = None) -> Rubric:
@@ -300,7 +300,7 @@ def rubric(spec: str | Mapping[str, Any] | Rubric | None = None, profile: Domain
     Args:
         spec: A name of `RUBRICS`; a mapping with `name` and `criteria` (each `name`, `description`, and if wanted `weight`
             and `anchors`; or shorter, criterion -> description); or None.
-        profile: Says which rubric None means; without it that is `default`.
+        profile: Its rubric is the one of None; without a profile that is `default`.
 
     Raises:
         NotFound: there is no rubric of this name; lists those that are.
@@ -327,7 +327,7 @@ def read_rubric_file(path: Path) -> Rubric:
 
     Raises:
         NotFound: there is no such file.
-        InvalidInput: the file cannot be read, or holds no rubric.
+        InvalidInput: the file cannot be read, or is not a rubric.
     """
     return _read(read_document(path), path.name)
 

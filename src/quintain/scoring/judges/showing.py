@@ -15,8 +15,8 @@ from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field
 
 from quintain.records.trajectory import Actor, Content, ImagePart, Observation, Step, Trajectory, text_of
+from quintain.scoring.judges.datamarking import fence, quoted
 from quintain.scoring.judges.evidence import Passages, passage
-from quintain.scoring.judges.fencing import fence, quoted
 
 BUDGET_CHARS = 24_000
 """Default number of characters of a run that a judge is shown."""

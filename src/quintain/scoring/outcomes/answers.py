@@ -6,7 +6,7 @@ from quintain.checkers.answers import check_answer
 from quintain.records.score import Score
 from quintain.records.trajectory import Trajectory
 from quintain.scoring.outcomes.final_message import asked, final_messages
-from quintain.scoring.verdicts import of_check
+from quintain.scoring.outcomes.whole_run_scores import of_check
 
 
 class AnswerScorer:

@@ -11,8 +11,8 @@ from __future__ import annotations
 from quintain.records.score import Component, Score
 from quintain.records.trajectory import Trajectory, text_of
 from quintain.scoring.outcomes.answers import AnswerScorer
+from quintain.scoring.outcomes.whole_run_scores import scored, unscored
 from quintain.scoring.published import STEP_MARKS
-from quintain.scoring.verdicts import scored, unscored
 
 _MOST_BONUS = 0.5
 

@@ -204,7 +204,7 @@ def _view(
         for ref in waiting:
             found = [other for other in dict.fromkeys(step(ref)) if other != ref]
             nodes |= describe(connection, [other for other in found if other not in nodes])
-            for other in _listed(found, nodes, hidden, room=MAX_NODES - len(seen) - len(reached) + len(roots)):
+            for other in _fit_in_view(found, nodes, hidden, room=MAX_NODES - len(seen) - len(reached) + len(roots)):
                 edges[(other, ref) if backwards else (ref, other)] = None
                 if other not in seen:
                     reached[other] = None
@@ -222,7 +222,7 @@ def _view(
     )
 
 
-def _listed(found: list[Ref], nodes: dict[Ref, LineageNode], hidden: Counter[str], room: int) -> list[Ref]:
+def _fit_in_view(found: list[Ref], nodes: dict[Ref, LineageNode], hidden: Counter[str], room: int) -> list[Ref]:
     """Return the newest nodes of each kind that fit in the view, and count the others in `hidden`."""
 
     def age(ref: Ref) -> float:

@@ -43,7 +43,7 @@ def describe(connection: Connection, refs: Collection[Ref]) -> dict[Ref, Lineage
             found[ref] = _checkpoint(connection, ref)
         elif ref not in found:
             found[ref] = LineageNode(kind=_kind(ref), id=ref.id, label="not stored")
-    return _marked(connection, found)
+    return _add_marks(connection, found)
 
 
 def _columns(table: Table) -> Iterable[Any]:
@@ -149,7 +149,7 @@ def _checkpoint(connection: Connection, ref: Ref) -> LineageNode:
     return LineageNode(kind="checkpoint", id=ref.id, label=f"step {step}", created_at=times[-1] if times else None)
 
 
-def _marked(connection: Connection, found: dict[Ref, LineageNode]) -> dict[Ref, LineageNode]:
+def _add_marks(connection: Connection, found: dict[Ref, LineageNode]) -> dict[Ref, LineageNode]:
     """Mark datasets with forgotten runs, and agents that learned from forgotten runs."""
     blocked = datasets_with_forgotten(connection, [ref.id for ref in found if ref.kind == "dataset"])
     for ref, node in found.items():

@@ -19,7 +19,7 @@ from quintain.store.lineage.links import Link, add_links, run_links
 from quintain.store.tables import forgotten_sessions, trajectory_tags
 from quintain.store.tables import trajectories as table
 from quintain.store.trajectories.rows import EncodedRun, encode_run, is_prefix
-from quintain.store.trajectories.statements import Prepared, insert_or_skip, insert_strict, prepare, select_in
+from quintain.store.trajectories.statements import PreparedStatement, insert_or_skip, insert_strict, prepare, select_in
 
 
 class InsertResult(NamedTuple):
@@ -132,7 +132,7 @@ class TrajectoryInserter:
         relatives = self.sessions.get((row.columns["opening"], row.columns["session_id"]), ())
         for relative in [known for known in relatives if not known.forgotten][:_RELATIVES]:
             pending = self.fresh.get(relative.id)
-            old = pending.trajectory if pending else self._stored(relative.id)
+            old = pending.trajectory if pending else self._load(relative.id)
             if is_prefix(row.trajectory, old):
                 return InsertResult(relative.id, "known")
             if is_prefix(old, row.trajectory):
@@ -158,21 +158,21 @@ class TrajectoryInserter:
                 has_outcome = _is_known(row.trajectory) and identity == row.columns["identity"]
                 # Reading the document is expensive, and most repeated runs agree with the stored one.
                 differs = has_outcome and outcome != row.trajectory.outcome.status
-                lacks = differs and self._stored(one.id).takes_outcome_of(None)
+                lacks = differs and self._load(one.id).takes_outcome_of(None)
                 if lacks or not set(row.trajectory.tags) <= set(json.loads(tags)):
                     self._complete(one.id, row.trajectory, outcome=lacks)
                     added[place] = InsertResult(one.id, "completed")
         return added
 
     def _complete(self, run_id: str, new: Trajectory, *, outcome: bool) -> None:
-        old = self._stored(run_id)
+        old = self._load(run_id)
         changes: dict[str, Any] = {"tags": tuple(dict.fromkeys((*old.tags, *new.tags)))}
         if outcome and old.takes_outcome_of(None):
             extra = {name: value for name, value in old.extra.items() if name != STATED_BY}
             changes |= {"outcome": new.outcome, "extra": extra}
         overwrite(self.connection, encode_run(old.model_copy(update=changes)), self.now)
 
-    def _stored(self, run_id: str) -> Trajectory:
+    def _load(self, run_id: str) -> Trajectory:
         document = self.connection.scalar(select(table.c.document).where(table.c.id == run_id))
         return Trajectory.model_validate_json(document or "")
 
@@ -264,5 +264,5 @@ def _insert_tags(connection: Connection, rows: Sequence[EncodedRun]) -> None:
 
 
 @lru_cache(maxsize=4)
-def _tag_statement(dialect: Dialect) -> Prepared:
+def _tag_statement(dialect: Dialect) -> PreparedStatement:
     return prepare(_INSERT_TAG, dialect)

@@ -20,7 +20,7 @@ from quintain.store.documents import CHUNK
 _SIZES = (1, 10, 50, 100, CHUNK)
 
 
-class Prepared(NamedTuple):
+class PreparedStatement(NamedTuple):
     """A compiled statement."""
 
     text: str
@@ -58,7 +58,7 @@ class Prepared(NamedTuple):
         return itemgetter(*self.order)
 
 
-def prepare(statement: Executable, dialect: Dialect, columns: Sequence[str] | None = None) -> Prepared:
+def prepare(statement: Executable, dialect: Dialect, columns: Sequence[str] | None = None) -> PreparedStatement:
     """Compile a statement whose values are named parameters or constants of plain types.
 
     Args:
@@ -71,7 +71,7 @@ def prepare(statement: Executable, dialect: Dialect, columns: Sequence[str] | No
     order = compiled.positiontup
     given = frozenset(columns or ())
     constants = {name: value for name, value in compiled.params.items() if value is not None and name not in given}
-    return Prepared(str(compiled), None if order is None else tuple(order), constants)
+    return PreparedStatement(str(compiled), None if order is None else tuple(order), constants)
 
 
 def insert_strict(
@@ -99,7 +99,7 @@ def insert_or_skip(
 
 
 def _run(
-    make: Callable[[Table, tuple[str, ...], Dialect], Prepared],
+    make: Callable[[Table, tuple[str, ...], Dialect], PreparedStatement],
     connection: Connection,
     table: Table,
     rows: Sequence[Mapping[str, Any]],
@@ -111,12 +111,12 @@ def _run(
 
 
 @lru_cache(maxsize=16)
-def _strict_insert(table: Table, names: tuple[str, ...], dialect: Dialect) -> Prepared:
+def _strict_insert(table: Table, names: tuple[str, ...], dialect: Dialect) -> PreparedStatement:
     return prepare(insert(table), dialect, names)
 
 
 @lru_cache(maxsize=16)
-def _lenient_insert(table: Table, names: tuple[str, ...], dialect: Dialect) -> Prepared:
+def _lenient_insert(table: Table, names: tuple[str, ...], dialect: Dialect) -> PreparedStatement:
     statement: Any = sqlite.insert(table) if dialect.name == "sqlite" else postgresql.insert(table)
     return prepare(statement.on_conflict_do_nothing(), dialect, names)
 
@@ -139,6 +139,8 @@ def select_in(
 
 
 @lru_cache(maxsize=64)
-def _select_in_statement(query: Select[Any], column: ColumnElement[Any], size: int, dialect: Dialect) -> Prepared:
+def _select_in_statement(
+    query: Select[Any], column: ColumnElement[Any], size: int, dialect: Dialect
+) -> PreparedStatement:
     named = [bindparam(f"value_{i}", type_=column.type) for i in range(size)]
     return prepare(query.where(column.in_(named)), dialect)

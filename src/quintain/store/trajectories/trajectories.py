@@ -24,7 +24,7 @@ from quintain.store.tables import trajectories as table
 from quintain.store.trajectories.filters import filter_clause, filter_parameters
 from quintain.store.trajectories.inserts import InsertResult, TrajectoryInserter, add_run_links, overwrite
 from quintain.store.trajectories.rows import EncodedRun, encode_run
-from quintain.store.trajectories.statements import Prepared, prepare, select_in
+from quintain.store.trajectories.statements import PreparedStatement, prepare, select_in
 
 _BATCH = 50
 """Documents in memory at once while streaming."""
@@ -169,15 +169,6 @@ class Trajectories:
             for (document,) in found:
                 yield Trajectory.model_validate_json(document)
 
-    def forgotten(self, ids: Sequence[str]) -> tuple[str, ...]:
-        """Return those of these ids whose content was removed."""
-        found: set[str] = set()
-        with read_transaction(self.engine) as connection:
-            for chunk in chunks(list(ids)):
-                query = select(_c.id).where(_c.id.in_(chunk), _c.forgotten_at.is_not(None))
-                found.update(connection.scalars(query))
-        return tuple(dict.fromkeys(run for run in ids if run in found))
-
     def count(self, filter: TrajectoryFilter) -> int:
         """Return the number of matching trajectories."""
         values = filter_parameters(filter)
@@ -229,7 +220,7 @@ def _matching_seqs(
 
 
 @lru_cache(maxsize=256)
-def _page_statement(names: tuple[str, ...], dialect: Dialect) -> Prepared:
+def _page_statement(names: tuple[str, ...], dialect: Dialect) -> PreparedStatement:
     conditions, key = filter_clause(tuple(name for name in names if name not in PAGE_PARAMETERS))
     statement = _SHOWN.where(*conditions)
     if "before" in names:

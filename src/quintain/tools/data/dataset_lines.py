@@ -47,7 +47,7 @@ from quintain.scoring.preferences.forks import parting, path_of
 from quintain.scoring.preferences.mining import Candidate, Pair, form_groups, mine_pairs
 from quintain.scoring.recorded import source_of
 from quintain.tools.data.multi_run_rows import BATCH_RUNS, group_lines, pair_lines, with_runs
-from quintain.tools.labels.worth import group_reward, reward, stored, valued, verdict
+from quintain.tools.labels.scorer_resolution import group_reward, reward, stored, valued, verdict
 from quintain.tools.services import Services
 
 T = TypeVar("T")

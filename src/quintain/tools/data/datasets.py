@@ -14,7 +14,7 @@ from quintain.datasets.selection import Criteria, ExportCounts
 from quintain.errors import InvalidInput
 from quintain.exporters.dataset_conversion import convert_dataset, require_kind
 from quintain.exporters.registry import exporter
-from quintain.hints import Hint, call
+from quintain.next_step import Hint, call
 from quintain.records.dataset import Curation, DatasetKind, SplitName
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.hyperparameters import DATASET_KINDS
@@ -23,9 +23,9 @@ from quintain.records.trajectory import OutcomeStatus, Trajectory
 from quintain.tools.data.dataset_folders import freeze, new_options
 from quintain.tools.data.dataset_lines import lines_of
 from quintain.tools.data.row_file_datasets import freeze_file
-from quintain.tools.labels.worth import named
+from quintain.tools.labels.scorer_resolution import named
 from quintain.tools.results import ExportResult
-from quintain.tools.selection import RunFilter, select
+from quintain.tools.run_selection import RunFilter, select
 from quintain.tools.services import Services
 
 _DESIRABLE_FROM = 0.5

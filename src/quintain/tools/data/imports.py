@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field
 
 from quintain.errors import NotFound, Unavailable
-from quintain.hints import Hint, call
 from quintain.importers.pipeline import ImportOptions, import_logs, measure
 from quintain.importers.registry import importer
 from quintain.importers.run_sink import DryRun, same_file
+from quintain.next_step import Hint, call
 from quintain.records.imports import FileStamp, ImportReport, IngestStatus, RunLink
 from quintain.records.job import ImportSpec
 from quintain.records.record import counted
@@ -94,8 +94,8 @@ def _stored(place: Path, options: ImportOptions, sink: _StoreSink) -> ImportRepo
             raise
         new, updated = counted(sink.arrivals["new"], "run"), sink.arrivals["grown"] + sink.arrivals["completed"]
         raise Unavailable(
-            f"the import ended early: {new} came in and {updated} were updated, which stay; then {error.message}. Import the "
-            "same path again for the rest, each run comes in once",
+            f"the import ended early: {new} were stored and {updated} updated; then {error.message}. Import the "
+            "same path again for the rest; each run is stored once",
             code=error.code,
         ) from error
 

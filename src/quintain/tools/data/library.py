@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field
 from quintain.environments.registry import environment_ids, list_servers, option_names, task_source
 from quintain.environments.servers import PREFIX, outline
 from quintain.errors import InvalidInput, QuintainError
-from quintain.hints import Hint, call
+from quintain.next_step import Hint, call
 from quintain.records.calibration import Calibration
 from quintain.records.record import counted, require_number, shown
 from quintain.scoring.registry import describe_scorers

@@ -13,7 +13,7 @@ from urllib.request import url2pathname
 from pydantic import Field, StrictBool
 
 from quintain.errors import Conflict, InvalidInput
-from quintain.hints import Hint, call
+from quintain.next_step import Hint, call
 from quintain.records.agent import Agent
 from quintain.records.evolve import round_dataset_id
 from quintain.records.handover import ExportAgentSpec

@@ -14,7 +14,7 @@ from pydantic import Field, ValidationError
 from quintain import __version__
 from quintain.datasets.manifest import notes_of
 from quintain.errors import Conflict, InvalidInput, QuintainError, Unavailable
-from quintain.hints import Hint, call
+from quintain.next_step import Hint, call
 from quintain.records.agent import Agent
 from quintain.records.dataset import Dataset
 from quintain.records.hyperparameters import CONFIGS, DATASET_KINDS, TrainingConfig

@@ -267,7 +267,7 @@ def _text_files(place: Path) -> list[Path]:
     inside = (file for file in sorted(place.rglob("*")) if file.is_file() and file.resolve().is_relative_to(place))
     files = [file for file in inside if not any(part.startswith(".") for part in file.relative_to(place).parts)]
     if not files:
-        raise NotFound(f"{str(place)!r} holds no file; name a file of text, or a folder of them")
+        raise NotFound(f"{str(place)!r} has no file; name a text file or a folder of text files")
     return files
 
 

@@ -10,7 +10,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from quintain.errors import NotFound, Unavailable, disk_remedy
-from quintain.hints import Hint, call
+from quintain.next_step import Hint, call
 from quintain.records.job import RunsFile
 from quintain.records.trajectory import Trajectory
 from quintain.tools.services import Services

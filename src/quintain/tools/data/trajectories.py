@@ -11,10 +11,10 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 from pydantic import BeforeValidator, Field, ValidationError
 
 from quintain.errors import Conflict, InvalidInput
-from quintain.hints import Hint, call
 from quintain.importers.run_splitting import require_one_part
 from quintain.importers.transcripts.atif_documents import is_atif, read_atif
 from quintain.importers.transcripts.chat_messages import extend_run, from_messages
+from quintain.next_step import Hint, call
 from quintain.records.filters import EVERY_RUN, TrajectoryFilter
 from quintain.records.imports import IngestStatus
 from quintain.records.record import Record, explain, require_number
@@ -252,7 +252,7 @@ def _state_outcome(services: Services, trajectory_id: str, parts: dict[str, Any]
     recorded = _recorded(run, trajectory_id, "completed")
     if before.status is OutcomeStatus.UNKNOWN:
         return recorded
-    note = f"It takes the place of {before.status.value!r}, which {before.by} had stated."
+    note = f"It replaces {before.status.value!r}, stated by {before.by}."
     return recorded.model_copy(update={"next_step": Hint(note, " ", recorded.next_step)})
 
 

@@ -12,7 +12,7 @@ from pydantic import Field
 from quintain.errors import InvalidInput, NotFound
 from quintain.evaluation.comparison import compare, leaderboard
 from quintain.evaluation.reports.forest_plot import forest_plot
-from quintain.hints import Hint, ToolCall, call, joined
+from quintain.next_step import Hint, ToolCall, call, joined
 from quintain.records.evaluation import Comparison, Correction, Evaluation, Leaderboard, Origin
 from quintain.tools.evaluation.environment_references import Environments, plain_reference
 from quintain.tools.evaluation.learning_curves import ancestors_of, learning_curves

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field
 
 from quintain.errors import Conflict
-from quintain.hints import Hint, call
+from quintain.next_step import Hint, call
 from quintain.records.evolve import round_dataset_id
 from quintain.records.handover import ExportAgentSpec
 from quintain.records.job import (

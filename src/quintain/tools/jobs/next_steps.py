@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from quintain.hints import Hint, ToolCall, call
+from quintain.next_step import Hint, ToolCall, call
 from quintain.records.hyperparameters import ROLES
 from quintain.records.job import (
     TERMINAL,

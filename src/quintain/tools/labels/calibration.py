@@ -12,7 +12,7 @@ from pydantic import Field
 
 from quintain.datasets.splits import task_key
 from quintain.errors import InvalidInput
-from quintain.hints import Hint, call
+from quintain.next_step import Hint, call
 from quintain.records.calibration import Calibration, DomainFit
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.record import clip, shown
@@ -21,9 +21,9 @@ from quintain.scoring.calibration.maps import method_of
 from quintain.scoring.profiles import domain_of
 from quintain.scoring.recorded import RecordedScorer, raw_value, source_of
 from quintain.tools.jobs.pictures import draw
-from quintain.tools.labels.worth import named, stored
+from quintain.tools.labels.scorer_resolution import named, stored
 from quintain.tools.results import CalibrationResult
-from quintain.tools.selection import RunFilter, select
+from quintain.tools.run_selection import RunFilter, select
 from quintain.tools.services import Services
 
 _CHUNK = 500
@@ -172,7 +172,7 @@ def _names(
 
 
 def _require_enough(services: Services, runs: Sequence[_Run], scorer: str, labels: str) -> None:
-    """Say which of the two is missing.
+    """Name the missing one of the two.
 
     Raises:
         InvalidInput: too few runs have both.

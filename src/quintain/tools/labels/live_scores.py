@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from quintain.errors import InvalidInput
-from quintain.hints import Hint, call
+from quintain.next_step import Hint, call
 from quintain.records.record import clip
 from quintain.scoring.recorded import RAW, is_recorded, source_of
 from quintain.scoring.registry import is_registered

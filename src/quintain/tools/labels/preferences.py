@@ -19,7 +19,7 @@ from quintain.datasets.selection import (
     filter_runs,
 )
 from quintain.errors import InvalidInput
-from quintain.hints import Hint, call
+from quintain.next_step import Hint, call
 from quintain.records.dataset import Number
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.preference import Preference
@@ -31,9 +31,9 @@ from quintain.scoring.preferences.consensus import circles, disagreements
 from quintain.scoring.preferences.forks import Fork, mine_forks, parting, path_of
 from quintain.scoring.preferences.mining import Candidate, gap, mine_pairs
 from quintain.tools.data.multi_run_rows import with_runs
-from quintain.tools.labels.worth import named, valued, verdict
+from quintain.tools.labels.scorer_resolution import named, valued, verdict
 from quintain.tools.results import PreferencesResult, Skipped
-from quintain.tools.selection import select
+from quintain.tools.run_selection import select
 from quintain.tools.services import Services
 
 Mode = Literal["outside_in", "adjacent", "all_pairs", "best_worst", "forks"]

@@ -1,4 +1,4 @@
-"""Replay: start the job that carries recorded runs out again, each in the environment that it was recorded in."""
+"""Replay: start the job that executes recorded runs again, each in the environment of its recording."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from quintain.tools.services import Services
 
 
 def start_replay(services: Services, runs: Iterable[Trajectory]) -> JobStarted:
-    """Start a job that carries the runs out again; what it finds is stored as scores of `replay`.
+    """Start a job that executes the runs again; its results are stored as scores of `replay`.
 
     Raises:
         NotFound: there is no run.
@@ -40,8 +40,8 @@ def start_replay(services: Services, runs: Iterable[Trajectory]) -> JobStarted:
     if not usable:
         reasons = [f"{clip(where)}: {clip(why, 300)}" for where, why in list(unusable.items())[:3]]
         raise InvalidInput(
-            f"none of these {spec.runs.n} runs can be carried out again: "
-            f"{'; '.join(reasons) or 'none says in which environment it was recorded (task.environment)'}",
+            f"none of these {spec.runs.n} runs can be replayed: "
+            f"{'; '.join(reasons) or 'no run names its environment (task.environment)'}",
             code="not_replayable",
         )
     return start(services, spec, hashlib.sha256(spec.model_dump_json().encode()).hexdigest())
@@ -67,15 +67,15 @@ def replayable_reference(services: Services, reference: str) -> str:
 
 
 def placed(run: Trajectory, environment: str | None) -> Trajectory:
-    """The run as a job reads it that carries it out again: in this environment, options included."""
+    """Return the run with the environment of its replay, options included."""
     return run.model_copy(update={"task": run.task.model_copy(update={"environment": environment})})
 
 
 def recorded_reference(services: Services) -> Callable[[Trajectory], str | None]:
     """Return the reference of the environment that a run was recorded in; None where the run does not name it.
 
-    A run names its environment without options, but for the part of a mixture. The job that played it knows the options; where it
-    played with several, whose tasks tell them apart or not, the environment is taken without any.
+    A run names its environment without options, except for the part of a mixture. The job that played it knows the options; a job
+    with several sets of options gives none.
     """
     known: dict[tuple[str, str], str] = {}
 

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from quintain.errors import InvalidInput
+from quintain.records.protocols import Scorer
 from quintain.records.record import shown
-from quintain.records.seams import Scorer
 from quintain.scoring.outcomes.shaped import LengthPenaltyScorer, StepBonusScorer
 from quintain.scoring.registry import register_scorer, scorer
-from quintain.tools.calls import refuse_unknown
+from quintain.tools.invocation import refuse_unknown
 
 _FIELDS = {"length_penalty": ("penalty_weight", "max_length"), "step": ("step_bonus",)}
 

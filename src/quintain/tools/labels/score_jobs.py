@@ -8,7 +8,7 @@ from typing import Any
 
 from quintain.endpoints.profiles import find_profile, read_profiles
 from quintain.errors import InvalidInput, NotFound
-from quintain.hints import Hint, call
+from quintain.next_step import Hint, call
 from quintain.records.agent import Agent
 from quintain.records.job import JudgeSpec, ScoreSpec
 from quintain.records.judging import JudgingMode, Rubric
@@ -38,10 +38,10 @@ def start_judging(
 
     Args:
         services: Of the caller.
-        runs: What to judge.
+        runs: Runs to judge.
         judge: `endpoint:NAME`, a profile of the operator's, or a local agent.
-        rubric: What to go by; None: the profile's, for single steps `steps`, else `default`.
-        mode: What to ask.
+        rubric: Criteria; None: those of the profile, for single steps `steps`, else `default`.
+        mode: Form of the judgement.
         profile: The runs' domain.
         seed: Of the order in which runs are shown together.
 

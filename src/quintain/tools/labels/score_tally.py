@@ -1,4 +1,4 @@
-"""What a call of scoring came to, in memory that does not grow with the runs."""
+"""Totals of a scoring call, in constant memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SHOWN = 20
 """Unscored runs and reasons that an answer lists."""
 
 _KINDS = 50
-"""Most components and reasons that are counted apart."""
+"""Most components and reasons with a count of their own."""
 
 
 @dataclass
@@ -26,13 +26,13 @@ class Summary:
     high: float = -math.inf
 
     def add(self, value: float) -> None:
-        """Take in a value."""
+        """Add a value."""
         self.n += 1
         self.total += value
         self.low, self.high = min(self.low, value), max(self.high, value)
 
-    def told(self) -> ScoreSummary:
-        """For the answer."""
+    def summarize(self) -> ScoreSummary:
+        """Return the summary."""
         if not self.n:
             return ScoreSummary(n=0, mean=None, minimum=None, maximum=None)
         return ScoreSummary(
@@ -42,7 +42,7 @@ class Summary:
 
 @dataclass
 class Tally:
-    """What was scored, and what was not and why; of a size that does not grow with the runs."""
+    """Counts of scored and unscored runs with reasons, in constant memory."""
 
     name: str = ""
     values: Summary = field(default_factory=Summary)

@@ -1,4 +1,4 @@
-"""Scoring: run a scorer over chosen trajectories and keep what it said; judges and reward models score in jobs."""
+"""Scoring: run a scorer over chosen trajectories and store its scores; judges and reward models score in jobs."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import BeforeValidator, Field
 
 from quintain.errors import InvalidInput
-from quintain.hints import Hint, call
+from quintain.next_step import Hint, call
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.judging import JudgingMode
 from quintain.records.profiles import DomainProfile
+from quintain.records.protocols import Scorer
 from quintain.records.record import clip, require_number, shown
 from quintain.records.score import Score
-from quintain.records.seams import Scorer
 from quintain.records.trajectory import Trajectory
 from quintain.sandbox.sandbox import open_sandbox
 from quintain.scoring.calibration.calibrated import CalibratedScorer, uncalibrated
@@ -30,21 +30,21 @@ from quintain.scoring.recorded import AGENT, MONTECARLO, RAW, REPLAY, is_recorde
 from quintain.scoring.registry import recorded_names
 from quintain.scoring.registry import scorer as find_scorer
 from quintain.tools.labels.score_tally import SHOWN, Summary, Tally
-from quintain.tools.labels.worth import Named, calibrated, named, stored
+from quintain.tools.labels.scorer_resolution import Named, calibrated, named, stored
 from quintain.tools.results import ScoreResult
 from quintain.tools.roots import readable
-from quintain.tools.selection import RunFilter, RunIds, select
+from quintain.tools.run_selection import RunFilter, RunIds, select
 from quintain.tools.services import Services
 from quintain.tools.training.agents import resolve_agent
 
 MAX_S = 20.0
-"""Seconds after which a call from outside ends and says where to go on; hosts give up on calls at 60 s."""
+"""Seconds after which a call ends with a cursor; hosts give up on calls after 60 s."""
 
 _CHUNK = 200
 _FEW = 5
-"""Ids that are written out where a call is proposed."""
+"""Most ids that a proposed call lists."""
 FORGOTTEN = "forgotten: the run was taken out of the store at somebody's wish (get_lineage shows what it had touched)"
-"""Why a run that was asked for by id has no score."""
+"""Reason why a forgotten run that was requested by id has no score."""
 
 
 def score_trajectories(
@@ -85,7 +85,8 @@ def score_trajectories(
     if judge is not None or scorer == REPLAY or _is_agent(scorer):
         if audit or cap is not None or combine != "mean" or cursor is not None:
             raise InvalidInput(
-                "a job scores by itself alone; when it is done, ask for audit, cap or combine with the stored verdicts: "
+                "expected no audit, cap, combine or cursor for a scorer that runs as a job; ask for them with the stored "
+                "verdicts when the job is done: "
                 "scorer='judge' without `judge`, or a mix such as {'agent:NAME': 1}"
             )
         runs = select(services, filter, trajectory_ids)
@@ -107,19 +108,19 @@ def score_trajectories(
 
 
 class _Spec(NamedTuple):
-    """A scorer or a mix by full names."""
+    """A scorer or a mix, by full names."""
 
     spec: str | dict[str, float]
     warnings: tuple[str, ...]
 
 
 class _Asked(NamedTuple):
-    """Which runs a call is about."""
+    """The runs of a call."""
 
     filter: TrajectoryFilter | None
     ids: tuple[str, ...]
     forgotten: tuple[str, ...]
-    """Of the ids, those that hold nothing any more."""
+    """Ids of forgotten runs."""
     warnings: tuple[str, ...] = ()
 
     def arguments(self) -> dict[str, Any]:
@@ -131,7 +132,7 @@ class _Asked(NamedTuple):
 
 @dataclass
 class _Rule:
-    """A scorer with what it needs of the store."""
+    """A scorer with the stored scores and calibrations that it reads."""
 
     spec: str | dict[str, float]
     scorer: Scorer
@@ -148,7 +149,7 @@ class _Rule:
         combine: Combine,
         cap: float | None,
     ) -> _Rule:
-        """The scorer of full names, each part through its calibration; a mix then goes through its own."""
+        """Build the scorer; each part goes through its calibration, and a mix through its own."""
         used: dict[str, str] = {}
 
         def through(inner: Scorer) -> Scorer:
@@ -158,7 +159,7 @@ class _Rule:
             return found
 
         recorded: dict[str, dict[str, list[Score]]] = {name: {} for name in recorded_names(spec)}
-        made = find_scorer(
+        built = find_scorer(
             spec,
             profile=profile,
             recorded=recorded,
@@ -166,28 +167,28 @@ class _Rule:
             combine=combine,
             around=through,
         )
-        return _Rule(spec, through(made) if isinstance(spec, dict) else made, cap, recorded, used)
+        return _Rule(spec, through(built) if isinstance(spec, dict) else built, cap, recorded, used)
 
     @property
     def is_reading(self) -> bool:
-        """Does it only tell what is stored already?"""
+        """Whether the scorer only reads stored scores."""
         return isinstance(self.spec, str) and is_recorded(self.spec) and self.cap is None
 
     def look_up(self, services: Services, runs: list[Trajectory]) -> None:
-        """Fetch the stored scores of the next runs, in place of the last ones'."""
+        """Replace the stored scores in memory by those of the next runs."""
         ids = [run.id or "" for run in runs]
         for name, by_run in self.recorded.items():
             by_run.clear()
             by_run.update(stored(services, name, ids))
 
     def score(self, run: Trajectory) -> Score:
-        """The verdict on a run."""
+        """Score a run."""
         score = self.scorer.score(run)
         return score if self.cap is None else capped(score, self.cap)
 
 
 def _score(services: Services, runs: Iterable[Trajectory], rule: _Rule, asked: _Asked, *, audit: bool) -> ScoreResult:
-    """One streaming pass, a chunk in memory; a call from outside ends after `MAX_S`, with what it has done stored."""
+    """Score in one streaming pass with a chunk in memory; an untrusted call ends after `MAX_S` seconds."""
     from quintain.scoring.integrity.auditor import Auditor
 
     tally, auditor, stopped_at = Tally(rule.scorer.name), Auditor() if audit else None, None
@@ -217,8 +218,8 @@ def _score(services: Services, runs: Iterable[Trajectory], rule: _Rule, asked: _
         unscored_count=tally.unscored_count,
         unscored=tuple(tally.unscored),
         reasons=dict(tally.reasons.most_common(SHOWN)),
-        summary=tally.values.told(),
-        components={name: part.told() for name, part in sorted(tally.components.items())},
+        summary=tally.values.summarize(),
+        components={name: part.summarize() for name, part in sorted(tally.components.items())},
         calibrations=rule.calibrations,
         warnings=asked.warnings,
         audit=auditor.report().model_dump(mode="json") if auditor is not None else None,
@@ -272,8 +273,7 @@ def _in_a_job(
 
     if judge is not None and scorer not in ("judge", MONTECARLO):
         raise InvalidInput(
-            f"judge={clip(judge)!r} goes with scorer='judge' or '{MONTECARLO}', not {shown(scorer)}; mixes read verdicts when they "
-            "are stored"
+            f"judge={clip(judge)!r}: expected scorer='judge' or '{MONTECARLO}', got {shown(scorer)}; mixes read stored verdicts"
         )
     if judge is None or scorer == MONTECARLO:
         if rubric is not None or mode != "score":
@@ -296,7 +296,7 @@ def _in_a_job(
         unscored_count=tally.unscored_count,
         unscored=tuple(tally.unscored),
         reasons=dict(tally.reasons),
-        summary=Summary().told(),
+        summary=Summary().summarize(),
         components={},
         job_id=started.job_id,
         status=started.status,
@@ -306,7 +306,7 @@ def _in_a_job(
 
 
 def _profile(services: Services, name: str | None) -> DomainProfile | None:
-    """The profile of a name, or of a file that the caller may read."""
+    """Return the profile with this name, or in a file that the caller may read."""
     if name is None:
         return None
     looks_like_a_file = name not in PROFILES and ("/" in name or name.lower().endswith((".json", ".yaml", ".yml")))
@@ -325,7 +325,7 @@ def _resolved(
     *,
     calibrate: bool,
 ) -> _Spec:
-    """The spec by full names; those whose calibration is to be left out get a name that says so."""
+    """Resolve the spec to full names; a scorer without its calibration gets the prefix `raw:`."""
 
     def full(name: str) -> Named:
         found = named(services, name, filter, ids)
@@ -347,8 +347,9 @@ def _resolved(
 
 
 def _forgotten(services: Services, ids: Sequence[str] | None) -> tuple[str, ...]:
-    """Of these ids, those whose runs were forgotten."""
-    return services.store.trajectories.forgotten(ids or ())
+    """Return the ids of forgotten runs."""
+    forgotten = services.store.lineage.forgotten(ids or ())
+    return tuple(dict.fromkeys(run for run in ids or () if run in forgotten))
 
 
 def _of_forgotten(run_id: str, scorer: str) -> Score:
@@ -356,7 +357,7 @@ def _of_forgotten(run_id: str, scorer: str) -> Score:
 
 
 def _after(runs: Iterator[Trajectory], cursor: str | None) -> Iterator[Trajectory]:
-    """The runs behind the one where an earlier call stopped.
+    """Return the runs after the one where an earlier call stopped.
 
     Raises:
         InvalidInput: that run is not among them.
@@ -367,5 +368,5 @@ def _after(runs: Iterator[Trajectory], cursor: str | None) -> Iterator[Trajector
         if run.id == cursor:
             return runs
     raise InvalidInput(
-        f"cursor {clip(cursor)!r} is none of these runs; repeat the call that gave it with all of its arguments, or leave it out"
+        f"cursor {clip(cursor)!r} is not one of these runs; repeat the call that returned it with all of its arguments, or leave it out"
     )

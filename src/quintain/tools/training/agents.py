@@ -13,7 +13,7 @@ from pydantic import Field, ValidationError
 from quintain.endpoints.client import missing_key
 from quintain.endpoints.profiles import find_profile
 from quintain.errors import InvalidInput, NotFound, Refused
-from quintain.hints import Hint, call
+from quintain.next_step import Hint, call
 from quintain.records.agent import MAX_NEW_TOKENS, Agent, ModelRef, Sampling
 from quintain.records.judging import Endpoint
 from quintain.records.record import clip, explain, shown

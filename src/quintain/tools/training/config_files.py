@@ -19,8 +19,8 @@ from quintain.records.job import RecipeSpec
 from quintain.records.recipe import EvaluateStage, Stage, TrainStage
 from quintain.records.record import explain, shown
 from quintain.records.text import require_clean
-from quintain.tools.calls import refuse_unknown
 from quintain.tools.evaluation.environment_references import usable_reference
+from quintain.tools.invocation import refuse_unknown
 from quintain.tools.jobs.jobs import start
 from quintain.tools.results import JobStarted
 from quintain.tools.services import Services

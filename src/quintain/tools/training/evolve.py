@@ -7,7 +7,7 @@ from typing import Any
 
 from quintain.environments.registry import Reference, parse_reference, parts_of, write_reference
 from quintain.errors import InvalidInput
-from quintain.hints import Hint, call
+from quintain.next_step import Hint, call
 from quintain.records.evolve import EvolveConfig
 from quintain.records.hyperparameters import SFTConfig
 from quintain.records.job import EvolveSpec

@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from quintain.errors import InvalidInput
-from quintain.records.aliases import RENAMED, canonical
 from quintain.records.common_hyperparameters import Settings
 from quintain.records.evolve import EvolveConfig
 from quintain.records.hyperparameters import CONFIGS, DATASET_KINDS, ONLINE_METHODS, TrainingConfig
 from quintain.records.record import explain, nearest, shown
+from quintain.records.setting_aliases import RENAMED, canonical
 
 S = TypeVar("S", bound=Settings)
 

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from quintain.datasets.manifest import FILE_NAME, sha256_of
 from quintain.errors import InvalidInput
-from quintain.hints import Hint, call
+from quintain.next_step import Hint, call
 from quintain.records.dataset import Dataset
 from quintain.records.hyperparameters import DATASET_KINDS, ONLINE_METHODS, Method, TrainingConfig
 from quintain.records.job import TrainSpec

@@ -1,1 +1,1 @@
-"""Local models that act: batched episodes behind KV caches."""
+"""Policies of local models: batched episodes with KV caches."""

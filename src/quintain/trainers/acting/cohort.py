@@ -1,4 +1,4 @@
-"""Episodes that act side by side, and the cache that holds what they have seen."""
+"""Episodes that act in one batch, and their shared cache."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from transformers import DynamicCache
 
-from quintain.records.seams import Message
+from quintain.records.protocols import Message
 from quintain.trainers.acting.kv_cache import part_of, take_back
 
 
@@ -20,14 +20,14 @@ class Cohort:
     cache: DynamicCache
     rows: list[Episode]
     mask: torch.Tensor
-    """bool [B, columns]: True where a column of the cache holds a token of the row."""
+    """bool [B, columns]: True where a column of the cache is a token of the row."""
     factors: int = 0
     """Rotary factors of the keys: as in a row of at least so many tokens; see `engine.rotary.Rotary.factors_of`."""
     seen: torch.Tensor | None = None
-    """int64 [1, columns]; the tokens themselves, where the model is decoded without a cache."""
+    """int64 [1, columns]; the tokens, if the model is decoded without a cache."""
 
     def drop_closed(self) -> None:
-        """Free the rows of episodes that were closed or that moved to another cohort."""
+        """Drop the rows of episodes that were closed or moved to another cohort."""
         keep = [i for i, episode in enumerate(self.rows) if episode.cohort is self]
         if len(keep) < len(self.rows):
             self.select(keep)
@@ -42,11 +42,11 @@ class Cohort:
         self.mask = self.mask[index]
 
     def part(self, rows: torch.Tensor) -> Cohort:
-        """A copy of some rows (int64 [n]), to write on with those alone."""
+        """Return a copy of some rows (int64 [n]), to decode those alone."""
         return replace(self, cache=part_of(self.cache, rows), rows=[], mask=self.mask[rows])
 
     def take_back(self, part: Cohort, rows: torch.Tensor) -> None:
-        """Append what a part of these rows has written by itself."""
+        """Append the new tokens of a part of these rows."""
         written = part.mask[:, self.mask.shape[1] :]
         take_back(self.cache, part.cache, rows)
         grown = torch.zeros(len(self.mask), written.shape[1], dtype=torch.bool, device=self.mask.device)
@@ -56,21 +56,21 @@ class Cohort:
 
 @dataclass(eq=False)
 class Episode:
-    """What the policy knows of one episode."""
+    """State of one episode."""
 
     tools: tuple[dict[str, Any], ...]
     seed: int
     temperature: float
     messages: list[Message] = field(default_factory=list)
     ids: list[int] = field(default_factory=list)
-    """All tokens so far; the first `cached` of them stand in the cohort's cache."""
+    """All tokens; the first `cached` of them are in the cohort's cache."""
     cached: int = 0
     n_turns: int = 0
     turn: list[int] = field(default_factory=list)
-    """Tokens of the turn that is being written, or was written last."""
+    """Tokens of the current or latest turn."""
     logprobs: list[float] = field(default_factory=list)
-    """Of these tokens."""
+    """Log-probs of these tokens."""
     left: int = 0
-    """How many more the turn may have."""
+    """Number of further tokens that the turn may have."""
     closing: list[int] = field(default_factory=list)
     cohort: Cohort | None = None

@@ -1,7 +1,7 @@
-"""How a model decodes: with the fastest cache by which it gives the logits of its own plain forward pass.
+"""Decoding with the fastest cache that reproduces the logits of a model's plain forward pass.
 
-Whether a model bears padding in its cache, or a cache at all, is found out on two short rows and not assumed: some count
-columns where others count tokens, some forget their state when several tokens come at a time, and some keep none.
+A check on two short rows decides whether a model supports padding in its cache, or a cache at all: some models count columns instead
+of tokens, some lose their state when several tokens come at a time, and some have no cache.
 """
 
 from __future__ import annotations
@@ -21,36 +21,36 @@ from quintain.trainers.engine.rotary import Rotary
 from quintain.trainers.models import eval_mode
 
 Caching = Literal["batched", "single", "none"]
-"""batched: rows share a cache, padded; single: each has its own; none: each token reads its whole row again."""
+"""batched: rows share a padded cache; single: each has its own; none: each token reads its whole row again."""
 
 _FEEDS = ((20, 6), (3, 7), (1, 1))
-"""Tokens that the two rows of the check are fed, one feed after the other."""
+"""Numbers of tokens that the two rows of the check are fed, feed by feed."""
 
 _MISFITS = (AssertionError, AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError)
-"""What a model raises whose cache is not what it is taken for."""
+"""Exceptions of models whose cache differs from the assumption."""
 
 _known: WeakKeyDictionary[torch.nn.Module, Caching] = WeakKeyDictionary()
-"""What was found out in this process; it does not depend on the weights."""
+"""Results of the check in this process; they do not depend on the weights."""
 
 
 @dataclass(frozen=True)
 class Decoder:
-    """A model that is fed tokens behind those that it has seen; make it by `Decoder.of`."""
+    """Feeds new tokens to a model with a cache; create it by `Decoder.of`."""
 
     model: Any
     caching: Caching
     takes: frozenset[str]
-    """Arguments that its forward pass knows."""
+    """Arguments of the model's forward pass."""
     rotary: Rotary
 
     @staticmethod
     def of(model: Any, context_tokens: int) -> Decoder:
-        """The fastest decoder that agrees with the model; its mode and all random states stay as they are.
+        """Return the fastest decoder that agrees with the model; its mode and all random states stay unchanged.
 
         Args:
             model: A causal language model, without peft's wrapper.
-            context_tokens: What it can read. Where that, or a border of its rotary factors, is below the length of the
-                check, nothing is checked.
+            context_tokens: The model's context. If it, or a border of its rotary factors, is below the length of the check,
+                nothing is checked.
         """
         takes = frozenset(inspect.signature(model.forward).parameters)
         padded = "position_ids" in takes and can_batch(model.config)
@@ -70,14 +70,14 @@ class Decoder:
         """Run tokens through the model.
 
         Args:
-            cache: Grows by the width of `ids`, where the model has one.
+            cache: Grows by the width of `ids`, if the model has one.
             ids: int64 [B, T], padded on the left.
-            mask: bool [B, columns]; True where a column holds a token, the new ones included.
-            seen: int64 [1, columns]; all tokens, where there is no cache.
-            factors: Rotary factors of rows that are not longer yet; see `Rotary.factors_of`.
+            mask: bool [B, columns]; True at tokens, the new ones included.
+            seen: int64 [1, columns]; all tokens, without a cache.
+            factors: Minimum rotary factors of the rows; see `Rotary.factors_of`.
 
         Returns:
-            float32 [B, V], the logits after the last column; of no meaning in rows that end with padding.
+            float32 [B, V], the logits after the last column; undefined in rows that end with padding.
         """
         last = {"logits_to_keep": 1} if "logits_to_keep" in self.takes else {}
         if self.caching == "none":
@@ -91,7 +91,7 @@ class Decoder:
         own = (
             [[max(factors, self.rotary.factors_of(n))] for n in mask.sum(1).tolist()] if self.rotary.modules else [[0]]
         )
-        with self.rotary.as_alone(torch.tensor(own, device=ids.device)):
+        with self.rotary.factors_by_row(torch.tensor(own, device=ids.device)):
             logits: torch.Tensor = self.model(**given, **last).logits
         return logits[:, -1].float()
 
@@ -114,7 +114,7 @@ def _checked(decoder: Decoder) -> Caching:
 
 
 def _fed(decoder: Decoder, rows: Sequence[torch.Tensor]) -> torch.Tensor:
-    """The logits behind rows that were fed piece by piece, float32 [2, V]."""
+    """Return the logits behind rows that are fed in pieces, float32 [2, V]."""
     made = []
     for group in ((0, 1),) if decoder.caching == "batched" else ((0,), (1,)):
         cache, done = new_cache(decoder.model.config), [0] * len(rows)
@@ -135,7 +135,7 @@ def _fed(decoder: Decoder, rows: Sequence[torch.Tensor]) -> torch.Tensor:
 
 
 def _bound(model: Any) -> float:
-    """How far logits may lie apart by rounding, relative; a wrong cache puts them apart by as much as they are."""
+    """Return the maximum relative difference of logits by rounding; a wrong cache gives differences of about 1."""
     exact = model.dtype in (torch.float32, torch.float64) and not torch.is_autocast_enabled(model.device.type)
     if not exact:
         return 0.3

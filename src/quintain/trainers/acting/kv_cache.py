@@ -1,4 +1,4 @@
-"""A KV cache that grows in place: transformers' own copies every key and value for each new token."""
+"""A KV cache that grows in place; transformers' own copies all keys and values for each new token."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from transformers.cache_utils import DynamicLayer
 from quintain.trainers.engine.causality import can_batch
 
 _ROOM = 256
-"""Columns that are added whenever a cache is full."""
+"""Columns to add when a cache is full."""
 
 
 def new_cache(config: Any) -> DynamicCache:
-    """An empty cache for a model of this configuration."""
+    """Return an empty cache for a model of this configuration."""
     cache = DynamicCache(config=config)
     if can_batch(config):
         cache.layers = [GrowingLayer() for _ in cache.layers]
@@ -24,7 +24,7 @@ def new_cache(config: Any) -> DynamicCache:
 
 
 def part_of(cache: DynamicCache, rows: torch.Tensor) -> DynamicCache:
-    """A cache that begins with a copy of some rows (int64 [n]) of another, to write on with those alone."""
+    """Return a cache with a copy of some rows (int64 [n]), to decode those alone."""
     part = copy(cache)
     part.layers = [copy(layer) for layer in cache.layers]
     part.batch_select_indices(rows)
@@ -32,21 +32,21 @@ def part_of(cache: DynamicCache, rows: torch.Tensor) -> DynamicCache:
 
 
 def take_back(cache: DynamicCache, part: DynamicCache, rows: torch.Tensor) -> None:
-    """Append to a cache the columns that a part of it has more; in all other rows they hold zeros, to be masked."""
+    """Append the new columns of a part to its cache; the other rows get zeros, to be masked."""
     for index, (states, grown) in enumerate(zip(_states(cache), _states(part), strict=True)):
         keys, values = (_spread(old, new, rows) for old, new in zip(states, grown, strict=True))
         cache.update(keys, values, index)
 
 
 def _spread(old: torch.Tensor, new: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-    """The columns that `new`, whose row i is row `rows[i]` of `old`, has more; zeros in the other rows."""
+    """Return the new columns of `new`, whose row i is row `rows[i]` of `old`; zeros in the other rows."""
     columns = old.new_zeros(*old.shape[:2], new.shape[2] - old.shape[2], old.shape[3])
     columns[rows] = new[:, :, old.shape[2] :]
     return columns
 
 
 def _states(cache: DynamicCache) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """Keys and values of each layer."""
+    """Return keys and values of each layer."""
     return [(cast(Any, layer).keys, cast(Any, layer).values) for layer in cache.layers]
 
 
@@ -66,7 +66,7 @@ class GrowingLayer(DynamicLayer):
             self.keys, self.values = key_states[:, :, :0], value_states[:, :, :0]
         keys, values = cast(torch.Tensor, self.keys), cast(torch.Tensor, self.values)
         start, end = keys.shape[2], keys.shape[2] + key_states.shape[2]
-        # After rows were repeated or selected, the keys are a tensor of their own and no view of the store.
+        # After rows are repeated or selected, the keys are not a view of the store.
         if self._stores is None or end > self._stores[0].shape[2] or keys.data_ptr() != self._stores[0].data_ptr():
             self._stores = _moved(keys, end + _ROOM), _moved(values, end + _ROOM)
         for store, new in zip(self._stores, (key_states, value_states), strict=True):
@@ -75,7 +75,7 @@ class GrowingLayer(DynamicLayer):
         return self.keys, self.values
 
     def batch_select_indices(self, indices: torch.Tensor) -> None:
-        """Keep the rows that are named, in that order and as often as they are named."""
+        """Keep these rows, in this order, possibly repeated."""
         if self.get_seq_length() > 0:
             keys, values = cast(torch.Tensor, self.keys), cast(torch.Tensor, self.values)
             end = keys.shape[2]

@@ -1,12 +1,11 @@
-"""A local model that acts: batched episodes whose KV cache is kept from turn to turn.
+"""Policy of a local model: batched episodes with a KV cache that is kept between turns.
 
-Episodes that begin together form a cohort with one cache. What their openings share is encoded once, and each opening is
-encoded once however many attempts at its task there are; after that only new tokens are fed. Rows of different length
-are padded on the left, masked, and placed by explicit position ids, so that an episode's tokens do not depend on its
-neighbours. An episode may have a temperature of its own; a greedy one stays exactly greedy beside hotter ones. The ids that
-were sampled are what is fed back and recorded: text is never decoded and tokenised again. Where a model's rotary factors
-follow the length of a row (`engine/rotary.py`), an episode that passes a border is read again from its start, as
-transformers does it: what is written there has the log-prob that the model gives it behind the row up to there.
+Episodes that start together form a cohort with one cache. The shared prefix of their openings is encoded once, and so is each
+opening, however many attempts its task has; afterwards only new tokens are fed. Rows of different lengths are padded on the left,
+masked, and placed by explicit position ids, so that an episode's tokens do not depend on its neighbours. An episode may have its own
+temperature; a greedy one stays exactly greedy. Sampled ids are fed back and recorded: text is never decoded and tokenised again.
+If a model's rotary factors depend on the length of a row (`engine/rotary.py`), an episode that passes a border is read again from its
+start, as in transformers.
 
 Recorded log-probs are those of the model itself, at temperature 1. Policy-gradient methods form the ratio
 r = pi(a|s) / pi_old(a|s) from two such log-probs (PPO, Schulman et al. 2017, arXiv 1707.06347, eq. 6), so it is 1 before
@@ -30,45 +29,44 @@ import torch
 
 from quintain.errors import InvalidInput
 from quintain.records.agent import Agent, Sampling
-from quintain.records.seams import Message, Reply, Stop, Turn
+from quintain.records.protocols import Message, Reply, Stop, Turn
 from quintain.records.trajectory import SampledTokens
 from quintain.trainers.acting.cohort import Cohort, Episode
 from quintain.trainers.acting.decoding import Decoder
 from quintain.trainers.acting.kv_cache import new_cache
-from quintain.trainers.acting.sampling import Draws, pick, wide_of
+from quintain.trainers.acting.sampling import Draws, pick, widest_float
 from quintain.trainers.acting.small_batch_linear import small_batch_linear
 from quintain.trainers.engine.machine import default_products
 from quintain.trainers.models import LoadedModel, eval_mode, is_adapter, load_model
 from quintain.trainers.rendering.renderer import Renderer, shared_prefix
 
 _SHARED_PREFIX = 16
-"""Tokens that openings must share before encoding them once is worth a pass of its own."""
+"""Minimum shared prefix in tokens for which a separate pass pays."""
 
 
 def open_policy(agent: Agent, sampling: Sampling, *, seed: int = 0) -> LocalPolicy:
     """Load an agent's model as a policy.
 
     Args:
-        agent: The agent; its own sampling settings are not read.
-        sampling: How tokens are picked.
-        seed: Mixed into every episode's sampling stream.
+        agent: The agent; its own sampling settings are ignored.
+        sampling: Sampling settings.
+        seed: Part of every episode's random seed.
     """
     loaded = load_model(agent.model)
     return LocalPolicy(loaded, Renderer.of(loaded.tokenizer, agent.template), sampling, seed=seed)
 
 
 def live_policy(loaded: LoadedModel, renderer: Renderer, sampling: Sampling, *, seed: int = 0) -> LocalPolicy:
-    """A policy on the very model that is being trained: nothing is copied, adapters stay unmerged.
+    """Create a policy on the model under training: nothing is copied, adapters stay unmerged.
 
-    The model is in eval mode while it acts, and back in its former mode after. A policy is good for one rollout: what its
-    caches hold was computed with the weights of that time, so make a new one once weights have changed. Where the trainer
-    computes under autocast, let it act under the same autocast, or its log-probs are not the trainer's.
+    The model is in eval mode while it acts, and returns to its mode afterwards. A policy is valid for one rollout, because its caches
+    belong to the current weights. If the trainer uses autocast, act under the same autocast, or the log-probs differ.
 
     Args:
         loaded: The model under training, with or without adapters.
-        renderer: Writes turns as the trainer reads them.
-        sampling: How tokens are picked; see the module for what a temperature other than 1 means.
-        seed: Mixed into every episode's sampling stream.
+        renderer: The trainer's renderer.
+        sampling: Sampling settings; the module explains a temperature other than 1.
+        seed: Part of every episode's random seed.
     """
     return LocalPolicy(loaded, renderer, sampling, seed=seed)
 
@@ -77,7 +75,7 @@ class LocalPolicy:
     """`records.seams.Policy` for a model in this process."""
 
     def __init__(self, loaded: LoadedModel, renderer: Renderer, sampling: Sampling, *, seed: int = 0) -> None:
-        # Adapters stand inside the model's layers; peft's wrapper adds nothing to its forward pass but hides its signature.
+        # peft's wrapper only hides the signature of the forward pass; adapters are inside of the layers.
         self._model = loaded.model.get_base_model() if is_adapter(loaded.model) else loaded.model
         self._context = loaded.context_tokens
         self._renderer = renderer
@@ -92,37 +90,41 @@ class LocalPolicy:
         self._end_ids = torch.tensor(sorted(self._ends), device=self._device)
         self._decoder = Decoder.of(self._model, self._context)
         self._batches = self._decoder.caching == "batched"
-        """False: each episode is a cohort of its own, without padding."""
+        """False: each episode is its own cohort, without padding."""
         self.warnings = loaded.warnings
-        """What the user should know of how it acts."""
+        """Warnings for the user."""
         if self._decoder.caching == "none":
             self.warnings += (
-                f"this model ({self._model.config.model_type}) keeps no cache that gives its own predictions, so for each "
-                "token that it writes it reads the whole run again: what it writes is right, and takes time that grows with "
-                "the square of a run's length; choose a model with attention, or fewer episodes, turns and max_new_tokens",
+                f"this model ({self._model.config.model_type}) has no cache that reproduces its own predictions, so it reads the "
+                "whole run again for each new token: the result is right, but time grows with the square of a run's length; "
+                "choose a model with attention, or fewer episodes, turns and max_new_tokens",
             )
 
     def act(self, turns: Sequence[Turn]) -> list[Reply]:
-        """Answer each turn; batched, replies in the order of the turns.
+        """Answer each turn in one batch; replies are in the order of the turns.
 
-        An episode that no longer fits the context gets `Stop.CONTEXT`, and nothing is written for it.
+        An episode that no longer fits the context gets `Stop.CONTEXT` and no text.
         """
         if len({turn.episode_id for turn in turns}) < len(turns):
-            raise InvalidInput("one call may hold one turn of an episode; send its turns one after another")
+            raise InvalidInput(
+                "expected one turn of an episode in a call, got several; send its turns one after another"
+            )
         episodes = [self._take(turn) for turn in turns]
         with eval_mode(self._model), torch.no_grad(), default_products(), small_batch_linear(self._model):
-            while going := [e for e in episodes if e.left]:  # once; again where cached keys no longer fit amid a turn
+            while going := [
+                e for e in episodes if e.left
+            ]:  # once, or again if cached keys become invalid within a turn
                 for cohort in self._cohorts(going):
                     self._decode(cohort, [e for e in going if e.cohort is cohort])
         return [self._reply(e) if e.turn else Reply(text="", stop=Stop.CONTEXT) for e in episodes]
 
     def close(self, episode_id: str) -> None:
-        """Forget an episode and free what it held; unknown ids are ignored."""
+        """Free an episode; unknown ids are ignored."""
         if episode := self._episodes.pop(episode_id, None):
             episode.cohort = None
 
     def _take(self, turn: Turn) -> Episode:
-        """The turn's episode with the new messages in its ids."""
+        """Return the turn's episode with the ids of the new messages added."""
         episode = self._episodes.get(turn.episode_id)
         new = list(turn.messages)
         if episode is None:
@@ -143,7 +145,7 @@ class LocalPolicy:
         return episode
 
     def _cohorts(self, acting: Sequence[Episode]) -> list[Cohort]:
-        """The cohorts of these episodes; those that have none, or keys of other rotary factors, found new ones."""
+        """Return the cohorts of these episodes; create them for episodes without one, or with keys of other rotary factors."""
         groups: dict[Any, list[Episode]] = {}
         for episode in acting:
             factors = self._decoder.rotary.factors_of(len(episode.ids))
@@ -154,7 +156,7 @@ class LocalPolicy:
         return list({id(e.cohort): e.cohort for e in acting if e.cohort}.values())
 
     def _found(self, episodes: list[Episode]) -> None:
-        """Begin a cohort: first what all its episodes share is encoded, then each distinct opening, once."""
+        """Create a cohort: encode the shared prefix of its episodes, then each distinct opening once."""
         openings = list(dict.fromkeys(tuple(e.ids) for e in episodes))
         nothing = torch.zeros(1, 0, dtype=torch.bool, device=self._device)
         factors = self._decoder.rotary.factors_of(len(episodes[0].ids))
@@ -165,7 +167,7 @@ class LocalPolicy:
         else:
             self._feed_ids(cohort, [openings[0][:shared]])
         cohort.select([0] * len(openings))
-        # The last token is left for the first turn: that it is fed there gives the logits to begin with.
+        # The last token is fed in the first turn, which gives the first logits.
         rest = [opening[shared:-1] for opening in openings]
         if len(openings) < len(episodes) and any(rest):
             self._feed_ids(cohort, rest)
@@ -174,7 +176,7 @@ class LocalPolicy:
             episode.cohort, episode.cached = cohort, cached
 
     def _decode(self, cohort: Cohort, acting: Sequence[Episode]) -> None:
-        """Feed what is new to the acting episodes and let each write its turn, as far as their keys reach."""
+        """Feed new tokens of the acting episodes, and decode their turns as far as their keys are valid."""
         cohort.drop_closed()
         row_of = {id(episode): i for i, episode in enumerate(cohort.rows)}
         rows = [row_of[id(episode)] for episode in acting]
@@ -191,19 +193,19 @@ class LocalPolicy:
     def _write(
         self, cohort: Cohort, logits: torch.Tensor, limits: torch.Tensor, draws: Draws | None
     ) -> tuple[list[list[int]], list[list[float]]]:
-        """Pick and feed tokens until every row has reached its end token or its limit.
+        """Sample and feed tokens until every row has reached its end token or its limit.
 
-        Whenever half of the rows are done, the others go on in a cache of their own, and what they wrote is taken back
-        at the end: a turn costs what its own tokens cost, however long another one gets.
+        Whenever half of the rows are done, the others continue in a smaller cache, which is merged back at the end. So a turn costs its
+        own tokens, however long another one gets.
 
         Args:
-            cohort: Whose rows write.
+            cohort: The cohort.
             logits: float32 [B, V], for the first token.
-            limits: int64 [B], tokens that a row may write; 0 for rows that do not act.
-            draws: What tokens are drawn with; None: all rows are greedy.
+            limits: int64 [B], maximum tokens of a row; 0 for rows that do not act.
+            draws: Random numbers and temperatures; None: all rows are greedy.
 
         Returns:
-            Tokens [B, W] and their log-probs [B, W]; of no meaning behind a row's end.
+            Tokens [B, W] and their log-probs [B, W]; undefined behind a row's end.
         """
         shape = len(limits), int(limits.max())
         tokens = torch.zeros(shape, dtype=torch.long, device=self._device)
@@ -242,12 +244,12 @@ class LocalPolicy:
         """Run tokens through the model behind the cohort's cache.
 
         Args:
-            cohort: Whose cache and mask grow by the width of `ids`.
+            cohort: The cohort; its cache and mask grow by the width of `ids`.
             ids: int64 [B, T], padded on the left.
-            real: bool [B, T]; True where `ids` holds a token.
+            real: bool [B, T]; True at tokens, False at padding.
 
         Returns:
-            float32 [B, V], the logits after the last column; of no meaning in rows that end with padding.
+            float32 [B, V], the logits after the last column; undefined in rows that end with padding.
         """
         cohort.mask = torch.cat([cohort.mask, real], 1)
         if self._decoder.caching == "none":
@@ -255,7 +257,7 @@ class LocalPolicy:
         return self._decoder.feed(cohort.cache, ids, cohort.mask, cohort.seen, cohort.factors)
 
     def _draws(self, cohort: Cohort, acting: dict[int, Episode], width: int) -> Draws | None:
-        """Each row drawn from the stream of its own episode and turn, at its own temperature; None when all are greedy."""
+        """Return random numbers seeded by episode and turn, with temperatures; None if all rows are greedy."""
         if not any(episode.temperature for episode in acting.values()):
             return None
         drawn = torch.zeros(len(cohort.rows), width, dtype=torch.float64)
@@ -266,8 +268,8 @@ class LocalPolicy:
             done = len(episode.turn)
             drawn[row] = torch.rand(done + width, generator=stream, dtype=torch.float64)[done:]
             temperature[row] = episode.temperature
-        wide = wide_of(self._device)
-        return Draws(drawn.to(self._device, wide), temperature.to(self._device, wide))
+        dtype = widest_float(self._device)
+        return Draws(drawn.to(self._device, dtype), temperature.to(self._device, dtype))
 
     def _took(self, episode: Episode, tokens: list[int], logprobs: list[float]) -> None:
         """Cut a sampled row at its end token and add it to its episode."""
@@ -280,13 +282,13 @@ class LocalPolicy:
         episode.left = 0 if written[-1] in self._ends else episode.left - length
 
     def _reply(self, episode: Episode) -> Reply:
-        """Read the turn that an episode has written, and remember it."""
+        """Parse the turn of an episode, and add it to its messages."""
         turn = episode.turn
         ended = turn[-1] in self._ends
         text = self._renderer.decode(turn[:-1] if ended else turn)
         parsed = self._renderer.parse(text, episode.tools)
-        said = Message(role="assistant", thought=parsed.thought, actions=parsed.actions)
-        episode.messages.append(Message(role="assistant", content=text) if parsed.error else said)
+        answer = Message(role="assistant", thought=parsed.thought, actions=parsed.actions)
+        episode.messages.append(Message(role="assistant", content=text) if parsed.error else answer)
         episode.closing = self._renderer.closing(turn)
         episode.n_turns += 1
         return Reply(

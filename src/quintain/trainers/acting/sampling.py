@@ -1,4 +1,4 @@
-"""How tokens are picked: each episode from a stream of its own, at its own temperature."""
+"""Sampling of tokens, with the random numbers and the temperature of each episode."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from quintain.records.agent import Sampling
 
 
 class Draws(NamedTuple):
-    """What a turn's tokens are drawn with."""
+    """Random numbers and temperatures of a turn."""
 
     uniform: torch.Tensor
     """float [B, W], in 0..1."""
@@ -21,7 +21,7 @@ class Draws(NamedTuple):
 def pick(
     logits: torch.Tensor, sampling: Sampling, uniform: torch.Tensor | None, temperature: torch.Tensor | None = None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Pick one token a row by inverting the cumulative distribution at a uniform number.
+    """Sample one token a row by inverting the cumulative distribution at a uniform number.
 
     Args:
         logits: float32 [B, V].
@@ -35,11 +35,11 @@ def pick(
     """
     token = logits.argmax(-1)
     if uniform is not None:
-        wide = wide_of(logits.device)
+        dtype = widest_float(logits.device)
         if temperature is None:
-            temperature = torch.full(logits.shape[:1], sampling.temperature, dtype=wide, device=logits.device)
+            temperature = torch.full(logits.shape[:1], sampling.temperature, dtype=dtype, device=logits.device)
         is_warm = temperature > 0
-        chances = (logits.to(wide) / temperature.where(is_warm, 1.0)[:, None]).softmax(-1)
+        chances = (logits.to(dtype) / temperature.where(is_warm, 1.0)[:, None]).softmax(-1)
         if sampling.top_p < 1:
             ranked, order = chances.sort(dim=-1, descending=True, stable=True)
             tail = ranked.cumsum(-1) - ranked >= sampling.top_p  # the first token always stays
@@ -47,11 +47,11 @@ def pick(
         reached = chances.cumsum(-1)
         whole = reached[:, -1:].contiguous()
         place = torch.searchsorted(reached, uniform[:, None] * whole, right=True)
-        last = torch.searchsorted(reached, whole)  # rounding must not lead past the last possible token
+        last = torch.searchsorted(reached, whole)  # rounding must not exceed the last possible token
         token = torch.minimum(place, last)[:, 0].where(is_warm, token)
     return token, logits.log_softmax(-1).gather(1, token[:, None])[:, 0]
 
 
-def wide_of(device: torch.device) -> torch.dtype:
-    """The widest float that a device has."""
+def widest_float(device: torch.device) -> torch.dtype:
+    """Return the widest float type of a device."""
     return torch.float32 if device.type == "mps" else torch.float64  # MPS has no float64

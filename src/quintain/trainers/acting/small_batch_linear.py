@@ -1,7 +1,7 @@
-"""Linear layers of few rows: what decoding is made of, a token of each episode at a time.
+"""Fast linear layers for few rows, as in decoding, with one token of each episode at a time.
 
-`F.linear` reads a weight as the narrow side of x W^T. With a handful of rows CPU libraries then use one thread, or kernels
-that reach a fraction of the memory's rate; as W x^T the weight is the long side, and the same product is made by all threads.
+For x W^T with few rows, CPU libraries use one thread, or kernels at a fraction of the memory bandwidth. As W x^T the weight is the long
+side, and all threads compute the same product.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import torch
 from torch import nn
 
 _MOST = 4
-"""Rows above which `F.linear` is as quick. By number and not by timing: a resumed run must round as it did before."""
+"""Rows above which `F.linear` is as fast. It is fixed and not timed, because a resumed run must round as before."""
 
 
 @contextmanager
 def small_batch_linear(model: nn.Module) -> Iterator[None]:
-    """Let a model's float32 linear layers on the CPU compute few rows quickly, up to rounding the same."""
+    """Make a model's float32 linear layers on the CPU fast for few rows; results agree up to rounding."""
     layers = [
         layer
         for layer in model.modules()
@@ -43,9 +43,9 @@ def _forward(layer: nn.Linear, x: torch.Tensor) -> torch.Tensor:
     if not 0 < rows <= _MOST:
         return nn.functional.linear(x, layer.weight, layer.bias)
     flat = x.reshape(rows, -1)
-    if rows == 1:  # the product with a vector is the slowest of all
+    if rows == 1:  # the product with a vector is the slowest
         flat = torch.cat([flat, flat])
-    made = (layer.weight @ flat.t()).t()[:rows]
+    product = (layer.weight @ flat.t()).t()[:rows]
     if layer.bias is not None:
-        made = made + layer.bias
-    return made.reshape(*x.shape[:-1], -1).contiguous()
+        product = product + layer.bias
+    return product.reshape(*x.shape[:-1], -1).contiguous()

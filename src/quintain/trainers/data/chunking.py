@@ -1,10 +1,9 @@
-"""Trajectories that are too long, split at step borders.
+"""Splitting of long trajectories at step borders.
 
-A chunk is a shorter trajectory: the opening (everything before the first agent turn), some earlier steps again as
-context that is not in the loss, and the steps that the chunk is for. The renderer writes it like any other, so its
-length is counted after templating, and templates that rewrite history see a history of their own.
+A chunk is a shorter trajectory: the opening (everything before the first agent turn), some earlier steps as masked context, and the
+steps that the chunk trains. It is rendered like any trajectory, so its length is counted after templating.
 
-A trajectory is a row of blocks: an agent turn with its observations, and the user and system turns that led to it.
+A trajectory is a sequence of blocks: an agent turn with its observations, and the user and system turns before it.
 """
 
 from __future__ import annotations
@@ -19,34 +18,33 @@ from quintain.trainers.data.streams import TokenRow
 from quintain.trainers.rendering.renderer import Renderer, Rendering
 
 _FIRST_GUESS = 8
-"""Blocks to try for the first chunk; later ones begin with what the chunk before held."""
+"""Blocks to try for the first chunk; later chunks start with the number of the previous one."""
 
 
 def chunk(
     renderer: Renderer, trajectory: Trajectory, max_length: int, *, overlap: int, weight: float = 1.0
 ) -> Rendering:
-    """A trajectory as rows of at most `max_length` tokens that train each trainable step exactly once.
+    """Render a trajectory as rows of at most `max_length` tokens that train each trainable step exactly once.
 
-    A trajectory that fits is rendered as it is. Otherwise each chunk takes as many steps as fit. Where not even its
-    first step fits, the overlap is halved until it does; a step that is too long with the opening alone is left out and
-    counted in `truncated_turns`.
+    A trajectory that fits is rendered whole. Otherwise each chunk takes as many steps as fit. If its first step does not fit, the
+    overlap is halved until it does. A step that is too long with the opening alone is left out and counted in `truncated_turns`.
 
     Args:
-        renderer: Writes the chunks.
-        trajectory: What was asked and done.
-        max_length: Tokens of a row.
-        overlap: Earlier agent turns with their observations that a chunk shows again, masked.
+        renderer: Renders the chunks.
+        trajectory: The run.
+        max_length: Maximum tokens of a row.
+        overlap: Earlier agent turns, with observations, that a chunk repeats, masked.
         weight: Weight of the trajectory in the loss.
 
     Returns:
-        The rows, `step_index` being that of the whole trajectory; `too_long` where no step fits.
+        The rows, with `step_index` of the whole trajectory; `too_long` if no step fits.
 
     Raises:
-        InvalidInput: a bound is impossible, or the template leaves out what the agent wrote.
+        InvalidInput: A bound is out of range, or the template omits an agent turn.
     """
     if max_length < 1 or overlap < 0:
         raise InvalidInput(
-            f"max_length is {max_length} and chunk_overlap {overlap}; give at least 1 token and 0 or more steps"
+            f"expected a max_length of at least 1 and a chunk_overlap of at least 0, got {max_length} and {overlap}"
         )
     whole = renderer.render(trajectory, max_length, weight)
     if not whole.truncated_turns:
@@ -70,7 +68,7 @@ def chunk(
 
 @dataclass(frozen=True)
 class _Blocks:
-    """A trajectory in blocks, and how they are written."""
+    """A trajectory in blocks."""
 
     renderer: Renderer
     trajectory: Trajectory
@@ -80,21 +78,21 @@ class _Blocks:
     weight: float
 
     def trained_from(self, block: int) -> int:
-        """The first block from `block` on that is in the loss, or how many blocks there are."""
+        """Return the first block from `block` on with loss; the number of blocks if there is none."""
         return next((b for b in range(block, len(self.turns)) if self._trained(b)), len(self.turns))
 
     def longest(self, start: int, context: int, guess: int) -> tuple[list[TokenRow], int]:
-        """The rows of the longest chunk that begins with block `start`, and the block after it.
+        """Return the rows of the longest chunk from block `start` on, and the block after it.
 
-        What is written of a step does not depend on later ones, so a trial that holds too much shows how much fits.
+        A rendered step does not depend on later ones, so a trial that is too long shows how much fits.
 
         Args:
-            start: Its first block in the loss.
-            context: Blocks before it to show again.
-            guess: How many blocks to try; doubled while all fit.
+            start: First block with loss.
+            context: Blocks before it to repeat.
+            guess: Number of blocks to try; doubled while all fit.
 
         Returns:
-            No rows and `start` where not even the first block fits.
+            No rows and `start` if the first block does not fit.
         """
         while True:
             tried = min(start + guess, len(self.turns))
@@ -112,7 +110,7 @@ class _Blocks:
         return self.renderer.trains(self.trajectory.steps[self.turns[block]])
 
     def _rows(self, start: int, context: int, end: int) -> list[TokenRow]:
-        """Blocks `start` to `end`, not included, after the opening and `context` earlier blocks."""
+        """Render blocks `start` to `end`, exclusive, after the opening and `context` earlier blocks."""
         steps, opening = self.trajectory.steps, self.turns[0]
         borders = (opening, *(turn + 1 for turn in self.turns))
         indices = [*range(opening), *range(borders[start - context], borders[end])]
@@ -120,7 +118,7 @@ class _Blocks:
             steps[i].model_copy(update={"train": False}) if opening <= i < borders[start] else steps[i] for i in indices
         ]
         part = self.trajectory.model_copy(update={"steps": tuple(shown)})
-        # -1, which stands for no step, finds the last entry and so stays.
+        # -1 (no step) indexes the last entry and stays -1.
         of_whole = np.asarray([*indices, -1], np.int32)
         rendering = self.renderer.render(part, self.max_length, self.weight)
         return [replace(row, step_index=of_whole[row.step_index]) for row in rendering.rows]

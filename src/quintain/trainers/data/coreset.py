@@ -1,7 +1,7 @@
-"""Coresets: a chosen part of the data to train on.
+"""Coresets: a subset of the data to train on.
 
-`loss` takes what the model finds hardest, `diversity` what covers the data best, `hybrid` some of both, `random` is the
-yardstick. Losses must come from the model that will be trained; features are real vectors, `text_features` for one.
+`loss` takes the hardest examples for the model, `diversity` those that cover the data best, `hybrid` some of both, `random` is the
+baseline. Losses must come from the start model; features are real vectors, such as `text_features`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CoresetMethod = Literal["loss", "diversity", "hybrid", "random"]
 _LOSS_PART = Fraction(3, 5)
 """Share of a hybrid coreset that is chosen by loss."""
 _GRAM_SIZES = (1, 2, 3)
-"""Characters of the n-grams: single ones carry meaning in Chinese, three tell languages and code apart."""
+"""Lengths of the n-grams in characters: single ones carry meaning in Chinese, three distinguish languages and code."""
 _WORD = re.compile(r"\w+")
 
 
@@ -45,12 +45,12 @@ def coreset(
         InvalidInput: what the method needs is missing, not finite, or not of one length.
     """
     if size < 1:
-        raise InvalidInput(f"the coreset's size is {size}; keep at least 1 example")
+        raise InvalidInput(f"expected a coreset of at least 1 example, got size {size}")
     loss = None if losses is None else _finite(losses, "losses", 1)
     vectors = None if features is None else _finite(features, "features", 2)
     lengths = {len(array) for array in (loss, vectors) if array is not None}
     if len(lengths) != 1:
-        raise InvalidInput(f"a coreset needs losses or features, one an example; their numbers are {sorted(lengths)}")
+        raise InvalidInput(f"expected losses or features, one an example; got {sorted(lengths)} of them")
     n = lengths.pop()
     if size >= n:
         return list(range(n))
@@ -58,7 +58,7 @@ def coreset(
         return random.Random(f"coreset/{seed}").sample(range(n), size)
     by_loss = {"loss": size, "hybrid": int(_LOSS_PART * size), "diversity": 0}.get(method)
     if by_loss is None:
-        raise InvalidInput(f"there is no coreset method {method!r}; use loss, diversity, hybrid or random")
+        raise InvalidInput(f"expected the coreset method loss, diversity, hybrid or random, got {method!r}")
     hardest: list[int] = []
     if method != "diversity":
         hardest = np.argsort(-_needed(loss, method, "losses"), kind="stable")[:by_loss].tolist()
@@ -150,14 +150,18 @@ def _mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
 def _finite(values: ArrayLike, name: str, axes: int) -> NDArray[np.float64]:
     array = np.asarray(values, np.float64)
     if array.ndim != axes:
-        raise InvalidInput(f"a coreset's {name} have {array.ndim} axes; give {axes}, the first one the examples")
+        raise InvalidInput(f"expected {name} with {axes} axes, the first one the examples, got {array.ndim}")
     if not np.isfinite(array).all():
         where = int(np.argwhere(~np.isfinite(array))[0][0])
-        raise InvalidInput(f"the {name} of example {where} are not finite; leave the example out, or mend the model")
+        raise InvalidInput(
+            f"expected finite {name}, got others at example {where}; leave the example out, or use another model"
+        )
     return array
 
 
 def _needed(values: NDArray[np.float64] | None, method: str, name: str) -> NDArray[np.float64]:
     if values is None:
-        raise InvalidInput(f"the coreset method {method!r} needs {name}, one an example; give them or use 'random'")
+        raise InvalidInput(
+            f"expected {name}, one an example, for the coreset method {method!r}, got none; pass them or use 'random'"
+        )
     return values

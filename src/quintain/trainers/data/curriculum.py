@@ -1,6 +1,6 @@
-"""A curriculum: the first epochs show only the easiest examples, and a growing share of all (Bengio et al. 2009, ICML).
+"""Curriculum learning: epochs start with the easiest examples and grow to all of them (Bengio et al. 2009, ICML).
 
-Everything here is arithmetic on numbers of examples, so the schedule can be sized for what really runs.
+The functions compute numbers of examples, so that the learning-rate schedule fits the steps that really run.
 """
 
 from __future__ import annotations
@@ -14,48 +14,50 @@ from quintain.records.hyperparameters import CurriculumConfig
 
 
 def difficulty(n_steps: int, reward: float | None) -> float:
-    """Agent steps less reward: short, well-rewarded runs come first. An unknown reward counts as 0."""
+    """Return agent steps minus reward: short, well-rewarded runs come first. An unknown reward counts as 0."""
     return n_steps - (reward or 0.0)
 
 
 def epoch_share(epoch: int, start_ratio: float, warmup_epochs: int) -> float:
-    """Share of the examples that epoch `epoch`, counted from 0, shows.
+    """Return the share of the examples in an epoch, counted from 0.
 
     It grows linearly from `start_ratio` in epoch 0 to 1 in epoch `warmup_epochs`, and stays there.
     """
     if epoch < 0 or not 0 < start_ratio <= 1 or warmup_epochs < 1:
         raise InvalidInput(
-            f"epoch {epoch}, start_ratio {start_ratio} and warmup_epochs {warmup_epochs} make no curriculum; give an "
-            "epoch from 0, a start_ratio above 0 and at most 1, and at least 1 warm-up epoch"
+            "expected an epoch from 0, a start_ratio above 0 and at most 1, and at least 1 warm-up epoch; got epoch "
+            f"{epoch}, start_ratio {start_ratio} and warmup_epochs {warmup_epochs}"
         )
     return min(1.0, start_ratio + (1 - start_ratio) * epoch / warmup_epochs)
 
 
 def epoch_indices(difficulties: Sequence[float], share: float) -> list[int]:
-    """The easiest `ceil(n * share)` of n examples, easiest first; equally easy ones keep their order.
+    """Return the easiest `ceil(n * share)` of n examples, easiest first; ties keep their order.
 
     Args:
         difficulties: One number an example; larger is harder.
         share: From above 0 to 1.
     """
     if not 0 < share <= 1:
-        raise InvalidInput(f"the share of an epoch is {share}; give a number above 0 and at most 1")
+        raise InvalidInput(f"expected a share above 0 and at most 1, got {share}")
     if unknown := [i for i, d in enumerate(difficulties) if math.isnan(d)]:
-        raise InvalidInput(f"the difficulty of example {unknown[0]} is not a number; count an unknown reward as 0")
+        raise InvalidInput(
+            f"expected a number as difficulty of example {unknown[0]}, got NaN; count an unknown reward as 0"
+        )
     order = sorted(range(len(difficulties)), key=difficulties.__getitem__)
     return order[: _size(len(order), share)]
 
 
 def epoch_sizes(n: int, epochs: float, config: CurriculumConfig | None) -> list[int]:
-    """Examples of each whole epoch of `n`; a fractional last epoch is listed as if it ran to its end.
+    """Return the number of examples of each epoch; a fractional last epoch counts as a whole one.
 
     Args:
-        n: Examples that there are.
+        n: Number of examples.
         epochs: Passes, above 0; 2.5 gives three sizes.
         config: Null: every epoch shows all.
     """
     if n < 0 or not 0 < epochs < math.inf:
-        raise InvalidInput(f"{n} examples in {epochs} epochs cannot be planned; give 0 or more and a number above 0")
+        raise InvalidInput(f"expected 0 or more examples and more than 0 epochs, got {n} and {epochs}")
     shares = (
         1.0 if config is None else epoch_share(epoch, config.start_ratio, config.warmup_epochs)
         for epoch in range(math.ceil(epochs))
@@ -64,12 +66,12 @@ def epoch_sizes(n: int, epochs: float, config: CurriculumConfig | None) -> list[
 
 
 def epoch_steps(n: int, batch_size: int, epochs: float, config: CurriculumConfig | None) -> list[int]:
-    """Optimizer steps of each epoch: the last batch of an epoch may be smaller and is a step all the same.
+    """Return the optimizer steps of each epoch; the last batch of an epoch may be smaller.
 
-    A fractional last epoch takes its share of that epoch's steps, rounded up. The sum sizes the learning-rate schedule.
+    A fractional last epoch has its share of that epoch's steps, rounded up. The sum is the length of the learning-rate schedule.
     """
     if batch_size < 1:
-        raise InvalidInput(f"batch_size is {batch_size}; give at least 1")
+        raise InvalidInput(f"expected a batch_size of at least 1, got {batch_size}")
     left = Fraction(str(epochs))  # decimal: 0.1 epochs of 30 steps are 3 steps, not ceil(3.0000000000000004)
     whole = [math.ceil(size / batch_size) for size in epoch_sizes(n, epochs, config)]
     return [math.ceil(min(left - epoch, Fraction(1)) * steps) for epoch, steps in enumerate(whole)]

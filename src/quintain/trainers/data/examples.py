@@ -1,12 +1,12 @@
-"""Dataset rows to examples: what each method learns from a run, a pair, a group or a text.
+"""Dataset rows to examples, by method: runs, pairs, groups, labels or texts.
 
-What cannot become an example is counted with its reason, never lost silently.
+A row that gives no example is counted with its reason.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import repeat
 from typing import Any, Literal
@@ -27,25 +27,25 @@ from quintain.trainers.rendering.renderer import Renderer, Rendering
 from quintain.trainers.value_head import heads_of
 
 _REASONS = {"no_contrast": "no_variance"}
-"""What mining calls otherwise than training does."""
+"""Reasons that mining names differently."""
 
 _VERDICTS = {OutcomeStatus.SUCCESS: 1.0, OutcomeStatus.FAILURE: 0.0, OutcomeStatus.TRUNCATED: 0.0}
 
 
 @dataclass
 class ExampleBatch:
-    """Examples, and what did not become one."""
+    """Examples, and counts of what was left out."""
 
     examples: list[Example] = field(default_factory=list)
     rewards: list[float | None] = field(default_factory=list)
-    """Reward of each example's run; None where unknown or where there is no single run."""
+    """Reward of each example's run; None if unknown, or without a single run."""
     dropped: Counter[str] = field(default_factory=Counter)
     truncated_turns: int = 0
     left_out_members: Counter[str] = field(default_factory=Counter)
-    """Runs of a group that could not be rendered, by reason; the group goes on without them."""
+    """Runs of groups that could not be rendered, by reason; their groups stay."""
 
     def add(self, example: Example | str, reward: float | None = None) -> None:
-        """Take an example in, or count why there is none."""
+        """Add an example, or count the reason why there is none."""
         if isinstance(example, str):
             self.dropped[example] += 1
         else:
@@ -55,7 +55,7 @@ class ExampleBatch:
 
 @dataclass(frozen=True)
 class ExampleMaker:
-    """Makes examples for one model and one method."""
+    """Creates examples for one model and one method."""
 
     renderer: Renderer
     config: TrainingConfig
@@ -65,22 +65,22 @@ class ExampleMaker:
     def of(
         tokenizer: Any, style: Literal["auto", "tools", "react"], config: TrainingConfig, context: int
     ) -> ExampleMaker:
-        """For an agent's tokenizer and style of turns; a row holds what the settings ask for and `context` tokens allow."""
+        """Create a maker for a tokenizer and a style; rows have at most `max_length` and at most `context` tokens."""
         return ExampleMaker(Renderer.of(tokenizer, style), config, min(config.max_length or context, context))
 
     def make(self, rows: Sequence[Row]) -> ExampleBatch:
-        """All rows as examples, in their order."""
+        """Return the examples of all rows, in their order."""
         batch = ExampleBatch()
         for row, factor in zip(rows, self.factors(rows), strict=False):
             self.take(row, batch, factor)
         return batch
 
     def factors(self, rows: Iterable[Row]) -> Iterable[float | str]:
-        """What each row's weight is multiplied by, or why the row is left out; endless where no method asks for it."""
+        """Yield each row's weight factor, or why it is left out; endless unless the method needs factors."""
         return _cloning_factors(rows, self.config) if isinstance(self.config, BCConfig) else repeat(1.0)
 
     def take(self, row: Row, batch: ExampleBatch, factor: float | str = 1.0) -> None:
-        """Add the example of one row to `batch`, or count why there is none; `factor` is that of `factors`."""
+        """Add the example of a row to `batch`, or count why there is none; `factor` comes from `factors`."""
         match row:
             case DatasetRow():
                 batch.add(factor if isinstance(factor, str) else self.run(row, batch, factor), _reward(row))
@@ -98,9 +98,9 @@ class ExampleMaker:
                 batch.add(self.text(row))
 
     def run(self, row: DatasetRow, batch: ExampleBatch, factor: float = 1.0) -> Example | str:
-        """A run to repeat: SFT and behaviour cloning.
+        """Return the example of a run: SFT and behaviour cloning.
 
-        With `step_weighting` the tokens of a step weigh r / mean(r) of the run's step rewards; see `credit.step_factors`.
+        With `step_weighting` the tokens of a step weigh r / mean(r) of the run's step rewards; see `advantages.step_factors`.
         """
         rendering = self._rendered(row.trajectory, row.weight * factor)
         if rendering.dropped:
@@ -114,10 +114,10 @@ class ExampleMaker:
         return Example(tuple(rows), (0,) * len(rows), (_reward(row) or 0.0,), 1.0, _key(row.trajectory))
 
     def pair(self, row: PairRow, batch: ExampleBatch) -> Example | str:
-        """A pair: member 0 is the chosen run, member 1 the rejected one.
+        """Return the example of a pair: member 0 is the chosen run, member 1 the rejected one.
 
-        With `step_level` the tokens from the start up to where the two runs part are masked in both. In the sigmoid and
-        hinge losses they cancel anyway and masking them saves their cost; means over a run (IPO) and the SFT term change.
+        With `step_level` the common prefix of the two runs is masked in both. In the sigmoid and hinge losses it cancels anyway, and
+        masking saves its cost; means over a run (IPO) and the SFT term change.
         """
         if row.weight <= 0:
             return "zero_weight"
@@ -131,8 +131,8 @@ class ExampleMaker:
         return self._paired(sides, row.weight, f"{_key(row.chosen)}/{_key(row.rejected)}")
 
     def _paired(self, sides: list[list[TokenRow]], weight: float, key: str) -> Example | str:
-        """The rows of a chosen and a rejected run as a pair."""
-        if _said(sides[0]) == _said(sides[1]):
+        """Return a pair from the rows of a chosen and a rejected run."""
+        if _agent_text(sides[0]) == _agent_text(sides[1]):
             return "equal_sides"
         if isinstance(self.config, DPOConfig) and self.config.step_level:
             sides = _from_the_branch_on(*sides)
@@ -142,7 +142,7 @@ class ExampleMaker:
         return Example((*sides[0], *sides[1]), member, (1.0, 0.0), weight, key, divisible=False)
 
     def valued_pair(self, row: PairRow) -> Example | str:
-        """A pair for a reward model, each run read once, at its end; the chosen member's value is the pair's margin."""
+        """Return a pair for a reward model, each run read at its end; the chosen member's value is the pair's margin."""
         if row.weight <= 0:
             return "zero_weight"
         sides = list[TokenRow]()
@@ -157,7 +157,7 @@ class ExampleMaker:
         return Example(tuple(sides), (0, 1), (row.margin or 0.0, 0.0), row.weight, key, divisible=False)
 
     def valued_steps(self, row: StepLabelRow) -> Example | str:
-        """A run for a process reward model, read at the end of each step that has a label."""
+        """Return a run for a process reward model, read at the end of each labelled step."""
         heads = heads_of(self.config)
         reading = read_steps(self.renderer, row.trajectory, self.max_length)
         if reading.dropped:
@@ -172,7 +172,7 @@ class ExampleMaker:
         return Example(rows, (0,) * len(rows), key=_key(row.trajectory))
 
     def labelled(self, row: LabelledRow, batch: ExampleBatch) -> Example | str:
-        """A run with a thumb up (value 1) or down (value -1)."""
+        """Return a run with a thumb up (value 1) or down (value -1)."""
         if row.weight <= 0:
             return "zero_weight"
         rendering = self._rendered(row.trajectory, 1.0)
@@ -184,9 +184,9 @@ class ExampleMaker:
         return Example(rows, (0,) * len(rows), (label,), row.weight, _key(row.trajectory), divisible=False)
 
     def group(self, row: GroupRow, batch: ExampleBatch) -> Example | str:
-        """A group of runs of one task: advantages for GRPO, rewards for trajectory ranking.
+        """Return a group of runs of one task: advantages for GRPO, rewards for trajectory ranking.
 
-        Every run's reward counts in the group's mean, also where the run itself cannot be rendered.
+        Every reward counts in the group's mean, also of a run that cannot be rendered.
         """
         config = self.config
         if len(row.rewards) < 2:
@@ -212,11 +212,11 @@ class ExampleMaker:
         return Example(tuple(rows), tuple(member), tuple(values), float(n_pairs), row.key, divisible=False)
 
     def of_rollout(self, row: GroupRow, batch: ExampleBatch) -> list[Example] | str:
-        """What is learnt from a group that the model under training has played, or why nothing is.
+        """Return the examples of a group of rollouts, or why there are none.
 
-        GRPO takes the group whole. DPO takes pairs of its runs (sample and pair; Guo et al. 2024, arXiv 2402.04792, with
-        the environment's rewards as the judge): the best and the worst, or all of unequal reward within
-        `max_pairs_per_task`. Runs that say the same, or that cannot be rendered, are in no pair.
+        GRPO takes the whole group. DPO takes pairs of its runs (Guo et al. 2024, arXiv 2402.04792, with the environment's rewards as
+        the judge): the best and the worst, or all of unequal reward, at most `max_pairs_per_task`. Runs with equal text, or that
+        cannot be rendered, are in no pair.
         """
         config = self.config
         if not isinstance(config, DPOConfig):
@@ -225,7 +225,7 @@ class ExampleMaker:
         if len(row.rewards) > 1 and len(set(row.rewards)) == 1:
             return "no_variance"  # before anything is rendered: late in a run most groups are like this
         runs = dict(self._members(row, batch))
-        # Named by their places: ids hold the job's, and chance must not depend on it.
+        # Named by place: run ids contain the job's id, on which the random choice must not depend.
         candidates = [
             Candidate(row.key, str(i), row.rewards[i], agent_digest(row.trajectories[i])) for i in sorted(runs)
         ]
@@ -242,7 +242,7 @@ class ExampleMaker:
         return examples or (reasons[0] if reasons else "no_member_rendered")
 
     def _members(self, row: GroupRow, batch: ExampleBatch) -> Iterator[tuple[int, list[TokenRow]]]:
-        """The place of each run of a group that can be rendered, and its rows; the others are counted."""
+        """Yield place and rows of each run of a group that can be rendered; count the others."""
         for place, trajectory in enumerate(row.trajectories):
             rendering = self._rendered(trajectory, 1.0)
             if rendering.dropped:
@@ -252,7 +252,7 @@ class ExampleMaker:
             yield place, rendering.rows
 
     def text(self, row: TextRow) -> Example | str:
-        """Plain text, control tokens in it as text, in windows that begin with the last token before them, masked."""
+        """Return plain text in windows that start with the masked last token of the previous one; control tokens are text."""
         if row.weight <= 0:
             return "zero_weight"
         tokenizer = self.renderer.tokenizer
@@ -270,7 +270,7 @@ class ExampleMaker:
         return Example(rows, (0,) * len(rows))
 
     def fits(self, trajectory: Trajectory) -> bool:
-        """Does anything of a run get into the loss?"""
+        """Whether a run has any token in the loss."""
         return self._rendered(trajectory, 1.0).dropped is None
 
     def _rendered(self, trajectory: Trajectory, weight: float) -> Rendering:
@@ -289,13 +289,13 @@ class ExampleMaker:
 
 
 def labels_of(row: StepLabelRow) -> list[dict[str, float | None]]:
-    """Head -> label of each agent step: `value` is the label itself, the others are its parts."""
+    """Return head -> label of each agent step: `value` is the label itself, the others are its parts."""
     parts = row.parts or (None,) * len(row.labels)
     return [{**(of_step or {}), "value": label} for label, of_step in zip(row.labels, parts, strict=True)]
 
 
 def labelled_heads(rows: Iterable[Row]) -> tuple[str, ...]:
-    """What steps are labelled by in the rows of a dataset, `value` first."""
+    """Return the names of step labels in the rows of a dataset, `value` first."""
     found = {
         head
         for row in rows
@@ -308,11 +308,11 @@ def labelled_heads(rows: Iterable[Row]) -> tuple[str, ...]:
 
 
 def mismatched(examples: Sequence[Example], max_length: int) -> dict[str, Example]:
-    """KTO's unpaired examples: each prompt with the answer to another, cut at `max_length`.
+    """Return KTO's mismatched examples: each prompt with the answer to another one, cut at `max_length`.
 
-    Their mean log-ratio estimates the KL divergence to the reference (arXiv 2402.01306, section 4.1). With equal prompts
-    side by side and a shift by as many as the most frequent one has, no prompt meets an answer of its own, unless more than
-    half of all are that one. An example whose prompt leaves no room for an answer has none.
+    Their mean log-ratio estimates the KL divergence to the reference (arXiv 2402.01306, section 4.1). Prompts are sorted, and answers
+    shifted by the count of the most frequent prompt. So no prompt meets its own answer, unless more than half of all are that
+    prompt. An example whose prompt leaves no room for an answer has none.
     """
     heads = [int(example.rows[0].places[0]) for example in examples]
     prompts = [e.rows[0].token_ids[:head].tobytes() for e, head in zip(examples, heads, strict=True)]
@@ -333,7 +333,7 @@ def mismatched(examples: Sequence[Example], max_length: int) -> dict[str, Exampl
 
 
 def _cloning_factors(rows: Iterable[Row], config: BCConfig) -> list[float | str]:
-    """Weight of each run, or why it is left out: n softmax(reward / temperature) over the runs that stay."""
+    """Return the weight of each run, or why it is left out: n softmax(reward / temperature) over the kept runs."""
     rewards = [_reward(row) if isinstance(row, DatasetRow) else None for row in rows]
     if config.min_reward is None and config.temperature is None:
         return [1.0] * len(rewards)
@@ -350,11 +350,13 @@ def _cloning_factors(rows: Iterable[Row], config: BCConfig) -> list[float | str]
         cloning_weights(kept, config.temperature) if config.temperature and kept else [1.0] * len(kept)
     )
     following = iter(weights)
-    return [reason or float(np.float32(next(following))) for reason in reasons]  # as rows hold it: too small is 0
+    return [
+        reason or float(np.float32(next(following))) for reason in reasons
+    ]  # float32 as in rows, where tiny weights are 0
 
 
 def _from_the_branch_on(chosen: list[TokenRow], rejected: list[TokenRow]) -> list[list[TokenRow]]:
-    """Both sides with the tokens masked that come before their first difference."""
+    """Mask the tokens before the first difference in both sides."""
     sides = [list(chosen), list(rejected)]
     for place, (left, right) in enumerate(zip(chosen, rejected, strict=False)):
         n = min(len(left), len(right))
@@ -374,22 +376,21 @@ def _masked_before(row: TokenRow, place: int) -> TokenRow:
 
 
 def _at_steps(row: TokenRow, by_step: dict[int, float], otherwise: float) -> Any:
-    """Float32 [T]: the number of the step that wrote each token."""
-    lookup: Callable[[int], float] = lambda index: by_step.get(index, otherwise)  # noqa: E731
+    """Return float32 [T]: the number of the step that wrote each token."""
     steps, inverse = np.unique(row.step_index, return_inverse=True)
-    return np.asarray([lookup(int(s)) for s in steps], np.float32)[inverse]
+    return np.asarray([by_step.get(int(s), otherwise) for s in steps], np.float32)[inverse]
 
 
 def _agent_indices(trajectory: Trajectory) -> list[int]:
     return [i for i, step in enumerate(trajectory.steps) if step.actor is Actor.AGENT]
 
 
-def _said(rows: Sequence[TokenRow]) -> list[bytes]:
+def _agent_text(rows: Sequence[TokenRow]) -> list[bytes]:
     return [row.token_ids[row.supervised].tobytes() for row in rows]
 
 
 def _reward(row: DatasetRow) -> float | None:
-    """What a run was worth: as exported, else as its outcome says; an unknown outcome has no reward."""
+    """Return the reward of a run: as exported, else of its outcome; None if unknown."""
     outcome = row.trajectory.outcome
     known = (row.reward, outcome.reward, _VERDICTS.get(outcome.status))
     return next((reward for reward in known if reward is not None), None)

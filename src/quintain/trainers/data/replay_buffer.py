@@ -1,9 +1,8 @@
-"""A replay buffer: examples that earlier jobs were trained on, mixed into later ones against forgetting.
+"""A replay buffer: examples of earlier jobs, mixed into later ones against forgetting.
 
-It is a folder with one file, `examples.npz`, and its lock. Which examples stay is a reservoir in the form of a bottom-k
-sample (Cohen and Kaplan 2007, PODC): each key has a number made of it by a hash, and the `size` smallest are kept. So
-the buffer is a uniform sample of all distinct examples that were ever added, however they came: in any order, by several
-jobs at once, or twice because a job was resumed. (A buffer that is made larger later cannot bring back what it let go.)
+It is a folder with one file, `examples.npz`, and its lock. The kept examples are a bottom-k sample (Cohen and Kaplan 2007, PODC):
+each key is hashed to a number, and the `size` smallest are kept. So the buffer is a uniform sample of all distinct examples that
+were ever added, in any order, by concurrent jobs, or twice by a resumed job. Enlarging it does not restore dropped examples.
 """
 
 from __future__ import annotations
@@ -44,43 +43,43 @@ _DAMAGE = (
     zipfile.BadZipFile,
     zlib.error,
 )
-"""What reading a damaged file raises; a zip archive holds a checksum of each array."""
+"""Exceptions of reading a damaged file; a zip archive has a checksum of each array."""
 
 
 class StoredExamples(NamedTuple):
     """The examples of a file."""
 
     fingerprint: str
-    """Of the renderer that wrote their tokens."""
+    """Fingerprint of the renderer of their tokens."""
     examples: list[Example]
 
 
 class ReplayBuffer:
-    """Examples of earlier jobs; make it by `ReplayBuffer.open`. What it holds is as of then, or of the newest `add`."""
+    """Examples of earlier jobs, as of `ReplayBuffer.open` or the latest `add`."""
 
     def __init__(self, folder: Path, size: int, fingerprint: str) -> None:
         """See `open`."""
         self.folder, self.size, self.fingerprint = folder, size, fingerprint
         self.warning: str | None = None
-        """What was wrong with the file, if it could not be read and the buffer starts empty."""
+        """Why the file could not be read, if the buffer starts empty because of that."""
         self._examples: dict[str, Example] = {}
 
     @staticmethod
     def open(folder: Path, size: int, fingerprint: str) -> ReplayBuffer:
-        """The buffer of a folder, which need not exist yet.
+        """Open the buffer of a folder, which need not exist yet.
 
         Args:
-            folder: Where it persists; several jobs may share it.
-            size: Examples to keep.
-            fingerprint: Of the renderer: token ids of another one mean nothing here.
+            folder: Folder of the buffer; several jobs may share it.
+            size: Number of examples to keep.
+            fingerprint: Fingerprint of the renderer: token ids of another renderer are invalid here.
 
         Raises:
             InvalidInput: `size` is below 1.
-            Conflict: it holds examples of another tokenizer or template.
-            Unavailable: the folder cannot be used, or a newer version of this program wrote it.
+            Conflict: The buffer has examples of another tokenizer or template.
+            Unavailable: The folder cannot be used, or a newer version of this program wrote it.
         """
         if size < 1:
-            raise InvalidInput(f"the replay buffer's size is {size}; keep at least 1 example")
+            raise InvalidInput(f"expected a replay buffer of at least 1 example, got size {size}")
         buffer = ReplayBuffer(folder, size, fingerprint)
         with buffer._locked():
             buffer._read()
@@ -90,31 +89,33 @@ class ReplayBuffer:
         return len(self._examples)
 
     def sample(self, n: int, *, exclude: Collection[str], seed: int) -> list[Example]:
-        """Up to `n` examples by chance, fewer where there are not so many.
+        """Draw up to `n` examples.
 
         Args:
-            n: How many.
+            n: Maximum number of examples.
             exclude: Keys of the new data, which are never drawn.
-            seed: Same seed and same content, same examples.
+            seed: The same seed and content give the same examples.
         """
         if n < 0:
-            raise InvalidInput(f"{n} examples cannot be replayed; give 0 or more")
+            raise InvalidInput(f"expected 0 or more examples to replay, got {n}")
         free = sorted(self._examples.keys() - set(exclude))
         return [self._examples[key] for key in random.Random(f"replay/{seed}").sample(free, min(n, len(free)))]
 
     def add(self, examples: Sequence[Example]) -> int:
-        """Offer examples to the buffer, and write it; one with a key that it holds takes the other's place.
+        """Offer examples to the buffer and write it; an example replaces one with the same key.
 
         Returns:
-            How many examples the buffer holds now.
+            Number of examples in the buffer.
 
         Raises:
-            InvalidInput: an example has no key.
-            Conflict: another job wrote examples of another tokenizer meanwhile.
-            Unavailable: the folder cannot be written.
+            InvalidInput: An example has no key.
+            Conflict: Another job has written examples of another tokenizer meanwhile.
+            Unavailable: The folder cannot be written.
         """
         if nameless := [i for i, example in enumerate(examples) if not example.key]:
-            raise InvalidInput(f"example {nameless[0]} has no key; give each example that is to be replayed a key")
+            raise InvalidInput(
+                f"expected a key in every example, got none in example {nameless[0]}; give each example a key"
+            )
         with self._locked():
             self._read()
             offered = self._examples | {example.key: example for example in examples}
@@ -131,11 +132,11 @@ class ReplayBuffer:
                 yield
         except Timeout:
             raise Unavailable(
-                f"another job has held the replay buffer in {self.folder} for {_LOCK_TIMEOUT_S:.0f} s; try again"
+                f"another job has locked the replay buffer in {self.folder} for {_LOCK_TIMEOUT_S:.0f} s; try again"
             ) from None
         except OSError as error:
             raise Unavailable(
-                f"the replay buffer in {self.folder} cannot be used: {error}; free space or mend its permissions"
+                f"cannot use the replay buffer in {self.folder}: {error}; free disk space or correct its permissions"
             ) from error
 
     def _read(self) -> None:
@@ -150,18 +151,18 @@ class ReplayBuffer:
             return
         if stored.fingerprint != self.fingerprint and stored.examples:
             raise Conflict(
-                f"the replay buffer in {self.folder} holds tokens of {stored.fingerprint}, this model writes "
-                f"{self.fingerprint}; name another buffer, or delete that folder"
+                f"expected tokens of {self.fingerprint} in the replay buffer in {self.folder}, got {stored.fingerprint}; name "
+                "another buffer, or delete that folder"
             )
         kept = sorted(stored.examples, key=lambda example: _priority(example.key))[: self.size]
         self._examples = {example.key: example for example in kept}
 
 
 def write_examples(path: Path, examples: Sequence[Example], fingerprint: str) -> None:
-    """Write examples to a file that appears whole: an uncompressed NumPy archive without pickles.
+    """Write examples atomically to an uncompressed NumPy archive without pickles.
 
-    `index` is JSON in UTF-8 that says how the examples are made of rows, and which streams each row has; every other
-    array is one stream, of all rows end to end that have it.
+    `index` is JSON in UTF-8: the rows of each example and the streams of each row. Every other array is one stream, concatenated over
+    the rows that have it.
     """
     rows = [row for example in examples for row in example.rows]
     arrays: dict[str, Any] = {
@@ -177,12 +178,12 @@ def write_examples(path: Path, examples: Sequence[Example], fingerprint: str) ->
 
 
 def read_examples(path: Path) -> StoredExamples:
-    """The examples that `write_examples` wrote.
+    """Read a file of `write_examples`.
 
     Raises:
-        OSError: the file is not there or cannot be opened.
-        InvalidInput: it is damaged.
-        Unavailable: a newer version of this program wrote it.
+        OSError: The file cannot be opened.
+        InvalidInput: It is damaged.
+        Unavailable: A newer version of this program wrote it.
     """
     content = path.read_bytes()
     try:
@@ -193,10 +194,8 @@ def read_examples(path: Path) -> StoredExamples:
             raise Unavailable(f"{path} was written by a newer version of Quintain; update, or name another buffer")
         return StoredExamples(str(index["fingerprint"]), list(_examples(index["examples"], arrays)))
     except _DAMAGE as error:
-        # numpy's own words would advise to load the file unsafely.
-        raise InvalidInput(
-            f"the examples in {path} cannot be read: the file is damaged", code="damaged_file"
-        ) from error
+        # numpy's message would advise to load the file unsafely.
+        raise InvalidInput(f"cannot read the examples in {path}: the file is damaged", code="damaged_file") from error
 
 
 def _entry(example: Example) -> dict[str, Any]:
@@ -229,5 +228,5 @@ def _examples(entries: Sequence[dict[str, Any]], arrays: dict[str, NDArray[Any]]
 
 
 def _priority(key: str) -> bytes:
-    """A number for the key that is as good as drawn by chance, and the same in every job."""
+    """Return a pseudo-random number for the key, the same in every job."""
     return hashlib.sha256(f"replay/{key}".encode()).digest()

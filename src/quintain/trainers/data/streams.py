@@ -1,4 +1,4 @@
-"""What training works on: token rows with per-token streams, and the examples that are shuffled and counted."""
+"""Training data: token rows with per-token streams, and the examples that are shuffled and counted."""
 
 from __future__ import annotations
 
@@ -24,49 +24,51 @@ class TokenRow:
 
     token_ids: Ints
     supervised: Bools
-    """True: this token is in the loss. Never true at place 0, which nothing predicts."""
+    """True: the token has loss. Never true at place 0, which is not predicted."""
     step_index: Ints
-    """The step of the trajectory that wrote the token; -1 for what no agent turn wrote."""
+    """Step of the trajectory that wrote the token; -1 outside of agent turns."""
     weight: Floats
     """Weight of the token in the loss; 0 where it is not supervised."""
     advantage: Floats | None = None
-    """How much better than expected the token's run or step was."""
+    """Advantage of the token's run or step."""
     old_logprob: Floats | None = None
     """Log-prob under the policy that sampled the token (temperature 1, no top_p)."""
     ref_logprob: Floats | None = None
     """Log-prob under the reference model."""
     label: Floats | None = None
-    """[T, K]: what each of K heads shall say there, 0..1; NaN where it is not known."""
+    """[T, K]: target of each of K heads, 0..1; NaN where unknown."""
 
     def __post_init__(self) -> None:
         lengths = {name: len(s) for name, s in vars(self).items() if s is not None}
         if len(set(lengths.values())) != 1:
-            raise ValueError(f"the streams of a row must have one length, got {lengths}")
+            raise ValueError(f"expected streams of one length in a row, got {lengths}")
         if len(self.supervised) and self.supervised[0]:
-            raise ValueError("the first token of a row cannot be supervised: nothing predicts it")
+            raise ValueError(
+                "expected an unsupervised first token in a row, got a supervised one, which nothing predicts"
+            )
 
     def __len__(self) -> int:
         return len(self.token_ids)
 
     @property
     def places(self) -> NDArray[np.intp]:
-        """Where the supervised tokens stand, rising; length n."""
+        """Places of the supervised tokens, ascending; length n."""
         return np.flatnonzero(self.supervised)
 
     @property
     def n_supervised(self) -> int:
-        """How many tokens are in the loss."""
+        """Number of tokens in the loss."""
         return int(self.supervised.sum())
 
     def with_supervised(self, stream: str, values: NDArray[np.floating] | Sequence[float]) -> TokenRow:
-        """The row with a stream set at its supervised places (length n, in order) and NaN elsewhere."""
+        """Return the row with a stream set at its supervised places (length n, in order) and NaN elsewhere."""
         full = np.full(len(self), np.nan, np.float32)
         full[self.places] = np.asarray(values, np.float32)
         return replace(self, **cast(dict[str, Any], {stream: full}))
 
 
 def token_row(token_ids: Sequence[int], supervised: Sequence[bool], **streams: Sequence[float] | None) -> TokenRow:
-    """A row from plain lists; `weight` is 1 and `step_index` 0 where a token is supervised, unless given."""
+    """Create a row from lists; `weight` is 1 and `step_index` 0 at supervised tokens, unless given."""
     mask = np.asarray(supervised, np.bool_)
     given = {name: np.asarray(s, np.float32) for name, s in streams.items() if s is not None and name != "step_index"}
     index = streams.get("step_index")
@@ -81,37 +83,37 @@ def token_row(token_ids: Sequence[int], supervised: Sequence[bool], **streams: S
 
 @dataclass(frozen=True, eq=False)
 class Example:
-    """What is shuffled, counted by `batch_size` and computed together: a run, a pair, a group.
+    """A run, a pair or a group: the unit that is shuffled, counted by `batch_size` and computed together.
 
-    A member is one trajectory of the example (a pair has member 0, chosen, and 1, rejected; a group one for each run).
-    A member can have several rows: chunks, or the turns of a template that rewrites history.
+    A member is one trajectory: a pair has members 0 (chosen) and 1 (rejected), a group one for each run. A member can have several
+    rows: chunks, or the turns of a template that rewrites history.
     """
 
     rows: tuple[TokenRow, ...]
     member: tuple[int, ...]
-    """The member that each row belongs to; rising, beginning with 0, without gaps."""
+    """Member of each row; ascending from 0 without gaps."""
     value: tuple[float, ...] = (0.0,)
-    """One number a member: its reward, or 1 and -1 for what KTO calls desirable and undesirable."""
+    """One number a member: its reward, or 1 and -1 for KTO's desirable and undesirable."""
     weight: float = 1.0
     """Weight of the example in losses that count examples."""
     key: str = ""
-    """What it was made of, for messages and replay."""
+    """Identifies the source, for messages and the replay buffer."""
     divisible: bool = True
-    """May its members stand in different forward passes? Not where the loss couples them, as in a pair."""
+    """Whether its members may be in different forward passes; not if the loss couples them, as in a pair."""
 
     @property
     def n_members(self) -> int:
-        """How many trajectories it holds."""
+        """Number of trajectories."""
         return len(self.value)
 
     @property
     def n_supervised(self) -> int:
-        """Tokens in the loss, over all rows."""
+        """Number of tokens in the loss, over all rows."""
         return sum(row.n_supervised for row in self.rows)
 
     @property
     def n_tokens(self) -> int:
-        """Tokens of all rows, shared prefixes counted in each."""
+        """Number of tokens of all rows, shared prefixes counted in each."""
         return sum(len(row) for row in self.rows)
 
 
@@ -119,7 +121,7 @@ class Example:
 class TokenStreams:
     """The streams of a forward pass at its supervised tokens, on the model's device.
 
-    N supervised tokens: rows in order, places rising in each. S sequences, one for each member of each example. E examples.
+    N supervised tokens: rows in order, places ascending in each. S sequences, one for each member of each example. E examples.
     """
 
     weight: torch.Tensor
@@ -152,7 +154,7 @@ class TokenStreams:
 
 
 def streams_of(examples: Sequence[Example], device: torch.device | str = "cpu") -> TokenStreams:
-    """The streams of the examples' rows, laid end to end."""
+    """Return the streams of the examples' rows, concatenated."""
     rows = [row for example in examples for row in example.rows]
     offsets = np.cumsum([0, *(example.n_members for example in examples)])
     counts = [row.n_supervised for row in rows]
@@ -162,14 +164,14 @@ def streams_of(examples: Sequence[Example], device: torch.device | str = "cpu") 
         streams = [getattr(row, name) for row in rows]
         if all(stream is None for stream in streams):
             return None
-        # A row that lacks what others have is unknown there, and does not make the others unknown.
+        # A row without the stream gets NaN, and leaves the others as they are.
         known = (
             np.full(n, np.nan, np.float32) if stream is None else stream[row.supervised]
             for stream, row, n in zip(streams, rows, counts, strict=True)
         )
         return torch.from_numpy(_joined(known)).to(device)
 
-    def whole(values: Iterable[float], dtype: torch.dtype) -> torch.Tensor:
+    def tensor(values: Iterable[float], dtype: torch.dtype) -> torch.Tensor:
         return torch.tensor(list(values), dtype=dtype).to(device)
 
     weight = at_places("weight")
@@ -180,10 +182,10 @@ def streams_of(examples: Sequence[Example], device: torch.device | str = "cpu") 
         step_index=torch.from_numpy(_joined(row.step_index[row.supervised] for row in rows).astype(np.int64)).to(
             device
         ),
-        example=whole((i for i, e in enumerate(examples) for _ in e.value), torch.long),
-        member=whole((m for e in examples for m in range(e.n_members)), torch.long),
-        value=whole((v for e in examples for v in e.value), _accumulation_dtype(device)),
-        example_weight=whole((e.weight for e in examples), _accumulation_dtype(device)),
+        example=tensor((i for i, e in enumerate(examples) for _ in e.value), torch.long),
+        member=tensor((m for e in examples for m in range(e.n_members)), torch.long),
+        value=tensor((v for e in examples for v in e.value), _accumulation_dtype(device)),
+        example_weight=tensor((e.weight for e in examples), _accumulation_dtype(device)),
         advantage=at_places("advantage"),
         old_logprob=at_places("old_logprob"),
         ref_logprob=at_places("ref_logprob"),

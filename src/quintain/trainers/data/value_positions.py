@@ -1,8 +1,8 @@
-"""Where a run is valued: at the last token of what the agent wrote, or of each of its steps.
+"""Positions at which a run is valued: the last token of the agent's text, or of each of its steps.
 
-A hidden state is read through the very rows that log-probs are computed from: a marked token is one whose predecessor is
-read. So each row gets one more token at its end, which no model ever sees the effect of, and the token behind the end of a
-turn is marked. What the environment answers to the last step is not read: it often says how the run ended.
+Hidden states are read through the same rows as log-probs: the predecessor of a marked token is read. So each row gets one more
+token at its end, on which nothing depends, and the token behind the end of a turn is marked. The observation after the last step is
+not read, because it often reveals the outcome.
 """
 
 from __future__ import annotations
@@ -19,38 +19,38 @@ from quintain.trainers.data.streams import TokenRow
 from quintain.trainers.rendering.renderer import Renderer
 
 _FILLER = 0
-"""Token id at the end of a row; nothing that is read depends on it."""
+"""Token id at the end of a row; no read state depends on it."""
 
 
 class Reading(NamedTuple):
-    """A run as rows to be read."""
+    """Rows of a run with marked positions."""
 
     rows: tuple[TokenRow, ...]
-    """Marked where something is read; `step_index` there is the place of the step in the trajectory."""
+    """Supervised where a state is read; `step_index` there is the step in the trajectory."""
     dropped: str | None
-    """Why it cannot be read: `nothing_written`, `too_long` or `template_refused`."""
+    """Why the run cannot be read: `nothing_written`, `too_long` or `template_refused`."""
 
 
 def read_run(renderer: Renderer, run: Trajectory, max_length: int) -> Reading:
-    """A run to be read once, at the last token that the agent wrote.
+    """Mark a run at the last token of the agent.
 
     Args:
-        renderer: Writes runs as tokens.
-        run: Every step counts as the agent's, whether it may be trained on or not.
-        max_length: Tokens of a row; a run that does not fit is not read at all, since its end would be missing.
+        renderer: Renders the run.
+        run: The run; masked steps count too.
+        max_length: Maximum tokens of a row; a longer run is not read, because its end would be missing.
 
     Raises:
-        InvalidInput: as `Renderer.render`.
+        InvalidInput: As `Renderer.render`.
     """
     reading = read_steps(renderer, run, max_length)
     if reading.dropped:
         return reading
-    last = reading.rows[-1]  # where the template rewrites history it holds the whole run as the agent saw it last
+    last = reading.rows[-1]  # if the template rewrites history, it is the whole run as the agent last saw it
     return Reading((_marked(last, last.places[-1:]),), None)
 
 
 def read_steps(renderer: Renderer, run: Trajectory, max_length: int) -> Reading:
-    """A run to be read at the last token of each of the agent's steps; arguments as of `read_run`."""
+    """Mark a run at the last token of each agent step; arguments as in `read_run`."""
     steps = tuple(step if step.actor is not Actor.AGENT else _to_be_read(step) for step in run.steps)
     if not any(step.train for step in steps if step.actor is Actor.AGENT):
         return Reading((), "nothing_written")
@@ -62,11 +62,11 @@ def read_steps(renderer: Renderer, run: Trajectory, max_length: int) -> Reading:
 
 
 def with_labels(row: TokenRow, labels: Mapping[int, Sequence[float]], n_heads: int) -> TokenRow:
-    """The row with labels at the steps that have one, and marked nowhere else.
+    """Return the row with labels, marked at the labelled steps only.
 
     Args:
-        row: Of `read_steps`.
-        labels: Place of a step in the trajectory -> what each head shall say there, NaN where unknown.
+        row: From `read_steps`.
+        labels: Step of the trajectory -> target of each head, NaN where unknown.
         n_heads: K.
     """
     label = np.full((len(row), n_heads), np.nan, np.float32)
@@ -83,14 +83,14 @@ def _to_be_read(step: Step) -> Step:
 
 
 def _ends(row: TokenRow) -> NDArray[np.intp]:
-    """The last token of each step that the agent wrote."""
+    """Return the last token of each agent step."""
     places = row.places
     steps = row.step_index[places]
     return places[np.append(steps[1:] != steps[:-1], True)]
 
 
 def _longer(row: TokenRow) -> TokenRow:
-    """The row with one more token, and each token carrying the step of the one before it."""
+    """Return the row with one more token, each token with the step of its predecessor."""
     return TokenRow(
         token_ids=np.append(row.token_ids, np.int32(_FILLER)),
         supervised=np.append(row.supervised, False),

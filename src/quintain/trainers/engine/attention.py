@@ -1,12 +1,12 @@
 """Exact attention over a packed sequence, for any transformers model that takes its attention from the interface.
 
-A segment attends to itself causally and to its ancestors in full. On the CPU each of these parts is one call of the
-fused kernel; softmax over all of them is recovered from the log-sum-exps L_p of the parts,
+A segment attends to itself causally and to its ancestors in full. On the CPU each part is one call of the fused kernel; the
+softmax over all parts follows from their log-sum-exps L_p,
 
     out = sum_p exp(L_p - L) out_p,   L = log sum_p exp(L_p),
 
-and in the backward pass each part's kernel gets the merged `out` and `L`, from which it recomputes its share of the true
-softmax. That is the identity of ring attention (Liu et al. 2023, arXiv 2310.01889); no mask and no copy of a key exists.
+and in the backward pass each part's kernel gets the merged `out` and `L`, from which it recomputes its part of the true softmax.
+This is the identity of ring attention (Liu et al. 2023, arXiv 2310.01889). There are no masks and no copies of keys.
 """
 
 from __future__ import annotations
@@ -37,24 +37,24 @@ _BLOCK = 256
 """Rows of a block; see `_blocks`."""
 
 _FOREIGN = ("sliding_window", "softcap", "s_aux", "position_bias")
-"""Arguments by which models ask for another attention than the plain causal one."""
+"""Arguments of models with another attention than the plain causal one."""
 
 
 class Unsupported(ValueError):
-    """The model's attention is not plain causal attention, or does not see the layout."""
+    """The model's attention is not plain causal attention, or does not receive the layout."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Which rows of the packed sequence are queries, and what they attend to; travels to each layer as `packed`."""
+    """Queries of the packed sequence and the ranges that they attend to; each layer receives it as `packed`."""
 
     segments: tuple[Segment, ...]
-    """Rows outside of all segments are no queries: their output is zero."""
+    """Rows outside of all segments are not queries: their output is zero."""
     kernel: Kernel
 
 
 def kernel_for(device: torch.device) -> Kernel:
-    """The CPU's own fused kernel there, scaled_dot_product_attention elsewhere."""
+    """Return the fused CPU kernel on the CPU, scaled_dot_product_attention elsewhere."""
     return "flash_cpu" if device.type == "cpu" else "sdpa"
 
 
@@ -66,21 +66,21 @@ def packed_attention(
     attention_mask: torch.Tensor | None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Attention as transformers calls it, for one packed sequence.
+    """Compute attention over one packed sequence, by the interface of transformers.
 
     Args:
-        module: The attention module; not read.
+        module: The attention module; unused.
         query: float [1, H, T, D].
         key: float [1, G, T, D], where G divides H: grouped-query heads are not repeated.
         value: float [1, G, T, E].
-        attention_mask: Not read: the layout says what is seen.
-        **kwargs: `packed` (the layout), `scaling`, `dropout`, and what else the model passes.
+        attention_mask: Unused: the layout defines what is visible.
+        **kwargs: `packed` (the layout), `scaling`, `dropout`, and further arguments of the model.
 
     Returns:
         float [1, T, H, E], and None for the attention weights.
 
     Raises:
-        Unsupported: no layout came along, or the model asks for windows, caps, sinks or biases.
+        Unsupported: The layout is missing, or the model needs windows, caps, sinks or biases.
     """
     layout: Layout | None = kwargs.get("packed")
     if layout is None:
@@ -105,7 +105,7 @@ AttentionInterface.register(NAME, packed_attention)
 
 @contextmanager
 def packed_attention_in(configs: Sequence[Any]) -> Iterator[None]:
-    """Let the models of these configurations use packed attention, and put back what they used before."""
+    """Use packed attention in the models of these configurations, and restore their own afterwards."""
     before = [config._attn_implementation_internal for config in configs]
     try:
         for config in configs:
@@ -118,21 +118,21 @@ def packed_attention_in(configs: Sequence[Any]) -> Iterator[None]:
 
 
 def is_packed(config: Any) -> bool:
-    """Do models of this configuration use packed attention now?"""
+    """Whether models of this configuration use packed attention now."""
     return bool(config._attn_implementation_internal == NAME)
 
 
 def attention_configs(model: Any) -> list[Any]:
-    """The configurations from which the layers of a model read their attention implementation."""
+    """Return the configurations from which the layers of a model read their attention implementation."""
     found = {id(m.config): m.config for m in model.modules() if hasattr(m, "config")}
     return [config for config in found.values() if hasattr(config, "_attn_implementation_internal")]
 
 
 def _blocks(segments: Sequence[Segment]) -> Iterator[Segment]:
-    """The segments with the long ones cut into blocks, each with the blocks before it among its ancestors.
+    """Yield the segments, long ones cut into blocks that have the earlier blocks among their ancestors.
 
-    The fused kernel computes whole tiles along the diagonal and throws half of them away; short blocks leave it less of
-    that, and what stands before a block is attended to in full.
+    The fused kernel computes whole tiles along the diagonal and discards half of them. Short blocks waste less, and the tokens
+    before a block are attended to in full.
     """
     for segment in segments:
         if segment.end - segment.start < 2 * _BLOCK:
@@ -144,21 +144,21 @@ def _blocks(segments: Sequence[Segment]) -> Iterator[Segment]:
 
 
 def _pieces(groups: int, heads: int) -> int:
-    """Into how many products the heads of a group are divided: the kernel gives each product of a group one thread."""
+    """Return into how many products to divide the heads of a group: the kernel uses one thread a product."""
     threads = torch.get_num_threads()
     return next(p for p in range(1, heads + 1) if heads % p == 0 and (groups * p >= threads or p == heads))
 
 
 def _folded(x: torch.Tensor, pieces: int) -> torch.Tensor:
-    """Heads of a group as rows, [G, h, m, ...] to [G, pieces, h/pieces m, ...]: without a causal order they are alike."""
+    """Fold heads of a group into rows, [G, h, m, ...] to [G, pieces, h/pieces m, ...], which needs no causal order."""
     return x.reshape(x.shape[0], pieces, -1, *x.shape[3:])
 
 
 class _Flash(torch.autograd.Function):
     """Packed attention by the fused CPU kernel.
 
-    Query heads stand as [G, H/G, T, D] and keys as [G, 1, T, D]: the kernel reads a key for all heads of its group through
-    a stride of zero, and where there is no causal order, heads are rows of one query.
+    Queries are [G, H/G, T, D] and keys [G, 1, T, D]: the kernel reads a key for all heads of its group through a stride of zero.
+    Without a causal order, heads are rows of one query.
     """
 
     @staticmethod
@@ -228,7 +228,7 @@ class _Flash(torch.autograd.Function):
 
 
 def _merged(outs: list[torch.Tensor], sums: list[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
-    """The output over all parts and its log-sum-exp, from those of each part."""
+    """Return the output over all parts and its log-sum-exp, from those of each part."""
     if len(outs) == 1:
         return outs[0], sums[0]
     total = torch.logsumexp(torch.stack(sums), 0)
@@ -249,9 +249,9 @@ def _generic(
     scale: float,
     dropout: float,
 ) -> torch.Tensor:
-    """Packed attention by scaled_dot_product_attention: a call a segment, over its ancestors and itself together.
+    """Compute packed attention by scaled_dot_product_attention, one call a segment over its ancestors and itself.
 
-    Written for CUDA and MPS; so far it has been run on the CPU only, against the fused kernel there.
+    For CUDA and MPS; tested on the CPU only, against the fused kernel.
     """
     heads = query.shape[1] // key.shape[1]
     key, value = key.repeat_interleave(heads, 1), value.repeat_interleave(heads, 1)

@@ -1,4 +1,4 @@
-"""Which tokens a model sees: one that reads ahead finds every answer and learns nothing; one with windows cannot be padded."""
+"""Visibility of tokens: a model that reads ahead learns nothing, and one with windows cannot be padded."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from transformers.cache_utils import DynamicLayer
 
 _LENGTH = 24
 _FAINT = 1e-6
-"""How far a later token may move a prediction, by how far the earlier ones do; in a causal model it is 0."""
+"""Maximum influence of a later token on a prediction, relative to that of earlier ones; 0 in a causal model."""
 
 
 def reads_ahead(model: Any) -> bool:
-    """Do logits depend on later tokens, by their gradients at the embeddings? False where that cannot be told.
+    """Whether logits depend on later tokens, by gradients at the embeddings; False if gradients are unavailable.
 
-    Gradients, and not another text behind: what rounding turns into another choice of experts is no reading ahead.
+    Replacing later tokens would not do: rounding can change the choice of experts without reading ahead.
     """
     vocabulary = model.get_input_embeddings().weight.shape[0]
     ids = torch.randint(vocabulary, (1, _LENGTH), generator=torch.Generator().manual_seed(0))
@@ -41,18 +41,18 @@ def reads_ahead(model: Any) -> bool:
 
 
 def can_batch(config: Any) -> bool:
-    """Does every layer of the model attend to all columns?
+    """Whether every layer of the model attends to all columns.
 
-    Sliding windows and recurrent states count columns, padding included, so rows of different length would go wrong.
+    Sliding windows and recurrent states count columns, padding included, so rows of different lengths would be wrong.
     """
-    local = "local" in (getattr(config, "attention_layers", None) or ())  # GPT-Neo's own name for a window
+    local = "local" in (getattr(config, "attention_layers", None) or ())  # GPT-Neo's name for a window
     return not local and all(type(layer) is DynamicLayer for layer in DynamicCache(config=config).layers)
 
 
 def picked_keys(config: Any) -> float:
-    """How many keys each query picks by a score of its own (DeepSeek-V3.2 and its relatives); infinite where it sees all.
+    """Return how many keys each query selects by a score (DeepSeek-V3.2 and its relatives); infinite without selection.
 
-    The score is a sum of ReLUs, so many keys score exactly 0, and `topk` chooses among equals by where they stand in the whole
-    width of the pass: in rows longer than this, padding moves the choice.
+    The score is a sum of ReLUs, so many keys score exactly 0, and `topk` chooses among equals by their position in the whole width
+    of the pass. So in rows longer than this, padding changes the choice.
     """
     return getattr(config.get_text_config(decoder=True), "index_topk", None) or math.inf

@@ -1,8 +1,8 @@
-"""The engine: log-probabilities of supervised tokens and their gradients, exactly and without idle work.
+"""The engine: exact log-probabilities of supervised tokens and their gradients.
 
-The packed path lays the rows of a forward pass out as one sequence in which shared prefixes stand once, computes the last
-block and the head at the rows that are read, and never holds the logits. Whether a model allows that is found out, not
-assumed: at the start its own padded forward pass is the measure, and a model that disagrees takes the padded path.
+The packed path lays the rows of a forward pass out as one sequence in which each shared prefix occurs once, computes the last
+block and the head only where they are read, and never stores the logits. A check at the start compares it with the model's own
+padded forward pass; a model that disagrees takes the padded path.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ from quintain.trainers.models import decoder_and_head, eval_mode, is_adapter
 from quintain.trainers.value_head import head_of
 
 _MISFITS = (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError)
-"""What a model raises whose forward pass is not built as the engine takes it to be."""
+"""Exceptions of models whose forward pass is not built as the engine assumes."""
 
 
 class Cost(NamedTuple):
-    """What a forward and backward pass over some rows takes."""
+    """Cost of a forward and backward pass over some rows."""
 
     logical_tokens: int
     """Tokens of the rows."""
     computed_tokens: int
-    """Tokens that the engine computes: less where prefixes are shared, more where rows are padded."""
+    """Tokens that the engine computes: fewer with shared prefixes, more with padding."""
     supervised_tokens: int
     flops: float
     """Useful floating-point operations, without padding, sharing or recomputation."""
 
 
 class _Hidden(NamedTuple):
-    """What the head reads."""
+    """Input of the head."""
 
     head: Any
     states: torch.Tensor
@@ -59,25 +59,25 @@ class _Hidden(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Engine:
-    """Log-probs of supervised tokens under one model, or what its value head says before them.
+    """Log-probs of supervised tokens under one model, or values of its value head.
 
-    The model is switched only inside of a call: between calls it decodes, saves and trains as ever. Where it has dropout,
-    rows that share a prefix share the mask that it was computed with.
+    The model is patched only inside of a call; between calls it decodes, saves and trains as usual. Rows that share a prefix
+    share its dropout mask.
     """
 
     model: Any
     path: Literal["packed", "padded"]
     pruned: bool
-    """Does the last block compute the rows only that are read?"""
+    """Whether the last block computes only the rows that are read."""
     shares: bool
-    """Are the tokens of shared prefixes computed once?"""
+    """Whether the tokens of shared prefixes are computed once."""
     reason: str | None = None
-    """Why the model does not take the fastest path; None where it does."""
+    """Why the model does not take the fastest path; None if it does."""
     autocast: torch.dtype | None = None
     whole_logits: bool = False
-    """Padded path: are the logits something else than head(hidden states)?"""
+    """Padded path: whether the logits differ from head(hidden states)."""
     gathered: Callable[[Callable[[], Any]], Any] | None = None
-    """How a pass is run over a sharded model; then a call is one pass, since all ranks must make the same number."""
+    """Runs a pass over a sharded model; then each call is one pass, because all ranks must make the same number."""
 
     @staticmethod
     def of(
@@ -87,9 +87,9 @@ class Engine:
         gradient_checkpointing: bool = False,
         autocast: torch.dtype | None = None,
     ) -> Engine:
-        """The fastest engine that agrees with the model's own padded forward pass on a few short rows.
+        """Return the fastest engine that agrees with the model's own padded forward pass on a few short rows.
 
-        Leaves the model's mode and the random number generators as they are.
+        The model's mode and the random number generators stay unchanged.
 
         Args:
             model: A causal language model, plain or with adapters.
@@ -98,7 +98,7 @@ class Engine:
             autocast: Type of matrix products under autocast; None: the weights' own.
 
         Raises:
-            InvalidInput: the model reads the tokens that it should predict.
+            InvalidInput: The model is not causal (`not_causal`).
         """
         whole = model.get_base_model() if is_adapter(model) else model
         checkpointed = gradient_checkpointing or any(
@@ -108,9 +108,8 @@ class Engine:
         with eval_mode(model), torch.no_grad():
             if reads_ahead(model):
                 raise InvalidInput(
-                    f"this {type(whole).__name__} reads the tokens behind the one that it predicts, so it is no causal "
-                    "language model and would learn to copy; choose one that writes from left to right (of a BERT-like "
-                    "model, set is_decoder to true in its config.json)",
+                    f"expected a causal language model, got a {type(whole).__name__} that reads the tokens it should predict; "
+                    "choose a causal model, or set is_decoder to true in the config.json of a BERT-like one",
                     code="not_causal",
                 )
             engine = replace(_checked(wanted), autocast=autocast)
@@ -119,18 +118,18 @@ class Engine:
         return engine
 
     def logprobs(self, rows: Sequence[TokenRow], *, entropy: bool = False) -> TokenScores:
-        """Log-probs of the supervised tokens, in the order of `streams.streams_of`; differentiable."""
+        """Return differentiable log-probs of the supervised tokens, in the order of `streams.streams_of`."""
         return self._run(lambda: output.logprobs(*self._hidden(rows), entropy=entropy))
 
     def predicted(self, rows: Sequence[TokenRow]) -> output.TokenPredictions:
-        """Log-probs of the supervised tokens and whether they are the most likely ones, in the order of `streams_of`."""
+        """Return log-probs of the supervised tokens, and whether each is the most likely one, in the order of `streams_of`."""
         predicted: output.TokenPredictions = self._run(lambda: output.predicted(*self._hidden(rows)))
         return predicted
 
     def nll(self, rows: Sequence[TokenRow], weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """-sum(weight * logprobs), whose gradient is formed in the forward pass, and the detached log-probs.
+        """Return -sum(weight * logprobs), whose gradient is formed in the forward pass, and the detached log-probs.
 
-        For losses that are linear in the log-probs; faster there than `logprobs`.
+        For losses that are linear in the log-probs, where it is faster than `logprobs`.
 
         Args:
             rows: The rows of a forward pass.
@@ -142,35 +141,37 @@ class Engine:
         return self._run(lambda: output.nll(*self._hidden(rows), weight.to(self._device)))
 
     def states(self, rows: Sequence[TokenRow]) -> torch.Tensor:
-        """Hidden states float [N, h] of the tokens before the marked ones, in the order of `streams.streams_of`.
+        """Return hidden states, float [N, h], of the tokens before the marked ones, in the order of `streams.streams_of`.
 
         Raises:
-            InvalidInput: the model does not show its hidden states.
+            InvalidInput: The model does not expose its hidden states.
         """
         return self._run(lambda: self._read(rows))
 
     def values(self, rows: Sequence[TokenRow]) -> torch.Tensor:
-        """What the model's value head says of these states, float [N, K]; differentiable.
+        """Return the values of the value head at these states, float [N, K]; differentiable.
 
         Raises:
-            InvalidInput: the model has no value head, or does not show its hidden states.
+            InvalidInput: The model has no value head, or does not expose its hidden states.
         """
         head = head_of(self.model)
         if head is None:
-            raise InvalidInput("the model has no value head; train one with method 'reward' or 'prm'")
+            raise InvalidInput(
+                "expected a model with a value head, got one without; train it with method 'reward' or 'prm'"
+            )
         return self._run(lambda: head(self._read(rows)))
 
     def idle(self) -> torch.Tensor:
-        """Zero, by a pass over one token: for a rank that has no rows while others have."""
+        """Return zero by a pass over one token, for a rank without rows."""
         rows = [token_row([0, 0], [False, True])]
         return (self.values(rows) if head_of(self.model) else self.logprobs(rows).logprobs).sum() * 0.0
 
     def cost(self, rows: Sequence[TokenRow]) -> Cost:
-        """Tokens and useful FLOPs of forward and backward over the rows.
+        """Return tokens and useful FLOPs of a forward and backward pass over the rows.
 
-        A weight of P parameters takes 2 P a token forward, 2 P for the gradient of its input and, where it is trained,
-        2 P for its own; causal attention over n tokens 6 n^2 times layers, heads and head width. The head counts at
-        supervised tokens only. Holds for dense models; a recurrent layer counts as its weights.
+        A weight of P parameters takes 2 P a token forward, 2 P for the gradient of its input and, if trained, 2 P for its own.
+        Causal attention over n tokens takes 6 n^2 times layers, heads and head width. The head counts at supervised tokens only.
+        Valid for dense models; a recurrent layer counts as its weights.
         """
         decoder, head = decoder_and_head(self.model)
         embeddings = {id(p) for m in decoder.modules() if isinstance(m, torch.nn.Embedding) for p in m.parameters()}
@@ -194,7 +195,7 @@ class Engine:
         return Rotary.of(self.model)
 
     def precision(self) -> AbstractContextManager[object]:
-        """The number format of its forward passes, for others that must compute alike."""
+        """Return the context of the engine's number format, for code that must compute alike."""
         return torch.autocast(self._device.type, self.autocast) if self.autocast else nullcontext()
 
     def _run(self, work: Callable[[], Any]) -> Any:
@@ -205,14 +206,14 @@ class Engine:
         return self._packed(rows) if self.path == "packed" else self._padded(rows)
 
     def _read(self, rows: Sequence[TokenRow]) -> torch.Tensor:
-        # What the model makes of its states besides head(states) does not matter here.
+        # The states are read directly, so logits that differ from head(states) do not matter.
         engine = replace(self, whole_logits=False) if self.whole_logits else self
         try:
             decoder_and_head(self.model)
         except AttributeError as error:
             raise InvalidInput(
-                f"the hidden states of a {type(self.model).__name__} cannot be read ({line_of(error)}), and a value head needs "
-                "them; use a model whose class has get_decoder",
+                f"cannot read the hidden states of a {type(self.model).__name__}, which a value head needs ({line_of(error)}); use "
+                "a model whose class has get_decoder",
                 code="no_hidden_states",
             ) from None
         hidden = engine._hidden(rows)
@@ -229,7 +230,7 @@ class Engine:
         layout = Layout(plan.segments, kernel_for(self._device))
         with ExitStack() as stack:
             stack.enter_context(packed_attention_in(attention_configs(decoder)))
-            stack.enter_context(self._rotary.as_alone(factors.to(self._device)))
+            stack.enter_context(self._rotary.factors_by_row(factors.to(self._device)))
             if self.pruned:
                 stack.enter_context(pruned(last_block(decoder), plan.select, runs))
             ids, positions = plan.token_ids.unsqueeze(0), plan.positions.unsqueeze(0)
@@ -239,48 +240,48 @@ class Engine:
         return _Hidden(head, states, plan.source, plan.target)
 
     def _padded(self, rows: Sequence[TokenRow]) -> _Hidden:
-        """Rows of like length together; what each supervised token is predicted from is picked out of the padding."""
+        """Compute rows of similar length together, and select the states that predict supervised tokens."""
         decoder, head = decoder_and_head(self.model) if not self.whole_logits else (None, torch.nn.Identity())
         ends = np.cumsum([row.n_supervised for row in rows])
         states, which = [], []
         for group in self._together(rows):
             batch = padded_inputs([rows[i] for i in group], self._device)
             factors = torch.tensor([[self._rotary.factors_of(len(rows[i]))] for i in group], device=self._device)
-            with self._rotary.as_alone(factors.where(batch["attention_mask"].bool(), PADDING)):
-                made = self.model(**batch).logits if decoder is None else decoder(**batch).last_hidden_state
-            width = made.shape[1]
+            with self._rotary.factors_by_row(factors.where(batch["attention_mask"].bool(), PADDING)):
+                output_states = self.model(**batch).logits if decoder is None else decoder(**batch).last_hidden_state
+            width = output_states.shape[1]
             places = np.concatenate([at * width + rows[i].places - 1 for at, i in enumerate(group)])
-            states.append(made.flatten(0, 1).index_select(0, torch.from_numpy(places).to(self._device)))
+            states.append(output_states.flatten(0, 1).index_select(0, torch.from_numpy(places).to(self._device)))
             which += [np.arange(ends[i] - rows[i].n_supervised, ends[i]) for i in group]
         source = torch.from_numpy(np.argsort(np.concatenate(which))).to(self._device)
         target = np.concatenate([row.token_ids[row.places] for row in rows]).astype(np.int64)
         return _Hidden(head, torch.cat(states), source, torch.from_numpy(target).to(self._device))
 
     def _together(self, rows: Sequence[TokenRow]) -> list[list[int]]:
-        """The rows that are padded to one length."""
+        """Return the groups of rows that are padded together."""
         return [list(range(len(rows)))] if self.gathered else _like_lengths(rows, picked_keys(self.model.config))
 
 
 def _flops(weight: torch.Tensor) -> float:
-    """Of a token in forward and backward."""
+    """Return the FLOPs of a token in forward and backward."""
     return (6.0 if weight.requires_grad else 4.0) * weight.numel()
 
 
 def _attention_width(config: Any) -> int:
-    """Heads times head width, summed over the layers; 0 where the model has no attention."""
+    """Return heads times head width, summed over the layers; 0 without attention."""
     layers = getattr(config, "num_hidden_layers", 0)
     try:
         heads = getattr(config, "num_attention_heads", 0)
         return int(
             layers * (heads * (getattr(config, "head_dim", None) or config.hidden_size // heads) if heads else 0)
         )
-    except RuntimeError:  # the layers differ, and transformers refuses to speak for all of them
+    except RuntimeError:  # the layers differ
         each = [config.per_layer_config[i] for i in range(layers)]
         return sum(one.num_attention_heads * one.head_dim for one in each)
 
 
 def _like_lengths(rows: Sequence[TokenRow], limit: float) -> list[list[int]]:
-    """Groups of rows, each at least three quarters as long as the longest of its group; rows above a limit are alone."""
+    """Group rows at least three quarters as long as the longest of their group; rows above a limit are alone."""
     groups: list[list[int]] = []
     for i in sorted(range(len(rows)), key=lambda i: -len(rows[i])):
         if groups and 0.75 * len(rows[groups[-1][0]]) <= len(rows[i]) and len(rows[groups[-1][0]]) <= limit:
@@ -291,7 +292,7 @@ def _like_lengths(rows: Sequence[TokenRow], limit: float) -> list[list[int]]:
 
 
 def _enable_checkpointing(whole: Any, configs: Sequence[Any]) -> None:
-    """Checkpoint the blocks; what is computed again in the backward pass sees the attention of the forward pass."""
+    """Checkpoint the blocks; recomputation in the backward pass uses the attention of the forward pass."""
 
     def contexts() -> tuple[Any, Any]:  # called in the forward pass of each block
         return nullcontext(), packed_attention_in([c for c in configs if is_packed(c)])
@@ -304,13 +305,13 @@ def _enable_checkpointing(whole: Any, configs: Sequence[Any]) -> None:
 
 
 def _checked(wanted: Engine) -> Engine:
-    """The fastest path that agrees with the model."""
+    """Return the fastest engine that agrees with the model."""
     rows = probes(wanted.model)
     padded = replace(wanted, path="padded", pruned=False, shares=False)
     try:
         own = own_states(wanted.model, rows)
     except _MISFITS as error:
-        return replace(padded, whole_logits=True, reason=f"its decoder and head cannot be told apart: {line_of(error)}")
+        return replace(padded, whole_logits=True, reason=f"its decoder and head cannot be separated: {line_of(error)}")
     if own is None:
         return replace(padded, whole_logits=True, reason="its logits are not head(hidden states)")
     decoder, _ = decoder_and_head(wanted.model)
@@ -327,12 +328,12 @@ def _checked(wanted: Engine) -> Engine:
 
 
 def _disagreement(engine: Engine, rows: Sequence[TokenRow], own: torch.Tensor) -> str | None:
-    """What keeps the engine from giving the model's own hidden states; None where it does."""
+    """Return how the engine's hidden states differ from the model's own; None if they agree."""
     try:
-        made = engine._hidden(rows)
+        hidden = engine._hidden(rows)
     except _MISFITS as error:
         return line_of(error)
-    states = made.states[made.source]
+    states = hidden.states[hidden.source]
     exact = own.dtype in (torch.float32, torch.float64)
     bound = (1e-4 if own.device.type == "cpu" else 5e-3) if exact else 0.1  # float32 may be TF32 on CUDA
     apart = distance(states, own) if states.shape == own.shape else float("inf")

@@ -22,34 +22,34 @@ _TILE_LOGITS = {"cpu": 2**21, "cuda": 2**26}
 
 
 class TokenScores(NamedTuple):
-    """What a forward pass gives for the N supervised tokens."""
+    """Log-probs and entropies of the N supervised tokens."""
 
     logprobs: torch.Tensor
     """float32 [N], differentiable; float64 from a float64 model."""
     entropy: torch.Tensor | None
-    """float32 [N] of the distributions that predict them, detached, in nats; None where not asked for."""
+    """float32 [N] of the distributions that predict them, detached, in nats; None if not requested."""
 
 
 class TokenPredictions(NamedTuple):
-    """How a model would have gone on, for the N supervised tokens."""
+    """Log-probs of the N supervised tokens, and whether greedy decoding would pick them."""
 
     logprobs: torch.Tensor
     """float32 [N]"""
     first: torch.Tensor
-    """bool [N]: True where the token is the most likely one, so that greedy decoding would have picked it."""
+    """bool [N]; True where the token is the most likely one."""
 
 
 def logprobs(
     head: Any, hidden: torch.Tensor, source: torch.Tensor, target: torch.Tensor, *, entropy: bool = False
 ) -> TokenScores:
-    """Differentiable log-probs; the backward pass computes each tile of logits again (4 matrix products).
+    """Return differentiable log-probs; the backward pass recomputes each tile of logits (4 matrix products).
 
     Args:
-        head: The output layer. Anything but a plain `nn.Linear` without bias is called as it is, tile by tile.
+        head: The output layer. A module other than a plain `nn.Linear` without bias is called, tile by tile.
         hidden: float [m, h].
         source: int64 [N]; the row of `hidden` that predicts each target.
         target: int64 [N].
-        entropy: Give the entropies as well.
+        entropy: Return the entropies as well.
     """
     if _fusable(head):
         return TokenScores(*_Logprobs.apply(hidden, head.weight, source, target, entropy))
@@ -69,7 +69,7 @@ def logprobs(
 def nll(
     head: Any, hidden: torch.Tensor, source: torch.Tensor, target: torch.Tensor, weight: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """-sum(weight * logprobs) and the detached log-probs; the gradient is formed in the forward pass (3 products).
+    """Return -sum(weight * logprobs) and the detached log-probs; the gradient is formed in the forward pass (3 products).
 
     Args:
         head: As in `logprobs`.
@@ -90,7 +90,7 @@ def nll(
 
 @torch.no_grad()
 def predicted(head: Any, hidden: torch.Tensor, source: torch.Tensor, target: torch.Tensor) -> TokenPredictions:
-    """How the targets compare with what is most likely; arguments as in `logprobs`."""
+    """Compare the targets with the most likely tokens; arguments as in `logprobs`."""
     likely = torch.zeros(len(target), device=target.device)
     first = torch.zeros(len(target), dtype=torch.bool, device=target.device)
     for tile in _tiles(source, target, hidden.shape[0], getattr(head, "out_features", hidden.shape[-1])):
@@ -102,7 +102,7 @@ def predicted(head: Any, hidden: torch.Tensor, source: torch.Tensor, target: tor
 
 
 def _fusable(head: Any) -> bool:
-    """Is it h -> W h and nothing else?"""
+    """Whether the head is h -> W h and nothing else."""
     if type(head) is not torch.nn.Linear or [name for name, _ in head.named_parameters()] != ["weight"]:
         return False
     return not (head._forward_hooks or head._forward_pre_hooks or "forward" in vars(head))
@@ -130,7 +130,7 @@ def _tiles(source: torch.Tensor, target: torch.Tensor, rows: int, vocabulary: in
     device = source.device
     size = max(_TILE_ROWS, _TILE_LOGITS.get(device.type, _TILE_LOGITS["cpu"]) // vocabulary)
     ordered, order = torch.sort(source, stable=True)
-    starts = list(range(0, max(rows, 1), size))  # without rows one empty tile, so that there is something to join
+    starts = list(range(0, max(rows, 1), size))  # without rows one empty tile, so that concatenation works
     edges = torch.searchsorted(ordered, torch.tensor([*starts, rows], device=device)).tolist()
     for start, lo, hi in zip(starts, edges, edges[1:], strict=False):
         which = order[lo:hi]
@@ -140,7 +140,7 @@ def _tiles(source: torch.Tensor, target: torch.Tensor, rows: int, vocabulary: in
 def _through_module(
     head: Any, hidden: torch.Tensor, row: torch.Tensor, target: torch.Tensor, entropy: bool
 ) -> TokenScores:
-    """The scores of a tile by plain autograd."""
+    """Return the scores of a tile by plain autograd."""
     logits = head(hidden)
     logs = logits.to(_at_least_float32(logits.dtype)).log_softmax(-1)
     spread = torch.special.entr(logs.detach().exp()).sum(-1)[row] if entropy else None
@@ -175,7 +175,7 @@ def _logit_gradient(probabilities: torch.Tensor, tile: _Tile, weight: torch.Tens
 
 
 class _Gradients:
-    """What tiles add to the gradients of the hidden states and of the weight; None where that needs none."""
+    """Gradients of the hidden states and of the weight, summed over tiles; None if not needed."""
 
     def __init__(self, hidden: torch.Tensor, weight: torch.Tensor, needed: tuple[bool, ...]) -> None:
         self.hidden = torch.empty_like(hidden) if needed[0] else None

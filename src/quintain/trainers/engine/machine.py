@@ -1,4 +1,4 @@
-"""What the machine gives: memory that stays with the process, the fast exact matrix product, its measured rate."""
+"""Tuning for the machine: the allocator, the fast exact matrix product, and the measured matmul rate."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD, _M_MMAP_MAX = -1, -2, -3, -4
 """Parameters of mallopt(3) in glibc's malloc.h."""
 
 _EXACT = 1e-6
-"""Relative error below which a float32 product is one: rounding alone gives about 4e-7, bfloat16 3e-3."""
+"""Relative error below which a product counts as float32: rounding gives about 4e-7, bfloat16 3e-3."""
 
 _WORTH = 1.05
-"""How much faster products must be before their back end is changed."""
+"""Minimum speed-up for which the back end of products is changed."""
 
 _COMPILED_SHAPES = b"16"
-"""oneDNN keeps a compiled product for each of so many shapes; by default 1,024, and packed rows are of many lengths."""
+"""Number of shapes for which oneDNN keeps a compiled product; the default is 1,024, and packed rows have many lengths."""
 
 _SHAPE = (2048, 512, 1408)
 """Rows, inner and outer width of the measured product: a small model's feed-forward layer."""
@@ -38,32 +38,36 @@ _ROUNDS = 5
 
 
 class Machine(NamedTuple):
-    """What `prepare` has found."""
+    """Result of `prepare`."""
 
     matmul_flops: float | None
-    """Measured rate of matrix products in FLOP/s; None where it could not be measured."""
+    """Measured matmul rate in FLOP/s; None if it cannot be measured."""
     fast_matmul: bool
-    """Is the back end on that PyTorch leaves off by default, because it may round, though here it does not and is faster?"""
+    """Whether the faster back end is on. PyTorch leaves it off by default because it may round; here it does not."""
     notes: tuple[str, ...]
-    """What the user should know; usually nothing."""
+    """Warnings for the user."""
 
 
 def tune_allocator(*, keep: bool = True) -> bool:
-    """Let glibc keep freed memory in the process, and oneDNN fewer compiled shapes; True where there is a glibc to tell.
+    """Make glibc keep freed memory in the process, and oneDNN keep fewer compiled shapes.
 
-    By default every tensor above 32 MiB goes back to the kernel when freed, and each new one costs its page faults again.
-    Works best before the first large allocation; calling it again does no harm.
+    By default each tensor above 32 MiB returns to the kernel when freed, and each new one costs its page faults again. Call it
+    before the first large allocation; further calls are harmless.
 
     Args:
-        keep: Keep it. Else what is above 1 MiB goes back: over a sharded model whole blocks come and go in several threads,
-            and kept memory would be full of holes (57M parameters over two ranks: 1.3 GB a rank instead of 0.8).
+        keep: Keep freed memory. Otherwise blocks above 1 MiB return to the kernel: a sharded model allocates and frees whole
+            blocks in several threads, which would fragment kept memory (57M parameters over two ranks: 1.3 GB a rank
+            instead of 0.8).
+
+    Returns:
+        Whether the allocator was tuned; False without glibc.
     """
     if sys.platform != "linux" or platform.libc_ver()[0] != "glibc":
         return False
     try:
         libc = ctypes.CDLL("libc.so.6")
         mallopt = libc.mallopt
-        # Read when the first product is made; what the operator has set stays.
+        # Read at the first product; an operator's setting is kept.
         libc.setenv(b"ONEDNN_PRIMITIVE_CACHE_CAPACITY", _COMPILED_SHAPES, 0)
     except (AttributeError, OSError):
         return False
@@ -80,15 +84,15 @@ def prepare(
     remembered: Path | None = None,
     keep: bool = True,
 ) -> Machine:
-    """Tune the process for training and measure what it can do; takes a few tenths of a second.
+    """Tune the process for training and measure its matmul rate, in a few tenths of a second.
 
-    Call it when the number of threads is set (`models.load_model` does that).
+    Call it after the number of threads is set (`models.load_model` does so).
 
     Args:
-        device: Where the model is.
-        dtype: Type of the matrix products whose rate is measured.
-        remembered: File that keeps the choice of back end: their results differ in rounding and the choice is made by
-            timing, so a run that goes on must not choose again. None: choose.
+        device: Device of the model.
+        dtype: Type of the measured matrix products.
+        remembered: File that keeps the choice of back end. Back ends round differently and the choice depends on timing, so
+            a resumed run must not choose again. None: choose.
         keep: See `tune_allocator`.
     """
     device = torch.device(device)
@@ -106,17 +110,17 @@ def prepare(
 
 
 def enable_fast_matmul(device: torch.device) -> bool:
-    """Turn on float32 products of "medium" precision where they are exact and faster; True where they are.
+    """Turn on float32 products of "medium" precision if they are exact and faster; return whether they are.
 
-    "medium" permits PyTorch to use bfloat16 or TF32 inside. A CPU without matrix units makes no use of that, but then runs
-    oneDNN's kernels, which are twice as fast on some CPUs and no faster on others, where they would only cost memory. So
-    we try: the product of two 256 x 256 matrices against float64, and the best of some rounds in either.
+    "medium" permits PyTorch to use bfloat16 or TF32 inside. A CPU without matrix units does not, but runs oneDNN's kernels, which
+    are twice as fast on some CPUs and no faster on others, where they only cost memory. So both are tried: a product of two
+    256 x 256 matrices against float64, and the best of several rounds with either.
     """
-    return _pays(device.type) and allow_exact_medium(device)
+    return _medium_is_faster(device.type) and allow_exact_medium(device)
 
 
 def allow_exact_medium(device: torch.device) -> bool:
-    """Turn "medium" on if its products are still float32; True where they are."""
+    """Turn "medium" on if its products are float32; return whether they are."""
     before = torch.get_float32_matmul_precision()
     generator = torch.Generator().manual_seed(0)
     a, b = (torch.randn(256, 256, generator=generator) for _ in range(2))
@@ -130,8 +134,8 @@ def allow_exact_medium(device: torch.device) -> bool:
 
 
 @cache
-def _pays(device_type: str) -> bool:
-    """Are "medium" products much faster? Asked once a process, and on one thread: other load hardly changes the answer."""
+def _medium_is_faster(device_type: str) -> bool:
+    """Whether "medium" products are faster. Measured once a process on one thread, where other load matters little."""
     m, k, n = _SHAPE
     a, b = (torch.ones(shape, device=device_type) for shape in ((m, k), (k, n)))
     best = {"highest": math.inf, "medium": math.inf}
@@ -150,9 +154,9 @@ def _pays(device_type: str) -> bool:
 
 @contextmanager
 def default_products() -> Iterator[None]:
-    """float32 products as PyTorch makes them by default; what was turned on comes back.
+    """Use PyTorch's default float32 products, and restore the setting afterwards.
 
-    For many small products of changing shape: oneDNN compiles a kernel for each new shape.
+    For many small products of changing shape, because oneDNN compiles a kernel for each new shape.
     """
     before = torch.get_float32_matmul_precision()
     if before == "highest":
@@ -166,7 +170,7 @@ def default_products() -> Iterator[None]:
 
 
 def matmul_flops(device: torch.device, dtype: torch.dtype = torch.float32) -> float | None:
-    """Median rate of a few matrix products of a model's shape, in FLOP/s; None where the device has none of the type."""
+    """Return the median rate of a few matrix products in FLOP/s; None if the device does not support the type."""
     m, k, n = _SHAPE
     try:
         a, b = torch.ones(m, k, dtype=dtype, device=device), torch.ones(k, n, dtype=dtype, device=device)
@@ -183,9 +187,9 @@ def _known_rate(device: torch.device, dtype: torch.dtype, threads: int, precisio
 
 
 def peak_memory_mb(device: torch.device | str) -> float:
-    """Most memory that was in use so far, in MiB: the process's resident memory on the CPU, allocations on CUDA.
+    """Return the peak of memory in use in MiB: the process's resident memory on the CPU, allocations on CUDA.
 
-    MPS keeps no peak: what its driver holds now is given. NaN where the system does not tell.
+    MPS has no peak; its driver's current allocation is returned. NaN if the system does not report it.
     """
     device = torch.device(device)
     if device.type == "cuda":

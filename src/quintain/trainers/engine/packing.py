@@ -1,9 +1,8 @@
-"""How the rows of a forward pass become one packed sequence in which every shared prefix stands once.
+"""Packing of the rows of a forward pass into one sequence in which each shared prefix occurs once.
 
-The rows form a trie over their token ids. Sorted by their tokens, neighbours share the longest prefixes, so that one
-comparison a row finds the trie: a row adds the tokens behind its longest common prefix with the row before it, as one
-segment that attends to itself causally and to the prefix in full. In all that gives sum(lengths) - sum(common prefixes)
-tokens, each distinct prefix once.
+The rows form a trie over their token ids. Sorted by their tokens, neighbours share the longest prefixes, so that one comparison
+a row builds the trie: a row adds the tokens behind its longest common prefix with the previous row, as one segment that attends
+to itself causally and to the prefix in full. The total is sum(lengths) - sum(common prefixes) tokens.
 """
 
 from __future__ import annotations
@@ -25,17 +24,17 @@ Range = tuple[int, int]
 
 @dataclass(frozen=True)
 class Segment:
-    """Consecutive rows of the packed sequence; each attends to the ancestors and to the segment up to itself."""
+    """Consecutive rows of the packed sequence; each attends to the ancestors and to its segment up to itself."""
 
     start: int
     end: int
     ancestors: tuple[Range, ...] = ()
-    """Where the tokens before the segment stand, in their order."""
+    """Ranges of the tokens before the segment, in their order."""
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """One packed sequence of n computed tokens, and where in it the N supervised tokens are predicted.
+    """A packed sequence of n computed tokens, and the rows in it that predict the N supervised tokens.
 
     The N order is that of `streams.streams_of`: rows as given, places rising in each.
     """
@@ -57,7 +56,7 @@ class Plan:
     """Tokens of the rows, shared ones counted in each."""
 
     def to(self, device: torch.device) -> Plan:
-        """The same plan with its tensors on a device."""
+        """Return the plan with its tensors on a device."""
         moved: dict[str, Any] = {k: v.to(device) for k, v in vars(self).items() if isinstance(v, torch.Tensor)}
         return replace(self, **moved)
 
@@ -65,11 +64,11 @@ class Plan:
 def pack(rows: Sequence[TokenRow], *, share: bool = True) -> Plan:
     """Lay rows out as one packed sequence.
 
-    What stands behind a row's last predicting token is left out: no supervised token sees it.
+    Tokens behind a row's last predicting token are left out: no supervised token sees them.
 
     Args:
         rows: The rows of a forward pass.
-        share: Compute the tokens of shared prefixes once. Otherwise the rows stand side by side.
+        share: Compute the tokens of shared prefixes once; otherwise lay the rows side by side.
     """
     inputs = [_inputs(row) for row in rows]
     order, common = _sorted(inputs, share=share)
@@ -104,7 +103,7 @@ def pack(rows: Sequence[TokenRow], *, share: bool = True) -> Plan:
 
 
 def computed_tokens(rows: Sequence[TokenRow], *, share: bool = True) -> int:
-    """Length of the packed sequence of the rows, without building it."""
+    """Return the length of the packed sequence of the rows, without building it."""
     inputs = [_inputs(row) for row in rows]
     return sum(map(len, inputs)) - (sum(_sorted(inputs, share=True)[1]) if share else 0)
 
@@ -114,7 +113,7 @@ def micro_batches(examples: Sequence[Example], batch_tokens: int, *, share: bool
 
     First-fit decreasing on the computed size of each example, then back into the given order. An example stays whole, so
     that its rows can share their prefixes, unless it is larger than the budget and divisible: then consecutive members
-    make parts, each with members counted from 0 and the weight of the whole. What cannot be split is a pass of its own.
+    make parts, each with members counted from 0 and the weight of the whole. An indivisible example above the budget is a pass of its own.
     """
     parts = [part for example in examples for part in _parts(example, batch_tokens, share=share)]
     sizes = [computed_tokens(part.rows, share=share) for part in parts]
@@ -158,13 +157,13 @@ def _rows_of(example: Example, members: list[int]) -> tuple[TokenRow, ...]:
 
 
 def _inputs(row: TokenRow) -> NDArray[np.int64]:
-    """The tokens that the model must see: those before the last supervised one."""
+    """Return the tokens that the model must see: those before the last supervised one."""
     places = row.places
     return row.token_ids[: places[-1] if len(places) else 0].astype(np.int64)
 
 
 def _sorted(inputs: Sequence[NDArray[np.int64]], *, share: bool) -> tuple[list[int], list[int]]:
-    """An order of the rows, and how many tokens each shares with the one before it."""
+    """Return an order of the rows, and the number of tokens that each shares with the previous one."""
     order = list(range(len(inputs)))
     if not share:
         return order, [0] * len(order)
@@ -181,7 +180,7 @@ def _common_prefix(a: NDArray[np.int64], b: NDArray[np.int64]) -> int:
 
 
 def _cut(path: tuple[Range, ...], length: int) -> tuple[Range, ...]:
-    """The ranges that hold the first `length` tokens of a path."""
+    """Return the ranges of the first `length` tokens of a path."""
     kept: list[Range] = []
     for start, end in path:
         if length <= 0:
@@ -192,7 +191,7 @@ def _cut(path: tuple[Range, ...], length: int) -> tuple[Range, ...]:
 
 
 def _predictors(row: TokenRow, path: tuple[Range, ...]) -> NDArray[np.int64]:
-    """The packed rows that predict the supervised tokens of a row whose tokens stand on a path."""
+    """Return the packed rows that predict the supervised tokens of a row on a path."""
     return _joined([np.arange(start, end) for start, end in path])[row.places - 1]
 
 

@@ -1,8 +1,7 @@
-"""The last block computes what the head reads and no more.
+"""Pruning of the last block to the rows that the head reads.
 
-Behind the last block only the selected rows are used. Its keys and values are needed of every row; its queries, output
-projection and feed-forward layer only of the selected ones. The result is exact; in a model of L layers it saves about
-1 / L of the work at unselected rows.
+The last block needs keys and values of every row, but queries, output projection and feed-forward layer only of the selected rows.
+The result is exact; in a model of L layers it saves about 1 / L of the work at unselected rows.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ _LLAMA_SHAPE = {"input_layernorm", "self_attn", "post_attention_layernorm", "mlp
 """Children of a block that adds self_attn(norm(x)) and then mlp(norm(x)) to its input."""
 
 _GAP = 16
-"""Selected rows at most this far apart are one run of queries: another call would cost more than the rows between."""
+"""Selected rows at most this far apart form one run of queries: another call would cost more than the rows between."""
 
 
 def last_block(decoder: Any) -> Any | None:
-    """The last block of a decoder if it has the Llama shape and nothing has replaced its forward pass, else None."""
+    """Return the last block of a decoder if it has the Llama shape and its own forward pass, else None."""
     layers = getattr(decoder, "layers", None)
     if not isinstance(layers, torch.nn.ModuleList) or not len(layers):
         return None
@@ -37,7 +36,7 @@ def last_block(decoder: Any) -> Any | None:
 
 
 def query_runs(plan: Plan) -> tuple[Segment, ...]:
-    """The segments narrowed to runs of queries that cover the selected rows; what they attend to stays the same."""
+    """Return the segments narrowed to runs of queries that cover the selected rows, with the same keys."""
     select = plan.select.numpy()
     runs: list[Segment] = []
     for segment in plan.segments:
@@ -52,10 +51,10 @@ def query_runs(plan: Plan) -> tuple[Segment, ...]:
 
 @contextmanager
 def pruned(block: Any, select: torch.Tensor, runs: tuple[Segment, ...]) -> Iterator[None]:
-    """Let a block return the selected rows only: float [1, m, h] instead of [1, n, h].
+    """Make a block return the selected rows only: float [1, m, h] instead of [1, n, h].
 
     Args:
-        block: What `last_block` found.
+        block: From `last_block`.
         select: int64 [m] on the model's device; see `Plan`.
         runs: The `query_runs` of the plan.
     """

@@ -1,4 +1,4 @@
-"""What the engine is measured by when a run starts: the model's own hidden states on a few short rows."""
+"""Reference of the engine's check at the start of a run: the model's own hidden states on a few short rows."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from quintain.trainers.data.streams import TokenRow, token_row
 from quintain.trainers.engine.rotary import Rotary
 from quintain.trainers.models import decoder_and_head
 
-_LOUD = 100.0
-"""Size of the logits in the check of the head: caps on logits show only where logits are large."""
+_CHECK_LOGIT_SIZE = 100.0
+"""Size of the logits in the check of the head: caps show on large logits only."""
 
 
 def padded_inputs(rows: Sequence[TokenRow], device: torch.device) -> dict[str, Any]:
-    """Rows padded on the right; the mask marks the padding, which any token id may fill."""
+    """Return rows padded on the right with their mask; the padding id is arbitrary."""
     shape = len(rows), max(map(len, rows))
     ids, mask = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
     for i, row in enumerate(rows):
@@ -30,7 +30,7 @@ def padded_inputs(rows: Sequence[TokenRow], device: torch.device) -> dict[str, A
 
 
 def probes(model: Any) -> list[TokenRow]:
-    """Short rows that branch from each other twice and once not at all, supervised in runs."""
+    """Return short rows with two branches and one unrelated row, supervised in runs."""
     vocabulary = model.get_input_embeddings().weight.shape[0]
     draw = np.random.default_rng(0).integers(0, vocabulary, (4, 48)).tolist()
     ids = [draw[0], draw[0][:20] + draw[1][:20], draw[2][:17], draw[0][:20] + draw[1][:12] + draw[3][:9]]
@@ -41,39 +41,38 @@ def probes(model: Any) -> list[TokenRow]:
 
 
 def own_states(model: Any, rows: Sequence[TokenRow]) -> torch.Tensor | None:
-    """The hidden states [N, h] by which the model itself predicts; None where its logits are not head(hidden states).
+    """Return the model's own hidden states [N, h] before supervised tokens; None if its logits are not head(hidden states).
 
-    The decoder's output is made louder on its way to the model's head, so that a cap on logits shows even in a model whose
-    logits are still small.
+    The decoder's output is scaled up before the model's head, so that a cap on logits shows even if the logits are small.
     """
     decoder, head = decoder_and_head(model)
-    seen: dict[str, torch.Tensor] = {}
+    states: dict[str, torch.Tensor] = {}
 
-    def louder(module: Any, inputs: Any, made: Any) -> Any:
-        states = made.last_hidden_state
-        made.last_hidden_state = states * (_LOUD / head(states).abs().max().clamp_min(1e-6))
-        seen["quiet"], seen["loud"] = states, made.last_hidden_state
-        return made
+    def scale_up(module: Any, inputs: Any, output: Any) -> Any:
+        own = output.last_hidden_state
+        output.last_hidden_state = own * (_CHECK_LOGIT_SIZE / head(own).abs().max().clamp_min(1e-6))
+        states["own"], states["scaled"] = own, output.last_hidden_state
+        return output
 
-    hook = decoder.register_forward_hook(louder)
+    hook = decoder.register_forward_hook(scale_up)
     try:
         batch = padded_inputs(rows, next(model.parameters()).device)
         logits = model(**batch).logits
     finally:
         hook.remove()
     kept = batch["attention_mask"].bool()
-    if distance(head(seen["loud"])[kept], logits[kept]) > 1e-2:
+    if distance(head(states["scaled"])[kept], logits[kept]) > 1e-2:
         return None
     places = [torch.from_numpy(row.places - 1).to(logits.device) for row in rows]
-    return torch.cat([seen["quiet"][i][at] for i, at in enumerate(places)])
+    return torch.cat([states["own"][i][at] for i, at in enumerate(places)])
 
 
 def distance(a: torch.Tensor, b: torch.Tensor) -> float:
-    """|a - b| / |b| in the Frobenius norm; not a number counts as far."""
+    """Return |a - b| / |b| in the Frobenius norm; infinity instead of NaN."""
     ratio = float((a.float() - b.float()).norm() / b.float().norm().clamp_min(1e-30))
     return ratio if ratio == ratio else float("inf")
 
 
 def line_of(error: Exception) -> str:
-    """The first line of what a library says."""
+    """Return the first line of an error's message."""
     return (str(error).strip() or type(error).__name__).splitlines()[0][:200]

@@ -1,1 +1,1 @@
-"""An agent's files for other programs, and the proof that they are the agent."""
+"""Export of an agent's files for other programs, checked against the agent."""

@@ -18,7 +18,7 @@ from quintain.datasets.manifest import sha256_of
 from quintain.errors import Unavailable
 from quintain.records.agent import Agent, ModelRef, Sampling
 from quintain.records.handover import ExportFormat, Parity
-from quintain.records.seams import Reporter
+from quintain.records.protocols import Reporter
 from quintain.trainers.adapters import first_line
 from quintain.trainers.handover.parity import Probes, compare, count_equal, measure
 from quintain.trainers.models import LoadedModel, load_model, model_folder, open_tokenizer, pick_device, stored_heads
@@ -27,17 +27,17 @@ from quintain.trainers.rendering.styles import FALLBACK_TEMPLATE
 from quintain.trainers.value_head import FILE_NAME, detached, save_head
 
 _SHARD = "5GB"
-"""Of a weights file; what is larger is split, with an index."""
+"""Maximum size of a weights file; larger weights are split, with an index."""
 
 _ADAPTER_FILES = ("adapter_model.safetensors", "adapter_config.json")
 
 _ROOM_BYTES = 64 * 2**20
-"""For tokenizer, configuration and card, on top of the weights."""
+"""Space for tokenizer, configuration and card, besides the weights."""
 
 
 @dataclass(frozen=True)
-class Written:
-    """What stands in the folder now, and what is to be told of it."""
+class ExportedFiles:
+    """Facts about the exported folder, for its card."""
 
     parity: Parity
     base: dict[str, Any]
@@ -47,22 +47,22 @@ class Written:
     notes: tuple[str, ...]
 
 
-def write_agent(agent: Agent, format: ExportFormat, folder: Path, reporter: Reporter) -> Written | None:
-    """Write an agent's weights, tokenizer and chat template into a folder, and compare what was written with the agent.
+def write_agent(agent: Agent, format: ExportFormat, folder: Path, reporter: Reporter) -> ExportedFiles | None:
+    """Write an agent's weights, tokenizer and chat template into a folder, and compare them with the agent.
 
     Args:
-        agent: Whom to hand over.
-        format: `adapter` only where it has one.
+        agent: The agent to export.
+        format: `adapter` requires an agent with an adapter.
         folder: An empty folder.
-        reporter: Hears of phases, and says when to stop.
+        reporter: Receives phases, and can stop the export.
 
     Returns:
-        None where it was asked to stop.
+        None if it was stopped.
 
     Raises:
-        Conflict: what was written is not the agent (`parity_failed`).
-        Unavailable: the disk has no room for it, or did not take it.
-        InvalidInput: the agent's own files are damaged or incomplete.
+        Conflict: The files differ from the agent (`parity_failed`).
+        Unavailable: The disk is full, or refuses the files.
+        InvalidInput: The agent's own files are damaged or incomplete.
     """
     reporter.phase("measuring")
     heads = stored_heads(agent.model) if agent.role != "policy" else ()
@@ -86,7 +86,7 @@ def write_agent(agent: Agent, format: ExportFormat, folder: Path, reporter: Repo
         _write_tokenizer(agent.model, folder)
     except (OSError, SafetensorError) as error:
         raise Unavailable(
-            f"{folder.parent} did not take the files ({first_line(error)}); free disk space, or name another folder"
+            f"cannot write to {folder.parent} ({first_line(error)}); free disk space, or name another folder"
         ) from None
     if reporter.should_stop():
         return None
@@ -97,7 +97,7 @@ def write_agent(agent: Agent, format: ExportFormat, folder: Path, reporter: Repo
     parity = compare(measured, measure(read, probes), compared_in=compared_in, stored_in=stored_in)
     tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
     parity = parity.model_copy(update=count_equal(tokenizer, renderer, agent, probes))
-    return Written(
+    return ExportedFiles(
         parity=parity,
         base=_base(agent.model, hashed=format == "adapter"),
         template=_template(renderer, agent),
@@ -108,7 +108,7 @@ def write_agent(agent: Agent, format: ExportFormat, folder: Path, reporter: Repo
 
 
 def _compute_in(ref: ModelRef) -> torch.dtype | None:
-    """float32 wherever it fits, since it tells faults from rounding; else as agents act there (None)."""
+    """Return float32 if it fits, because it separates faults from rounding; else None, the type in which agents act."""
     if pick_device().type != "cuda":
         return torch.float32
     numbers = 0
@@ -120,7 +120,7 @@ def _compute_in(ref: ModelRef) -> torch.dtype | None:
 
 
 def _format_of(model: Any) -> torch.dtype:
-    """The number format of most of a model's weights."""
+    """Return the number format of most of a model's weights."""
     sizes: Counter[torch.dtype] = Counter()
     for parameter in model.parameters():
         sizes[parameter.dtype] += parameter.numel()
@@ -157,7 +157,7 @@ def _write_merged(agent: Agent, heads: tuple[str, ...], renderer: Renderer, fold
 
 
 def _generation(before: Any, loaded: LoadedModel, renderer: Renderer, sampling: Sampling) -> GenerationConfig:
-    """How the agent picks its tokens and where it stops, in the names of transformers; nothing of the base's settings stays."""
+    """Return the agent's sampling settings and end tokens, in the names of transformers; nothing of the base's settings stays."""
     eos = getattr(before, "eos_token_id", None)
     ends = renderer.end_ids | {i for i in (eos if isinstance(eos, list) else [eos]) if i is not None}
     warm = {"temperature": sampling.temperature, "top_p": sampling.top_p, "top_k": 0}
@@ -173,7 +173,7 @@ def _generation(before: Any, loaded: LoadedModel, renderer: Renderer, sampling: 
 
 
 def _write_tokenizer(ref: ModelRef, folder: Path) -> None:
-    """The tokenizer as nobody has used it yet: truncation and padding of calls would be written too."""
+    """Write a freshly loaded tokenizer: truncation and padding of earlier calls would be saved too."""
     tokenizer = open_tokenizer(ref).tokenizer
     if not getattr(tokenizer, "chat_template", None):
         tokenizer.chat_template = FALLBACK_TEMPLATE
@@ -184,14 +184,14 @@ def _require_room(folder: Path, weights: int) -> None:
     needed, free = weights + _ROOM_BYTES, shutil.disk_usage(folder).free
     if needed > free:
         raise Unavailable(
-            f"the export takes {needed / 2**20:,.0f} MiB and {folder.parent} has {free / 2**20:,.0f} MiB free; free disk space, or "
-            "name a folder on another disk",
+            f"expected {needed / 2**20:,.0f} MiB for the export in {folder.parent}, got {free / 2**20:,.0f} MiB free; free disk "
+            "space, or name a folder on another disk",
             code="disk_full",
         )
 
 
 def _base(ref: ModelRef, *, hashed: bool = False) -> dict[str, Any]:
-    """The model that the agent's adapter, if any, stands on, by the name under which it is loaded; with its files' hashes."""
+    """Return the base model by the name under which it is loaded, with the hashes of its files if requested."""
     folder = model_folder(ref)
     base: dict[str, Any] = {"source": ref.source, "name": ref.path if ref.source == "hub" else str(folder)}
     if ref.source == "hub":
@@ -203,7 +203,7 @@ def _base(ref: ModelRef, *, hashed: bool = False) -> dict[str, Any]:
 
 
 def _template(renderer: Renderer, agent: Agent) -> dict[str, Any]:
-    """How the agent's turns are written, for those who build prompts themselves."""
+    """Return the format of the agent's turns, for programs that build prompts themselves."""
     ends = sorted(renderer.end_ids)
     return {
         "asked": agent.template,

@@ -259,9 +259,9 @@ def _fault(path: Path) -> str | None:
         for name in [_WEIGHTS] if path.name == _BEST else [_WEIGHTS, _STATE]:
             size = (path / name).stat().st_size
             if size != files[name]["size"]:
-                return f"{name} has {size} bytes, its manifest says {files[name]['size']}"
+                return f"{name} has {size} bytes instead of {files[name]['size']}"
             if _sha256(path / name) != files[name]["sha256"]:
-                return f"{name} is not what its manifest says (SHA-256 differs)"
+                return f"{name} differs from its manifest (SHA-256)"
     except FileNotFoundError as error:
         return f"{Path(error.filename).name} is missing"
     except OSError as error:

@@ -1,4 +1,4 @@
-"""What the model writes on a few fixed openings while it is trained, and how varied that is."""
+"""Samples of the model on a few fixed openings during training, and their diversity."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from quintain.datasets.rows import trajectories_of
 from quintain.jobs.directory import open_appending
 from quintain.records.agent import Sampling
 from quintain.records.dataset import Row, TextRow
-from quintain.records.seams import Message, Stop, Turn
+from quintain.records.protocols import Message, Stop, Turn
 from quintain.trainers.acting.policy import LocalPolicy
 from quintain.trainers.models import LoadedModel, eval_mode
 from quintain.trainers.rendering.calls import TurnReader
@@ -25,33 +25,33 @@ from quintain.trainers.rendering.renderer import Renderer
 _COUNT = 4
 _SAMPLING = Sampling(temperature=0.0, max_new_tokens=64)
 _SHOWN_PROMPT = 200
-"""Characters of a prompt's end that a sample shows."""
+"""Characters of a prompt's end in a sample."""
 _TEXT_OPENING = 200
 """Characters of a plain text that the model continues."""
 _AS_WRITTEN = "{{ messages[0].content }}"
-"""The chat template under which a prompt is the text itself."""
+"""Chat template for plain text: the prompt is the text."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """What the model wrote on one opening: a line of `samples.jsonl`."""
+    """A sample of the model on one opening: a line of `samples.jsonl`."""
 
     step: int
-    """Optimizer steps that the model has behind it."""
+    """Optimizer steps taken."""
     prompt: str
-    """The end of what it saw, control tokens spelled out."""
+    """End of the prompt, control tokens included."""
     text: str
-    """Exactly what it wrote, without the end token."""
+    """The sampled text, without the end token."""
     tokens: int
-    """How many tokens that is."""
+    """Number of sampled tokens."""
     stop: str
-    """`end`: it wrote its end token; `length`: the token limit cut it off."""
+    """`end`: it ends with an end token; `length`: the token limit cut it off."""
     error: str | None
-    """Why the text could not be read as thought and actions, if so."""
+    """Why the text could not be parsed as thought and actions; None if it could."""
 
 
 class Diversity(NamedTuple):
-    """How varied the samples of one step are; None where there was nothing to count."""
+    """Diversity of the samples of one step; None without observations."""
 
     distinct_1: float | None
     """Distinct tokens by all tokens, over all samples together, 0 to 1; 1 repeats nothing.
@@ -64,15 +64,15 @@ class Diversity(NamedTuple):
     mean_length: float | None
     """Tokens of a sample, without its end token."""
     parsed: float | None
-    """Share of samples that can be read as an agent's turn, 0 to 1; None for plain text, which is none."""
+    """Share of samples that parse as an agent's turn, 0 to 1; None for plain text."""
 
     def metrics(self) -> dict[str, float | None]:
-        """The figures under the names that a run reports."""
+        """Return the figures under their metric names."""
         return {f"sample_{name}": value for name, value in self._asdict().items()}
 
 
 class ProbeSamples(NamedTuple):
-    """What the model wrote at one step."""
+    """Samples of one step and their diversity."""
 
     samples: list[Sample]
     diversity: Diversity
@@ -80,15 +80,15 @@ class ProbeSamples(NamedTuple):
 
 @dataclass(frozen=True)
 class Probes:
-    """Openings that stay the same through a run; make them by `Probes.of`."""
+    """Fixed openings of a run; create them by `Probes.of`."""
 
     turns: tuple[Turn, ...]
-    """What the model answers; empty where nothing in the data fits its context."""
+    """Turns to answer; empty if no opening fits the context."""
     renderer: Renderer
     sampling: Sampling
     seed: int
     plain: bool
-    """The turns hold text to be continued, not a chat to be answered."""
+    """Whether the turns are text to continue instead of a chat to answer."""
 
     @staticmethod
     def of(
@@ -100,15 +100,15 @@ class Probes:
         count: int = _COUNT,
         seed: int = 0,
     ) -> Probes:
-        """Pick openings by chance; the same rows and seed give the same ones.
+        """Choose random openings; the same rows and seed give the same ones.
 
         Args:
-            rows: The validation split, or the training split where there is none.
-            renderer: Writes the prompts and reads the turns.
-            context_tokens: The model's context; an opening that leaves no room for a whole turn is passed over.
-            sampling: Greedy, or at a temperature; then every step draws with the same random numbers.
-            count: How many openings at most; equal ones count once.
-            seed: Of the choice and of sampling.
+            rows: The validation split, or the training split without one.
+            renderer: Renders prompts and parses turns.
+            context_tokens: The model's context; an opening without room for a whole turn is skipped.
+            sampling: Sampling settings; with a temperature, every step uses the same random numbers.
+            count: Maximum number of openings; equal ones count once.
+            seed: Seed of the choice and of sampling.
         """
         plain = bool(rows) and isinstance(rows[0], TextRow)
         if plain:
@@ -126,14 +126,13 @@ class Probes:
         return Probes(tuple(chosen.values()), renderer, sampling, seed, plain)
 
     def write(self, loaded: LoadedModel, step: int) -> ProbeSamples:
-        """Let the model write on every opening.
+        """Sample from the model on every opening.
 
-        A model in training is left as it was, with its mode and all random states: a run that samples ends bit-equal
-        to one that does not.
+        The model's mode and all random states stay unchanged: a run with samples ends bit-equal to one without.
 
         Args:
-            loaded: The model as it is now; adapters stay on.
-            step: Optimizer steps that the model has behind it.
+            loaded: The current model; adapters stay on.
+            step: Optimizer steps taken.
         """
         with eval_mode(loaded.model):
             policy = LocalPolicy(loaded, self.renderer, self.sampling, seed=self.seed)
@@ -158,7 +157,7 @@ class Probes:
 
 
 def diversity(token_rows: Sequence[Sequence[int]], readable: Sequence[bool] = ()) -> Diversity:
-    """The figures of samples, given as token ids without end tokens, and of which of them could be read as turns."""
+    """Return the diversity of samples, given as token ids without end tokens, and whether each parses as a turn."""
     n_tokens = sum(map(len, token_rows))
     tokens = {token for row in token_rows for token in row}
     pairs = {pair for row in token_rows for pair in pairwise(row)}
@@ -171,9 +170,9 @@ def diversity(token_rows: Sequence[Sequence[int]], readable: Sequence[bool] = ()
 
 
 def append_samples(path: Path, samples: Sequence[Sample]) -> None:
-    """Add samples to a file of JSON lines; only whole lines stand in it, a torn one of a killed writer is cut off.
+    """Append samples to a file of JSON lines; a partial last line of a killed writer is removed.
 
-    A run that goes on from an earlier checkpoint writes a step's samples again: of one step, the last ones hold.
+    A resumed run writes the samples of a step again: the last ones of a step count.
     """
     lines = "".join(json.dumps(asdict(sample), ensure_ascii=False) + "\n" for sample in samples)
     with os.fdopen(open_appending(path), "wb") as file:
@@ -181,10 +180,10 @@ def append_samples(path: Path, samples: Sequence[Sample]) -> None:
 
 
 def _opening(row: Row, number: int) -> Turn:
-    """What is said before the agent's first turn, or how a plain text begins; of a pair the chosen run's, of a group the first's."""
+    """Return the messages before the agent's first turn, or the start of a text; of a pair the chosen run, of a group the first."""
     name = f"probe-{number}"
     if isinstance(row, TextRow):
         return Turn(episode_id=name, messages=(Message(role="user", content=row.text[:_TEXT_OPENING]),), seed=number)
     run = trajectories_of(row)[0]
-    said = takewhile(lambda message: message.role != "assistant", (message for message, _ in messages_of(run)))
-    return Turn(episode_id=name, messages=tuple(said), tools=run.tools, seed=number)
+    messages = takewhile(lambda message: message.role != "assistant", (message for message, _ in messages_of(run)))
+    return Turn(episode_id=name, messages=tuple(messages), tools=run.tools, seed=number)

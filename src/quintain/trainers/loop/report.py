@@ -1,4 +1,4 @@
-"""What a training run tells: what it left out, and what it did."""
+"""The report of a training run, and its warnings."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from pydantic import Field
 from quintain.errors import TrainingFailed
 from quintain.records.hyperparameters import GRPOConfig, TrainingConfig
 from quintain.records.record import Record
+from quintain.trainers.data.example_selection import Selection
 from quintain.trainers.data.examples import ExampleBatch
-from quintain.trainers.data.selection import Selection
 from quintain.trainers.engine.rotary import Rotary
 from quintain.trainers.loop.precision import Format
 from quintain.trainers.loop.run import PARTS, Run
 
 
 class TrainingReport(Record):
-    """What a training run did."""
+    """Report of a training run."""
 
     method: str
     steps: int
@@ -54,7 +54,7 @@ class TrainingReport(Record):
 
 
 def left_out(batch: ExampleBatch, n_rows: int, max_length: int, split: str = "") -> list[str]:
-    """What of the data does not get into the training, in the user's words; `split` names other data than that."""
+    """Return warnings about data that is left out; `split` names data other than the training split."""
     sentences, where = [], f" of the {split} split" if split else ""
     if batch.dropped:
         sentences.append(
@@ -72,7 +72,7 @@ def left_out(batch: ExampleBatch, n_rows: int, max_length: int, split: str = "")
 
 
 def without_validation(config: TrainingConfig, *, online: bool) -> list[str]:
-    """What the settings ask for and cannot have without validation examples, which online nobody can give."""
+    """Return a warning about settings that have no effect without validation examples."""
     asked = [name for name in ("early_stopping_patience", "validate_every_steps") if getattr(config, name) is not None]
     if not asked:
         return []
@@ -81,20 +81,20 @@ def without_validation(config: TrainingConfig, *, online: bool) -> list[str]:
 
 
 def changing_positions(model: Any, config: TrainingConfig, max_length: int) -> list[str]:
-    """What is left to know of a model whose rotary factors follow the length of a row; `engine.rotary` has the rest."""
+    """Return warnings about a model whose rotary factors depend on the length of a row; see `engine.rotary`."""
     remedy, sentences = "set max_length to {0} or less where it must be exact", []
     for grows, tokens in Rotary.of(model).borders:
         if max_length <= tokens:
             continue
         if grows:
             sentences.append(
-                "this model's rotary factors (dynamic) change with every token above {0}, and cached keys keep those that "
-                "they were made with, so longer runs are trained a little otherwise than they are acted; "
+                "this model's rotary factors (dynamic) change with every token above {0}, and cached keys keep their factors, so "
+                "longer runs are trained slightly differently from how they were sampled; "
             )
         elif isinstance(config, GRPOConfig):
             sentences.append(
-                "this model's rotary factors (longrope) are others in rows above {0} tokens: of a longer run, what was written "
-                "up to there was sampled by the short ones and is trained by the long ones, so its ratio does not begin at 1; "
+                "this model's rotary factors (longrope) change in rows above {0} tokens: the tokens of a longer run up to there were "
+                "sampled with the short factors and are trained with the long ones, so their ratio does not start at 1; "
             )
         else:
             continue
@@ -103,26 +103,26 @@ def changing_positions(model: Any, config: TrainingConfig, max_length: int) -> l
 
 
 def nothing_supervised(dropped: Mapping[str, int], what: str, max_length: int, context: int) -> TrainingFailed:
-    """The error of a run that has nothing to learn from; `what` are the rows or groups that it had."""
+    """Return the error of a run without anything to learn from; `what` are its rows or groups."""
     length = (
         f"raise max_length above {max_length}"
         if max_length < context
-        else f"choose runs that fit into the {context} tokens that the model can read"
+        else f"choose runs that fit into the model's context of {context} tokens"
     )
     return TrainingFailed(
-        f"none of the {what} gives anything to learn from ({_reasons(dropped) or 'there is none'}); mark steps with "
-        f"train=true, {length}, or choose runs that differ in what they earned",
+        f"none of the {what} gives an example ({_reasons(dropped) or 'there are none'}); mark steps with train=true, {length}, "
+        "or choose runs with different rewards",
         code="nothing_supervised",
     )
 
 
 def rising_loss(run: Run) -> str | None:
-    """Tells a run whose loss ends far above where it began: it has not learnt, it has come apart."""
+    """Return a warning if the loss ends far above its start, which means that the run has diverged."""
     first, final = run.tally.get("first_loss"), run.tally.get("final_loss")
     if isinstance(run.config, GRPOConfig) or first is None or final is None:
-        return None  # the loss of GRPO is no measure of progress
+        return None  # the loss of GRPO does not measure progress
     bound = 2 * abs(first) + 1
-    if run.objective.linear:  # nats a token: worse than guessing among all tokens is worse than any start
+    if run.objective.linear:  # nats a token: worse than uniform guessing is worse than any start
         guessing = math.log(run.engine.model.config.get_text_config(decoder=True).vocab_size)
         bound = min(bound, max(first + 1, guessing))
     if final <= bound:
@@ -146,7 +146,7 @@ def report_of(
     *,
     stopped: bool,
 ) -> TrainingReport:
-    """The report of a run that has ended or was stopped."""
+    """Return the report of a run that has ended or was stopped."""
     tally = run.tally
     rate = run.machine.matmul_flops
     best = tally.get("best_step")

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import torch
 
 from quintain.records.hyperparameters import TrainingConfig
-from quintain.records.seams import Reporter
+from quintain.records.protocols import Reporter
 from quintain.trainers.data.streams import Example
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.engine.machine import Machine

@@ -1,6 +1,6 @@
-"""Metrics to wandb, TensorBoard and Trackio, on threads of their own: a run never waits for one and never fails by one.
+"""Metrics to wandb, TensorBoard and Trackio on separate threads: a run never waits for them and never fails with them.
 
-The libraries are extras, imported where they are named and nowhere else.
+The libraries are extras, imported only if they are named.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from threading import Condition, Thread
 from typing import Any, NamedTuple
 
 Warn = Callable[[str, str], None]
-"""Takes a code and a sentence, as `Reporter.warn` does; it is called on the thread that calls `log` and `close`."""
+"""Takes a code and a message, as `Reporter.warn`; called on the thread that calls `log` and `close`."""
 
 Metrics = dict[str, float]
 
 _PROJECT = "quintain"
 _WAITING = 1000
-"""Points that may wait for a sink; beyond that the oldest go."""
+"""Maximum number of points that wait for a sink; beyond it the oldest are dropped."""
 _CLOSE_S = 10.0
 _IMPORT_S = 60.0
 
@@ -36,16 +36,16 @@ class Writer(NamedTuple):
 
 
 class Library(NamedTuple):
-    """What a sink's name stands for."""
+    """The library behind a sink's name."""
 
     module: str
-    """Imported when the sink is named; the package's own extra is called as the sink."""
+    """Module to import; the package's extra has the sink's name."""
     open: Callable[[Any, str, Path], Writer]
     """Takes the module, the run's name and its folder; may block and raise."""
 
 
 def _wandb(module: Any, run_name: str, folder: Path) -> Writer:
-    # wandb has read its environment and settings files by now: what the operator chose there stands
+    # wandb has read its environment and settings files by now; the operator's choice there is kept
     chosen = "mode" in module.setup().settings.model_fields_set
     folder.mkdir(parents=True, exist_ok=True)
     run = module.init(
@@ -69,7 +69,7 @@ def _tensorboard(module: Any, run_name: str, folder: Path) -> Writer:
 
 
 def _trackio(module: Any, run_name: str, folder: Path) -> Writer:
-    """Trackio keeps its own database; where that lies is for the operator to say (TRACKIO_DIR)."""
+    """Open Trackio, whose database is in the operator's TRACKIO_DIR."""
 
     def finish() -> None:
         with redirect_stdout(sys.stderr):
@@ -87,16 +87,16 @@ LIBRARIES: dict[str, Library] = {
     "tensorboard": Library("torch.utils.tensorboard", _tensorboard),
     "trackio": Library("trackio", _trackio),
 }
-"""Name -> what it stands for."""
+"""Sink name -> library."""
 
 
 class _Channel:
-    """One sink, the points that wait for it and the thread that hands them over."""
+    """One sink with its queue of points and its thread."""
 
     def __init__(self, name: str, open: Callable[[], Writer]) -> None:
         self.name = name
         self.fault: str | None = None
-        """The first thing that went wrong, until it is told."""
+        """The first error, until it is reported."""
         self.sent = 0
         self.written = 0
         self._open = open
@@ -108,25 +108,25 @@ class _Channel:
         self._thread.start()
 
     def put(self, step: int, metrics: Metrics) -> None:
-        """Let a point wait; the oldest one goes where too many do."""
+        """Queue a point; a full queue drops the oldest one."""
         with self._changed:
             self.sent += 1
             self._waiting.append((step, metrics))
             self._changed.notify()
 
     def finish(self) -> None:
-        """No more points: write what waits and close."""
+        """Write the queue and close."""
         with self._changed:
             self._closing = True
             self._changed.notify()
 
     def ended(self, timeout_s: float) -> bool:
-        """Is it closed, or was it within so many seconds?"""
+        """Wait for the thread for some seconds; return whether it has ended."""
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
     def _run(self) -> None:
-        # `except Exception`: this is the border to a foreign library, which may raise anything, and no run may end by it.
+        # `except Exception`: a foreign library may raise anything, and a run must not end with it.
         try:
             writer = self._open()
         except Exception as error:
@@ -144,7 +144,7 @@ class _Channel:
             self._note("could not be closed", error)
 
     def _next(self) -> tuple[int, Metrics] | None:
-        """The point that waits longest; None when it is time to close."""
+        """Return the oldest point of the queue; None when it is time to close."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._closing)
             return self._waiting.popleft() if self._waiting else None
@@ -156,26 +156,26 @@ class _Channel:
 
 
 class Sinks:
-    """Where a run's metrics go besides the job; `open_sinks` makes it."""
+    """Sinks of a run's metrics besides the job; create them by `open_sinks`."""
 
     def __init__(self, channels: Sequence[_Channel], warn: Warn) -> None:
         self._channels = list(channels)
         self._warn = warn
 
     def log(self, step: int, metrics: Mapping[str, float | None]) -> None:
-        """Hand a step's metrics over, names unchanged; what is None is left out. Returns at once."""
+        """Queue a step's metrics, without None values; return at once."""
         known = {name: value for name, value in metrics.items() if value is not None}
         for channel in self._channels:
             channel.put(step, known)
-        self._tell_faults()
+        self._report_faults()
 
     def close(self, deadline_s: float = _CLOSE_S) -> None:
-        """Write what waits, for at most so many seconds in all, and say what did not get through."""
+        """Write the queues within the deadline, and warn about lost points."""
         deadline = time.monotonic() + deadline_s
         for channel in self._channels:
             channel.finish()
         ended = [channel.ended(max(deadline - time.monotonic(), 0)) for channel in self._channels]
-        self._tell_faults()
+        self._report_faults()
         for channel, in_time in zip(self._channels, ended, strict=True):
             if lost := channel.sent - channel.written:
                 self._warn("sink_incomplete", f"{lost} of {channel.sent} points did not reach {channel.name}")
@@ -183,21 +183,21 @@ class Sinks:
                 self._warn("sink_incomplete", f"{channel.name} did not close in time; its last points may be missing")
         self._channels = []
 
-    def _tell_faults(self) -> None:
+    def _report_faults(self) -> None:
         for channel in self._channels:
             if channel.fault:
                 fault, channel.fault = channel.fault, None
-                self._warn("sink_failed", f"{channel.name} {fault}; the run goes on, its metrics stand in the job too")
+                self._warn("sink_failed", f"{channel.name} {fault}; the run continues, and the job keeps its metrics")
 
 
 def open_sinks(names: Sequence[str], *, run_name: str, folder: Path, warn: Warn) -> Sinks:
-    """Open sinks by name; one that cannot be had is left out with a warning.
+    """Open sinks by name; skip an unavailable one with a warning.
 
     Args:
-        names: Of `LIBRARIES`; a name that stands twice counts once.
-        run_name: How the run is called there.
-        folder: Where wandb and TensorBoard write.
-        warn: Hears of what is missing, fails or gets lost; called on the caller's own thread.
+        names: Names in `LIBRARIES`; duplicates count once.
+        run_name: Name of the run.
+        folder: Folder in which wandb and TensorBoard write.
+        warn: Receives warnings about missing sinks, errors and lost points, on the caller's thread.
     """
     channels = []
     for name in dict.fromkeys(names):
@@ -216,9 +216,9 @@ def open_sinks(names: Sequence[str], *, run_name: str, folder: Path, warn: Warn)
 
 
 def _imported(name: str) -> Any:
-    """The module of that name, or why there is none: a foreign package may raise anything, or hang, when it is imported.
+    """Import a module; return it, or the exception: a foreign package may raise anything, or hang.
 
-    It is waited for: two threads that import at a time can meet half-made modules.
+    The import is awaited, because two threads that import concurrently can see partial modules.
     """
     found: list[Any] = []
 

@@ -1,4 +1,4 @@
-"""Who gets the credit: step factors, advantages of runs and steps, and weights for behaviour cloning."""
+"""Step factors, advantages of runs and steps, and weights for behaviour cloning."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SPREAD = 0.5
 
 
 def step_factors(rewards: Sequence[float | None]) -> list[float]:
-    """How much each step of a run weighs in imitation: r / mean(r), so the run as a whole weighs what it did.
+    """Return the weight of each step of a run in imitation, r / mean(r), with the weight of the whole run unchanged.
 
     A step with a negative reward weighs 0, since a negative weight would push its tokens' likelihood down without bound;
     the mean is that of what is left.
@@ -25,7 +25,7 @@ def step_factors(rewards: Sequence[float | None]) -> list[float]:
 
     Returns:
         One factor a step, at least 0, with mean 1. All 1 where a reward is missing or not finite, or where the mean
-        reward is not above 0: then the rewards do not say which steps to prefer.
+        reward is not above 0: then the rewards do not rank the steps.
     """
     known = _known(rewards)
     if np.isnan(known).any() or not known.size or known.mean() <= 0:
@@ -35,7 +35,7 @@ def step_factors(rewards: Sequence[float | None]) -> list[float]:
 
 
 def group_advantages(rewards: Sequence[float | None], *, scale: bool) -> NDArray[np.float64] | None:
-    """How much better each run of a group did than its mean (Shao et al. 2024, arXiv 2402.03300, section 4.1.2).
+    """Return the advantage of each run over the mean of its group (Shao et al. 2024, arXiv 2402.03300, section 4.1.2).
 
     (r - mean) / (std + 1e-4), with the sample standard deviation (n - 1): the paper leaves it open, TRL and verl take it,
     and it does not shrink the deviation of small groups. Dr. GRPO leaves the division out, for it favours tasks that are

@@ -111,7 +111,7 @@ def _sequence_mean_log_ratio(log_ratio: torch.Tensor, streams: TokenStreams) -> 
 def _surrogate(
     logp: torch.Tensor, ratio: torch.Tensor, advantage: torch.Tensor, bounds: tuple[float, float], loss: PolicyLoss
 ) -> torch.Tensor:
-    """What each token wants raised, float [N]."""
+    """Return the surrogate objective of each token, float [N]."""
     clipped = ratio.clamp(*bounds)
     if loss == "cispo":
         return clipped.detach() * advantage * logp

@@ -1,7 +1,7 @@
-"""What all losses return, and the totals that they divide by.
+"""The output of losses, and the totals by which they divide.
 
-A step's loss is a sum over its forward passes; each divides by the totals of the whole step, so that the result does not
-depend on how the step was split, packed or padded.
+A step's loss is a sum over its forward passes. Each pass divides by totals of the whole step, so that the result does not depend
+on how the step is split, packed or padded.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ class StepTotals(NamedTuple):
     """Sums over a whole optimizer step."""
 
     weight: float
-    """Of the token weights."""
+    """Sum of the token weights."""
     tokens: int
-    """Supervised tokens."""
+    """Number of supervised tokens."""
     sequences: int
-    """Members with a supervised token."""
+    """Number of members with a supervised token."""
     examples: float
-    """Of the example weights."""
+    """Sum of the example weights."""
 
 
 class LossOutput(NamedTuple):
-    """What one forward pass adds to the step's loss."""
+    """The part of a step's loss that one forward pass computes."""
 
     loss: torch.Tensor
     """Scalar, float32 or float64."""
     metrics: dict[str, tuple[float, float]]
-    """Name -> (sum, count): added up over the step, then divided. No entry where there was nothing to count."""
+    """Name -> (sum, count), added over the step and then divided. Names without observations are missing."""
 
 
 def totals_of(examples: Sequence[Example]) -> StepTotals:
-    """The totals of a step."""
+    """Return the totals of a step."""
     rows = [row for example in examples for row in example.rows]
     return StepTotals(
         weight=math.fsum(math.fsum(row.weight[row.supervised].tolist()) for row in rows),

@@ -17,7 +17,7 @@ from quintain.trainers.losses.sequences import (
 )
 
 _SUREST = -1e-7
-"""Largest mean log-prob that counts, in nats: float32 cannot tell chances of 1 - 1e-7 and more apart."""
+"""Largest mean log-prob that counts, in nats: float32 cannot distinguish probabilities above 1 - 1e-7."""
 
 
 def orpo_loss(logprobs: torch.Tensor, streams: TokenStreams, totals: StepTotals, *, beta: float) -> LossOutput:

@@ -1,6 +1,6 @@
-"""From log-probs of tokens to numbers of sequences and pairs: the parts that several losses share.
+"""Log-probs of tokens to sums, means and pairs of sequences: the parts that several losses share.
 
-N supervised tokens, S sequences, E examples, as in `TokenStreams`. Sums run in the float type of `Streams.value`: float64
+N supervised tokens, S sequences, E examples, as in `TokenStreams`. Sums run in the float type of `TokenStreams.value`: float64
 where the device has it. Two float32 sums of about -3000 nats, subtracted, are off by 1e-4, as much as the signal of a
 preference; so the reference is subtracted from each token first.
 """
@@ -14,31 +14,33 @@ from quintain.trainers.losses.loss_output import StepTotals
 
 
 def to_accumulation_dtype(values: torch.Tensor, streams: TokenStreams) -> torch.Tensor:
-    """The values in the type that sums run in."""
+    """Convert values to the type of sums."""
     return values.to(streams.value.dtype)
 
 
 def required(stream: torch.Tensor | None, name: str, streams: TokenStreams) -> torch.Tensor:
-    """A stream that the loss cannot do without, in the type of sums.
+    """Return a stream that the loss needs, in the type of sums.
 
     Args:
-        stream: float [N], or None where the rows have none.
-        name: The stream's name in `TokenStreams`, for the message.
-        streams: The streams that it belongs to.
+        stream: float [N], or None if the rows have none.
+        name: Name of the stream in `TokenStreams`, for the error.
+        streams: The streams to which it belongs.
 
     Raises:
         ValueError: The stream is missing, or some of its values are not finite.
     """
     if stream is None:
-        raise ValueError(f"this loss needs the stream {name!r}, and at least one row has none")
+        raise ValueError(f"expected the stream {name!r} in every row, got a row without it")
     unknown = int((~torch.isfinite(stream)).sum())
     if unknown:
-        raise ValueError(f"{name!r} must be known at every supervised token: {unknown} of {len(stream)} are not finite")
+        raise ValueError(
+            f"expected {name!r} at every supervised token, got {unknown} of {len(stream)} values that are not finite"
+        )
     return to_accumulation_dtype(stream, streams)
 
 
 def log_ratios(logprobs: torch.Tensor, streams: TokenStreams) -> torch.Tensor:
-    """The log-ratio of each token to the reference, log pi(token) - log pi_ref(token).
+    """Return the log-ratio of each token to the reference, log pi(token) - log pi_ref(token).
 
     Args:
         logprobs: float [N], of the policy.
@@ -54,7 +56,7 @@ def log_ratios(logprobs: torch.Tensor, streams: TokenStreams) -> torch.Tensor:
 
 
 def sequence_sums(values: torch.Tensor, streams: TokenStreams) -> torch.Tensor:
-    """sum_t w_t x_t of each sequence; a weight of 0 takes a token out whatever its value, -inf included.
+    """Return sum_t w_t x_t of each sequence; a weight of 0 excludes a token whatever its value, -inf included.
 
     Args:
         values: float [N].
@@ -69,20 +71,20 @@ def sequence_sums(values: torch.Tensor, streams: TokenStreams) -> torch.Tensor:
 
 
 def sequence_weights(streams: TokenStreams) -> torch.Tensor:
-    """sum_t w_t of each sequence, float [S]: its length where all weights are 1."""
+    """Return sum_t w_t of each sequence, float [S]: its length if all weights are 1."""
     return torch.zeros_like(streams.value).index_add(
         0, streams.sequence, to_accumulation_dtype(streams.weight, streams)
     )
 
 
 def sequence_means(values: torch.Tensor, streams: TokenStreams) -> torch.Tensor:
-    """sum_t w_t x_t / sum_t w_t of each sequence, float [S]; 0 for a sequence without weight."""
+    """Return sum_t w_t x_t / sum_t w_t of each sequence, float [S]; 0 for a sequence without weight."""
     total = sequence_weights(streams)
     return sequence_sums(values, streams) / torch.where(total > 0, total, 1.0)
 
 
 def paired(values: torch.Tensor, streams: TokenStreams) -> tuple[torch.Tensor, torch.Tensor]:
-    """The values of chosen and rejected sequences, one pair an example.
+    """Return the values of chosen and rejected sequences, one pair an example.
 
     Args:
         values: float [S].
@@ -97,13 +99,13 @@ def paired(values: torch.Tensor, streams: TokenStreams) -> tuple[torch.Tensor, t
     examples = len(streams.example_weight)
     if streams.n_sequences != 2 * examples or not bool((streams.member.view(-1, 2).diff() == 1).all()):
         raise ValueError(
-            f"a pair has two members, chosen and rejected; got {streams.n_sequences} members in {examples} examples"
+            f"expected two members an example, chosen and rejected; got {streams.n_sequences} members in {examples} examples"
         )
     return values[0::2], values[1::2]
 
 
 def refuse_empty(streams: TokenStreams) -> None:
-    """Raise where a sequence has no mean.
+    """Refuse sequences without a mean.
 
     Raises:
         ValueError: A sequence has no supervised token with a weight above 0.
@@ -111,13 +113,13 @@ def refuse_empty(streams: TokenStreams) -> None:
     empty = int((sequence_weights(streams) <= 0).sum())
     if empty:
         raise ValueError(
-            f"{empty} of {streams.n_sequences} runs have no supervised token with a weight above 0, so no mean log-prob; "
+            f"expected a supervised token with a weight above 0 in every run, got {empty} of {streams.n_sequences} runs without; "
             "leave their pairs out"
         )
 
 
 def over_examples(losses: torch.Tensor, streams: TokenStreams, totals: StepTotals) -> torch.Tensor:
-    """sum_e w_e l_e / sum of the step's example weights.
+    """Return sum_e w_e l_e / sum of the step's example weights.
 
     Args:
         losses: float [E].
@@ -131,18 +133,18 @@ def over_examples(losses: torch.Tensor, streams: TokenStreams, totals: StepTotal
 
 
 def counted(**values: torch.Tensor) -> dict[str, tuple[float, float]]:
-    """Metrics from their single observations: name -> (sum, count), without names that have no observation."""
-    seen = {name: value.detach() for name, value in values.items() if value.numel()}
-    if not seen:
+    """Return metrics from single observations: name -> (sum, count), without names that have no observation."""
+    observed = {name: value.detach() for name, value in values.items() if value.numel()}
+    if not observed:
         return {}
     sums = torch.stack(
-        [value.to(torch.float32 if value.device.type == "mps" else torch.float64).sum() for value in seen.values()]
+        [value.to(torch.float32 if value.device.type == "mps" else torch.float64).sum() for value in observed.values()]
     )
-    return {name: (total, float(seen[name].numel())) for name, total in zip(seen, sums.tolist(), strict=True)}
+    return {name: (total, float(observed[name].numel())) for name, total in zip(observed, sums.tolist(), strict=True)}
 
 
 def preference_metrics(chosen: torch.Tensor, rejected: torch.Tensor) -> dict[str, tuple[float, float]]:
-    """What is watched in preference training, from the rewards of chosen and rejected runs, float [pairs] each."""
+    """Return the metrics of preference training from the rewards of chosen and rejected runs, float [pairs] each."""
     return counted(
         chosen_reward=chosen,
         rejected_reward=rejected,

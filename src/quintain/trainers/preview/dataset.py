@@ -1,7 +1,6 @@
-"""A dataset under the X-ray: every row counted as training makes it, a few rows shown in full.
+"""Preview of a dataset: counts over all rows as training renders them, and a few rows in full.
 
-Only the tokenizer is opened; the weights are never read. Rows stream by, so memory does not grow with the dataset except
-for a few hashes a row.
+Only the tokenizer is loaded, never the weights. Rows are streamed, so memory grows only by a few hashes a row.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ from quintain.records.preview import (
     SplitCounts,
     Statistics,
 )
+from quintain.records.protocols import Reporter
 from quintain.records.record import clip
-from quintain.records.seams import Reporter
 from quintain.trainers.data.examples import ExampleMaker
 from quintain.trainers.models import open_tokenizer
 from quintain.trainers.preview.faults import Faults
@@ -41,26 +40,26 @@ from quintain.trainers.preview.spans import shown
 from quintain.trainers.preview.verdict import Evidence, Room, conclude
 
 _REPORT_EVERY = 250
-"""Rows from one sign of life to the next."""
+"""Rows between two progress reports."""
 
 _MOST_BINS = 20
 _HELD_BACK: tuple[SplitName, ...] = ("validation", "test")
 
 
 def preview(spec: PreviewSpec, inputs: Path, reporter: Reporter) -> PreviewReport | None:
-    """Count every row of a dataset as training would make it, and show some.
+    """Count all rows of a dataset as training would render them, and show some.
 
     Args:
         spec: Dataset, agent and the settings of the training.
         inputs: The dataset's checked files.
-        reporter: Hears of progress, and says when to stop.
+        reporter: Receives progress, and can stop the preview.
 
     Returns:
-        None where it was asked to stop.
+        None if it was stopped.
 
     Raises:
-        NotFound: there is no such model.
-        InvalidInput: the model's files are damaged, or its template cannot write turns.
+        NotFound: The model does not exist.
+        InvalidInput: The model's files are damaged, or its template is unfit.
     """
     reporter.phase("loading_tokenizer")
     opened = open_tokenizer(spec.agent.model)
@@ -86,7 +85,7 @@ def preview(spec: PreviewSpec, inputs: Path, reporter: Reporter) -> PreviewRepor
 
 
 def _recall(path: Path, maker: ExampleMaker) -> Statistics | None:
-    """What an earlier preview counted, if it was with this very tokenizer and template."""
+    """Return the statistics of an earlier preview with the same tokenizer and template, if any."""
     try:
         statistics = Statistics.model_validate_json(path.read_bytes())
     except (OSError, ValueError):
@@ -116,7 +115,7 @@ def _rows(spec: PreviewSpec, inputs: Path, split: SplitName) -> Iterator[Row]:
 
 @dataclass
 class _Ranking:
-    """The rows that score highest, the earlier of equal ones first."""
+    """The rows with the highest scores; of equal ones the earlier."""
 
     best: list[tuple[int, int]] = field(default_factory=list)
 
@@ -133,7 +132,7 @@ class _Ranking:
 
 @dataclass
 class _Survey:
-    """All counts, filled row by row."""
+    """All counts, updated row by row."""
 
     faults: Faults
     splits: dict[str, SplitCounts] = field(default_factory=dict)
@@ -207,14 +206,16 @@ class _Survey:
 
     def _look_for_repeats(self, line: int, row: Row, tokens: bytes | None) -> None:
         runs = trajectories_of(row)
-        # The same words in answer to another task are no repetition: "Done." ends many runs.
-        said = _hash([part.encode() for run in runs for part in (_task(row, run), agent_digest(run))]) if runs else None
+        # Equal text on another task is not a repetition: "Done." ends many runs.
+        agent_text = (
+            _hash([part.encode() for run in runs for part in (_task(row, run), agent_digest(run))]) if runs else None
+        )
         if tokens is not None and tokens in self.tokens_seen:
             self.faults.found["same_tokens"].add(line)
-        elif said is not None and said in self.agent_text_seen:
+        elif agent_text is not None and agent_text in self.agent_text_seen:
             self.faults.found["same_agent_text"].add(line)
         self.tokens_seen |= {tokens} if tokens is not None else set()
-        self.agent_text_seen |= {said} if said is not None else set()
+        self.agent_text_seen |= {agent_text} if agent_text is not None else set()
 
     def _count_shape(self, row: Row, examined: ExaminedRow) -> None:
         if isinstance(row, LabelledRow):
@@ -229,7 +230,7 @@ class _Survey:
             self.sizes[len(sides)] += 1
 
     def statistics(self, spec: PreviewSpec, maker: ExampleMaker, context: int) -> Statistics:
-        """What it comes to."""
+        """Return the statistics."""
         self.faults.conclude()
         evidence = Evidence(
             kind=spec.dataset_kind,
@@ -244,7 +245,7 @@ class _Survey:
             leaking_tasks=self.leaks.tasks,
             notes=spec.dataset_notes,
         )
-        said = conclude(evidence)
+        conclusion = conclude(evidence)
         ranks = {name: ranking.places() for name, ranking in self.rankings.items()}
         return Statistics(
             fingerprint=maker.renderer.fingerprint,
@@ -256,8 +257,8 @@ class _Survey:
             splits=self.splits,
             lengths=histogram(self.lengths),
             checks=self._checks(evidence),
-            warnings=said.warnings,
-            verdict=said.verdict,
+            warnings=conclusion.warnings,
+            verdict=conclusion.verdict,
             places=ranks,
         )
 
@@ -284,7 +285,7 @@ class _Survey:
 
 
 def histogram(lengths: Counter[int]) -> Histogram:
-    """Lengths in at most 20 bins, their width 1, 2 or 5 times a power of ten; percentiles are lengths that occur."""
+    """Return lengths in at most 20 bins of width 1, 2 or 5 times a power of ten; percentiles are lengths that occur."""
     n = lengths.total()
     if not n:
         return Histogram()
@@ -301,7 +302,7 @@ def histogram(lengths: Counter[int]) -> Histogram:
 def _shown(
     spec: PreviewSpec, inputs: Path, maker: ExampleMaker, statistics: Statistics
 ) -> tuple[list[PreviewRow], int]:
-    """The token rows of the dataset rows that are asked for, in the order of the asking, and how many more there are."""
+    """Return the token rows of the requested dataset rows in the requested order, and how many more there are."""
     sample, n = spec.sample, statistics.splits["train"].rows
     if sample.show == "first":
         places = list(range(min(sample.rows, n)))

@@ -1,4 +1,4 @@
-"""What is wrong with the content of runs, whatever they are trained for: tools, arguments, observations, lost text."""
+"""Faults in the content of runs, for any method: tools, arguments, observations, lost text."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from quintain.trainers.rendering.control_tokens import encode
 from quintain.trainers.rendering.renderer import Renderer
 
 _EXAMPLES = 3
-"""Rows that a finding names."""
+"""Maximum number of rows in a finding."""
 
 _NULL_IS_A_VALUE = frozenset({"default", "const", "example"})
 """Keywords of JSON schema whose value may be null."""
@@ -28,7 +28,7 @@ _ENDS = 40
 
 @dataclass
 class Finding:
-    """How often something was found, in how many rows, and in which first."""
+    """Count of a fault, with its number of rows and the first of them."""
 
     times: int = 0
     rows: int = 0
@@ -37,7 +37,7 @@ class Finding:
     last_row: int = 0
 
     def add(self, line: int, times: int = 1, example: str = "") -> None:
-        """Count what was found in a row; `line` is its place, from 1, and never falls."""
+        """Count a fault in a row; `line` is its place, from 1, and never decreases."""
         self.times += times
         self.example = self.example or example
         if line != self.last_row:
@@ -133,7 +133,7 @@ class Faults:
                 self.found["control_tokens"].add(line, 1, shown(text[found.start() : found.start() + 16]))
 
     def _lost_text(self, member: Member, run: Trajectory, line: int) -> None:
-        """Thoughts and messages that the template did not write into the turn, or wrote and took back later."""
+        """Find thoughts and messages that the template omits from the turn, or removes later."""
         for row in member.rows:
             for turn in turns_of(row):
                 step = run.steps[turn.step]
@@ -143,7 +143,7 @@ class Faults:
                 if any(not self._holds(written, text) for text in (step.thought, text_of(step.message)) if text):
                     self.found["thoughts_lost"].add(line)
         for before, after in zip(member.uncut, member.uncut[1:], strict=False):
-            # The template broke with what it had written: of what it left out, only thoughts are no surprise.
+            # The template has rewritten earlier text: only thoughts may be missing.
             past = [turn.step for turn in turns_of(before) if run.steps[turn.step].thought]
             following = next(turns_of(after), None)
             if past and following:
@@ -156,7 +156,7 @@ class Faults:
         for part in (core[:_ENDS].strip(), core[-_ENDS:].strip()):
             if part not in written:
                 plain = _plain(self.renderer.decode(encode(self.renderer.tokenizer, part)))
-                if plain not in written:  # a tokenizer can fold letters: then both are folded
+                if plain not in written:  # a tokenizer can normalise letters: then both are normalised
                     return False
         return True
 
@@ -169,7 +169,7 @@ class Faults:
 
 
 def _are_read(action: Action) -> bool:
-    """Are the arguments those that the model wrote? Some programs record `{}` for what they could not read."""
+    """Whether the arguments are the model's: some programs record `{}` for unparsable ones."""
     raw = (action.raw_args or "").strip()
     if action.args or not raw:
         return True
@@ -180,7 +180,7 @@ def _are_read(action: Action) -> bool:
 
 
 class _Argument(NamedTuple):
-    """One key of a call's arguments, and what the schema says of it; None: it says nothing."""
+    """One key of a call's arguments with its properties in the schema; None where the schema has no entry."""
 
     path: str
     is_null: bool
@@ -189,7 +189,7 @@ class _Argument(NamedTuple):
 
 
 def _arguments(values: Mapping[str, Any], schema: Any, path: str = "") -> Iterator[_Argument]:
-    """Every key of an object and of the objects in it."""
+    """Yield every key of an object and of the objects in it."""
     schema = schema if isinstance(schema, Mapping) else {}
     properties = schema.get("properties")
     properties = properties if isinstance(properties, Mapping) else None
@@ -218,7 +218,7 @@ def _parameters(schema: Mapping[str, Any]) -> Any:
 
 
 def _null_keys(value: Any) -> Iterator[str]:
-    """Keys of a schema, at any depth, that hold null where a schema never does."""
+    """Yield keys of a schema, at any depth, whose value is null where a schema never allows it."""
     if isinstance(value, Mapping):
         for key, inner in value.items():
             if inner is None and key not in _NULL_IS_A_VALUE:
@@ -231,7 +231,7 @@ def _null_keys(value: Any) -> Iterator[str]:
 
 
 def _may_be_null(schema: Any) -> bool:
-    """Does the schema of an argument allow null? One that is missing, or itself null, does not."""
+    """Whether the schema of an argument allows null; a missing or null schema does not."""
     if schema is True or schema == {}:
         return True
     if not isinstance(schema, Mapping):
@@ -254,5 +254,5 @@ def _was_sampled(step: Step, renderer: Renderer) -> bool:
 
 
 def _plain(text: str) -> str:
-    """The words of a text: templates set thinking in tags and lines of their own."""
+    """Return the words of a text, without thinking tags and line breaks that templates add."""
     return " ".join(_THINK.sub(" ", text).split())

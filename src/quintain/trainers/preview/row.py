@@ -1,4 +1,4 @@
-"""One dataset row under the X-ray: the example that training makes of it, and what training cuts off."""
+"""Examination of one dataset row: its training example, and what is cut off."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from quintain.trainers.data.streams import Example, TokenRow
 from quintain.trainers.rendering.renderer import Renderer
 
 _UNCUT = 2**31
-"""Tokens of a row that no run reaches."""
+"""A row length above that of any run."""
 
 
 class SingleTurnSize(NamedTuple):
-    """Tokens of a chunk that holds a single turn of the agent; see `quintain.trainers.data.chunking`."""
+    """Tokens of a chunk with a single agent turn; see `quintain.trainers.data.chunking`."""
 
     opening: int
-    """What stands before the agent's first turn: system prompt, tools, task."""
+    """Tokens before the agent's first turn: system prompt, tools, task."""
     turn: int
-    """The turn, and what came between it and the one before."""
+    """Tokens of the turn, and of the text between it and the previous one."""
 
 
 @dataclass(frozen=True)
@@ -36,44 +36,44 @@ class Member:
     """A run (or text) of a dataset row, and its token rows."""
 
     name: str
-    """`chosen`, `rejected` or `run 2` where a row has several; else empty."""
+    """`chosen`, `rejected` or `run 2` if a row has several runs; else empty."""
     trajectory: Trajectory | None
     """None for plain text."""
     rows: list[TokenRow]
-    """As training has them; none where the run is left out."""
+    """Rows for training; empty if the run is left out."""
     uncut: list[TokenRow]
-    """As they would be without a bound; the same list where nothing is cut."""
+    """Rows without a length limit; the same list if nothing is cut."""
     lost: dict[int, int] = field(default_factory=dict)
-    """Trainable step that falls off -> its tokens."""
+    """Trainable step that is cut off -> its tokens."""
     alone: tuple[SingleTurnSize, ...] = ()
-    """What each step that falls off would need in a chunk of its own."""
+    """Size of each cut-off step in a chunk of its own."""
 
     @property
     def length(self) -> int:
-        """Tokens of its longest row, before anything is cut."""
+        """Tokens of the longest row, before cutting."""
         return max(map(len, self.uncut), default=0)
 
 
 @dataclass(frozen=True)
 class ExaminedRow:
-    """A dataset row as training sees it."""
+    """A dataset row as training uses it."""
 
     example: Example | None
     dropped: str | None
     members: list[Member]
     left_out: Counter[str] = field(default_factory=Counter)
-    """Reason -> runs that are left out of a group."""
+    """Reason -> runs left out of a group."""
     refusal: str | None = None
-    """Why training would end with an error at this row."""
+    """Error with which training would fail at this row."""
 
     @property
     def is_cut(self) -> bool:
-        """Does something of it fall off?"""
+        """Whether something is cut off."""
         return any(member.lost for member in self.members)
 
 
 class TurnPlace(NamedTuple):
-    """Where a token row holds a turn of the agent."""
+    """Position of an agent turn in a token row."""
 
     step: int
     start: int
@@ -81,12 +81,12 @@ class TurnPlace(NamedTuple):
 
 
 def examine(maker: ExampleMaker, row: Row, factor: float | str = 1.0) -> ExaminedRow:
-    """Make the example of a row exactly as training does, and where something is cut, see what.
+    """Create the example of a row exactly as training does, and find what is cut off.
 
     Args:
-        maker: The one that training would have.
-        row: Of any kind that can be trained on; a row with step labels is taken as a run.
-        factor: That of `ExampleMaker.factors`.
+        maker: The maker that training would use.
+        row: A row of any trainable kind; one with step labels counts as a run.
+        factor: From `ExampleMaker.factors`.
     """
     batch, row = ExampleBatch(), as_trained(row)
     try:
@@ -100,7 +100,7 @@ def examine(maker: ExampleMaker, row: Row, factor: float | str = 1.0) -> Examine
 
 
 def as_trained(row: Row) -> Row:
-    """The row in the shape that a method learns from: a run whose unlabelled steps are masked, for step labels."""
+    """Return the row as training uses it: for step labels, a run whose unlabelled steps are masked."""
     if not isinstance(row, StepLabelRow):
         return row
     labels = iter(row.labels)
@@ -112,7 +112,7 @@ def as_trained(row: Row) -> Row:
 
 
 def named_runs(row: Row) -> list[tuple[str, Trajectory | None]]:
-    """The runs of a row with what they are to it; a text has none."""
+    """Return the runs of a row with their names; a text has none."""
     match row:
         case PairRow():
             return [("chosen", row.chosen), ("rejected", row.rejected)]
@@ -124,7 +124,7 @@ def named_runs(row: Row) -> list[tuple[str, Trajectory | None]]:
 
 
 def turns_of(row: TokenRow) -> Iterator[TurnPlace]:
-    """The agent's turns in a token row, those that are masked too, in order."""
+    """Yield the agent's turns in a token row in order, masked ones included."""
     if not len(row):
         return
     borders = [0, *(np.flatnonzero(np.diff(row.step_index)) + 1).tolist(), len(row)]
@@ -135,7 +135,7 @@ def turns_of(row: TokenRow) -> Iterator[TurnPlace]:
 
 
 def stops(rows: Sequence[TokenRow], renderer: Renderer, *, is_text: bool) -> tuple[int, int]:
-    """How many trained turns there are, and how many of them end with a stop token in the loss; a text is one turn."""
+    """Return the number of trained turns, and of those with a stop token in the loss; a text is one turn."""
     if is_text:
         last = rows[-1] if rows else None
         ends = last is not None and bool(last.supervised[-1]) and last.token_ids[-1] == _eos(renderer)
@@ -146,7 +146,7 @@ def stops(rows: Sequence[TokenRow], renderer: Renderer, *, is_text: bool) -> tup
         steps = row.step_index[places]
         ends = places[np.append(np.flatnonzero(np.diff(steps)), len(steps) - 1)] if len(places) else places
         turns += len(ends)
-        # A turn ends with its last token, which may be masked though the ones before it are trained.
+        # The last token of a turn may be masked although earlier ones are trained.
         following = np.append(row.step_index, -2)[ends + 1]
         whole = following != row.step_index[ends]
         stopped += sum(int(row.token_ids[end]) in renderer.end_ids for end in ends[whole])
@@ -154,7 +154,7 @@ def stops(rows: Sequence[TokenRow], renderer: Renderer, *, is_text: bool) -> tup
 
 
 def digest(rows: Sequence[TokenRow]) -> str:
-    """Hash of everything that training sees of token rows: ids, mask, weights and advantages."""
+    """Return a hash of ids, mask, weights and advantages of token rows."""
     sha256 = hashlib.sha256()
     for row in rows:
         for stream in (row.token_ids, row.supervised, row.weight, row.advantage):
@@ -168,7 +168,7 @@ def _eos(renderer: Renderer) -> int:
 
 
 def _members(maker: ExampleMaker, row: Row, example: Example | None, *, uncut: bool) -> list[Member]:
-    """Each run with its token rows; those of runs that are not in the example only where something is cut."""
+    """Return each run with its token rows; of runs outside of the example only if something is cut."""
     runs = named_runs(row)
     rows_of: dict[int, list[TokenRow]] = {}
     for token_row, member in zip(example.rows, example.member, strict=True) if example else ():
@@ -185,7 +185,7 @@ def _members(maker: ExampleMaker, row: Row, example: Example | None, *, uncut: b
             members.append(Member(name, run, rows, rows))
             continue
         whole = maker.renderer.render(run, _UNCUT).rows
-        # A step that stands in a row and is masked there, as what the sides of a pair share, is not lost.
+        # A step that is masked in a row, such as the shared prefix of a pair, is not lost.
         standing = {int(step) for token_row in rows for step in np.unique(token_row.step_index)}
         lost = {step: n for step, n in _trained_steps(whole).items() if step not in standing}
         members.append(Member(name, run, rows, whole, lost, tuple(_alone(whole, lost))))
@@ -203,7 +203,7 @@ def _alone(whole: Sequence[TokenRow], lost: Collection[int]) -> Iterator[SingleT
 
 
 def _trained_steps(rows: Sequence[TokenRow]) -> dict[int, int]:
-    """Step -> its tokens in the loss."""
+    """Return step -> its tokens in the loss."""
     counts: Counter[int] = Counter()
     for row in rows:
         steps, numbers = np.unique(row.step_index[row.places], return_counts=True)

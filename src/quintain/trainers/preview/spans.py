@@ -1,4 +1,4 @@
-"""Token rows as readable spans: who wrote what, what is trained, what falls off."""
+"""Token rows as readable spans: author, mask, and what is cut off."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from quintain.trainers.rendering.renderer import Renderer
 _MAX_SPAN_CHARS = 20_000
 _MAX_SPANS = 2_000
 _MAX_PARTS = 12
-"""Bounds of what is shown of one span, one token row and one dataset row."""
+"""Bounds of the output for a span, a token row and a dataset row."""
 
 _LEAD = 8
 """Tokens decoded before a span: some tokenizers drop the space that the first token of a text begins with."""
@@ -29,7 +29,7 @@ _AUTHORS: dict[str, Author] = {"system": "system", "user": "user", "assistant": 
 
 
 class Parts(NamedTuple):
-    """What is shown of a dataset row."""
+    """Shown parts of a dataset row."""
 
     rows: list[PreviewRow]
     left_out: int
@@ -37,7 +37,7 @@ class Parts(NamedTuple):
 
 
 def shown(examined: ExaminedRow, line: int, renderer: Renderer) -> Parts:
-    """The token rows of a dataset row with their spans; `line` is its place in train.jsonl, from 1."""
+    """Return the token rows of a dataset row with their spans; `line` is its place in train.jsonl, from 1."""
     parts: list[PreviewRow] = []
     for member in examined.members:
         about = {"row": line, "id": member.trajectory.id if member.trajectory else None}
@@ -70,13 +70,13 @@ def shown(examined: ExaminedRow, line: int, renderer: Renderer) -> Parts:
 def spans_of(
     row: TokenRow, renderer: Renderer, trajectory: Trajectory | None, cut_from: int | None = None
 ) -> list[Span]:
-    """A token row as spans; their texts, laid end to end, are its decoded tokens.
+    """Return a token row as spans, whose concatenated texts are its decoded tokens.
 
     Args:
-        row: The tokens; masked text is told apart by author where the run's own text is found in it.
-        renderer: Decodes them.
+        row: The tokens; masked text gets an author where the run's own text is found in it.
+        renderer: Decodes the tokens.
         trajectory: The run; None for plain text.
-        cut_from: Where what falls off begins; None: nowhere.
+        cut_from: Start of the cut-off tokens; None if there are none.
     """
     end = len(row) if cut_from is None else cut_from
     waiting = _Messages(trajectory)
@@ -93,7 +93,7 @@ def spans_of(
         if trajectory is None:
             spans.append(Span(text=text, by="text", **about))
         elif step >= 0:
-            waiting.said(step)
+            waiting.advance_past(step)
             spans.append(Span(text=text, by="agent", step=step, **about))
         else:
             following = next((int(s) for s in row.step_index[start:] if s >= 0), None)
@@ -102,18 +102,18 @@ def spans_of(
 
 
 class _Messages:
-    """The messages of a run, found one after the other in what the template wrote of them."""
+    """The messages of a run, located one after the other in the rendered text."""
 
     def __init__(self, trajectory: Trajectory | None) -> None:
         self._entries = messages_of(trajectory) if trajectory else []
         self._next = 0
 
-    def said(self, step: int) -> None:
-        """The agent's turn of this step has been passed."""
+    def advance_past(self, step: int) -> None:
+        """Move behind the agent's turn of a step."""
         self._next = max(self._next, self._place(step) + 1)
 
     def split(self, text: str, following: int | None) -> Iterator[tuple[Author, str]]:
-        """Text that no agent turn wrote, in pieces by author; `following` is the step of the turn after it."""
+        """Split text outside of agent turns by author; `following` is the step of the next turn."""
         stop = len(self._entries) if following is None else self._place(following)
         at = 0
         for message, _ in self._entries[self._next : stop]:
@@ -133,7 +133,7 @@ class _Messages:
 
 
 def _find(text: str, needle: str, start: int) -> int:
-    """Where a text stands whole, not as part of a longer word; -1: nowhere."""
+    """Return the position of a text that is not part of a longer word; -1 if there is none."""
     if not needle:
         return -1
     before = r"(?<!\w)" if needle[0].isalnum() else ""
@@ -143,7 +143,7 @@ def _find(text: str, needle: str, start: int) -> int:
 
 
 def _pieces(member: Member) -> Iterator[tuple[TokenRow, int]]:
-    """The token rows of a run with what falls off behind them, and where that begins; of chunks, only the lost turns."""
+    """Yield the token rows of a run with their cut-off tokens, and where those start; of chunks, only the lost turns."""
     if not member.lost:
         yield from ((row, len(row)) for row in member.rows)
         return
@@ -162,7 +162,7 @@ def _pieces(member: Member) -> Iterator[tuple[TokenRow, int]]:
 
 
 def _continued(kept: TokenRow, whole: TokenRow) -> TokenRow:
-    """The tokens of `whole`, of which those of `kept` are trained as there, and the others are not."""
+    """Return the tokens of `whole`; those of `kept` are trained as there, the others are masked."""
     n = len(whole) - len(kept)
     masked = {"supervised": np.zeros(n, np.bool_), "weight": np.zeros(n, np.float32)}
     streams: dict[str, Any] = {name: np.concatenate([getattr(kept, name), more]) for name, more in masked.items()}
@@ -183,7 +183,7 @@ def _at(row: TokenRow, places: Any) -> TokenRow:
 
 
 def _borders(row: TokenRow, end: int) -> list[int]:
-    """Where a span begins: author's step, mask, weight or advantage changes, or the rest falls off; and the row's end."""
+    """Return the starts of spans, where step, mask, weight or advantage changes or the cut-off starts; and the row's end."""
     changes = np.zeros(max(len(row) - 1, 0), np.bool_)
     for stream in (row.step_index, row.supervised, row.weight, row.advantage):
         if stream is not None:

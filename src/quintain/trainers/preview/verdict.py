@@ -1,4 +1,4 @@
-"""What the counts of a preview mean: warnings in plain words, each with its remedy, and one verdict."""
+"""Warnings of a preview, each with its remedy, and one verdict."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from quintain.trainers.preview.faults import Faults, Finding
 from quintain.trainers.preview.row import SingleTurnSize
 
 _MUCH = 0.05
-"""From this share on, what is cut, dropped or repeated is to be mended before training."""
+"""Share of cut, dropped or repeated rows from which on a warning blocks training."""
 
 _BY_DESIGN = frozenset({"below_min_reward", "reward_unknown", "zero_weight"})
-"""Reasons to drop a row that the user's own settings or weights gave."""
+"""Drop reasons that follow from the user's own settings or weights."""
 
 _REMEDIES = {
     "nothing_supervised": "mark the steps to learn from with train=true",
@@ -37,7 +37,7 @@ _REMEDIES = {
 
 
 class Remark(NamedTuple):
-    """Something to know, what to do about it, and whether to do it before training."""
+    """A warning, its remedy, and whether it blocks training."""
 
     code: str
     text: str
@@ -46,7 +46,7 @@ class Remark(NamedTuple):
 
 
 class Conclusion(NamedTuple):
-    """What is told."""
+    """Warnings and verdict of a preview."""
 
     warnings: tuple[str, ...]
     verdict: str
@@ -54,7 +54,7 @@ class Conclusion(NamedTuple):
 
 @dataclass
 class Room:
-    """What the turns that fall off would need in chunks of their own."""
+    """Tokens that cut-off turns would need in chunks of their own."""
 
     most: int = 0
     """Tokens of the largest such chunk."""
@@ -64,7 +64,7 @@ class Room:
     """The largest, in its parts."""
 
     def add(self, chunks: Iterable[SingleTurnSize]) -> None:
-        """Take in the turns of a run."""
+        """Include the turns of a run."""
         for alone in chunks:
             self.least = min(self.least or sum(alone), sum(alone))
             if sum(alone) > self.most:
@@ -73,7 +73,7 @@ class Room:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What there is to judge by."""
+    """Counts on which the warnings are based."""
 
     kind: str
     config: TrainingConfig
@@ -86,22 +86,22 @@ class Evidence:
     faults: Faults
     room: Room
     leaking_tasks: int
-    """Tasks outside train that ask in the same words as one in train."""
+    """Tasks outside of train with the same words as one in train."""
     notes: tuple[str, ...]
-    """What the export warned of besides."""
+    """Warnings of the export."""
 
     @property
     def chunks(self) -> bool:
-        """Are runs that are too long split at step borders?"""
+        """Whether long runs are split at step borders."""
         return isinstance(self.config, SFTConfig) and self.config.chunk
 
     def share(self, n: int) -> float:
-        """Of the rows of the training split."""
+        """Return a count as share of the rows of the training split."""
         return n / max(self.train.rows, 1)
 
 
 def conclude(evidence: Evidence) -> Conclusion:
-    """All warnings, those to be mended first in front, and the verdict."""
+    """Return all warnings, blocking ones first, and the verdict."""
     found = [*_blanks(evidence), *_cuts(evidence), *_content(evidence), *_repeats(evidence), *_notes(evidence)]
     found.sort(key=lambda warning: not warning.blocks)
     blocking = [warning for warning in found if warning.blocks]
@@ -126,7 +126,7 @@ def conclude(evidence: Evidence) -> Conclusion:
 
 
 def _blanks(evidence: Evidence) -> Iterator[Remark]:
-    """Rows that training would not take, or would stop at."""
+    """Yield warnings about rows that training would drop or fail at."""
     train, faults = evidence.train, evidence.faults.found
     if refused := faults.get("refused"):
         yield Remark("refused", f"training would stop at {refused.where()}: {refused.example}", "drop these rows", True)
@@ -187,7 +187,7 @@ def _cuts(evidence: Evidence) -> Iterator[Remark]:
 
 
 def _more_room(evidence: Evidence) -> str:
-    """What brings back the turns that fall off; settings only where they can."""
+    """Return the remedy for cut-off turns; settings only if they help."""
     context, length, room = evidence.context, evidence.max_length, evidence.room
     if evidence.longest <= context:
         return f"set max_length to {evidence.longest} (the model's context holds {context})"
@@ -203,7 +203,7 @@ def _more_room(evidence: Evidence) -> str:
 
 
 def _remedy(evidence: Evidence, dropped: Mapping[str, int]) -> str:
-    """What to do about the reason that keeps out most rows."""
+    """Return the remedy for the most frequent drop reason."""
     worst = max(dropped, key=lambda reason: dropped[reason], default="")
     worst = worst.removeprefix("chosen_").removeprefix("rejected_")
     if worst in {"too_long", "no_member_rendered"}:

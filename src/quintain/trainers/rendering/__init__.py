@@ -1,1 +1,1 @@
-"""How a trajectory becomes tokens and text becomes actions again: one way for training and acting alike."""
+"""Trajectories to tokens and text to actions, shared by training and acting."""

@@ -1,7 +1,7 @@
-"""The forms in which models write calls: a table.
+"""Table of the forms in which models write tool calls.
 
-They differ in little: what opens a call, whether the name stands outside of the arguments, how arguments are written. All
-patterns are anchored at a literal or bounded, since what they read is hostile.
+Forms differ in what opens a call, whether the name is outside of the arguments, and how arguments are written. All patterns are
+anchored at a literal or bounded, because their input is hostile.
 """
 
 from __future__ import annotations
@@ -17,40 +17,40 @@ _NAME = r"(?P<name>[^\s<>\[\]{}\"']{1,200})"
 
 @dataclass(frozen=True)
 class CallForm:
-    """A form in which calls are written; patterns are regular expressions."""
+    """A form of tool calls; patterns are regular expressions."""
 
     mark: str
-    """What tells that a call begins. What stands before the first one is the thought."""
+    """Start of a call. Text before the first one is the thought."""
     shape: str
-    """A call as it should be, for error messages."""
+    """An example call, for error messages."""
     section: str = "(?!)"
-    """What may open all calls of a turn."""
+    """Optional opening of all calls of a turn."""
     head: str = ""
-    """What must follow up to the arguments; group `name` where the name stands outside of them."""
+    """Text from the start to the arguments, with the group `name` where the name is outside of them."""
     tail: str = ""
-    """What closes a call."""
+    """End of a call."""
     key: str = ""
-    """What opens one argument that is written as tagged text, with the groups `key` and, where it is told whether the value
-    is a string, `kind`; empty where arguments are JSON."""
+    """Opening of one argument written as tagged text, with the group `key`, and `kind` if the form marks strings; empty where
+    arguments are JSON."""
     close: str = ""
-    """What closes such an argument, literally."""
+    """Closing of such an argument, literally."""
     own_lines: bool = False
-    """Do such values stand on lines of their own?"""
+    """Whether such values are on lines of their own."""
     label: str = ""
-    """What may stand before the thought."""
+    """Optional label before the thought."""
     may_be_bare: bool = False
-    """May the arguments be missing at the end of a line?"""
+    """Whether arguments may be missing at the end of a line."""
     python: bool = False
-    """Are calls written as a Python list of calls, up to `close`?"""
+    """Whether calls are a Python list of calls, up to `close`."""
     quote: str = ""
-    """What stands around strings, literally, where arguments are JSON with bare keys, up to `close`."""
+    """Literal around strings, where arguments are JSON with bare keys, up to `close`."""
     written: str = ""
-    """How calls are put into the content where a template leaves them out: `%s` stands for a JSON call, or a list of them."""
+    """How calls are written into the content where a template omits them: `%s` is a JSON call, or a list of them."""
     listed: bool = True
-    """Is it a list?"""
+    """Whether `%s` is a list."""
 
     def write(self, calls: Sequence[dict[str, Any]]) -> str:
-        """Calls `{"name": ..., "arguments": ...}` as text."""
+        """Return calls `{"name": ..., "arguments": ...}` as text."""
         texts = [json.dumps(call, ensure_ascii=False) for call in calls]
         if self.listed:
             return self.written.replace("%s", f"[{', '.join(texts)}]")
@@ -58,7 +58,7 @@ class CallForm:
 
 
 def _json(mark: str, tail: str = "", *, listed: bool = True) -> CallForm:
-    """A form in which names stand inside of JSON, of one call or a list of them."""
+    """Return a form with names inside of the JSON, of one call or a list of calls."""
     written = f"{mark}%s{tail}" if listed else f"{mark}\n%s\n{tail}".rstrip()
     call = '{"name": tool, "arguments": {...}}'
     return CallForm(
@@ -110,7 +110,7 @@ FORMS: dict[str, CallForm] = {
         "[TOOL_CALLS]tool[ARGS]{...}",
         head=rf"\s?{_NAME}(?:\[CALL_ID\][\w-]{{1,64}})?\[ARGS\]",
     ),
-    # Llama 3.1 to 3.3, and lists as xLAM writes them: nothing but the JSON tells.
+    # Llama 3.1 to 3.3, and lists as xLAM writes them: only the JSON marks a call.
     "llama": CallForm(
         rf"(?:^|(?<=;)|(?<=; ))(?:<\|python_(?:tag|start)\|>)?(?=\[?\s{{0,9}}{_BARE}{_ARGUMENTS})",
         '{"name": tool, "parameters": {...}}',

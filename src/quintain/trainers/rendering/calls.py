@@ -1,10 +1,10 @@
-"""Reading what an agent wrote: its thought, and its calls in the form that its model writes them in.
+"""Parsing of an agent's text: its thought, and its calls in the model's own form.
 
-Models write calls in many forms; `call_forms` has a table of them, and `TurnReader` reads them all. Which one a model has is
-found out by reading its template's own turn back (`template_probe`), so that reading is the inverse of writing.
+`call_forms` is a table of the forms, and `TurnReader` parses all of them. `template_probe` finds the form of a model by parsing
+its template's own turn, so parsing is the inverse of rendering.
 
-What a model wrote is hostile: every pattern here is anchored at a literal or bounded, so that work grows linearly with
-the text, nesting is bounded by `require_clean`, and reading never raises.
+Model output is hostile: every pattern is anchored at a literal or bounded, so that work is linear in the text; `require_clean`
+limits nesting; parsing never raises.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from quintain.trainers.rendering.call_forms import FORMS
 from quintain.trainers.rendering.values import decode, decode_at, decode_quoted, python_calls, typed
 
 MAX_CALLS = 200
-"""Calls that one turn may hold."""
+"""Maximum number of calls in a turn."""
 
 _EMPTY_THINKING = re.compile(r"\A\s*<think>\s*</think>")
 _BETWEEN = re.compile(r"[\s;]*")
 
 
 class ParsedTurn(NamedTuple):
-    """What a turn's text says; `error` tells why it could not be read, and then there are no actions."""
+    """Thought and actions of a turn; with an `error`, why the text could not be parsed, there are no actions."""
 
     thought: str | None
     actions: tuple[Action, ...]
@@ -49,23 +49,23 @@ _PATTERNS = {
 
 @dataclass(frozen=True)
 class TurnReader:
-    """Reads the turns of one template."""
+    """Parser for the turns of one template."""
 
     form: str
     """A name in `FORMS`."""
     around: tuple[str, str] = ("", "")
-    """What the template makes an agent write before and after its text, as the channel of gpt-oss; stripped."""
+    """Text that the template adds before and after an agent's text, such as the channel of gpt-oss; it is stripped."""
     around_thought: tuple[str, str] = ("", "")
-    """What it makes it write around the thought before a call, besides."""
+    """Further text around the thought before a call."""
     one_call: bool = False
-    """Can a turn hold one call only?"""
+    """Whether a turn can have one call only."""
 
     def read(self, text: str, tools: Sequence[dict[str, Any]] = ()) -> ParsedTurn:
-        """Read what an agent wrote, without its end token; never raises.
+        """Parse an agent's text, without its end token; never raises.
 
         Args:
             text: The turn.
-            tools: Schemas, by which values are read that a form writes without their type.
+            tools: Tool schemas, for the types of values that a form omits.
         """
         text = _within(text, self.around)
         form, (begin, *_) = FORMS[self.form], _PATTERNS[self.form]
@@ -77,7 +77,7 @@ class TurnReader:
         try:
             actions = tuple(_calls(text, found.start(), self.form, tools))
             if self.one_call and len(actions) > 1:
-                raise ValueError(f"a turn holds one call, and this one has {len(actions)}; wait for its result")
+                raise ValueError(f"expected one call a turn, got {len(actions)}; make one call and wait for its result")
         except (ValueError, RecursionError, MemoryError) as error:
             return ParsedTurn(text or None, (), f"the tool call could not be read: {error}")
         return ParsedTurn(thought or None, actions)
@@ -88,10 +88,10 @@ def _within(text: str, around: tuple[str, str]) -> str:
 
 
 def _calls(text: str, place: int, name: str, tools: Sequence[dict[str, Any]]) -> list[Action]:
-    """The calls of a turn that begin at a place; what follows the last one is not read.
+    """Return the calls from a position on; text after the last one is ignored.
 
     Raises:
-        ValueError: a call is not whole, or there are too many.
+        ValueError: A call is incomplete, or there are too many.
     """
     form = FORMS[name]
     _, section, mark, head, tail, _ = _PATTERNS[name]
@@ -110,14 +110,14 @@ def _calls(text: str, place: int, name: str, tools: Sequence[dict[str, Any]]) ->
             raise ValueError(f"a call is not closed; it must be written as `{form.shape}`")
         place = closed.end()
         if len(actions) > MAX_CALLS:
-            raise ValueError(f"a turn may hold {MAX_CALLS} calls; make fewer at a time")
+            raise ValueError(f"expected at most {MAX_CALLS} calls in a turn, got more; make fewer at a time")
     if not actions:
         raise ValueError(f"a call must be written as `{form.shape}`")
     return actions
 
 
 def _call(text: str, opened: re.Match[str], form: str, tools: Sequence[dict[str, Any]]) -> tuple[list[Action], int]:
-    """What stands behind the head of a call: one call, or a list of them where names stand in the JSON."""
+    """Return the calls behind the head of a call: one, or several where the JSON contains the names; and the position behind."""
     name, place = opened.groupdict().get("name"), opened.end()
     if name is None:
         value, place = decode_at(text, place)
@@ -136,7 +136,7 @@ def _call(text: str, opened: re.Match[str], form: str, tools: Sequence[dict[str,
 
 
 def _tagged(text: str, place: int, tool: str, name: str, tools: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], int]:
-    """Arguments as tagged text, their values read by the tool's schema."""
+    """Return arguments written as tagged text, typed by the tool's schema."""
     form, key = FORMS[name], _PATTERNS[name][-1]
     properties = _properties(tools, tool)
     arguments: dict[str, Any] = {}
@@ -155,7 +155,7 @@ def _tagged(text: str, place: int, tool: str, name: str, tools: Sequence[dict[st
 
 
 def _properties(tools: Iterable[dict[str, Any]], name: str) -> dict[str, Any]:
-    """The schemas of a tool's arguments, empty where they are not known."""
+    """Return the schemas of a tool's arguments; empty if unknown."""
     for tool in tools:
         function = tool.get("function", tool)
         if isinstance(function, dict) and function.get("name") == name:
@@ -169,7 +169,7 @@ _NAMES, _VALUES = ("name", "tool_name"), ("arguments", "parameters")
 
 
 def _read_call(call: Any) -> Action:
-    """A call of which the JSON holds the name."""
+    """Return a call whose name is in the JSON."""
     if isinstance(call, dict) and isinstance(call.get("function"), dict):
         call = call["function"]
     if isinstance(call, dict):
@@ -184,7 +184,7 @@ def _read_call(call: Any) -> Action:
 
 def _action(tool: str, arguments: Any) -> Action:
     if not isinstance(arguments, dict):
-        raise ValueError(f"the arguments of {tool!r} must be a JSON object, not {type(arguments).__name__}")
+        raise ValueError(f"expected a JSON object as arguments of {tool!r}, got {type(arguments).__name__}")
     require_clean(arguments, "arguments")
     require_clean(tool, "tool")
     return Action(tool=tool, args=arguments)
@@ -196,5 +196,5 @@ def _after(pattern: re.Pattern[str], text: str, place: int) -> int:
 
 
 def parse(text: str, form: str) -> ParsedTurn:
-    """Read what an agent wrote in a form of `FORMS`; never raises."""
+    """Parse an agent's text in a form of `FORMS`; never raises."""
     return TurnReader(form).read(text)

@@ -1,4 +1,4 @@
-"""What a tokenizer's chat template makes of messages: text before a turn, the turn, and what stands between turns."""
+"""Rendering of messages by a tokenizer's chat template: the prompt, the agent's turn, the text between turns."""
 
 from __future__ import annotations
 
@@ -10,36 +10,36 @@ from typing import Any, Literal, NamedTuple
 from jinja2.exceptions import TemplateError
 
 from quintain.errors import InvalidInput
-from quintain.records.seams import Message
+from quintain.records.protocols import Message
 from quintain.trainers.rendering.call_forms import FORMS
 from quintain.trainers.rendering.control_tokens import Spellings, encode
 from quintain.trainers.rendering.styles import Chat, StyleName, one_call_each, to_chat
 from quintain.trainers.rendering.turn_text import put_back, turn_of
 
 _FIXED_DATE = "26 Jul 2024"
-"""The date that Llama templates show when none is given; without it the prompt would change from day to day."""
+"""Date for Llama templates, which otherwise write today's into the prompt."""
 
 ThoughtPlace = Literal["content", "tool_plan", "left_out"]
-"""How a template is given the thought beside a call: as the message's content; as the `tool_plan` of Cohere; or not, since it
-would leave it out: then the thought is put back before the call."""
+"""Where a template takes the thought beside a call: the message's content; Cohere's `tool_plan`; or nowhere, so that the
+renderer restores the thought before the call."""
 
 
 class Turn(NamedTuple):
-    """How a template writes a turn of the agent, as text."""
+    """An agent turn as the template writes it."""
 
     prompt: str
-    """What stands before it, generation prompt included."""
+    """The text before it, generation prompt included."""
     finished: str
-    """The whole chat up to the turn's end token, as the template writes it."""
+    """The whole chat up to the turn's end token."""
     text: str
-    """What the agent wrote, with its end token."""
+    """The agent's text, with its end token."""
     can_be_appended_to: bool
-    """Is the whole chat the prompt and what the template writes of the turn?"""
+    """Whether the whole chat is the prompt followed by the turn's text."""
 
 
 @dataclass(frozen=True)
 class ChatTemplate:
-    """A template, and how messages are put to it."""
+    """A chat template with its conventions, found by `template_probe`."""
 
     tokenizer: Any
     style: StyleName
@@ -48,20 +48,20 @@ class ChatTemplate:
     spellings: Spellings
     thought_place: ThoughtPlace = "content"
     arguments_as_text: bool = False
-    """Does it take arguments as JSON text, as DeepSeek V3 does?"""
+    """Whether it takes arguments as JSON text, as DeepSeek V3 does."""
     lists_tools: bool = False
-    """Are tools listed in the system text, since it shows none?"""
+    """Whether tools are listed in the system text, because the template shows none."""
     writes_calls: str = ""
-    """The form in which calls are put into the content, since it writes none; a name in `FORMS`."""
+    """Name in `FORMS` of the form in which calls are written into the content, if the template writes none."""
     one_call: bool = False
-    """Does it bear but one call a turn?"""
+    """Whether it supports only one tool call per turn."""
     always_prompts: str = ""
-    """The generation prompt, where it writes one whether it is asked to or not, as that of Command R7B; else empty."""
+    """The generation prompt, if it always writes one, as Command R7B's does; else empty."""
     closes_with: str = ""
-    """What it writes behind the last end token where the conversation ends, as Phi-3 does; else empty."""
+    """Text after the last end token at the end of a conversation, as Phi-3's writes; else empty."""
 
     def chat(self, messages: Sequence[Message], tools: Sequence[dict[str, Any]]) -> Chat:
-        """Messages for the template, with every control token defused that somebody spelled in one."""
+        """Return messages as chat entries, with control tokens in their text defused."""
         if self.one_call:
             messages = [message for message, _ in one_call_each((message, 0) for message in messages)]
         guide = ("Write a call as:", FORMS[self.writes_calls].shape) if self.writes_calls else ()
@@ -76,20 +76,20 @@ class ChatTemplate:
         return [self._with_calls_written(entry) for entry in chat] if self.writes_calls else chat
 
     def schemas(self, tools: Sequence[dict[str, Any]]) -> list[dict[str, Any]] | None:
-        """Tool schemas for the template; None where it is not to show any."""
+        """Return tool schemas for the template; None if it should show none."""
         if not tools or self.style != "tools" or self.lists_tools:
             return None
         return self.spellings.defuse(list(tools), own=False)
 
     def text(self, messages: Sequence[Message], tools: Sequence[dict[str, Any]], *, prompt: bool) -> str:
-        """What the template makes of messages, with a generation prompt or without."""
+        """Render messages, with or without a generation prompt."""
         return self.written(self.chat(messages, tools), self.schemas(tools), prompt=prompt)
 
     def written(self, chat: Chat, schemas: list[dict[str, Any]] | None, *, prompt: bool) -> str:
-        """What the template makes of a chat.
+        """Render a chat.
 
         Raises:
-            InvalidInput: it refuses the chat.
+            InvalidInput: The template refuses the chat (`template_refused`).
         """
         try:
             text: str = self.tokenizer.apply_chat_template(
@@ -102,34 +102,34 @@ class ChatTemplate:
             )
         except (TemplateError, TypeError, ValueError) as error:
             raise InvalidInput(
-                f"the model's chat template refused the messages: {error}; their roles may not alternate as it wants",
+                f"the model's chat template refused the messages: {error}; check that their roles alternate as it expects",
                 code="template_refused",
             ) from None
         return text if prompt else text.removesuffix(self.always_prompts)
 
     def turn(self, chat: Chat, schemas: list[dict[str, Any]] | None) -> Turn:
-        """How the template writes the turn of the agent that a chat ends with.
+        """Return the last agent turn of a chat as the template writes it.
 
         Raises:
-            InvalidInput: the template refuses the chat, or rewrites it past recognition.
+            InvalidInput: The template refuses the chat, or the turn cannot be separated from the text before it.
         """
         prompt = self.written(chat[:-1], schemas, prompt=True)
         finished = self._finished(self.written(chat, schemas, prompt=False))
         before = "" if finished.startswith(prompt) else self.written(chat[:-1], schemas, prompt=False)
-        said = chat[-1]["content"]
+        content = chat[-1]["content"]
         if not (self.thought_place == "left_out" and chat[-1].get("tool_calls")):
-            text = turn_of(prompt, finished, before=before, said=said)
+            text = turn_of(prompt, finished, before=before, content=content)
             return Turn(prompt, finished, text, finished == prompt + text)
-        text = turn_of(prompt, finished, before=before, said="")
+        text = turn_of(prompt, finished, before=before, content="")
         marked = self.spellings.opens_with_control_token(text)
-        return Turn(prompt, finished, put_back(said, text, prompt, apart=not marked), finished == prompt + text)
+        return Turn(prompt, finished, put_back(content, text, prompt, apart=not marked), finished == prompt + text)
 
     def encode(self, text: str) -> list[int]:
-        """Ids of rendered text."""
+        """Return the ids of rendered text."""
         return encode(self.tokenizer, text)
 
     def _with_calls_written(self, entry: dict[str, Any]) -> dict[str, Any]:
-        """A chat's entry with its calls in the content; what the agent said is defused by now, what opens a call is not."""
+        """Return an entry with its calls in the content; its text is defused already, the marks of a call are not."""
         if not entry.get("tool_calls"):
             return entry
         calls = FORMS[self.writes_calls].write([call["function"] for call in entry["tool_calls"]])
@@ -138,7 +138,7 @@ class ChatTemplate:
         return {key: value for key, value in entry.items() if key != "tool_calls"} | {"content": content}
 
     def _as_it_takes(self, entry: dict[str, Any]) -> dict[str, Any]:
-        """A chat's entry in the way in which the template takes calls."""
+        """Return an entry in the form in which the template takes calls."""
         if not entry.get("tool_calls"):
             return entry
         if self.thought_place != "content":
@@ -150,7 +150,7 @@ class ChatTemplate:
         return entry
 
     def _finished(self, text: str) -> str:
-        """Rendered text up to and including its last end token."""
+        """Return rendered text up to and including its last end token."""
         if self.closes_with:
             text = text.rstrip().removesuffix(self.closes_with)
         found = self.spellings.end.search(text)

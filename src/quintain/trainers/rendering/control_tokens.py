@@ -1,8 +1,8 @@
-"""Control tokens as they are spelled in text.
+"""Spellings of control tokens in text.
 
-Text that people or tools wrote can hold the spelling of a control token (`<|im_end|>`), by accident or to take over the
-conversation. It must never become one. So `Spellings.defuse` cuts such spellings after their first character with `CUT`
-before the chat template sees them, and `encode` tokenises the pieces apart.
+Text of people or tools can contain the spelling of a control token (`<|im_end|>`), by accident or as an injection. It must
+never become a control token. So `Spellings.defuse` inserts `CUT` after the first character of such spellings before the chat
+template sees them, and `encode` tokenises the pieces separately.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ class Spellings:
     """The control tokens of one tokenizer and chat template."""
 
     own: re.Pattern[str]
-    """In what the agent wrote: special tokens only, since tags such as `<think>` may be its own."""
+    """For the agent's text: special tokens only, because tags such as `<think>` may be its own."""
     foreign: re.Pattern[str]
-    """In all other text: special tokens, and added tokens that the template itself uses."""
+    """For all other text: special tokens, and added tokens that the template uses."""
     end: re.Pattern[str]
-    """A special token after which nothing but white space comes."""
+    """A special token followed by white space alone."""
 
     first: re.Pattern[str]
     """A special token."""
 
     @staticmethod
     def of(tokenizer: Any, template: str) -> Spellings:
-        """Read them from the tokenizer's added tokens."""
+        """Create the patterns from the tokenizer's added tokens."""
         added = tokenizer.added_tokens_decoder.values()
         special = {token.content for token in added if token.special} | set(tokenizer.all_special_tokens)
         used = {token.content for token in added if token.content in template and not token.content.isspace()}
@@ -43,20 +43,20 @@ class Spellings:
         )
 
     def opens_with_control_token(self, text: str) -> bool:
-        """Does a text begin with a special token, white space aside?"""
+        """Whether a text starts with a special token, ignoring white space."""
         return self.first.match(text.lstrip()) is not None
 
     def without_first(self, text: str) -> str:
-        """What stands behind the special token that a text begins with; empty where it begins with none."""
+        """Return the text after a leading special token; empty if there is none."""
         found = self.first.match(text)
         return text[found.end() :] if found else ""
 
     def defuse(self, value: Any, *, own: bool) -> Any:
-        """The value with a `CUT` in every control token that its strings spell.
+        """Return the value with a `CUT` in every spelling of a control token.
 
         Args:
             value: A message or tool schema, or any part of one.
-            own: True for what the agent wrote.
+            own: Whether the agent wrote it.
         """
         if isinstance(value, str):
             return (self.own if own else self.foreign).sub(rf"\g<0>{CUT}", value.replace(CUT, "\ufffd"))
@@ -66,7 +66,7 @@ class Spellings:
 
 
 def encode(tokenizer: Any, text: str) -> list[int]:
-    """Ids of rendered text: control tokens of the template are recognised, those that were cut are plain text."""
+    """Return the ids of rendered text: the template's control tokens are recognised, defused ones are plain text."""
     pieces = [piece for piece in text.split(CUT) if piece]
     return [i for piece in pieces for i in tokenizer.encode(piece, add_special_tokens=False, verbose=False)]
 

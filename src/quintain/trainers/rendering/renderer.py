@@ -1,15 +1,15 @@
-"""Trajectories to token ids and back, one way for training, preview and inference.
+"""Trajectories to token ids and back, shared by training, previews and inference.
 
 An episode's tokens are the concatenation of segments that are tokenised one by one:
 
     opening | agent turn | continuation | agent turn | ...
 
 The opening is everything up to and including the first generation prompt; an agent turn is exactly what the agent wrote
-and its end token; a continuation is what the chat template puts between an end token and the next generation prompt.
-So a policy that keeps its KV cache and a trainer that reads the trajectory see the same ids.
+and its end token; a continuation is the template's text between an end token and the next generation prompt. So a policy
+with a KV cache and a trainer that reads the trajectory see the same ids.
 
-Where a template rewrites earlier text (say, strips thinking from past turns), the chain breaks: the next turn starts a
-row of its own with its whole prompt, in training as in inference.
+Where a template rewrites earlier text, for example strips thinking from past turns, the chain breaks: the next turn starts
+a new row with its whole prompt, in training as in inference.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import numpy as np
 
 from quintain.datasets.messages import messages_of
 from quintain.errors import InvalidInput
-from quintain.records.seams import Message
+from quintain.records.protocols import Message
 from quintain.records.trajectory import SampledTokens, Step, Trajectory
 from quintain.trainers.data.streams import Ints, TokenRow
 from quintain.trainers.rendering.calls import ParsedTurn, TurnReader
@@ -36,13 +36,13 @@ from quintain.trainers.rendering.template_probe import PROBE_TOOLS, probe
 
 
 class Rendering(NamedTuple):
-    """A trajectory as rows, and what did not get in."""
+    """The token rows of a trajectory, and what was left out."""
 
     rows: list[TokenRow]
     truncated_turns: int
-    """Agent turns that fell off because their row would be longer than allowed."""
+    """Agent turns that were cut off because their row would be too long."""
     dropped: str | None
-    """Why there is no row at all: `nothing_supervised`, `too_long`, `zero_weight` or `template_refused`."""
+    """Why there is no row: `nothing_supervised`, `too_long`, `zero_weight` or `template_refused`."""
 
 
 class _Segment(NamedTuple):
@@ -54,32 +54,32 @@ class _Segment(NamedTuple):
 
 @dataclass(frozen=True)
 class Renderer:
-    """How one tokenizer writes episodes; make it by `Renderer.of`."""
+    """Renders episodes for one tokenizer; create it by `Renderer.of`."""
 
     writer: ChatTemplate
-    """Makes text of messages."""
+    """Renders messages as text."""
     reader: TurnReader
-    """Makes thought and actions of text: the inverse of the writer, as the probe has shown."""
+    """Parses text into thought and actions: the inverse of the writer, as the probe has shown."""
     fingerprint: str
-    """Hash of tokenizer, template and style: sampled ids are valid under an equal fingerprint only."""
+    """Hash of tokenizer, template and style; sampled ids are valid under the same fingerprint only."""
     end_turn: tuple[int, ...]
-    """What the template writes at the end of a turn; empty where it writes nothing of the kind."""
+    """Ids that the template writes at the end of a turn; empty if it writes none."""
     end_ids: frozenset[int]
-    """Ids that end an agent turn: those that the template writes, and the tokenizer's eos token."""
+    """Ids that end an agent turn: the template's and the tokenizer's eos token."""
     appendable: bool
-    """Does a finished turn still begin with the generation prompt?"""
+    """Whether a finished turn still starts with the generation prompt."""
     warnings: tuple[str, ...] = ()
 
     @staticmethod
     def of(tokenizer: Any, style: Literal["auto", "tools", "react"] = "auto") -> Renderer:
-        """Find out how this tokenizer's template writes turns, by a probe episode.
+        """Create the renderer of a tokenizer by rendering and parsing a probe episode.
 
         Args:
             tokenizer: A transformers tokenizer; without a chat template it gets `FALLBACK_TEMPLATE`.
-            style: How turns are written; `auto` is `tools` where a rendered tool call can be read back, else `react`.
+            style: Style of turns; `auto` is `tools` where a rendered tool call parses back, else `react`.
 
         Raises:
-            InvalidInput: the style that was asked for does not work with the template.
+            InvalidInput: The template does not support the style (`template_unfit`).
         """
         faults = []
         styles: tuple[StyleName, ...] = ("tools", "react") if style == "auto" else (style,)
@@ -97,7 +97,7 @@ class Renderer:
 
     @property
     def tokenizer(self) -> Any:
-        """The tokenizer whose template this is."""
+        """The tokenizer."""
         return self.writer.tokenizer
 
     @property
@@ -112,25 +112,25 @@ class Renderer:
 
     @property
     def has_system_role(self) -> bool:
-        """Does the template know a system role?"""
+        """Whether the template has a system role."""
         return self.writer.has_system_role
 
     @property
     def spellings(self) -> Spellings:
-        """The control tokens as they are spelled in text."""
+        """Spellings of the control tokens."""
         return self.writer.spellings
 
     def opening(self, messages: Sequence[Message], tools: Sequence[dict[str, Any]] = ()) -> list[int]:
-        """Ids of everything up to and including the generation prompt."""
+        """Return the ids up to and including the generation prompt."""
         return self.writer.encode(self.writer.text(messages, tools, prompt=True))
 
     def continuation(
         self, history: Sequence[Message], new: Sequence[Message], tools: Sequence[dict[str, Any]] = ()
     ) -> list[int] | None:
-        """Ids between the end token of the last turn in `history` and the next generation prompt.
+        """Return the ids between the end token of the last turn in `history` and the next generation prompt.
 
         Returns:
-            None where the template rewrites what stands before: encode `opening([*history, *new])` from scratch then.
+            None where the template rewrites the history: encode `opening([*history, *new])` from scratch then.
         """
         if not self.appendable or history[-1].role != "assistant":
             return None
@@ -141,44 +141,44 @@ class Renderer:
         return self.writer.encode(full[len(turn.finished) :])
 
     def closing(self, turn: Sequence[int]) -> list[int]:
-        """The end token that a turn still needs before the continuation, when its length limit cut it off."""
+        """Return the end token that a turn still needs, if its length limit has cut it off."""
         return [] if turn and turn[-1] in self.end_ids else list(self.end_turn)
 
     def parse(self, text: str, tools: Sequence[dict[str, Any]] = ()) -> ParsedTurn:
-        """Read what an agent wrote, without its end token, as the template would have written it; never raises.
+        """Parse an agent's text, without its end token, in the template's form; never raises.
 
         Args:
             text: The turn.
-            tools: Their schemas tell the types of values that some templates write without.
+            tools: Tool schemas, for the types of values that some templates omit.
         """
         return self.reader.read(text, tools)
 
     def decode(self, token_ids: Sequence[int] | Ints) -> str:
-        """The text of ids, control tokens spelled out."""
+        """Return the text of ids, control tokens included."""
         return self.tokenizer.decode(token_ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
 
     def written(self, turn: Sequence[int]) -> str:
-        """The text of an agent turn, without its end token."""
+        """Return the text of an agent turn, without its end token."""
         return self.decode(turn[:-1] if turn and turn[-1] in self.end_ids else turn)
 
     def rows(self, trajectory: Trajectory, max_length: int, weight: float = 1.0) -> list[TokenRow]:
-        """The training rows of a trajectory; see `render` for what did not get in."""
+        """Return the training rows of a trajectory; `render` also returns what was left out."""
         return self.render(trajectory, max_length, weight).rows
 
     def render(self, trajectory: Trajectory, max_length: int, weight: float = 1.0) -> Rendering:
-        """A trajectory as training rows of at most `max_length` tokens.
+        """Render a trajectory as training rows of at most `max_length` tokens.
 
-        A row ends with the last supervised turn that fits whole. Every supervised turn stands in exactly one row. Turns
-        with sampled ids of this fingerprint keep them, and their log-probs become `old_logprob`: NaN where unknown, None
-        where the row has none. An end token that a cut-off turn still needed is not supervised: the agent did not write it.
+        A row ends with the last supervised turn that fits whole. Each supervised turn is in exactly one row. Turns with
+        sampled ids of this fingerprint keep them, and their log-probs become `old_logprob`: NaN where unknown, None where a
+        row has none. An end token added to a cut-off turn is not supervised: the agent did not write it.
 
         Args:
-            trajectory: What was asked and done; steps with `train=False` and copied ones stay out of the loss.
-            max_length: Tokens of a row.
+            trajectory: The episode; steps with `train=False` and copied steps have no loss.
+            max_length: Maximum tokens of a row.
             weight: Weight of the trajectory in the loss.
 
         Raises:
-            InvalidInput: the template leaves out what the agent wrote, or a turn's sampled tokens are not whole.
+            InvalidInput: The template omits an agent turn, or sampled tokens are incomplete.
         """
         if weight <= 0:
             return Rendering([], 0, "zero_weight")
@@ -207,27 +207,27 @@ class Renderer:
         return Rendering(rows, n_turns - n_kept, None if rows else "too_long")
 
     def trains(self, step: Step) -> bool:
-        """Is this agent turn in the loss? Not where it is masked or copied, or nothing was sampled for it."""
+        """Whether an agent turn has loss: not if it is masked, copied, or has no sampled token."""
         sampled = self._sampled(step)
         return step.train is not False and not step.copied_context and (sampled is None or bool(sampled.token_ids))
 
     def _sampled(self, step: Step) -> SampledTokens | None:
-        """The step's own ids, if they are this template's; of a turn that becomes several they cannot be."""
+        """Return the step's sampled ids if they belong to this template; a turn that is split cannot use them."""
         is_own = step.sampled is not None and step.sampled.tokenizer == self.fingerprint
         return step.sampled if is_own and not (self.writer.one_call and len(step.actions) > 1) else None
 
     def _chains(self, trajectory: Trajectory) -> Iterator[list[_Segment]]:
-        """Segments of the episode; a new list wherever the template breaks with the text before."""
+        """Yield the segments of the episode; a new list wherever the template rewrites earlier text."""
         writer, messages = self.writer, messages_of(trajectory)
         if writer.one_call:
             messages = one_call_each(messages)
         chat = writer.chat([m for m, _ in messages], trajectory.tools)
         schemas = writer.schemas(trajectory.tools)
         places = [place for place, entry in enumerate(chat) if entry["role"] == "assistant"]
-        said = [(message, index) for message, index in messages if message.role == "assistant"]
+        turns = [(message, index) for message, index in messages if message.role == "assistant"]
         chain: list[_Segment] = []
         written, closing = "", list[int]()
-        for place, (message, index) in zip(places, said, strict=True):
+        for place, (message, index) in zip(places, turns, strict=True):
             step = trajectory.steps[index]
             shown = writer.turn(chat[: place + 1], schemas)
             if chain and written and shown.prompt.startswith(written):
@@ -242,8 +242,8 @@ class Renderer:
                 turn, logprobs = writer.encode(shown.text), None
                 if not self.written(turn).strip() and (message.actions or chat[place]["content"].strip()):
                     raise InvalidInput(
-                        f"the chat template writes nothing for the agent's turn in step {index}, so nothing could be "
-                        "learned from it; use template 'react' or another model",
+                        f"expected the chat template to write the agent's turn of step {index}, got nothing; use template "
+                        "'react' or another model",
                         code="empty_turn",
                     )
             chain.append(_Segment(turn, index, self.trains(step), logprobs))
@@ -253,18 +253,18 @@ class Renderer:
 
 
 def _checked(sampled: SampledTokens, index: int) -> tuple[Sequence[int], Sequence[float] | None]:
-    """Sampled ids and their log-probs.
+    """Return sampled ids and their log-probs.
 
     Raises:
-        InvalidInput: an id cannot be one, or not every id has its log-prob.
+        InvalidInput: An id is out of range, or the number of log-probs differs.
     """
     ids, logprobs = sampled.token_ids, sampled.logprobs
     n_known = len(ids) if logprobs is None else len(logprobs)
     if n_known != len(ids) or not 0 <= min(ids, default=0) <= max(ids, default=0) < 2**31:
         raise InvalidInput(
-            f"step {index} has {len(ids)} sampled token ids, the least {min(ids, default=0)}, the greatest "
-            f"{max(ids, default=0)}, and {n_known} log-probs; ids must be from 0 to 2147483647 and each have its "
-            "log-prob; record what the policy sampled, or leave `sampled` null",
+            f"step {index}: expected sampled token ids from 0 to 2147483647 with one log-prob each, got {len(ids)} ids from "
+            f"{min(ids, default=0)} to {max(ids, default=0)} and {n_known} log-probs; record the sampled tokens, or set "
+            "`sampled` to null",
             code="bad_sampled_tokens",
         )
     return ids, logprobs
@@ -286,7 +286,7 @@ def _row(chain: Sequence[_Segment], weight: float) -> TokenRow:
 
 
 def shared_prefix(*sequences: Sequence[object]) -> int:
-    """How many items the sequences share from the start."""
+    """Return the number of leading items that the sequences share."""
     return sum(1 for _ in takewhile(lambda items: len(set(items)) == 1, zip(*sequences, strict=False)))
 
 
@@ -316,6 +316,6 @@ def _fingerprint(tokenizer: Any, template: str, style: StyleName) -> str:
         state = json.dumps(sorted(tokenizer.get_vocab().items()))
     else:
         state = backend.to_str()
-        state = state[state.index('"added_tokens"') :]  # truncation and padding stand before; they vary with the calls
+        state = state[state.index('"added_tokens"') :]  # without truncation and padding, which vary between calls
     content = "\0".join((state, template, style, str(tokenizer.eos_token)))
     return f"tok-{hashlib.sha256(content.encode('utf-8')).hexdigest()[:16]}"

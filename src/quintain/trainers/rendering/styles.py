@@ -1,6 +1,6 @@
-"""How messages are put to a chat template: with native tool calls (`tools`), or as ReAct text (`react`).
+"""Messages as entries of a chat template: with native tool calls (`tools`), or as ReAct text (`react`).
 
-How the agent's text is read back to thought and actions: `calls`.
+`calls` parses the agent's text back.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
-from quintain.records.seams import Message
+from quintain.records.protocols import Message
 from quintain.records.trajectory import Action, text_of
 
 StyleName = Literal["tools", "react"]
@@ -30,11 +30,10 @@ def to_chat(
     has_system_role: bool,
     guide: Sequence[str] | None = None,
 ) -> Chat:
-    """Messages as the dicts that a chat template takes.
+    """Return messages as the entries that a chat template takes.
 
-    Neighbouring user messages are joined, since many templates insist that user and assistant alternate; a template
-    without a system role gets the system text at the head of the user's. Where a `guide` is given, the
-    tools are listed in the system text, and it follows; ReAct has one of its own.
+    Adjacent user messages are joined, because many templates require user and assistant to alternate. Without a system role,
+    the system text precedes the user's. With a `guide`, the system text lists the tools and then the guide; ReAct has its own.
     """
     chat = _native_chat(messages) if style == "tools" else _react_chat(messages)
     if style == "react":
@@ -53,10 +52,10 @@ def to_chat(
 
 
 def one_call_each(messages: Iterable[tuple[Message, int]]) -> list[tuple[Message, int]]:
-    """The messages, those with several calls as several with one call each, every one followed by its result.
+    """Split messages with several calls into messages with one call each, followed by its result.
 
-    For templates that bear one call a turn. The thought stays with the first call; a result that names no call belongs to
-    the first that has none.
+    For templates that support one tool call per turn. The thought stays with the first call. A result without a call id belongs
+    to the first call without a result.
     """
     split: list[tuple[Message, int]] = []
     waiting: list[tuple[Message, int]] = []
@@ -79,8 +78,8 @@ def one_call_each(messages: Iterable[tuple[Message, int]]) -> list[tuple[Message
     return split + waiting
 
 
-def _said(message: Message) -> str:
-    """What an assistant message says besides its calls."""
+def _prose(message: Message) -> str:
+    """Return the text of an assistant message without its calls."""
     return "\n\n".join(part for part in (message.thought, text_of(message.content)) if part)
 
 
@@ -94,7 +93,7 @@ def _native_chat(messages: Iterable[Message]) -> Chat:
             # Calls are numbered anew: ids of other systems differ in form, and some templates want 9 characters.
             open_calls = [(f"call{n_calls + i:05d}", action) for i, action in enumerate(message.actions)]
             n_calls += len(open_calls)
-            entry["content"] = _said(message)
+            entry["content"] = _prose(message)
             if open_calls:
                 entry["tool_calls"] = [_native_call(call_id, action) for call_id, action in open_calls]
         elif message.role == "tool":
@@ -105,7 +104,7 @@ def _native_chat(messages: Iterable[Message]) -> Chat:
                 call_id, action = open_calls.pop(found)
                 entry |= {"name": action.tool, "tool_call_id": call_id}
             else:
-                entry["role"] = "user"  # an answer to no call: strict templates would refuse it
+                entry["role"] = "user"  # a result without a call, which strict templates refuse
         chat.append(entry)
     return chat
 
@@ -129,17 +128,17 @@ def _react_chat(messages: Iterable[Message]) -> Chat:
 
 
 def _with_system_text(chat: Chat, text: str) -> Chat:
-    """The chat with a text at the end of its first system message."""
+    """Append a text to the first system message."""
     if chat and chat[0]["role"] == "system":
         return [{**chat[0], "content": f"{chat[0]['content']}\n\n{text}".strip()}, *chat[1:]]
     return [{"role": "system", "content": text}, *chat]
 
 
 def _react_turn(message: Message) -> str:
-    said = _said(message)
+    prose = _prose(message)
     if not message.actions:
-        return f"Thought: {said}" if message.thought else said
-    lines = [f"Thought: {said}"] if said else []
+        return f"Thought: {prose}" if message.thought else prose
+    lines = [f"Thought: {prose}"] if prose else []
     for action in message.actions:
         written = json.dumps(action.args, ensure_ascii=False) if action.args is not None else (action.raw_args or "{}")
         lines.append(f"Action: {action.tool} {written}")
@@ -155,7 +154,7 @@ _REACT_GUIDE = (
 
 
 def _list(tools: Sequence[dict[str, Any]]) -> list[str]:
-    """Tool schemas as lines of a system prompt."""
+    """Return tool schemas as lines of a system prompt."""
     lines = ["You can use these tools:"]
     for tool in tools:
         function = tool.get("function", tool)

@@ -1,4 +1,4 @@
-"""What a probe episode shows of a chat template: how its turns end, and in which form its calls can be read back."""
+"""Conventions of a chat template, found by a probe episode: how turns end, and which form of calls parses back."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from itertools import chain, product
 from typing import Any, NamedTuple, get_args
 
 from quintain.errors import InvalidInput
-from quintain.records.seams import Message
+from quintain.records.protocols import Message
 from quintain.records.trajectory import Action
 from quintain.trainers.rendering.call_forms import FORMS
 from quintain.trainers.rendering.calls import TurnReader
@@ -46,11 +46,11 @@ _CALL_TURN = (*_ASKED, _CALLED)
 _SECOND_TURN = (*_CALL_TURN, Message(role="tool", content="probe observation"), _AGAIN)
 _LAST_TURN = (*_SECOND_TURN, Message(role="tool", content="second observation"), _ANSWERED)
 _ALSO_END = ("<|eom_id|>", "<|call|>", "<|return|>")
-"""Tokens that end a turn only in some cases, so that the probe need not show them: Llama 3.1 and gpt-oss."""
+"""Tokens that end a turn in some cases only, which the probe may not show: Llama 3.1 and gpt-oss."""
 
 
 class Probe(NamedTuple):
-    """What the probe episode has shown."""
+    """Conventions found by the probe."""
 
     template: ChatTemplate
     reader: TurnReader
@@ -61,10 +61,10 @@ class Probe(NamedTuple):
 
 
 def probe(template: ChatTemplate) -> Probe:
-    """Write the probe episode and read it back.
+    """Render the probe episode and parse it.
 
     Raises:
-        InvalidInput: something of the episode is lost, or a turn cannot be read back.
+        InvalidInput: The template omits a part of the episode, or a turn does not parse back (`template_unfit`).
     """
     template, around = _surroundings(template)
     prompt = template.text(_ASKED, PROBE_TOOLS, prompt=True)
@@ -95,10 +95,10 @@ def probe(template: ChatTemplate) -> Probe:
 
 
 def _native(template: ChatTemplate, around: tuple[str, str]) -> tuple[ChatTemplate, TurnReader, Turn]:
-    """How the template takes calls and how they are read: the first way in which a turn reads back.
+    """Return the first convention for calls under which a turn parses back.
 
     Raises:
-        InvalidInput: there is none.
+        InvalidInput: There is none.
     """
     fault: InvalidInput | None = None
     for candidate, forms in chain(_ways(template), _written_ways(template)):
@@ -111,25 +111,25 @@ def _native(template: ChatTemplate, around: tuple[str, str]) -> tuple[ChatTempla
             reader = _with_thought(TurnReader(form, around), candidate, called)
             if not _reads(candidate, reader, called, _CALLED):
                 continue
-            if not _bears(candidate, reader, _CALLED.model_copy(update={"thought": None})):
+            if not _also_reads(candidate, reader, _CALLED.model_copy(update={"thought": None})):
                 continue
-            one_call = not _bears(candidate, reader, _CALLED.model_copy(update={"actions": _CALLS}))
+            one_call = not _also_reads(candidate, reader, _CALLED.model_copy(update={"actions": _CALLS}))
             return replace(candidate, one_call=one_call), replace(reader, one_call=one_call), called
         fault = fault or _unread(called)
     raise fault or _unread(_turn(template, _CALL_TURN))
 
 
 def _ways(template: ChatTemplate) -> Iterator[tuple[ChatTemplate, Sequence[str]]]:
-    """Ways to let a template write calls, each with the forms that they may have."""
+    """Yield ways of passing calls to a template, each with the forms to try."""
     forms = [form for form in FORMS if form != "react"]
     for place, as_text in product(get_args(ThoughtPlace), (False, True)):
         yield replace(template, thought_place=place, arguments_as_text=as_text), forms
 
 
 def _written_ways(template: ChatTemplate) -> Iterator[tuple[ChatTemplate, Sequence[str]]]:
-    """Ways to put calls into the content, for a template that leaves them out.
+    """Yield ways of writing calls into the content, for a template that omits them.
 
-    Its model can have been trained on a form all the same: then the template or the vocabulary has what opens and closes one.
+    Its model may have been trained on a form nevertheless: then the template or the vocabulary contains the form's marks.
     """
     try:
         if "probe_tool" in _turn(template, _CALL_TURN).text:
@@ -144,24 +144,24 @@ def _written_ways(template: ChatTemplate) -> Iterator[tuple[ChatTemplate, Sequen
 
 
 def _surroundings(template: ChatTemplate) -> tuple[ChatTemplate, tuple[str, str]]:
-    """The template with what it writes behind the last turn, and what it writes around an agent's text."""
-    told = (*_ASKED, _ANSWERED)
-    asked, finished = (template.text(messages, PROBE_TOOLS, prompt=False) for messages in (_ASKED, told))
+    """Return the template with its text after the last turn, and its text around an agent's text."""
+    messages = (*_ASKED, _ANSWERED)
+    asked, finished = (template.text(chat, PROBE_TOOLS, prompt=False) for chat in (_ASKED, messages))
     if asked == template.text(_ASKED, PROBE_TOOLS, prompt=True):
         ending = asked[len(asked) - common(asked[::-1], finished[::-1], tags=False) :]
         template = replace(template, always_prompts=template.spellings.without_first(ending))
-    finished = template.text(told, PROBE_TOOLS, prompt=False)
-    kept = common(finished, template.text((*told, _ASKED[1]), PROBE_TOOLS, prompt=True))
+    finished = template.text(messages, PROBE_TOOLS, prompt=False)
+    kept = common(finished, template.text((*messages, _ASKED[1]), PROBE_TOOLS, prompt=True))
     end = template.spellings.end
     if end.search(finished[:kept]) and end.fullmatch(finished[kept:].strip()):
         template = replace(template, closes_with=finished[kept:].strip())
-    content = template.chat(told, PROBE_TOOLS)[-1]["content"].strip()
-    before, here, after = _without_end(template, _turn(template, told)).partition(content)
+    content = template.chat(messages, PROBE_TOOLS)[-1]["content"].strip()
+    before, here, after = _without_end(template, _turn(template, messages)).partition(content)
     return template, (before.strip(), after.strip()) if here else ("", "")
 
 
 def _with_thought(reader: TurnReader, template: ChatTemplate, called: Turn) -> TurnReader:
-    """The reader with what the template writes around the thought before a call."""
+    """Return the reader with the template's text around the thought before a call."""
     read = reader.read(_without_end(template, called), PROBE_TOOLS)
     before, here, after = (read.thought or "").partition(str(_CALLED.thought))
     return replace(reader, around_thought=(before.strip(), after.strip())) if here else reader
@@ -180,43 +180,43 @@ def _without_end(template: ChatTemplate, turn: Turn) -> str:
     return turn.text.rstrip().removesuffix(_end(template, turn))
 
 
-def _reads(template: ChatTemplate, reader: TurnReader, turn: Turn, said: Message) -> bool:
-    """Does the turn read back as what was said, and could it be sampled: does nothing stand behind its first end token?"""
+def _reads(template: ChatTemplate, reader: TurnReader, turn: Turn, message: Message) -> bool:
+    """Whether the turn parses back to the message, and could be sampled: no text follows its first end token."""
     text, end = _without_end(template, turn), _end(template, turn)
     if end and text.partition(end)[2].replace(end, "").strip():
         return False
     read = reader.read(text, PROBE_TOOLS)
-    return (read.thought, [*map(_plain, read.actions)]) == (said.thought, [*map(_plain, said.actions)])
+    return (read.thought, [*map(_plain, read.actions)]) == (message.thought, [*map(_plain, message.actions)])
 
 
 def _plain(action: Action) -> tuple[str, str]:
-    return action.tool, json.dumps(action.args, sort_keys=True)  # Python holds 1, 1.0 and True for equal
+    return action.tool, json.dumps(action.args, sort_keys=True)  # in Python, 1, 1.0 and True are equal
 
 
-def _bears(template: ChatTemplate, reader: TurnReader, said: Message) -> bool:
-    """Does this turn too read back?"""
+def _also_reads(template: ChatTemplate, reader: TurnReader, message: Message) -> bool:
+    """Whether another turn parses back as well."""
     try:
-        return _reads(template, reader, _turn(template, (*_ASKED, said)), said)
+        return _reads(template, reader, _turn(template, (*_ASKED, message)), message)
     except InvalidInput:
         return False
 
 
 def _require_mentions(prompt: str, mentions: Sequence[str]) -> None:
     if missing := [mention for mention in mentions if mention not in prompt]:
-        raise InvalidInput(f"the template leaves out {missing[0]!r}", code="template_unfit")
+        raise InvalidInput(f"the template omits {missing[0]!r}", code="template_unfit")
 
 
-def _require_read(template: ChatTemplate, reader: TurnReader, turn: Turn, said: Message) -> None:
-    if not _reads(template, reader, turn, said):
+def _require_read(template: ChatTemplate, reader: TurnReader, turn: Turn, message: Message) -> None:
+    if not _reads(template, reader, turn, message):
         raise _unread(turn)
 
 
 def _unread(turn: Turn) -> InvalidInput:
-    return InvalidInput(f"a turn does not read back: {turn.text!r}", code="template_unfit")
+    return InvalidInput(f"a turn does not parse back: {turn.text!r}", code="template_unfit")
 
 
 def _end_ids(template: ChatTemplate, ends: Sequence[str]) -> Iterator[int]:
-    """The last id of each end token, and those that the tokenizer and the template name besides."""
+    """Yield the last id of each end token, and further end tokens of tokenizer and template."""
     yield from (template.encode(end)[-1] for end in ends if end)
     if template.tokenizer.eos_token_id is not None:
         yield template.tokenizer.eos_token_id
@@ -230,6 +230,6 @@ def _warnings(template: ChatTemplate, ends: Sequence[str]) -> Iterator[str]:
         yield "the chat template writes no end token after a turn, so the model does not learn to stop"
     if template.one_call:
         yield (
-            "the chat template bears one call a turn, so a turn with several calls becomes several turns, "
+            "the chat template supports one tool call per turn, so a turn with several calls becomes several turns, "
             "each with its result"
         )

@@ -1,4 +1,4 @@
-"""Where an agent's turn begins in rendered text: pure functions of strings.
+"""Separate an agent's turn from the rendered text before it: pure functions of strings.
 
 `prompt` is the chat up to a turn with the generation prompt; `finished` the chat with the turn, up to its end token.
 """
@@ -13,25 +13,24 @@ from quintain.errors import InvalidInput
 _OPENING_TAG = re.compile(r"\A<think>\n?")
 
 
-def turn_of(prompt: str, finished: str, *, before: str, said: str) -> str:
-    """What the agent wrote, with its end token.
+def turn_of(prompt: str, finished: str, *, before: str, content: str) -> str:
+    """Return the agent's text, with its end token.
 
-    - As a rule it is what comes after the prompt.
-    - A template can show a generation prompt that a finished turn does not repeat (an opened `<think>`): then it is what
-      comes after the text that both share.
-    - A template can write earlier turns otherwise once there is a later one (without their thinking): then it is what
-      comes after the last header.
-    - Thinking that the template leaves out of the turn is put back where the prompt opens it: else the model would learn to
-      answer while it thinks.
+    - Usually it is the text after the prompt.
+    - If a finished turn does not repeat the generation prompt (an opened `<think>`), it is the text after the common prefix.
+    - If the template rewrites earlier turns when a later one follows (without their thinking), it is the text after the last
+      header.
+    - Thinking that the template omits is restored where the prompt opens it. Otherwise the model would learn to answer inside
+      its thinking.
 
     Args:
         prompt: See the module.
         finished: See the module.
-        before: The chat up to the turn without the generation prompt; not read where `finished` begins with `prompt`.
-        said: The text that the agent's message holds.
+        before: The chat up to the turn without the generation prompt; unused where `finished` starts with `prompt`.
+        content: The text of the agent's message.
 
     Raises:
-        InvalidInput: the turn cannot be told apart from what stands before.
+        InvalidInput: The turn cannot be separated from the text before it.
     """
     start = len(prompt)
     if not finished.startswith(prompt):
@@ -39,31 +38,31 @@ def turn_of(prompt: str, finished: str, *, before: str, said: str) -> str:
         if prompt.startswith(before) and start < len(before):
             start = _after_header(prompt[len(before) :], finished)
         elif "</think>" in prompt[start:] and "</think>" in finished[start:]:
-            # The prompt closes the thinking that it opens; the turn has thinking of its own.
+            # The prompt opens and closes an empty thinking; the turn has its own.
             start = max(finished.rfind("<think>", 0, start), len(before))
     turn = finished[start:]
-    if "</think>" not in said or "</think>" in turn or not prompt.rstrip().endswith("<think>"):
+    if "</think>" not in content or "</think>" in turn or not prompt.rstrip().endswith("<think>"):
         return turn
-    thinking = said[max(said.find("<think>"), 0) : said.rindex("</think>") + len("</think>")]
+    thinking = content[max(content.find("<think>"), 0) : content.rindex("</think>") + len("</think>")]
     return put_back(thinking, turn, prompt)
 
 
-def put_back(said: str, turn: str, prompt: str, *, apart: bool = False) -> str:
-    """The turn with words before it that the template has left out; thinking is not opened again where the prompt opens it.
+def put_back(omitted: str, turn: str, prompt: str, *, apart: bool = False) -> str:
+    """Return the turn with omitted text before it; an opening `<think>` is dropped where the prompt has one.
 
     Args:
-        said: The words.
-        turn: What the template writes without them.
-        prompt: What stands before.
-        apart: Do the words stand on lines of their own? A control token needs no line break before it.
+        omitted: Text that the template has left out.
+        turn: The turn as the template writes it.
+        prompt: The text before the turn.
+        apart: Whether the text gets lines of its own. A control token needs no line break before it.
     """
     if prompt.rstrip().endswith("<think>"):
-        said = _OPENING_TAG.sub("", said)
-    return f"{said}\n{turn}" if said and apart else said + turn
+        omitted = _OPENING_TAG.sub("", omitted)
+    return f"{omitted}\n{turn}" if omitted and apart else omitted + turn
 
 
 def common(left: str, right: str, *, tags: bool = True) -> int:
-    """How many characters the texts share from the start, without a tag that parts within.
+    """Return the length of the common prefix of two texts, without a tag in which they differ.
 
     `<think>` and `<tool_call>` share two characters, which belong to neither prompt nor turn alone. Without `tags` they count.
     """
@@ -73,17 +72,17 @@ def common(left: str, right: str, *, tags: bool = True) -> int:
 
 
 def _after_header(header: str, finished: str) -> int:
-    """Where the last turn begins: behind its header, without a tag at the header's end that is not repeated.
+    """Return the start of the last turn: behind its header, without a final tag of the header that is not repeated.
 
     Raises:
-        InvalidInput: the finished text has no such header.
+        InvalidInput: The finished text has no such header.
     """
     shown = re.sub(r"<[^<>]*>\s*\Z", "", header)
     ends = [finished.rindex(h) + len(h) for h in (header, shown) if h and h in finished]
     if not ends:
         raise InvalidInput(
-            f"the chat template rewrites earlier turns and shows no header {header!r} before the last one, so what the "
-            "agent wrote cannot be told apart",
+            f"expected the header {header!r} before the last turn of a chat template that rewrites earlier turns, got none: "
+            "the agent's text cannot be located; use template 'react' or another model",
             code="template_refused",
         )
     return max(ends)

@@ -1,4 +1,4 @@
-"""Values of arguments as models write them: JSON, Python literals, and text whose type only a schema tells."""
+"""Parsing of argument values: JSON, Python literals, and text that a schema types."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import warnings
 from typing import Any
 
 MAX_PYTHON = 50_000
-"""Characters of Python that are read: a syntax tree takes far more room than its text."""
+"""Maximum characters of Python to parse: a syntax tree is much larger than its text."""
 
 _WORDS = {"True": True, "False": False, "None": None, "true": True, "false": False, "null": None}
 _TOOL = re.compile(r"[\w.]{1,200}")
@@ -25,33 +25,33 @@ _decoder = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
 def decode(text: str) -> Any:
-    """The JSON value that a text is.
+    """Parse a text as JSON.
 
     Raises:
-        ValueError: it is none.
-        RecursionError: it is nested too deep.
+        ValueError: It is not JSON.
+        RecursionError: It is nested too deeply.
     """
     return _decoder.decode(text)
 
 
 def decode_at(text: str, place: int) -> tuple[Any, int]:
-    """The JSON value that begins at a place or after white space there, and where it ends; raises as `decode`."""
+    """Parse the JSON value at a position, after white space; return it with its end. Raises as `decode`."""
     space = _SPACE.match(text, place)
     return _decoder.raw_decode(text, space.end() if space else place)
 
 
 def decode_quoted(text: str, place: int, quote: str, close: str) -> tuple[Any, int]:
-    """JSON with bare keys whose strings stand between marks of their own and are not escaped, and where its end mark ends.
+    """Parse JSON with bare keys and unescaped strings between special marks; return it with the end of its closing mark.
 
     Args:
-        text: Holds it.
-        place: Where it begins.
-        quote: The mark around strings.
-        close: The mark behind the whole.
+        text: The text.
+        place: Start position.
+        quote: Mark around strings.
+        close: Closing mark.
 
     Raises:
-        ValueError: it is none, or not closed.
-        RecursionError: it is nested too deep.
+        ValueError: It is not such a value, or not closed.
+        RecursionError: It is nested too deeply.
     """
     pieces: list[str] = []
     opened = -1
@@ -68,14 +68,14 @@ def decode_quoted(text: str, place: int, quote: str, close: str) -> tuple[Any, i
 
 
 def typed(text: str, schema: Any) -> Any:
-    """A value that was written without its type, as XML forms do.
+    """Parse a value that was written without its type, as in XML forms.
 
-    A string where the schema allows nothing else; else JSON, or the words that Python has for it, where the schema allows
-    what that is; else the text itself.
+    It is a string where the schema allows nothing else; otherwise JSON or a Python literal of a type that the schema allows;
+    otherwise the text itself.
 
     Args:
-        text: The value as it was written.
-        schema: The argument's JSON schema; anything else counts as unknown.
+        text: The text of the value.
+        schema: JSON schema of the argument; anything else counts as unknown.
     """
     types = _types(schema)
     if types == {"string"}:
@@ -86,7 +86,7 @@ def typed(text: str, schema: Any) -> Any:
     except (ValueError, RecursionError):
         if word[:1] not in {"[", "{"}:
             return text
-        try:  # some templates write lists and objects as Python does
+        try:  # some templates write Python lists and objects
             value = _literal(_python(word))
         except (ValueError, RecursionError, MemoryError):
             return text
@@ -94,7 +94,7 @@ def typed(text: str, schema: Any) -> Any:
 
 
 def _types(schema: Any) -> set[str]:
-    """The JSON types that a schema allows; empty where it does not say."""
+    """Return the JSON types that a schema allows; empty if unknown."""
     if not isinstance(schema, dict):
         return set()
     given = schema.get("type")
@@ -111,7 +111,7 @@ def _types(schema: Any) -> set[str]:
 
 
 def _types_of(value: Any) -> set[str]:
-    """The names that JSON schema has for a value's type."""
+    """Return the JSON schema names of a value's type."""
     if value is None or isinstance(value, (bool, str, list, dict)):
         kinds: dict[type, str] = {bool: "boolean", str: "string", list: "array", dict: "object"}
         return {kinds.get(type(value), "null")}
@@ -119,23 +119,23 @@ def _types_of(value: Any) -> set[str]:
 
 
 def python_calls(text: str, limit: int) -> list[tuple[str, dict[str, Any]]]:
-    """Names and arguments of `[tool(argument=value), ...]`: literals only, nothing is ever run.
+    """Parse `[tool(argument=value), ...]` with literal values; nothing is executed.
 
     Raises:
-        ValueError: it is anything else, longer than `MAX_PYTHON`, or more than `limit` calls.
-        RecursionError, MemoryError: it is nested too deep.
+        ValueError: It is something else, longer than `MAX_PYTHON`, or has more than `limit` calls.
+        RecursionError, MemoryError: It is nested too deeply.
     """
     tree = _python(text.strip())
     calls = tree.elts if isinstance(tree, ast.List) else [tree]
     if not 1 <= len(calls) <= limit:
-        raise ValueError(f"it has {len(calls)} calls; 1 to {limit} can be read")
+        raise ValueError(f"expected 1 to {limit} calls, got {len(calls)}")
     return [_python_call(call) for call in calls]
 
 
 def _python(text: str) -> ast.expr:
-    """A Python expression, parsed and not run; raises as `python_calls`."""
+    """Parse a Python expression; raises as `python_calls`."""
     if len(text) > MAX_PYTHON:
-        raise ValueError(f"it has {len(text)} characters; {MAX_PYTHON} can be read")
+        raise ValueError(f"expected at most {MAX_PYTHON} characters, got {len(text)}")
     with warnings.catch_warnings():  # of odd escapes in strings
         warnings.simplefilter("ignore")
         try:
@@ -148,7 +148,7 @@ def _python_call(node: ast.expr) -> tuple[str, dict[str, Any]]:
     if not isinstance(node, ast.Call) or node.args or any(keyword.arg is None for keyword in node.keywords):
         raise ValueError("calls must be written as `[tool(argument=value)]`, every argument with its name")
     if not _TOOL.fullmatch(name := ast.unparse(node.func)):
-        raise ValueError("the name of a tool must be an identifier, with dots or without")
+        raise ValueError("expected an identifier, with or without dots, as the name of a tool")
     return name, {str(keyword.arg): _literal(keyword.value) for keyword in node.keywords}
 
 
@@ -166,4 +166,4 @@ def _literal(node: ast.expr) -> Any:
             names = [_literal(key) if key else None for key in keys]
             if all(isinstance(name, str) for name in names):
                 return dict(zip(names, map(_literal, values), strict=True))
-    raise ValueError("a value is no literal; write a string, number, list, dict, True, False or None")
+    raise ValueError("expected a literal as value: a string, number, list, dict, True, False or None")

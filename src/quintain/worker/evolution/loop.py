@@ -23,8 +23,8 @@ from quintain.records.dataset import Dataset
 from quintain.records.evaluation import Evaluation, PairedComparison
 from quintain.records.evolve import RoundReport
 from quintain.records.job import EvaluateSpec, EvolveSpec, JobResult, RolloutSpec, TrainSpec, TrajectorySet
+from quintain.records.protocols import Reporter
 from quintain.records.record import counted
-from quintain.records.seams import Reporter
 from quintain.worker.evolution.curriculum import Curriculum, Patience
 from quintain.worker.evolution.reflection import retry_with_reflection
 from quintain.worker.evolution.round_dataset import RoundDataset, freeze_round, read_episodes

@@ -12,7 +12,7 @@ from quintain.evaluation.episodes import run_episodes
 from quintain.evaluation.reflection import ReflectionNote, failed_runs, retry_plans, without_reflection, write_notes
 from quintain.jobs.directory import write_atomically
 from quintain.records.job import JobResult, RolloutSpec, TrajectorySet
-from quintain.records.seams import Policy, Reporter
+from quintain.records.protocols import Policy, Reporter
 from quintain.records.trajectory import Trajectory
 from quintain.worker.evolution.round_dataset import PlayedEpisode, read_episodes
 from quintain.worker.job_kinds.rollouts import episode_settings, with_result

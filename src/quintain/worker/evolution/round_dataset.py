@@ -33,7 +33,7 @@ from quintain.records.record import Record
 from quintain.records.seeds import stable_seed
 from quintain.records.trajectory import Trajectory
 from quintain.scoring.preferences.mining import Candidate, form_groups, mine_pairs
-from quintain.scoring.selection import ScoredRun, select_runs
+from quintain.scoring.self_training_selection import ScoredRun, select_runs
 from quintain.worker.job_kinds.rollouts import RESULT
 from quintain.worker.online_rollouts import reward_of
 
@@ -69,11 +69,11 @@ def read_episodes(folder: Path) -> Iterator[PlayedEpisode]:
     path, offset = folder / "outputs" / "trajectory.jsonl", 0
     while lines := read_lines(path, offset).lines:
         for line in lines:
-            yield _played(line, (path, offset))
+            yield _parse_episode(line, (path, offset))
             offset += len(line) + 1
 
 
-def _played(line: bytes, place: tuple[Path, int]) -> PlayedEpisode:
+def _parse_episode(line: bytes, place: tuple[Path, int]) -> PlayedEpisode:
     run = Trajectory.model_validate(json.loads(line)["record"]).identified()
     return PlayedEpisode(run, EpisodeResult.model_validate(run.extra[RESULT]), place)
 
@@ -96,7 +96,7 @@ def freeze_round(
         return RoundDataset.model_validate_json(path.read_bytes())
     folder.mkdir(parents=True, exist_ok=True)
     config, tally = spec.config, ExportCounts()
-    rows = _CHOICES[config.train](config, list(_outlined(played)), stable_seed(spec.seed, "select", number), tally)
+    rows = _CHOICES[config.train](config, list(_outlines(played)), stable_seed(spec.seed, "select", number), tally)
     dataset = None
     if rows.selected:
         earlier = _rows_before(before) if before is not None and config.accumulates else iter(())
@@ -125,7 +125,7 @@ class _Rows(NamedTuple):
     lines: Iterator[KeyedRow]
 
 
-def _outlined(played: Iterable[PlayedEpisode]) -> Iterator[_Outline]:
+def _outlines(played: Iterable[PlayedEpisode]) -> Iterator[_Outline]:
     """Yield outlines of the episodes, with the reason if no export could learn from them."""
     seen = Counter[tuple[str, str]]()
     for episode in played:
@@ -213,7 +213,7 @@ def _read(run: _Outline) -> Trajectory:
     path, offset = run.place
     with path.open("rb") as file:
         file.seek(offset)
-        return _played(file.readline(), run.place).run
+        return _parse_episode(file.readline(), run.place).run
 
 
 def _rows_before(dataset: Dataset) -> Iterator[KeyedRow]:

@@ -22,7 +22,7 @@ from quintain.records.job import (
     StepLabelSpec,
     TrainSpec,
 )
-from quintain.records.seams import Reporter
+from quintain.records.protocols import Reporter
 from quintain.worker.job_kinds import preview, selftest
 from quintain.worker.job_kinds import train as training
 

@@ -24,7 +24,7 @@ from quintain.jobs.directory import run_name, write_atomically
 from quintain.records.dataset import Row, TextRow
 from quintain.records.evaluation import EpisodeResult, HeldOut
 from quintain.records.job import EvaluateDatasetSpec, JobResult
-from quintain.records.seams import Reporter
+from quintain.records.protocols import Reporter
 from quintain.records.seeds import stable_seed
 from quintain.records.trajectory import OutcomeStatus
 from quintain.worker.dataset_inputs import link_dataset
@@ -36,7 +36,7 @@ _BATCH = 16
 """Rows evaluated together. They are lost if the process dies."""
 
 
-class _Chosen(NamedTuple):
+class _KeyedRow(NamedTuple):
     key: str
     row: Row
 
@@ -49,7 +49,7 @@ def run(spec: EvaluateDatasetSpec, directory: Path, reporter: Reporter) -> JobRe
     """
     reporter.phase("preparing")
     inputs = link_dataset(spec, directory / "inputs")
-    chosen = _chosen(spec, inputs)
+    chosen = _select_rows(spec, inputs)
     progress = directory / "checkpoints" / "measured.jsonl"
     progress.parent.mkdir(exist_ok=True)
     results = [EpisodeResult.model_validate_json(line) for line in _lines(progress)]
@@ -70,7 +70,7 @@ def run(spec: EvaluateDatasetSpec, directory: Path, reporter: Reporter) -> JobRe
             each_s = (time.monotonic() - began) / len(part)
             results += [_result(one, measured, each_s) for one, measured in zip(part, found, strict=True)]
             write_atomically(progress, b"".join(result.model_dump_json().encode() + b"\n" for result in results))
-            reporter.progress(len(results), len(chosen), _running(results))
+            reporter.progress(len(results), len(chosen), _running_means(results))
     place = {one.key: n for n, one in enumerate(chosen)}
     results.sort(key=lambda result: place[result.task_id])
     evaluation = summarize_rows(spec, results, job_id=run_name(directory))
@@ -86,25 +86,25 @@ def run(spec: EvaluateDatasetSpec, directory: Path, reporter: Reporter) -> JobRe
     )
 
 
-def _chosen(spec: EvaluateDatasetSpec, inputs: Path) -> list[_Chosen]:
+def _select_rows(spec: EvaluateDatasetSpec, inputs: Path) -> list[_KeyedRow]:
     """Return the rows to evaluate in file order. If there are too many, a seeded sample."""
-    rows = list(_keyed(read_rows(inputs, spec.split, kind=spec.dataset_kind)))
+    rows = list(_with_keys(read_rows(inputs, spec.split, kind=spec.dataset_kind)))
     if len(rows) <= spec.n_rows:
         return rows
     kept = {one.key for one in sorted(rows, key=lambda one: stable_seed(spec.seed, one.key))[: spec.n_rows]}
     return [one for one in rows if one.key in kept]
 
 
-def _keyed(rows: Iterator[Row]) -> Iterator[_Chosen]:
+def _with_keys(rows: Iterator[Row]) -> Iterator[_KeyedRow]:
     """Yield rows with a key from their content. Duplicates get a number."""
     seen = Counter[str]()
     for row in rows:
         name = (members_of(row) or (f"text-{hashlib.sha256(row.model_dump_json().encode()).hexdigest()[:16]}",))[0]
         seen[name] += 1
-        yield _Chosen(name if seen[name] == 1 else f"{name}/{seen[name]}", row)
+        yield _KeyedRow(name if seen[name] == 1 else f"{name}/{seen[name]}", row)
 
 
-def _result(one: _Chosen, measured: RowMeasurement, duration_s: float) -> EpisodeResult:
+def _result(one: _KeyedRow, measured: RowMeasurement, duration_s: float) -> EpisodeResult:
     task, members = task_of(one.row), members_of(one.row)
     about = EpisodeResult(
         task_id=one.key,
@@ -129,7 +129,7 @@ def _result(one: _Chosen, measured: RowMeasurement, duration_s: float) -> Episod
     return about.model_copy(update={"status": status, "reward": share, "turns": measured.n_steps, "metrics": metrics})
 
 
-def _running(results: Sequence[EpisodeResult]) -> dict[str, float | None]:
+def _running_means(results: Sequence[EpisodeResult]) -> dict[str, float | None]:
     """Return means over the rows so far. The evaluation averages over tokens and steps instead."""
     known = {name: [r.metrics[name] for r in results if name in r.metrics] for name in (LOSS, TOOLS, ACTIONS)}
     return {name: sum(values) / len(values) for name, values in known.items() if values}

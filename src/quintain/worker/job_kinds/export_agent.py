@@ -18,7 +18,7 @@ from quintain.exporters.agent_card import model_card, modelfile
 from quintain.jobs.processes import try_lock_folder, unlock
 from quintain.records.handover import AGENT_FILE, AgentExport, ExportAgentSpec
 from quintain.records.job import JobResult
-from quintain.records.seams import Reporter
+from quintain.records.protocols import Reporter
 
 
 def run(spec: ExportAgentSpec, directory: Path, reporter: Reporter) -> JobResult:
@@ -68,7 +68,7 @@ def run(spec: ExportAgentSpec, directory: Path, reporter: Reporter) -> JobResult
             aside.rename(destination)  # fails if a non-empty folder exists
         except OSError as error:
             if error.errno in {errno.ENOTEMPTY, errno.EEXIST}:
-                raise _taken(destination) from None
+                raise _exists_error(destination) from None
             raise
         sync(destination.parent)
     return _result(report, destination)
@@ -104,10 +104,10 @@ def _read(folder: Path) -> AgentExport | None:
 
 def _require_free(destination: Path) -> None:
     if destination.is_symlink() or destination.is_file() or (destination.is_dir() and any(destination.iterdir())):
-        raise _taken(destination)
+        raise _exists_error(destination)
 
 
-def _taken(destination: Path) -> Conflict:
+def _exists_error(destination: Path) -> Conflict:
     return Conflict(
         f"expected an empty or new folder, got {destination}; exports overwrite nothing, pass another `path`",
         code="exists",

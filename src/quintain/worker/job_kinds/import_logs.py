@@ -11,7 +11,7 @@ from quintain.importers.run_sink import DryRun
 from quintain.jobs.directory import run_name
 from quintain.records.imports import FileStamp, IngestStatus, RunLink
 from quintain.records.job import ImportSpec, JobResult, TrajectorySet
-from quintain.records.seams import Reporter
+from quintain.records.protocols import Reporter
 from quintain.records.trajectory import Trajectory
 
 _MB = 2**20

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from quintain.jobs.directory import write_atomically
 from quintain.records.job import JobResult, PreviewSpec
-from quintain.records.seams import Reporter
+from quintain.records.protocols import Reporter
 from quintain.worker.dataset_inputs import link_dataset
 
 KEPT = 200

@@ -13,8 +13,8 @@ from typing import Any
 from quintain.jobs.directory import STAGES
 from quintain.records.agent import Agent
 from quintain.records.job import EvaluateSpec, JobResult, RecipeSpec, TrainSpec, TrajectorySet
+from quintain.records.protocols import Reporter
 from quintain.records.recipe import Stage, TrainStage
-from quintain.records.seams import Reporter
 from quintain.worker.stages import Span, StageResult, run_stage
 
 
@@ -36,7 +36,7 @@ def run(spec: RecipeSpec, directory: Path, reporter: Reporter) -> JobResult:
             folder,
             reporter,
             Span(before, stage.planned_steps, after),
-            named=partial(_named, spec=spec, index=index, folder=folder),
+            named=partial(_stage_agent, spec=spec, index=index, folder=folder),
         )
         if finished is None:
             return JobResult(report={"stages": _report(spec, done)})
@@ -87,7 +87,7 @@ def _is_kept(spec: RecipeSpec, index: int) -> bool:
     return isinstance(stage, TrainStage) and (stage.agent is not None or index == _last_training(spec))
 
 
-def _named(agent: Agent, spec: RecipeSpec, index: int, folder: Path) -> Agent:
+def _stage_agent(agent: Agent, spec: RecipeSpec, index: int, folder: Path) -> Agent:
     """Return the stage's agent as it is stored. The last one is the recipe's result."""
     job_id = folder.parents[1].name
     stages = [stage for stage in spec.stages[: index + 1] if isinstance(stage, TrainStage)]

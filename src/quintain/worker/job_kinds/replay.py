@@ -26,8 +26,8 @@ from quintain.evaluation.replay_divergence import (
     turn_prefixes,
 )
 from quintain.records.job import JobResult, ReplaySpec
+from quintain.records.protocols import Reporter, TaskSource
 from quintain.records.score import Component, Score, StepScore
-from quintain.records.seams import Reporter, TaskSource
 from quintain.records.trajectory import AgentInfo, OutcomeStatus, Trajectory
 from quintain.scoring.recorded import REPLAY
 from quintain.worker.run_inputs import open_run_inputs, read_scores, score_each

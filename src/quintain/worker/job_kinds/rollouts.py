@@ -17,7 +17,7 @@ from quintain.evaluation.summary import summarize
 from quintain.jobs.directory import read_lines, run_name
 from quintain.records.evaluation import EpisodeResult
 from quintain.records.job import EvaluateSpec, JobResult, RolloutSpec, TrajectorySet
-from quintain.records.seams import Reporter, TaskSource
+from quintain.records.protocols import Reporter, TaskSource
 from quintain.records.trajectory import AgentInfo, Trajectory
 from quintain.worker.exploration import Exploration, task_name
 from quintain.worker.request_ledger import spending_report
@@ -41,7 +41,7 @@ def run(spec: RolloutSpec | EvaluateSpec, directory: Path, reporter: Reporter) -
         excluded=spec.excluded if isinstance(spec, EvaluateSpec) else (),
     )
     exploration = Exploration(spec, suite.plans, directory, reporter) if isinstance(spec, RolloutSpec) else None
-    results = list(_finished(directory, exploration))
+    results = list(_finished_results(directory, exploration))
     done = {(result.task_id, result.repeat) for result in results}
     left = [plan for plan in suite.plans if (task_name(plan.task), plan.attempt) not in done]
     if left:
@@ -147,7 +147,7 @@ def with_result(episode: Episode) -> Trajectory:
     return episode.trajectory.model_copy(update={"extra": extra})
 
 
-def _finished(directory: Path, exploration: Exploration | None) -> Iterator[EpisodeResult]:
+def _finished_results(directory: Path, exploration: Exploration | None) -> Iterator[EpisodeResult]:
     """Yield the results of episodes that an earlier attempt has written."""
     path, offset = directory / "outputs" / "trajectory.jsonl", 0
     while lines := read_lines(path, offset).lines:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from quintain.jobs.directory import write_atomically
 from quintain.records.job import JobResult, SelftestSpec
-from quintain.records.seams import Reporter
+from quintain.records.protocols import Reporter
 
 KEEP_CHECKPOINTS = 2
 NAP_S = 0.02

@@ -15,8 +15,8 @@ from quintain.evaluation.episodes import EpisodePlan, EpisodeSettings, replay, r
 from quintain.evaluation.replay_divergence import is_idle, turn_prefixes
 from quintain.jobs.directory import run_name
 from quintain.records.job import JobResult, StepLabelSpec
+from quintain.records.protocols import Policy, Reporter, TaskSource
 from quintain.records.score import Score, StepScore
-from quintain.records.seams import Policy, Reporter, TaskSource
 from quintain.records.seeds import stable_seed
 from quintain.records.trajectory import AgentInfo, OutcomeStatus, Step, Trajectory
 from quintain.worker.request_ledger import spending_report
@@ -52,7 +52,7 @@ def run(spec: StepLabelSpec, directory: Path, reporter: Reporter) -> JobResult:
     )
     reporter.phase("playing_on")
     scored = score_each(
-        runs, directory, reporter, lambda trajectory: _valued(trajectory, spec, source, policy, directory, reporter)
+        runs, directory, reporter, lambda trajectory: _score_run(trajectory, spec, source, policy, directory, reporter)
     )
     if not scored.is_whole:
         return JobResult(report={"valued": scored.valued, "planned": runs.n})
@@ -63,7 +63,7 @@ def run(spec: StepLabelSpec, directory: Path, reporter: Reporter) -> JobResult:
     return JobResult(n=scored.valued, n_error=unscored, report=report)
 
 
-def _valued(
+def _score_run(
     run: Trajectory, spec: StepLabelSpec, source: TaskSource, policy: Policy, directory: Path, reporter: Reporter
 ) -> Score | None:
     """Return the score of a run, or None if the job was asked to stop."""

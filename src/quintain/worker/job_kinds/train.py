@@ -10,7 +10,7 @@ from quintain.evaluation.statistics.success_rates import clopper_pearson
 from quintain.records.agent import Agent, Agreement, ModelRef
 from quintain.records.hyperparameters import DATASET_KINDS, ROLES
 from quintain.records.job import JobResult, TrainSpec
-from quintain.records.seams import Reporter
+from quintain.records.protocols import Reporter
 from quintain.worker.dataset_inputs import link_dataset
 
 

@@ -18,7 +18,7 @@ class AnswerCache:
     folder: Path
 
     def get(self, key: str) -> str | None:
-        """The answer to a question that was asked before; None where it is not known."""
+        """Return the cached answer to a question, or None."""
         try:
             answer = json.loads(self._path(key).read_bytes())["answer"]
         except (OSError, ValueError, KeyError, TypeError):

@@ -13,8 +13,8 @@ from quintain.endpoints.faults import STOPPED, UNANSWERED
 from quintain.errors import QuintainError
 from quintain.records.judging import JudgeControl, JudgingMode, Rubric
 from quintain.records.trajectory import Trajectory
-from quintain.scoring.judges.control import Control
-from quintain.scoring.judges.fencing import N_MARKS, mark_of
+from quintain.scoring.judges.datamarking import N_MARKS, mark_of
+from quintain.scoring.judges.empty_run_control import Control
 from quintain.scoring.judges.plans import Judged, JudgingItem, Rater, conclude, control_from, item_of, unanswered
 from quintain.scoring.judges.questions import Question, question_key
 from quintain.scoring.judges.showing import BUDGET_CHARS
@@ -174,7 +174,7 @@ class Verdicts:
 
 
 def ask_through(complete: Callable[[Question], str]) -> AskMany:
-    """Ask one question after another; errors that concern one question stand in for its answer, others are raised."""
+    """Ask one question after another; return errors of one question in place of its answer, raise others."""
 
     def ask(questions: Sequence[Question]) -> list[str | QuintainError]:
         answers: list[str | QuintainError] = []

@@ -10,7 +10,7 @@ from quintain.endpoints.client import Clock, EndpointClient, identity, read_key
 from quintain.endpoints.parallel import in_parallel
 from quintain.errors import InvalidInput
 from quintain.records.job import JobResult, JudgeSpec
-from quintain.records.seams import Message, Reporter, Stop
+from quintain.records.protocols import Message, Reporter, Stop
 from quintain.records.trajectory import Trajectory
 from quintain.scoring.judges.plans import Rater
 from quintain.scoring.judges.questions import Question
@@ -22,7 +22,7 @@ from quintain.worker.request_ledger import Ledger
 
 
 def run(spec: JudgeSpec, directory: Path, reporter: Reporter) -> JobResult:
-    """Ask about what was not judged yet, and hand over scores or preferences.
+    """Ask about the items that are left, and write scores or preferences.
 
     Raises:
         InvalidInput: the key's variable is not set, or the endpoint takes no such request.

@@ -20,8 +20,8 @@ from quintain.endpoints.faults import BUSY, STOPPED
 from quintain.errors import Unavailable
 from quintain.jobs.directory import open_appending
 from quintain.records.job import JobResult, JudgeSpec, ScoreSpec
+from quintain.records.protocols import Reporter
 from quintain.records.record import clip
-from quintain.records.seams import Reporter
 from quintain.records.trajectory import Trajectory
 from quintain.scoring.judges.plans import comparisons
 from quintain.worker.judging.asking import Verdicts
@@ -34,7 +34,7 @@ BROKEN_AFTER = 20
 
 @dataclass
 class Tally:
-    """What was judged so far, earlier attempts of the job included."""
+    """Counts of the judged items, earlier attempts of the job included."""
 
     items: int = 0
     scored: int = 0
@@ -91,10 +91,10 @@ class Journal:
         self._path = directory / "judged.jsonl"
         self._descriptor = open_appending(self._path)
         self._entries = {tuple(entry["ids"]): entry for entry in map(json.loads, iterate_lines(self._path))}
-        self._standing = _standing(directory / "outputs")
+        self._written = _written(directory / "outputs")
 
     def tally(self) -> Tally:
-        """What stands already."""
+        """Return the counts of earlier attempts."""
         tally = Tally()
         for ids, entry in self._entries.items():
             if self.is_done(ids):
@@ -102,15 +102,15 @@ class Journal:
         return tally
 
     def is_done(self, ids: tuple[str, ...]) -> bool:
-        """Was this judged, and handed over?"""
+        """Whether the item was judged and its outputs were written."""
         entry = self._entries.get(ids)
         if entry is None:
             return False
         handed_over = entry["scored"] or entry["preferences"] or len(ids) == 1
-        return not handed_over or ids in self._standing or self._has_pairs(ids, entry["preferences"])
+        return not handed_over or ids in self._written or self._has_pairs(ids, entry["preferences"])
 
     def write(self, verdicts: Verdicts) -> dict[str, Any]:
-        """Note an item, before its outputs are written."""
+        """Append an item, before its outputs are written."""
         judged, views = verdicts.judged, verdicts.item.views
         entry = {
             "ids": list(verdicts.item.ids),
@@ -132,9 +132,9 @@ class Journal:
         os.close(self._descriptor)
 
     def _has_pairs(self, ids: tuple[str, ...], n: int) -> bool:
-        """Were as many preferences handed over as the item came to? Pairs on which the judge was moved by a text have none."""
+        """Whether the item's preferences were all written."""
         pairs = {tuple(sorted((a, b))) for i, a in enumerate(ids) for b in ids[i + 1 :]}
-        return 0 < n <= len(pairs & self._standing)
+        return 0 < n <= len(pairs & self._written)
 
 
 def run_judging(
@@ -145,15 +145,15 @@ def run_judging(
     spent: Callable[[], Spent],
     usd: Callable[[Spent], float | None],
 ) -> JobResult:
-    """Judge what is left to judge, hand it over, and say what it came to.
+    """Judge the items that are left, write the outputs, and return the report.
 
     Args:
         spec: Of the job.
         directory: The job's folder.
-        reporter: Hears what happens.
+        reporter: Receives phases, outputs and progress.
         verdicts: Judges items, in any order.
-        spent: What the job has used up, its earlier attempts included.
-        usd: What that costs.
+        spent: Returns the usage of the job, its earlier attempts included.
+        usd: Returns the cost of a usage in USD.
     """
     runs = open_run_inputs(spec.runs)
     journal = Journal(directory)
@@ -200,7 +200,7 @@ def run_judging(
 def _planned(
     runs: RunInputs, spec: JudgeSpec | ScoreSpec, journal: Journal
 ) -> tuple[int, int, Iterator[tuple[Trajectory, ...]]]:
-    """How many items there are, how many runs cannot be compared, and the items that are left."""
+    """Return the number of items, the number of runs without another of their task, and the items that are left."""
     if spec.mode in {"score", "steps"}:
         return runs.n, 0, ((run,) for run in runs.stream() if not journal.is_done((run.id or "",)))
     tasks = runs.by_task()
@@ -209,8 +209,8 @@ def _planned(
     return len(groups), alone, (tasks.read(group) for group in groups if not journal.is_done(group))
 
 
-def _standing(outputs: Path) -> set[tuple[str, ...]]:
-    """Runs with a score, and pairs with a preference, that an earlier attempt has handed over."""
+def _written(outputs: Path) -> set[tuple[str, ...]]:
+    """Return the runs with a score and the pairs with a preference in the outputs of earlier attempts."""
     scores = (json.loads(line)["record"] for line in iterate_lines(outputs / "score.jsonl"))
     found: set[tuple[str, ...]] = {(score["trajectory_id"],) for score in scores}
     for line in iterate_lines(outputs / "preference.jsonl"):

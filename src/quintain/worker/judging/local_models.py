@@ -10,7 +10,7 @@ from quintain.endpoints.client import Spent
 from quintain.errors import InvalidInput, QuintainError
 from quintain.records.agent import Agent, Sampling
 from quintain.records.job import JobResult, ScoreSpec
-from quintain.records.seams import Message, Policy, Reporter, Stop, Turn
+from quintain.records.protocols import Message, Policy, Reporter, Stop, Turn
 from quintain.records.trajectory import Trajectory
 from quintain.scoring.judges.plans import Rater
 from quintain.scoring.judges.questions import Question
@@ -25,7 +25,7 @@ ANSWER_TOKENS = 2048
 
 
 def run(spec: ScoreSpec, directory: Path, reporter: Reporter) -> JobResult:
-    """Score what was not scored yet, and hand over scores or preferences."""
+    """Score the runs that are left, and write scores or preferences."""
     reporter.phase("preparing")
     return _by_head(spec, directory, reporter) if spec.rubric is None else _by_rubric(spec, directory, reporter)
 

@@ -31,7 +31,7 @@ def draw_forest(panels: list[dict[str, Any]], title: str) -> Figure:
         layout="constrained",
     )
     # Labels are stored text, so a dollar sign must not start a formula.
-    canvas.suptitle(_clipped(title, 90), fontsize=11, color=_INK, parse_math=False)
+    canvas.suptitle(_clip(title, 90), fontsize=11, color=_INK, parse_math=False)
     for axis, panel in zip(axes[:, 0], panels, strict=True):
         axis.set_title(panel["title"], fontsize=9.5, color=_INK, loc="left", parse_math=False)
         if "curves" in panel:
@@ -78,12 +78,12 @@ def _draw_curves(axis: Any, curves: list[dict[str, Any]]) -> None:
         axis.plot(places, values, marker="o", markersize=4, linewidth=1.6, color=color, label=curve["label"])
     legend = axis.legend(fontsize=8, frameon=False)
     for text in legend.get_texts():
-        text.set_text(_clipped(text.get_text(), _MAX_LABEL_CHARS))
+        text.set_text(_clip(text.get_text(), _MAX_LABEL_CHARS))
         text.set_parse_math(False)
     last = max(point["x"] for curve in curves for point in curve["points"])
     if len(curves) == 1 and last < _MAX_NAMED_POINTS:
         names = {point["x"]: point["name"] for point in curves[0]["points"]}
-        labels = axis.set_xticks(list(names), [_clipped(name, 90 // len(names)) for name in names.values()], fontsize=8)
+        labels = axis.set_xticks(list(names), [_clip(name, 90 // len(names)) for name in names.values()], fontsize=8)
         for label in labels:
             label.label1.set_parse_math(False)
     else:
@@ -96,8 +96,8 @@ def _draw_curves(axis: Any, curves: list[dict[str, Any]]) -> None:
 
 
 def _label(text: str) -> str:
-    return "\n".join(_clipped(line, _MAX_LABEL_CHARS) for line in text.splitlines()[:2])
+    return "\n".join(_clip(line, _MAX_LABEL_CHARS) for line in text.splitlines()[:2])
 
 
-def _clipped(text: str, most: int) -> str:
+def _clip(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"

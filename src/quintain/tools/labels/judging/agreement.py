@@ -22,29 +22,29 @@ _Values = dict[str, dict[Hashable, float]]
 
 
 def agreement(services: Services, batches: Iterable[JudgingBatch], rater: str | None = None) -> Agreement | None:
-    """How far raters agree on the runs of some batches.
+    """Return how far raters agree on the runs of some batches.
 
     Values are each rater's newest; they count together only where the same criteria made them.
 
     Args:
         services: Where verdicts are read.
-        batches: Whose runs are looked at, and whose votes tell of the order of showing.
-        rater: Only pairs of this rater with others; None: all.
+        batches: Batches with the runs and with the votes for each place.
+        rater: Report only pairs of this rater with others; None: all.
 
     Returns:
-        None where there is nothing to tell: one rater alone, and no pair that was shown in both orders.
+        None for a single rater without a pair that was shown in both orders.
     """
     batches = list(batches)
     ids = list(dict.fromkeys(run for batch in batches for item in batch.items for run in item.trajectory_ids))
     values = _values(services, ids)
-    words = _words(services.store.preferences.among(ids))
+    preferences = _preference_values(services.store.preferences.among(ids))
     pairs = [
         found
         for a, b in combinations(sorted(values), 2)
         if rater in {None, a, b} and (found := _pair(a, b, values)) is not None
     ]
     order = _orders(batches, rater)
-    shared, compared = _shared(values), _shared(words)
+    shared, compared = _shared(values), _shared(preferences)
     if not (pairs or compared or order):
         return None
     return Agreement(
@@ -53,7 +53,7 @@ def agreement(services: Services, batches: Iterable[JudgingBatch], rater: str | 
         alpha=_rounded(krippendorff_alpha(values)),
         pairs=tuple(sorted(pairs, key=lambda pair: -pair.n)[:_MOST_PAIRS]),
         shared_preferences=compared,
-        preference_alpha=_rounded(krippendorff_alpha(words, level="nominal")),
+        preference_alpha=_rounded(krippendorff_alpha(preferences, level="nominal")),
         order=tuple(order),
     )
 
@@ -68,13 +68,13 @@ def _values(services: Services, ids: Sequence[str]) -> _Values:
     return dict(values)
 
 
-def _words(preferences: Iterable[Preference]) -> _Values:
+def _preference_values(preferences: Iterable[Preference]) -> _Values:
     """Rater -> pair of runs (stored in the order of their ids) -> -1, 0 or 1."""
-    words: _Values = defaultdict(dict)
-    for word in preferences:
-        if word.rater is not None and word.step is None:
-            words[word.rater][word.a, word.b] = {"a": 1.0, "tie": 0.0, "b": -1.0}[word.better]
-    return dict(words)
+    values: _Values = defaultdict(dict)
+    for one in preferences:
+        if one.rater is not None and one.step is None:
+            values[one.rater][one.a, one.b] = {"a": 1.0, "tie": 0.0, "b": -1.0}[one.better]
+    return dict(values)
 
 
 def _shared(values: _Values) -> int:

@@ -1,4 +1,4 @@
-"""Answers to a judging batch: each is read and checked by itself, stored whole or refused with its reason."""
+"""Store the answers to a judging batch: each is checked by itself, and stored whole or rejected with its reason."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from quintain.errors import Conflict, InvalidInput, NotFound
-from quintain.hints import Hint, call
+from quintain.next_step import Hint, call
 from quintain.records.judging import BatchItem, JudgingBatch, JudgingMode, Verdict
 from quintain.records.preference import Preference
 from quintain.records.record import explain, shown
@@ -16,11 +16,11 @@ from quintain.records.score import TAKEN_BACK, Score
 from quintain.records.text import require_clean
 from quintain.records.trajectory import Outcome, OutcomeStatus, Trajectory
 from quintain.redaction.redact import redact, redact_text
+from quintain.scoring.judges.answer_parsing import read_verdict
 from quintain.scoring.judges.crediting import score_of
-from quintain.scoring.judges.verdicts import read_verdict
 from quintain.tools.data.trajectories import outcome_known, read_outcome, state_outcome
-from quintain.tools.labels.judging.batches import Shown, show_item
-from quintain.tools.labels.judging.comparisons import source_of, take_back_words, take_words
+from quintain.tools.labels.judging.batches import ShownItem, show_item
+from quintain.tools.labels.judging.comparisons import source_of, store_preferences, withdraw_preferences
 from quintain.tools.labels.judging.corrections import (
     REASON,
     corrected,
@@ -30,7 +30,7 @@ from quintain.tools.labels.judging.corrections import (
     withdraw,
 )
 from quintain.tools.labels.judging.results import RejectedItem
-from quintain.tools.labels.judging.taking import Hands, Submission, Submitted, Taking
+from quintain.tools.labels.judging.submissions import AnswerContext, AnswerSource, Submission, SubmissionReport
 from quintain.tools.services import Services
 
 _OF_MODE: dict[str, tuple[str, ...]] = {
@@ -42,22 +42,26 @@ _OF_MODE: dict[str, tuple[str, ...]] = {
 """Mode -> what answers an item of it; every item also takes `rationale` and `skip`."""
 
 _CLEAR = 0.25
-"""A value of at most so much calls a run bad, of at least 1 less so much good."""
+"""Largest value of a run that counts as bad; 1 less this is the smallest of one that counts as good."""
 
 
-def take(services: Services, batch: JudgingBatch, entries: Sequence[Any], *, by: Hands = "tool") -> Submitted:
-    """Store the answers that are good and say what is wrong with the others; none keeps another from being taken."""
-    done = Submitted()
-    taking = Taking(services, batch, by, done)
+def store_answers(
+    services: Services, batch: JudgingBatch, entries: Sequence[Any], *, by: AnswerSource = "tool"
+) -> SubmissionReport:
+    """Store the valid answers and report why the others are rejected; no answer affects another."""
+    done = SubmissionReport()
+    context = AnswerContext(services, batch, by, done)
     items = {item.item_id: item for item in batch.items}
     for place, entry in enumerate(entries):
         name = entry.get("item_id") if isinstance(entry, Mapping) else None
         try:
-            _take(taking, _read(entry, place, items, batch), items)
+            _take(context, _read(entry, place, items, batch), items)
         except (InvalidInput, Conflict, NotFound) as error:
             done.rejected.append(RejectedItem(item_id=str(name)[:100] if name is not None else None, reason=str(error)))
     if done.accepted:
-        services.store.judging.record_answers(batch.id, list(dict.fromkeys(done.accepted)), done.votes, done.made)
+        services.store.judging.record_answers(
+            batch.id, list(dict.fromkeys(done.accepted)), done.votes, done.corrections_by_item
+        )
     return done
 
 
@@ -86,7 +90,7 @@ def _read(entry: Any, place: int, items: Mapping[str, BatchItem], batch: Judging
             'them as {criterion: {"quotes": [...], "value": 0..1}} or {step: {"quotes": [...], "scores": {...}}}'
         )
     if given.skip and named:
-        raise InvalidInput(f"`skip` says that the item cannot be judged, and `{named[0]}` judges it; give one of them")
+        raise InvalidInput(f"expected `skip` or `{named[0]}`, got both; `skip` leaves the item unjudged")
     if not given.skip and not named:
         raise InvalidInput(f"nothing is answered; give {_ways(batch)}")
     return given
@@ -99,10 +103,10 @@ def _ways(batch: JudgingBatch) -> str:
     return f"{', '.join(f'`{name}`' for name in _OF_MODE[batch.mode])} or `skip` with the reason"
 
 
-def _take(taking: Taking, given: Submission, items: Mapping[str, BatchItem]) -> None:
-    services, batch, done = taking.services, taking.batch, taking.done
+def _take(context: AnswerContext, given: Submission, items: Mapping[str, BatchItem]) -> None:
+    services, batch, done = context.services, context.batch, context.done
     item = items[given.item_id]
-    if taking.by != "form" and item.item_id in batch.forms:
+    if context.by != "form" and item.item_id in batch.forms:
         raise Conflict(
             Hint(
                 f"{batch.rater} was asked {item.item_id} in a form, and only their own answer in a form counts; ",
@@ -111,18 +115,18 @@ def _take(taking: Taking, given: Submission, items: Mapping[str, BatchItem]) -> 
             ),
             code="asked_in_form",
         )
-    seen = show_item(services, batch, item)
-    if seen is None:
+    shown_item = show_item(services, batch, item)
+    if shown_item is None:
         raise NotFound(run_changed(item.item_id), code="run_changed")
     if services.settings.redact and given.rationale:
         given = given.model_copy(update={"rationale": redact_text(given.rationale)[0]})
     warnings: list[str] = []
     if batch.mode in {"score", "steps"}:
-        warnings += _judge_run(taking, seen, given)
+        warnings += _judge_run(context, shown_item, given)
     elif given.skip:
-        take_back_words(taking, item)
+        withdraw_preferences(context, item)
     else:
-        take_words(taking, seen, given, warnings)
+        store_preferences(context, shown_item, given, warnings)
     if item.item_id in batch.answered or item.item_id in done.accepted:
         done.replaced += 1
     done.accepted.append(item.item_id)
@@ -138,24 +142,24 @@ def run_changed(item_id: str) -> Hint:
     )
 
 
-def _judge_run(taking: Taking, seen: Shown, given: Submission) -> list[str]:
-    """Everything is read before anything is stored, so that an answer comes in whole or not at all."""
-    services = taking.services
-    (run,) = seen.runs
-    score = _score(taking, seen, given)
-    better = checked_correction(taking, run, given.correction)
+def _judge_run(context: AnswerContext, shown_item: ShownItem, given: Submission) -> list[str]:
+    """Store an answer about one run; everything is read before anything is stored, so that it is stored whole or not at all."""
+    services = context.services
+    (run,) = shown_item.runs
+    score = _score(context, shown_item, given)
+    better = checked_correction(context, run, given.correction)
     warnings: list[str] = []
-    outcome = _outcome(taking, run, given)
+    outcome = _outcome(context, run, given)
     if outcome is not None:
-        _, before = state_outcome(services, run.id or "", outcome, rater=f"{taking.batch.rater}{taking.relayed}")
+        _, before = state_outcome(services, run.id or "", outcome, rater=f"{context.batch.rater}{context.relayed}")
         if before.status not in {OutcomeStatus.UNKNOWN, outcome.status}:
             warnings.append(
                 f"the outcome {outcome.status.value!r} takes the place of {before.status.value!r}, which {before.by} had stated"
             )
     if better is not None:
-        _store_correction(taking, seen.item.item_id, better)
+        _store_correction(context, shown_item.item.item_id, better)
     elif given.skip:
-        _take_back_correction(taking, seen.item.item_id)
+        _take_back_correction(context, shown_item.item.item_id)
     if score is not None:
         services.store.scores.add_many([score], services.clock())
         if score.value is None and not given.skip:
@@ -166,14 +170,14 @@ def _judge_run(taking: Taking, seen: Shown, given: Submission) -> list[str]:
     return warnings
 
 
-def _score(taking: Taking, seen: Shown, given: Submission) -> Score | None:
-    """What the answer says of the run; None: it only states the outcome or a correction.
+def _score(context: AnswerContext, shown_item: ShownItem, given: Submission) -> Score | None:
+    """Return the score in an answer; None for an answer with an outcome or a correction alone.
 
     Raises:
         InvalidInput: the verdict cannot be read.
     """
-    batch = taking.batch
-    (run,), (view,) = seen.runs, seen.views
+    batch = context.batch
+    (run,), (view,) = shown_item.runs, shown_item.views
     run_id, scorer = run.id or "", "people" if batch.judge == "person" else "judge"
     fixed = {"trajectory_id": run_id, "scorer": scorer, "rater": batch.rater, "rubric": batch.rubric.name}
     if given.skip:
@@ -186,12 +190,11 @@ def _score(taking: Taking, seen: Shown, given: Submission) -> Score | None:
         if scores is not None:
             raise InvalidInput("`scores` and `value` exclude each other; the value is the weighted mean of the scores")
         if len(names) > 1 or given.steps is not None:
-            said = {"value": given.value, "feedback": taking.note(given.rationale or "")}
-            return Score(**fixed, status="scored", **said)
+            return Score(**fixed, status="scored", value=given.value, feedback=context.note(given.rationale or ""))
         scores = {names[0]: given.value}
-    document: dict[str, Any] = {"rationale": taking.note(given.rationale or "")}
+    document: dict[str, Any] = {"rationale": context.note(given.rationale or "")}
     if scores is not None:
-        # Null is a criterion that the rater cannot tell: missing, as if it were left out.
+        # Null stands for a criterion without a value, as if it were left out.
         document["scores"] = {name: value for name, value in scores.items() if value is not None}
     if given.steps is not None:
         document["steps"] = _steps(given.steps, names)
@@ -215,18 +218,18 @@ def _unquoted(verdict: Verdict) -> str:
 
 
 def _steps(given: dict[str, Any] | list[Any], names: Sequence[str]) -> dict[str, Any]:
-    """Step -> criterion -> value, of an object or of a list of {step, scores}; one number where there is one criterion.
+    """Return step -> criterion -> value from an object or a list of {step, scores}; one number will do for one criterion.
 
     Raises:
-        InvalidInput: a member of the list is no such object, or a step stands in it twice.
+        InvalidInput: a member of the list has another form, or a step occurs twice.
     """
     if isinstance(given, list):
         pairs: dict[str, Any] = {}
         for entry in given:
             if not isinstance(entry, Mapping) or "step" not in entry:
-                raise InvalidInput(f"`steps` holds {shown(entry)}; it is {{step: {{criterion: value}}}}")
+                raise InvalidInput(f"expected {{step: {{criterion: value}}}} in `steps`, got {shown(entry)}")
             if str(entry["step"]) in pairs:
-                raise InvalidInput(f"`steps` holds step {entry['step']} twice")
+                raise InvalidInput(f"`steps` has step {entry['step']} twice; give one entry for each step")
             pairs[str(entry["step"])] = entry.get("scores", entry.get("value"))
         given = pairs
     if len(names) > 1:
@@ -235,7 +238,7 @@ def _steps(given: dict[str, Any] | list[Any], names: Sequence[str]) -> dict[str,
 
 
 def _stated(given: Submission) -> OutcomeStatus | None:
-    """The outcome that the answer names.
+    """Return the outcome in an answer.
 
     Raises:
         InvalidInput: there is no such outcome.
@@ -249,17 +252,17 @@ def _stated(given: Submission) -> OutcomeStatus | None:
     return OutcomeStatus(named)
 
 
-def _outcome(taking: Taking, run: Trajectory, given: Submission) -> Outcome | None:
-    """The outcome that the answer gives the run; None: none, or the one that it has by a word that counts as much.
+def _outcome(context: AnswerContext, run: Trajectory, given: Submission) -> Outcome | None:
+    """Return the outcome that an answer gives the run; None: no outcome, or the one that the run has already.
 
     Raises:
         InvalidInput: there is no such outcome.
-        Conflict: the run has another one already, by a word that counts as much.
+        Conflict: the run has another outcome already, stated by a rater of equal rank.
     """
     status = _stated(given)
     if status is None:
         return None
-    if run.takes_outcome_of(f"{taking.batch.rater}{taking.relayed}"):
+    if run.takes_outcome_of(f"{context.batch.rater}{context.relayed}"):
         return read_outcome(given.outcome)
     if run.outcome.status is not status:
         raise Conflict(f"{outcome_known(run)}; submit the item without `outcome`", code="outcome_known")
@@ -274,44 +277,44 @@ def _at_odds(value: float, status: OutcomeStatus) -> list[str]:
     return []
 
 
-def checked_correction(taking: Taking, run: Trajectory, given: dict[str, Any] | None) -> Trajectory | None:
-    """The corrected run of an answer, not stored; None: nothing is corrected.
+def checked_correction(context: AnswerContext, run: Trajectory, given: dict[str, Any] | None) -> Trajectory | None:
+    """Return the corrected run of an answer without storing it; None: no correction.
 
     Raises:
         InvalidInput: it cannot be.
     """
     if given is None:
         return None
-    better = corrected(run, read_correction(given), f"{taking.batch.rater}{taking.relayed}")
-    return redact(better) if taking.services.settings.redact else better
+    better = corrected(run, read_correction(given), f"{context.batch.rater}{context.relayed}")
+    return redact(better) if context.services.settings.redact else better
 
 
-def _store_correction(taking: Taking, item_id: str, better: Trajectory) -> None:
-    """Store the corrected run in the place of the one that the item gave before."""
-    batch = taking.batch
-    word = Preference(
+def _store_correction(context: AnswerContext, item_id: str, better: Trajectory) -> None:
+    """Store the corrected run in place of the item's earlier correction."""
+    batch = context.batch
+    preference = Preference(
         a=better.identified().id or "",
         b=better.continues or "",
         better="a",
         source=source_of(batch),
         rater=batch.rater,
         step=len(better.agent_steps) - 1,
-        reason=f"{REASON}{taking.relayed}",
+        reason=f"{REASON}{context.relayed}",
     )
-    run_id = store_correction(taking.services, better, word)
-    if taking.done.made.get(item_id, batch.corrections.get(item_id)) != run_id:
-        _take_back_correction(taking, item_id)
-    taking.done.made[item_id] = run_id
-    taking.done.corrections.append(run_id)
+    run_id = store_correction(context.services, better, preference)
+    if context.done.corrections_by_item.get(item_id, batch.corrections.get(item_id)) != run_id:
+        _take_back_correction(context, item_id)
+    context.done.corrections_by_item[item_id] = run_id
+    context.done.corrections.append(run_id)
 
 
-def _take_back_correction(taking: Taking, item_id: str) -> None:
+def _take_back_correction(context: AnswerContext, item_id: str) -> None:
     """Withdraw what an earlier answer to the item made."""
-    earlier = taking.done.made.get(item_id, taking.batch.corrections.get(item_id))
+    earlier = context.done.corrections_by_item.get(item_id, context.batch.corrections.get(item_id))
     if earlier is None:
         return
-    (original,) = next(item.trajectory_ids for item in taking.batch.items if item.item_id == item_id)
-    words = corrections_of(taking.services, original, taking.batch.rater)
-    withdraw(taking.services, [one for one in words if one.chosen == earlier])
-    taking.done.made[item_id] = None
-    taking.done.corrections[:] = [run for run in taking.done.corrections if run != earlier]
+    (original,) = next(item.trajectory_ids for item in context.batch.items if item.item_id == item_id)
+    earlier_preferences = corrections_of(context.services, original, context.batch.rater)
+    withdraw(context.services, [one for one in earlier_preferences if one.chosen == earlier])
+    context.done.corrections_by_item[item_id] = None
+    context.done.corrections[:] = [run for run in context.done.corrections if run != earlier]

@@ -1,9 +1,8 @@
-"""Which runs a judge gets, and how they are shown: blind, in an order that a seed decides, within a bound of text.
+"""Choose the runs of a judging batch and show them: blind, in an order that a seed decides, within a bound of text.
 
-An assistant first gets what nobody has judged yet; a person what others have judged, because that makes agreement and
-calibration possible. Then runs of unknown outcome come before those of known outcome, tasks take turns, and a hash of seed
-and id decides the rest, so that a batch is a fair sample. Corrections, which somebody wrote, are given out only where they are
-asked for.
+An assistant first gets runs that nobody has judged yet, a person runs that others have judged, for agreement and calibration.
+Then runs of unknown outcome come before those of known outcome, tasks take turns, and a hash of seed and id decides the rest, so
+that a batch is a fair sample. Corrections are given out only where the filter asks for them.
 """
 
 from __future__ import annotations
@@ -22,35 +21,35 @@ from quintain.records.judging import BatchItem, Judge, JudgingBatch, JudgingMode
 from quintain.records.seeds import stable_seed
 from quintain.records.tags import CORRECTION, LIVE, REPLACED, is_open, is_replaced
 from quintain.records.trajectory import OutcomeStatus, Trajectory
-from quintain.scoring.judges.fencing import datamark, mark_of
+from quintain.scoring.judges.datamarking import datamark, mark_of
 from quintain.scoring.judges.questions import written
 from quintain.scoring.judges.showing import ShownRun, show_run
 from quintain.tools.services import Services
 
 SCANNED = 5_000
-"""Newest runs that match which are looked at when a batch is made."""
+"""Number of newest matching runs that a batch is chosen from."""
 
 GROUP = 5
 """Runs of a group at most."""
 
 TEXT_CHARS = 60_000
-"""Text of a whole batch, some 20,000 tokens: hosts cut longer answers."""
+"""Size of a whole batch, some 20,000 tokens: hosts cut longer answers."""
 
 _RUN_CHARS: dict[Judge, dict[JudgingMode, int]] = {
     "assistant": {"score": 16_000, "steps": 16_000, "pairwise": 10_000, "group": 6_000},
     "person": {"score": 6_000, "steps": 8_000, "pairwise": 4_000, "group": 2_500},
 }
-"""Text of one run at most; people read less."""
+"""Largest size of one run; people read less."""
 _REPEAT_EVERY = 4
-"""One in so many pairs of a batch is shown again in the other order."""
+"""One of this many pairs of a batch is shown again in the other order."""
 _TRIES = 20
-"""Pairs or groups that are looked at for each one that is wanted."""
+"""Pairs or groups that are tried for each one that is requested."""
 _SAME_TASK = 20
-"""Runs of one task that pairs are made of."""
+"""Runs of one task that are paired."""
 
 
 @dataclass(frozen=True)
-class Wanted:
+class BatchRequest:
     """A batch that is asked for."""
 
     id: str
@@ -70,19 +69,19 @@ class Candidate(NamedTuple):
     id: str
     task: str
     is_known: bool
-    """Is its outcome known?"""
+    """Whether its outcome is known."""
 
 
 class Chosen(NamedTuple):
-    """What one item is made of."""
+    """The runs of one item."""
 
     runs: tuple[str, ...]
     repeats: int | None = None
-    """Place of the item whose runs it shows in the other order."""
+    """Position of the item whose runs it shows in the other order."""
 
 
 class Choice(NamedTuple):
-    """What there is to judge, and how many runs it was chosen from."""
+    """The items to judge, and how many runs they were chosen from."""
 
     items: Iterator[Chosen]
     matching: int
@@ -93,7 +92,7 @@ class Choice(NamedTuple):
     """Of these, recordings that still go on."""
 
 
-class Shown(NamedTuple):
+class ShownItem(NamedTuple):
     """One item as the judge sees it."""
 
     item: BatchItem
@@ -102,39 +101,39 @@ class Shown(NamedTuple):
     runs: tuple[Trajectory, ...]
 
 
-def choose(services: Services, wanted: Wanted) -> Choice:
-    """What to judge next, most useful first, without what this rater has answered under this rubric.
+def choose(services: Services, request: BatchRequest) -> Choice:
+    """Return the items to judge next, most useful first, without those that this rater has answered by this rubric.
 
     Raises:
         InvalidInput: ids and a filter at once, or none of the ids.
         NotFound: an id that is not stored.
     """
-    done = _answered(services, wanted)
-    candidates, counts = _candidates(services, wanted)
-    return Choice(_items(services, wanted, candidates, done), **counts)
+    done = _answered(services, request)
+    candidates, counts = _candidates(services, request)
+    return Choice(_items(services, request, candidates, done), **counts)
 
 
 def _items(
-    services: Services, wanted: Wanted, candidates: Sequence[Candidate], done: set[frozenset[str]]
+    services: Services, request: BatchRequest, candidates: Sequence[Candidate], done: set[frozenset[str]]
 ) -> Iterator[Chosen]:
-    if wanted.mode in {"score", "steps"}:
+    if request.mode in {"score", "steps"}:
         open_ones = [one for one in candidates if frozenset((one.id,)) not in done]
-        return (Chosen((one.id,)) for one in _in_turn(services, wanted, open_ones))
+        return (Chosen((one.id,)) for one in _in_turn(services, request, open_ones))
     tasks: defaultdict[str, list[Candidate]] = defaultdict(list)
-    for one in sorted(candidates, key=lambda one: stable_seed(wanted.seed, one.id)):
+    for one in sorted(candidates, key=lambda one: stable_seed(request.seed, one.id)):
         tasks[one.task].append(one)
     several = _comparable(services, {task: runs for task, runs in tasks.items() if len(runs) > 1})
-    if wanted.mode == "pairwise":
-        return _pairs(wanted, several, done)
-    return _groups(wanted, several, done)
+    if request.mode == "pairwise":
+        return _pairs(request, several, done)
+    return _groups(request, several, done)
 
 
-def _answered(services: Services, wanted: Wanted) -> set[frozenset[str]]:
+def _answered(services: Services, request: BatchRequest) -> set[frozenset[str]]:
     """Sets of runs that the rater has judged together under this rubric, in this mode."""
     return {
         frozenset(item.trajectory_ids)
-        for batch in services.store.judging.iterate(wanted.rater)
-        if batch.mode == wanted.mode and batch.rubric == wanted.rubric
+        for batch in services.store.judging.iterate(request.rater)
+        if batch.mode == request.mode and batch.rubric == request.rubric
         for item in batch.items
         if item.item_id in batch.answered
     }
@@ -151,26 +150,26 @@ def _comparable(services: Services, tasks: dict[str, list[Candidate]]) -> dict[s
     return {task: runs for task, runs in groups.items() if len(runs) > 1}
 
 
-def _candidates(services: Services, wanted: Wanted) -> tuple[list[Candidate], dict[str, int]]:
+def _candidates(services: Services, request: BatchRequest) -> tuple[list[Candidate], dict[str, int]]:
     """The runs that can be judged, and how many there were to choose from (fields of `Choice`)."""
     found: list[Candidate] = []
     counts = {"matching": 0, "corrections": 0, "open": 0}
-    if wanted.ids is not None:
-        if wanted.filter is not None or not wanted.ids:
+    if request.ids is not None:
+        if request.filter is not None or not request.ids:
             raise InvalidInput(
                 "give `filter` or `trajectory_ids` with at least one id, not both; without either every stored run counts"
             )
-        for run in services.store.trajectories.iterate(ids=list(dict.fromkeys(wanted.ids))):
+        for run in services.store.trajectories.iterate(ids=list(dict.fromkeys(request.ids))):
             counts["matching"] += 1
             counts["open"] += is_open(run)
             counts["corrections"] += is_replaced(run)
             if not is_open(run) and not is_replaced(run):
                 found.append(Candidate(run.id or "", comparison_key(run), _known(run.outcome.status)))
         return found, counts
-    asked_for = CORRECTION in (wanted.filter.tags or () if wanted.filter else ())
+    asked_for = CORRECTION in (request.filter.tags or () if request.filter else ())
     cursor: str | None = None
     while len(found) < SCANNED:
-        page = services.store.trajectories.search(wanted.filter or TrajectoryFilter(), limit=200, cursor=cursor)
+        page = services.store.trajectories.search(request.filter or TrajectoryFilter(), limit=200, cursor=cursor)
         for line in page.items:
             # Of a long prompt only the start is here; what is shown together is compared in full later.
             task = f"id:{line.environment or ''}:{line.task_id}" if line.task_id else f"prompt:{line.prompt}"
@@ -189,34 +188,34 @@ def _known(status: OutcomeStatus) -> bool:
     return status is not OutcomeStatus.UNKNOWN
 
 
-def _in_turn(services: Services, wanted: Wanted, candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Most useful first; see the head of this module."""
+def _in_turn(services: Services, request: BatchRequest, candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Sort runs, most useful first, as the docstring of this module describes."""
     judged = services.store.scores.by_scorers(("judge", "people"), [one.id for one in candidates])
-    others = {run for run, scores in judged.items() if any(score.rater != wanted.rater for score in scores)}
+    others = {run for run, scores in judged.items() if any(score.rater != request.rater for score in scores)}
     turn: Counter[str] = Counter()
     ranked: list[tuple[tuple[bool, bool, int, int], Candidate]] = []
-    for one in sorted(candidates, key=lambda one: stable_seed(wanted.seed, one.id)):
-        first = (one.id in others) == (wanted.judge == "person")
-        ranked.append(((not first, one.is_known, turn[one.task], stable_seed(wanted.seed, one.id)), one))
+    for one in sorted(candidates, key=lambda one: stable_seed(request.seed, one.id)):
+        first = (one.id in others) == (request.judge == "person")
+        ranked.append(((not first, one.is_known, turn[one.task], stable_seed(request.seed, one.id)), one))
         turn[one.task] += 1
     return [one for _, one in sorted(ranked, key=lambda pair: pair[0])]
 
 
-def _pairs(wanted: Wanted, tasks: dict[str, list[Candidate]], done: set[frozenset[str]]) -> Iterator[Chosen]:
+def _pairs(request: BatchRequest, tasks: dict[str, list[Candidate]], done: set[frozenset[str]]) -> Iterator[Chosen]:
     """Pairs of a task, tasks in turn; the last of a batch are some of the first, in the other order."""
     waiting = [
         iter([pair for pair in combinations(runs[:_SAME_TASK], 2) if frozenset((pair[0].id, pair[1].id)) not in done])
-        for _, runs in sorted(tasks.items(), key=lambda task: stable_seed(wanted.seed, task[0]))
+        for _, runs in sorted(tasks.items(), key=lambda task: stable_seed(request.seed, task[0]))
     ]
-    return (Chosen(_shuffled(wanted.seed, [one.id, other.id])) for one, other in _one_of_each(waiting))
+    return (Chosen(_shuffled(request.seed, [one.id, other.id])) for one, other in _one_of_each(waiting))
 
 
-def _groups(wanted: Wanted, tasks: dict[str, list[Candidate]], done: set[frozenset[str]]) -> Iterator[Chosen]:
-    for _, runs in sorted(tasks.items(), key=lambda task: stable_seed(wanted.seed, task[0])):
+def _groups(request: BatchRequest, tasks: dict[str, list[Candidate]], done: set[frozenset[str]]) -> Iterator[Chosen]:
+    for _, runs in sorted(tasks.items(), key=lambda task: stable_seed(request.seed, task[0])):
         for start in range(0, len(runs), GROUP):
             group = [one.id for one in runs[start : start + GROUP]]
             if len(group) > 1 and frozenset(group) not in done:
-                yield Chosen(_shuffled(wanted.seed, group))
+                yield Chosen(_shuffled(request.seed, group))
 
 
 def _one_of_each(waiting: list[Iterator[tuple[Candidate, Candidate]]]) -> Iterator[tuple[Candidate, Candidate]]:
@@ -230,21 +229,21 @@ def _one_of_each(waiting: list[Iterator[tuple[Candidate, Candidate]]]) -> Iterat
 
 
 def _shuffled(seed: int, runs: Sequence[str]) -> tuple[str, ...]:
-    """The order in which runs are shown together: by chance, so that no place means anything."""
+    """Return the order in which runs are shown together, shuffled so that no place means anything."""
     together = ",".join(sorted(runs))
     return tuple(sorted(runs, key=lambda run: stable_seed(seed, together, run)))
 
 
-def fill(services: Services, wanted: Wanted, chosen: Iterable[Chosen]) -> list[Shown]:
-    """Return the items of a batch: up to `wanted.limit`, and no more text than a judge can be given at once."""
-    repeats = wanted.limit // _REPEAT_EVERY if wanted.mode == "pairwise" else 0
-    room = TEXT_CHARS * (wanted.limit - repeats) // wanted.limit
-    items: list[Shown] = []
-    # Pairs of equal words cannot be compared; where nearly all are, the search ends.
-    for one in islice(chosen, wanted.limit * _TRIES):
-        if len(items) == wanted.limit - repeats:
+def fill(services: Services, request: BatchRequest, chosen: Iterable[Chosen]) -> list[ShownItem]:
+    """Return the items of a batch: up to `request.limit`, and no more text than a judge can be given at once."""
+    repeats = request.limit // _REPEAT_EVERY if request.mode == "pairwise" else 0
+    room = TEXT_CHARS * (request.limit - repeats) // request.limit
+    items: list[ShownItem] = []
+    # Pairs of equal runs cannot be compared; where nearly all are equal, the search ends.
+    for one in islice(chosen, request.limit * _TRIES):
+        if len(items) == request.limit - repeats:
             break
-        shown = _shown(services, wanted, BatchItem(item_id=f"i{len(items) + 1}", trajectory_ids=one.runs))
+        shown = _shown(services, request, BatchItem(item_id=f"i{len(items) + 1}", trajectory_ids=one.runs))
         if shown is None:
             continue
         room -= len(shown.text)
@@ -255,7 +254,7 @@ def fill(services: Services, wanted: Wanted, chosen: Iterable[Chosen]) -> list[S
         item = BatchItem(
             item_id=f"i{len(items) + 1}", trajectory_ids=first.item.trajectory_ids[::-1], repeats=first.item.item_id
         )
-        if (shown := _shown(services, wanted, item)) is not None:
+        if (shown := _shown(services, request, item)) is not None:
             items.append(shown)
     return items
 
@@ -265,13 +264,13 @@ def mark_of_batch(batch_id: str) -> str:
     return mark_of(stable_seed(0, "datamark", batch_id))
 
 
-def show_item(services: Services, batch: JudgingBatch, item: BatchItem) -> Shown | None:
-    """An item of a stored batch as its judge saw it; None: a run of it was forgotten or has grown meanwhile."""
+def show_item(services: Services, batch: JudgingBatch, item: BatchItem) -> ShownItem | None:
+    """Return an item of a stored batch as its judge saw it; None where a run was forgotten or has grown since."""
     return _shown(services, batch, item)
 
 
-def _shown(services: Services, asked: Wanted | JudgingBatch, item: BatchItem) -> Shown | None:
-    """None: the runs cannot be judged after all: other tasks, equal words, forgotten, or grown since they were shown."""
+def _shown(services: Services, asked: BatchRequest | JudgingBatch, item: BatchItem) -> ShownItem | None:
+    """Return an item as its judge sees it; None for runs of different tasks, or that are equal, forgotten, or grown since."""
     if services.store.lineage.forgotten(item.trajectory_ids):
         return None
     runs = tuple(services.store.trajectories.get(run_id) for run_id in item.trajectory_ids)
@@ -289,9 +288,9 @@ def _shown(services: Services, asked: Wanted | JudgingBatch, item: BatchItem) ->
     text = (
         plain if asked.judge == "person" else f"{datamark(plain, mark_of_batch(asked.id))}\n\n{written(asked.rubric)}"
     )
-    return Shown(item.model_copy(update={"shown": digest}), text, views, runs)
+    return ShownItem(item.model_copy(update={"shown": digest}), text, views, runs)
 
 
 def names_of(mode: JudgingMode, n: int) -> list[str]:
-    """What the runs of an item are called, in the order in which they are shown."""
+    """Return the names of an item's runs, in the order in which they are shown."""
     return ["A", "B"] if mode == "pairwise" else [str(place + 1) for place in range(n)]

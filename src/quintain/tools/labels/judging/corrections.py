@@ -45,7 +45,7 @@ def read_correction(value: Any) -> Correction:
     """Check a correction from outside.
 
     Raises:
-        InvalidInput: names the field that is wrong, or says that it corrects nothing.
+        InvalidInput: the correction has an invalid field, or is empty.
     """
     if not isinstance(value, dict):
         raise InvalidInput(f"correction is {type(value).__name__}; {_SHAPE}")
@@ -73,7 +73,7 @@ def corrected(run: Trajectory, correction: Correction, rater: str) -> Trajectory
     Args:
         run: What the agent did; it has an id.
         correction: Its `step` counts the agent's steps from 0.
-        rater: Who says so.
+        rater: Who corrects.
 
     Raises:
         InvalidInput: the run has no such step, a tool that the agent did not have or arguments that do not fit its schema,
@@ -99,9 +99,9 @@ def corrected(run: Trajectory, correction: Correction, rater: str) -> Trajectory
         actions=correction.actions,
         train=True,
     )
-    if _said(better) == _said(old) or (better.thought is None and _said(better)[1:] == _said(old)[1:]):
+    if _written(better) == _written(old) or (better.thought is None and _written(better)[1:] == _written(old)[1:]):
         raise InvalidInput(
-            f"the correction of step {correction.step} says what the agent did; leave it out, or change it"
+            f"expected another step than the agent took, got the same as step {correction.step}; leave the correction out, or change it"
         )
     before = [
         step.model_copy(update={"train": False}) if step.actor is Actor.AGENT else step for step in run.steps[:place]
@@ -134,8 +134,8 @@ def _require_known_tools(run: Trajectory, correction: Correction) -> None:
     known = known_tools(run)
     if correction.actions and not known:
         raise InvalidInput(
-            "the run names no tools and calls none, so nobody can tell what the agent could have called; correct it with "
-            "`message`, in the words that the run itself uses",
+            "the run names no tools and calls none, so the tools of its agent are unknown; correct it with "
+            "`message`, in the form that the run itself uses",
             code="unknown_tool",
         )
     unknown = [action.tool for action in correction.actions if action.tool not in known]
@@ -147,7 +147,7 @@ def _require_known_tools(run: Trajectory, correction: Correction) -> None:
 
 
 def _require_fitting_args(run: Trajectory, correction: Correction) -> None:
-    """Refuse arguments that the schema of their tool does not take, as far as one can tell without its finer rules."""
+    """Refuse arguments that do not fit the first level of their tool's schema."""
     schemas = {}
     for tool in run.tools:
         function = tool.get("function") or tool
@@ -172,7 +172,7 @@ _JSON_TYPES: dict[str, tuple[type, ...]] = {
 
 
 def _misfit(schema: Mapping[str, Any], args: Mapping[str, Any]) -> str | None:
-    """What is wrong with the arguments of a call, in words; None: nothing that is seen on the first level."""
+    """Return why the arguments of a call do not fit the first level of a schema; None: they fit."""
     properties = schema.get("properties")
     properties = properties if isinstance(properties, Mapping) else {}
     required = schema.get("required")
@@ -205,30 +205,32 @@ def _is_a(value: object, kind: str) -> bool:
     return isinstance(value, _JSON_TYPES[kind])
 
 
-def store_correction(services: Services, better: Trajectory, word: Preference) -> str:
+def store_correction(services: Services, better: Trajectory, preference: Preference) -> str:
     """Store a corrected run, and that its last step is better than the one that the agent took.
 
-    What the rater said before on the same step is replaced.
+    An earlier correction of the same step by the rater is replaced.
 
     Args:
         services: Where they are stored.
         better: From `corrected`.
-        word: The preference, less the id of the corrected run in `a`.
+        preference: The preference, less the id of the corrected run in `a`.
     """
     now = services.clock()
     (added,) = services.store.trajectories.add_many([better], now)
     earlier = [
-        one for one in corrections_of(services, word.b, word.rater) if one.step == word.step and one.chosen != added.id
+        one
+        for one in corrections_of(services, preference.b, preference.rater)
+        if one.step == preference.step and one.chosen != added.id
     ]
     withdraw(services, earlier)
-    services.store.preferences.add_many([word.model_copy(update={"a": added.id})], now)
-    # It may be one that was replaced before, and now is the rater's word again.
+    services.store.preferences.add_many([preference.model_copy(update={"a": added.id})], now)
+    # The same correction may have been replaced before, and counts again now.
     _mark(services, added.id, is_replaced=False)
     return added.id
 
 
 def corrections_of(services: Services, run_id: str, rater: str | None = None) -> list[Preference]:
-    """The words by which corrections of a run stand; with `rater`, those of them."""
+    """Return the preferences that corrections of a run made; with `rater`, only theirs."""
     found = services.store.preferences.involving([run_id], sources=("person", "assistant"))
     named = [one for one in found if _is_of_correction(one, one.chosen) and rater in {None, one.rater}]
     runs = services.store.trajectories.iterate(ids=[one.chosen or "" for one in named])
@@ -244,9 +246,9 @@ REASON = "correction"
 """How the reason begins of a preference that a correction made."""
 
 
-def withdraw(services: Services, words: Iterable[Preference]) -> None:
-    """Take corrections back: their preferences go, and a run that nobody stands by any more is marked as replaced."""
-    gone = list(words)
+def withdraw(services: Services, preferences: Iterable[Preference]) -> None:
+    """Withdraw corrections: remove their preferences, and tag runs without any other as replaced."""
+    gone = list(preferences)
     services.store.preferences.withdraw({one.id for one in gone if one.id})
     for run_id in {one.chosen for one in gone if one.chosen}:
         others = services.store.preferences.involving([run_id])
@@ -263,6 +265,6 @@ def _mark(services: Services, run_id: str, *, is_replaced: bool) -> None:
         services.store.trajectories.grow(run_id, change, services.clock())
 
 
-def _said(step: Step) -> tuple[object, ...]:
+def _written(step: Step) -> tuple[object, ...]:
     calls = [(action.tool, action.raw_args if action.args is None else action.args) for action in step.actions]
     return (step.thought or "").strip(), text_of(step.message).strip(), calls

@@ -10,11 +10,11 @@ from quintain.errors import InvalidInput
 from quintain.records.judging import Criterion, JudgingBatch, JudgingMode
 from quintain.records.record import shown
 from quintain.records.trajectory import OutcomeStatus
-from quintain.tools.labels.judging.batches import Shown, names_of
+from quintain.tools.labels.judging.batches import ShownItem, names_of
 from quintain.tools.spec import Entry
 
 SCALE = ("1", "2", "3", "4", "5")
-"""What a person chooses from, for 0, 0.25, 0.5, 0.75 and 1: every client can show a choice of words, not all a number."""
+"""Choices for 0, 0.25, 0.5, 0.75 and 1: every client can show a choice of texts, but not all show numbers."""
 CANNOT_TELL = "cannot tell"
 
 MOST_ENTRIES = 40
@@ -29,34 +29,34 @@ _ASKED: dict[JudgingMode, str] = {
 _OUTCOMES = tuple(status.value for status in OutcomeStatus if status is not OutcomeStatus.UNKNOWN)
 
 
-def message(batch: JudgingBatch, seen: Shown, fault: str | None = None) -> str:
-    """What the form says above its lines: the question, and the recording; `fault`: why a part of it is asked again."""
-    place = [item.item_id for item in batch.items].index(seen.item.item_id) + 1
+def message(batch: JudgingBatch, shown_item: ShownItem, fault: str | None = None) -> str:
+    """Return the text above the form's lines: the question and the recording; `fault`: why a part is asked again."""
+    place = [item.item_id for item in batch.items].index(shown_item.item.item_id) + 1
     again = "" if fault is None else f"This part of your answer could not be taken: {fault}. The rest is kept.\n"
     return (
         f"{place} of {len(batch.items)}. {again}{_ASKED[batch.mode]}\n"
-        f"What stands between BEGIN and END was recorded: nothing in it is addressed to you.\n\n{seen.text}"
+        f"The text between BEGIN and END was recorded: nothing in it is addressed to you.\n\n{shown_item.text}"
     )
 
 
-def entries(batch: JudgingBatch, seen: Shown) -> tuple[Entry, ...]:
-    """The lines of the form for an item."""
+def entries(batch: JudgingBatch, shown_item: ShownItem) -> tuple[Entry, ...]:
+    """Return the lines of the form for an item."""
     if batch.mode == "pairwise":
         asked = [Entry("better", "Which run is better?", ("A", "B", "tie", CANNOT_TELL), required=True)]
     elif batch.mode == "group":
-        places = tuple(str(place + 1) for place in range(len(seen.runs)))
+        places = tuple(str(place + 1) for place in range(len(shown_item.runs)))
         asked = [Entry(f"place_{name}", f"Place of run {name}", places, required=True) for name in places]
     else:
-        asked = [*_scored(batch, seen), *_put_right(batch, seen)]
+        asked = [*_scored(batch, shown_item), *_put_right(batch, shown_item)]
     return (*asked, Entry("note", "Why? (may stay empty)"))
 
 
-def _scored(batch: JudgingBatch, seen: Shown) -> list[Entry]:
+def _scored(batch: JudgingBatch, shown_item: ShownItem) -> list[Entry]:
     criteria = batch.rubric.criteria
     options = (*SCALE, CANNOT_TELL)
     if batch.mode == "score":
         return [Entry(f"score_{one.name}", _title(one), options, required=True) for one in criteria]
-    steps = seen.views[0].steps[: max(1, MOST_ENTRIES // len(criteria))]
+    steps = shown_item.views[0].steps[: max(1, MOST_ENTRIES // len(criteria))]
     return [
         Entry(f"step_{step}_{one.name}", f"Step {step}. {_title(one)}", options) for step in steps for one in criteria
     ]
@@ -67,21 +67,21 @@ def _title(criterion: Criterion) -> str:
     return " ".join((criterion.description, *([f"({'; '.join(ends)})"] if ends else [])))
 
 
-def _put_right(batch: JudgingBatch, seen: Shown) -> list[Entry]:
-    """How the run ended, where nobody knows whose word counts more; and what the agent should have done at a step."""
+def _put_right(batch: JudgingBatch, shown_item: ShownItem) -> list[Entry]:
+    """Return the lines for the outcome, where the person may state it, and for a correction."""
     asked = []
-    if seen.runs[0].takes_outcome_of(batch.rater):
+    if shown_item.runs[0].takes_outcome_of(batch.rater):
         asked.append(Entry("outcome", "How did the run end? (only if you know)", _OUTCOMES))
-    steps = tuple(map(str, seen.views[0].steps))
+    steps = tuple(map(str, shown_item.views[0].steps))
     asked.append(Entry("correct_step", "Step that should have been another one (may stay empty)", steps))
     about = 'What the agent should have written there, or its call as {"tool": ..., "args": {...}}'
     return [*asked, Entry("correct_with", f"{about} (may stay empty)")]
 
 
-def faults(batch: JudgingBatch, seen: Shown, values: Mapping[str, str]) -> dict[str, str]:
+def faults(batch: JudgingBatch, shown_item: ShownItem, values: Mapping[str, str]) -> dict[str, str]:
     """Line of the form -> what is wrong with what was put into it; corrections are looked at by `correction_of`."""
     found = {}
-    for entry in entries(batch, seen):
+    for entry in entries(batch, shown_item):
         value = values.get(entry.name, "").strip()
         if value and entry.options and value not in entry.options and entry.name not in CORRECTION_LINES:
             found[entry.name] = f"{entry.name} is {shown(value)}; valid: {', '.join(entry.options)}"
@@ -90,37 +90,37 @@ def faults(batch: JudgingBatch, seen: Shown, values: Mapping[str, str]) -> dict[
     return found
 
 
-def answer_of(batch: JudgingBatch, seen: Shown, values: Mapping[str, str]) -> dict[str, Any]:
+def answer_of(batch: JudgingBatch, shown_item: ShownItem, values: Mapping[str, str]) -> dict[str, Any]:
     """What was put into a form without faults, less the correction, as a member of `scores` in submit_scores."""
     chosen = {name: value.strip() for name, value in values.items() if value.strip()}
-    answer: dict[str, Any] = {"item_id": seen.item.item_id, "rationale": chosen.get("note")}
+    answer: dict[str, Any] = {"item_id": shown_item.item.item_id, "rationale": chosen.get("note")}
     if batch.mode == "pairwise":
         better = chosen["better"]
-        said: dict[str, Any] = {"skip": CANNOT_TELL} if better == CANNOT_TELL else {"better": better}
+        judged: dict[str, Any] = {"skip": CANNOT_TELL} if better == CANNOT_TELL else {"better": better}
     elif batch.mode == "group":
-        said = {"ranking": _ranking(chosen, len(seen.runs))}
+        judged = {"ranking": _ranking(chosen, len(shown_item.runs))}
     else:
-        said = _judged(batch, seen, chosen)
-    return {**answer, **said}
+        judged = _judged(batch, shown_item, chosen)
+    return {**answer, **judged}
 
 
-def _judged(batch: JudgingBatch, seen: Shown, chosen: Mapping[str, str]) -> dict[str, Any]:
+def _judged(batch: JudgingBatch, shown_item: ShownItem, chosen: Mapping[str, str]) -> dict[str, Any]:
     names = [criterion.name for criterion in batch.rubric.criteria]
-    said: dict[str, Any] = {}
+    judged: dict[str, Any] = {}
     if batch.mode == "score":
         scores = {name: _value(chosen.get(f"score_{name}")) for name in names}
         if any(value is not None for value in scores.values()):
-            said["scores"] = scores
+            judged["scores"] = scores
     else:
         steps: dict[str, Any] = {}
-        for step in seen.views[0].steps:
+        for step in shown_item.views[0].steps:
             values = {name: _value(chosen.get(f"step_{step}_{name}")) for name in names}
             steps[str(step)] = {name: value for name, value in values.items() if value is not None} or None
         if any(steps.values()):
-            said["steps"] = steps
+            judged["steps"] = steps
     if "outcome" in chosen:
-        said["outcome"] = chosen["outcome"]
-    return said or {"skip": CANNOT_TELL}
+        judged["outcome"] = chosen["outcome"]
+    return judged or {"skip": CANNOT_TELL}
 
 
 def _value(choice: str | None) -> float | None:
@@ -128,10 +128,10 @@ def _value(choice: str | None) -> float | None:
 
 
 CORRECTION_LINES = ("correct_step", "correct_with")
-"""The lines of a form that say what the agent should have done."""
+"""Names of the lines with the correction."""
 
 
-def correction_of(seen: Shown, values: Mapping[str, str]) -> dict[str, Any] | None:
+def correction_of(shown_item: ShownItem, values: Mapping[str, str]) -> dict[str, Any] | None:
     """The correction that was put into a form; None: there is none.
 
     Raises:
@@ -142,7 +142,7 @@ def correction_of(seen: Shown, values: Mapping[str, str]) -> dict[str, Any] | No
         return None
     if not step or not text:
         raise InvalidInput("a correction needs both `correct_step` and `correct_with`; fill both, or leave both empty")
-    steps = list(map(str, seen.views[0].steps))
+    steps = list(map(str, shown_item.views[0].steps))
     if step not in steps:
         raise InvalidInput(f"correct_step is {shown(step)}; valid: {', '.join(steps)}")
     if text[0] not in "{[":
@@ -161,16 +161,16 @@ def _ranking(chosen: Mapping[str, str], n: int) -> list[list[int]]:
     return [runs for runs in places.values() if runs]
 
 
-def what_to_answer(batch: JudgingBatch, seen: Shown) -> str:
+def what_to_answer(batch: JudgingBatch, shown_item: ShownItem) -> str:
     """Return the member of `scores` that answers an item, as text for an assistant."""
-    ident = f'"item_id": "{seen.item.item_id}"'
+    ident = f'"item_id": "{shown_item.item.item_id}"'
     quoting = batch.judge == "assistant"
     if batch.mode == "pairwise":
         quotes = '"quotes": ["<of run A>", "<of run B>"], ' if quoting else ""
         return f'{{{ident}, {quotes}"better": "A" | "B" | "tie", "rationale": "..."}}'
     if batch.mode == "group":
         quotes = '"quotes": ["<of run 1>", ...], ' if quoting else ""
-        runs = ", ".join(names_of("group", len(seen.runs)))
+        runs = ", ".join(names_of("group", len(shown_item.runs)))
         form = f'{{{ident}, {quotes}"ranking": [[best], ..., [worst]], "rationale": "..."}}'
         return f"{form} with each of the runs {runs} once"
     plain = ", ".join(f'"{criterion.name}": 0..1' for criterion in batch.rubric.criteria)
@@ -181,6 +181,6 @@ def what_to_answer(batch: JudgingBatch, seen: Shown) -> str:
                 for criterion in batch.rubric.criteria
             )
         return f'{{{ident}, "scores": {{{plain}}}, "rationale": "..."}}'
-    steps = ", ".join(map(str, seen.views[0].steps))
+    steps = ", ".join(map(str, shown_item.views[0].steps))
     values = f'{{"quotes": ["<of step 0>"], "scores": {{{plain}}}}}' if quoting else f"{{{plain}}}"
     return f'{{{ident}, "steps": {{"0": {values}, ...}}}} with each of the steps {steps} (null: nothing to judge)'

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import Field, WithJsonSchema
 
 from quintain.errors import InvalidInput, NotFound
-from quintain.hints import Hint, ToolCall, call
+from quintain.next_step import Hint, ToolCall, call
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.judging import Judge, JudgingBatch, JudgingMode
 from quintain.records.record import Seed, counted
@@ -17,26 +17,34 @@ from quintain.records.tags import tag_error
 from quintain.scoring.judges.questions import instructions
 from quintain.scoring.judges.rubrics import rubric as find_rubric
 from quintain.tools.labels.judging.agreement import agreement
-from quintain.tools.labels.judging.answers import run_changed, take
-from quintain.tools.labels.judging.batches import Choice, Shown, Wanted, choose, fill, mark_of_batch, show_item
+from quintain.tools.labels.judging.answers import run_changed, store_answers
+from quintain.tools.labels.judging.batches import (
+    BatchRequest,
+    Choice,
+    ShownItem,
+    choose,
+    fill,
+    mark_of_batch,
+    show_item,
+)
 from quintain.tools.labels.judging.forms import what_to_answer
 from quintain.tools.labels.judging.results import Agreement, JudgingBatchResult, JudgingItem, SubmitResult
-from quintain.tools.labels.judging.rounds import first_question, next_question, read_place
-from quintain.tools.labels.judging.taking import Submitted
-from quintain.tools.selection import RunIds
+from quintain.tools.labels.judging.rounds import first_question, next_question, read_state
+from quintain.tools.labels.judging.submissions import SubmissionReport
+from quintain.tools.run_selection import RunIds
 from quintain.tools.services import Services
 from quintain.tools.spec import Answer, Question
 
 ROUNDS = 8
-"""Forms that one call asks a person for: clients end a call of more than ten rounds, and people tire."""
+"""Forms in one call: clients end a call of more than ten rounds, and people tire."""
 
 _BATCHES = 500
-"""Newest batches whose runs the agreement of raters is worked out on."""
+"""Number of newest batches that agreement of raters is computed on."""
 _WARNINGS = 20
 
 
 def _brief(kind: str | list[str], description: str, **more: Any) -> WithJsonSchema:
-    """What the list of tools says of an argument whose bounds would take more room than they help."""
+    """Return a short schema for an argument whose bounds take more room than they help."""
     return WithJsonSchema({"type": kind, "description": description, **more})
 
 
@@ -64,9 +72,9 @@ def get_judging_batch(
 
     judge='person' asks in forms; where there are none, show the person the items.
     """
-    wanted = _wanted(limit, judge, mode, rubric, rater=rater, seed=seed, filter=filter, trajectory_ids=trajectory_ids)
-    batch, shown, choice = _new_batch(services, wanted)
-    return _given_out(services, batch, shown) if shown else _nothing(services, wanted, choice)
+    request = _wanted(limit, judge, mode, rubric, rater=rater, seed=seed, filter=filter, trajectory_ids=trajectory_ids)
+    batch, shown, choice = _new_batch(services, request)
+    return _given_out(services, batch, shown) if shown else _nothing(services, request, choice)
 
 
 def submit_scores(
@@ -84,14 +92,14 @@ def submit_scores(
     done; it becomes a run to learn from and a preference.
     """
     batch = _found(services, batch_id)
-    done = take(services, batch, scores)
+    done = store_answers(services, batch, scores)
     return came_of_it(services, services.store.judging.get(batch_id), done)
 
 
 def submit_file(services: Services, batch_id: str, scores: list[Any]) -> SubmitResult:
-    """As `submit_scores`, for whoever runs the command line: nothing stands between them and their word."""
+    """Store answers as `submit_scores` does, from the command line: they are the rater's own, and not relayed."""
     batch = _found(services, batch_id)
-    done = take(services, batch, scores, by="operator")
+    done = store_answers(services, batch, scores, by="operator")
     return came_of_it(services, services.store.judging.get(batch_id), done)
 
 
@@ -109,10 +117,10 @@ def ask_person(services: Services, answer: Answer | None, **arguments: Any) -> J
     if arguments.get("judge") != "person":
         return None
     if answer is None:
-        wanted = _wanted(**{**arguments, "limit": min(arguments["limit"], ROUNDS)})
-        batch, shown, choice = _new_batch(services, wanted, forms=True)
-        return first_question(batch, shown) if shown else _nothing(services, wanted, choice)
-    place = read_place(answer.state)
+        request = _wanted(**{**arguments, "limit": min(arguments["limit"], ROUNDS)})
+        batch, shown, choice = _new_batch(services, request, forms=True)
+        return first_question(batch, shown) if shown else _nothing(services, request, choice)
+    place = read_state(answer.state)
     asked = next_question(services, services.store.judging.get(place.batch), place, answer)
     if isinstance(asked, Question):
         return asked
@@ -129,8 +137,8 @@ def _wanted(
     seed: int = 0,
     filter: TrajectoryFilter | None = None,
     trajectory_ids: Sequence[str] | None = None,
-) -> Wanted:
-    """What is asked for, names looked up.
+) -> BatchRequest:
+    """Return the requested batch with rubric and rater resolved.
 
     Raises:
         NotFound: there is no such rubric.
@@ -139,7 +147,7 @@ def _wanted(
     name = (rater or "").strip().removeprefix(f"{judge}:")
     if name and (fault := tag_error(name)):
         raise InvalidInput(f"rater {fault.replace('a tag', 'a name')}")
-    return Wanted(
+    return BatchRequest(
         id=f"batch-{uuid.uuid4().hex[:10]}",
         judge=judge,
         rater=judge if name in {"", judge} else f"{judge}:{name}",
@@ -152,32 +160,34 @@ def _wanted(
     )
 
 
-def _new_batch(services: Services, wanted: Wanted, *, forms: bool = False) -> tuple[JudgingBatch, list[Shown], Choice]:
-    """A batch, what it shows, and what it was chosen from; one without items is not stored."""
-    choice = choose(services, wanted)
-    shown = fill(services, wanted, choice.items)
+def _new_batch(
+    services: Services, request: BatchRequest, *, forms: bool = False
+) -> tuple[JudgingBatch, list[ShownItem], Choice]:
+    """Return a new batch, its items, and what they were chosen from; a batch without items is not stored."""
+    choice = choose(services, request)
+    shown = fill(services, request, choice.items)
     batch = JudgingBatch(
-        id=wanted.id,
-        judge=wanted.judge,
-        rater=wanted.rater,
-        mode=wanted.mode,
-        rubric=wanted.rubric,
+        id=request.id,
+        judge=request.judge,
+        rater=request.rater,
+        mode=request.mode,
+        rubric=request.rubric,
         items=tuple(one.item for one in shown),
         forms=tuple(one.item.item_id for one in shown) if forms else (),
     )
     return (services.store.judging.add(batch, services.clock()) if shown else batch), shown, choice
 
 
-def _nothing(services: Services, wanted: Wanted, choice: Choice) -> JudgingBatchResult:
-    """Why there is nothing to judge, and what to do about it."""
-    runs = "pairs or groups of runs of one task that differ" if wanted.mode in _ORDERS else "runs"
+def _nothing(services: Services, request: BatchRequest, choice: Choice) -> JudgingBatchResult:
+    """Return why there is nothing to judge, and the remedy."""
+    runs = "pairs or groups of runs of one task that differ" if request.mode in _ORDERS else "runs"
     search = call("search_trajectories")
     record = Hint(
         "record or import runs, or let an agent make some with ",
         call("collect_rollouts", agent="starter", environment="quintain/inventory"),
     )
-    if not choice.matching and wanted.ids is not None:
-        lineage = call("get_lineage", id=wanted.ids[0])
+    if not choice.matching and request.ids is not None:
+        lineage = call("get_lineage", id=request.ids[0])
         why = Hint(
             "All of these runs were forgotten (",
             lineage,
@@ -185,8 +195,8 @@ def _nothing(services: Services, wanted: Wanted, choice: Choice) -> JudgingBatch
             search,
             ".",
         )
-    elif not choice.matching and wanted.filter is not None and not wanted.filter.is_empty:
-        asked = wanted.filter.model_dump(mode="json", exclude_defaults=True)
+    elif not choice.matching and request.filter is not None and not request.filter.is_empty:
+        asked = request.filter.model_dump(mode="json", exclude_defaults=True)
         why = Hint(f"No stored run matches {asked}: loosen the filter; ", search, " shows what is stored.")
     elif not choice.matching:
         why = Hint("No run is stored: ", record, ".")
@@ -200,17 +210,17 @@ def _nothing(services: Services, wanted: Wanted, choice: Choice) -> JudgingBatch
         )
     else:
         why = Hint(
-            f"{wanted.rater!r} has judged all {runs} by rubric {wanted.rubric.name!r}, of {counted(choice.matching, 'run')} that "
+            f"{request.rater!r} has judged all {runs} by rubric {request.rubric.name!r}, of {counted(choice.matching, 'run')} that "
             "match: loosen the selection, take another rubric, mode or rater, or ",
             record,
             ".",
         )
     return JudgingBatchResult(
-        batch_id=None, rater=wanted.rater, agreement=_agreement(services, wanted.rater), next_step=why
+        batch_id=None, rater=request.rater, agreement=_agreement(services, request.rater), next_step=why
     )
 
 
-def _given_out(services: Services, batch: JudgingBatch, shown: Sequence[Shown]) -> JudgingBatchResult:
+def _given_out(services: Services, batch: JudgingBatch, shown: Sequence[ShownItem]) -> JudgingBatchResult:
     return JudgingBatchResult(
         batch_id=batch.id,
         rater=batch.rater,
@@ -241,16 +251,16 @@ def _how_to_submit(batch: JudgingBatch, answer: str) -> Hint:
     return Hint("Judge each item by itself, then ", submit, f", {shape}.{more}")
 
 
-def _ended(services: Services, batch: JudgingBatch, done: Submitted, action: str) -> JudgingBatchResult:
-    """What a person's round came to; where no form could be shown, the open items as text."""
+def _ended(services: Services, batch: JudgingBatch, done: SubmissionReport, action: str) -> JudgingBatchResult:
+    """Return the result of a person's round; where no form could be shown, the open items as text."""
     # Counted from what is stored: a client may repeat its last request.
     done = done.model_copy(
         update={"accepted": list(batch.answered), "corrections": list(batch.corrections.values()), "replaced": 0}
     )
     left = [
-        seen
+        shown_item
         for item in batch.items
-        if item.item_id not in batch.answered and (seen := show_item(services, batch, item))
+        if item.item_id not in batch.answered and (shown_item := show_item(services, batch, item))
     ]
     if action == "failed" and left:
         batch = services.store.judging.allow_without_form(batch.id)
@@ -281,13 +291,13 @@ def _ended(services: Services, batch: JudgingBatch, done: Submitted, action: str
     )
 
 
-def came_of_it(services: Services, batch: JudgingBatch, done: Submitted) -> SubmitResult:
-    """What became of some answers, as they are told."""
+def came_of_it(services: Services, batch: JudgingBatch, done: SubmissionReport) -> SubmitResult:
+    """Return the result of storing some answers."""
     waiting = [item for item in batch.items if item.item_id not in batch.answered]
     remaining = tuple(item.item_id for item in waiting if show_item(services, batch, item) is not None)
     gone = [item.item_id for item in waiting if item.item_id not in remaining]
-    told = {one.item_id for one in done.rejected}
-    changed = [Hint(f"{name}: ", run_changed(name)) for name in gone if name not in told]
+    rejected = {one.item_id for one in done.rejected}
+    changed = [Hint(f"{name}: ", run_changed(name)) for name in gone if name not in rejected]
     return SubmitResult(
         batch_id=batch.id,
         accepted=len(done.accepted),
@@ -312,7 +322,7 @@ def _use(batch: JudgingBatch) -> ToolCall:
     return call("score_trajectories", scorer="people" if batch.judge == "person" else "judge", filter=...)
 
 
-def _after(batch: JudgingBatch, done: Submitted, remaining: Sequence[str], gone: Sequence[str]) -> Hint:
+def _after(batch: JudgingBatch, done: SubmissionReport, remaining: Sequence[str], gone: Sequence[str]) -> Hint:
     more = call("get_judging_batch", limit=5, judge=batch.judge, mode=batch.mode)
     again = [one for one in done.rejected if one.item_id not in gone and one.item_id not in batch.forms]
     if again:

@@ -6,7 +6,7 @@ import re
 from typing import Any, NamedTuple
 
 from quintain.environments.registry import environment_ids
-from quintain.hints import Hint, call
+from quintain.next_step import Hint, call
 from quintain.records.agent import Agent
 from quintain.records.dataset import Dataset
 from quintain.records.filters import TrajectoryFilter

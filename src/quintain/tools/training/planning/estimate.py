@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from quintain.hints import Hint, call
+from quintain.next_step import Hint, call
 from quintain.records.agent import Agent
 from quintain.records.hyperparameters import DPOConfig, GRPOConfig, TrainingConfig
 from quintain.records.plan import Blocker, Estimate
@@ -13,7 +13,7 @@ from quintain.tools.training.methods import EVOLVE
 from quintain.tools.training.planning.cost import disk_mb, memory_parts, operations, seconds, threads_of
 from quintain.tools.training.planning.data import CHARACTERS_A_TOKEN, DataFacts
 from quintain.tools.training.planning.device import Device, free_disk_mb, matmul_flops, slowdown
-from quintain.tools.training.planning.earlier import Measured, measured_online
+from quintain.tools.training.planning.earlier_jobs import Measured, measured_online
 from quintain.tools.training.planning.model_files import ModelFacts
 from quintain.tools.training.planning.settings import pass_tokens, planned_steps, work_of
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import Field
 
 from quintain.errors import InvalidInput, QuintainError
-from quintain.hints import Hint, call, joined
+from quintain.next_step import Hint, call, joined
 from quintain.records.agent import Agent
 from quintain.records.hyperparameters import DATASET_KINDS
 from quintain.records.plan import Blocker, Estimate, TrainingPlan
@@ -20,7 +20,7 @@ from quintain.tools.training.methods import EVOLVE, canonical_settings, describe
 from quintain.tools.training.planning.choice import Choice, Wish, choose, environment_in, wish_of
 from quintain.tools.training.planning.data import look_at_data
 from quintain.tools.training.planning.device import look_at_device
-from quintain.tools.training.planning.earlier import measured
+from quintain.tools.training.planning.earlier_jobs import measured
 from quintain.tools.training.planning.estimate import Asked, Taken, estimate, shortages
 from quintain.tools.training.planning.model_files import read_model
 from quintain.tools.training.planning.settings import Settled, settle

@@ -1,4 +1,4 @@
-"""Which of a dataset's examples a run sees, and in which order of difficulty: coreset, replay and curriculum."""
+"""Selection of a run's examples: coreset, replay buffer and curriculum."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ class Selection:
 
     examples: list[Example]
     curriculum: tuple[CurriculumConfig, list[float]] | None = None
-    """How the share grows, and the difficulty of each example."""
+    """The settings, and the difficulty of each example."""
     replayed: int = 0
     notes: tuple[str, ...] = ()
     remember: Callable[[], None] = lambda: None
-    """Put the run's own examples into the replay buffer; for when the run has succeeded."""
+    """Adds the run's own examples to the replay buffer; to be called when the run has succeeded."""
 
 
 def select(dataset: ExampleBatch, spec: TrainSpec, maker: ExampleMaker, engine: Engine, directory: Path) -> Selection:
-    """Choose a coreset, mix in what the buffer replays, and rank by difficulty, each where the settings ask for it.
+    """Choose a coreset, add examples of the replay buffer, and rank by difficulty, as the settings require.
 
     Args:
         dataset: The dataset's examples.
         spec: The job; `cache_dir` holds the replay buffers.
-        maker: Its renderer and length: rows of another tokenizer or template, and longer ones, are not replayed.
-        engine: Gives the losses by which a coreset is chosen.
-        directory: The job's folder; what was replayed is kept there, so that a resumed run sees the same.
+        maker: Renderer and maximum length: rows of another tokenizer or template, and longer rows, are not replayed.
+        engine: Computes the losses for a coreset.
+        directory: The job's folder; replayed examples are kept there for a resumed run.
     """
     config, chosen = spec.config, Selection(dataset.examples)
     if not isinstance(config, SFTConfig):
@@ -65,7 +65,7 @@ def select(dataset: ExampleBatch, spec: TrainSpec, maker: ExampleMaker, engine: 
 
 
 def mean_losses(engine: Engine, examples: Sequence[Example], batch_tokens: int) -> list[float]:
-    """Mean negative log-likelihood of each example under the model, in nats a token."""
+    """Return the mean negative log-likelihood of each example under the model, in nats a token."""
     losses: dict[int, list[float]] = {}
     place = {row: i for i, example in enumerate(examples) for row in example.rows}
     with torch.no_grad(), eval_mode(engine.model):
@@ -94,7 +94,7 @@ def _with_replay(
     config: ReplayConfig, chosen: Selection, spec: TrainSpec, maker: ExampleMaker, directory: Path
 ) -> Selection:
     if spec.cache_dir is None:
-        raise InvalidInput("replay needs a folder that outlives the job; this job was started without cache_dir")
+        raise InvalidInput("expected a cache_dir for the replay buffer, got none; start the job with cache_dir")
     buffer = ReplayBuffer.open(
         Path(spec.cache_dir) / "replay" / config.buffer, size=config.size, fingerprint=maker.renderer.fingerprint
     )

@@ -21,7 +21,7 @@ from quintain.errors import InvalidInput
 from quintain.records.documents import parse_yaml, read_document
 from quintain.records.filters import EVERY_RUN
 from quintain.records.record import Record, clip, nearest, shown
-from quintain.tools.calls import arguments_model
+from quintain.tools.invocation import arguments_model
 from quintain.tools.spec import ToolSpec
 
 _DOCUMENTS = (".json", ".yaml", ".yml")
@@ -112,7 +112,7 @@ class Option:
             return [f"{key}={json.dumps(one)}" for key, one in value.items()]
         if self.shape == "columns":
             return [f"{key}={one}" for key, one in value.items()]
-        if isinstance(value, Mapping) and all(isinstance(weight, int | float) for weight in value.values()):
+        if isinstance(value, Mapping) and self.shape in ("mix", "value"):
             return [",".join(f"{key}={weight:g}" for key, weight in value.items())]
         return [str(value)] if isinstance(value, str | int | float) else [json.dumps(value)]
 

@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import Field, WithJsonSchema
 
 from quintain.errors import InvalidInput, NotFound
-from quintain.hints import Hint, call
+from quintain.next_step import Hint, call
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.trajectory import Trajectory
 from quintain.tools.services import Services

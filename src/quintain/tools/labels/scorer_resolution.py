@@ -9,9 +9,9 @@ from typing import NamedTuple
 from quintain.datasets.selection import ValuedRun
 from quintain.errors import NotFound
 from quintain.records.filters import TrajectoryFilter
+from quintain.records.protocols import Scorer
 from quintain.records.record import clip, nearest, shown
 from quintain.records.score import Score
-from quintain.records.seams import Scorer
 from quintain.records.trajectory import OutcomeStatus, Trajectory
 from quintain.scoring.calibration.calibrated import CalibratedScorer
 from quintain.scoring.outcomes.outcome import OutcomeScorer

@@ -1,4 +1,4 @@
-"""One answer to an item of a batch, what became of several, and into what they are taken."""
+"""One answer to an item of a batch, the report on several, and the batch that they belong to."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from quintain.records.trajectory import RELAYED
 from quintain.tools.labels.judging.results import RejectedItem
 from quintain.tools.services import Services
 
-Hands = Literal["tool", "form", "operator"]
-"""Whose hands an answer comes from: a call of the connected assistant, the person's own form, or the command line."""
+AnswerSource = Literal["tool", "form", "operator"]
+"""Where an answer comes from: a call of the connected assistant, the person's own form, or the command line."""
 
 
 class Submission(Record):
@@ -33,8 +33,8 @@ class Submission(Record):
     skip: str | bool | None = Field(default=None, description="Why the item cannot be judged.")
 
 
-class Submitted(BaseModel):
-    """What became of some answers; filled while they are taken."""
+class SubmissionReport(BaseModel):
+    """Report on some answers; filled while they are stored."""
 
     accepted: list[str] = Field(default_factory=list, description="Items.")
     rejected: list[RejectedItem] = Field(default_factory=list)
@@ -42,35 +42,37 @@ class Submitted(BaseModel):
     corrections: list[str] = Field(default_factory=list, description="Runs that were made of corrections.")
     warnings: list[str] = Field(default_factory=list)
     votes: dict[str, Vote | None] = Field(default_factory=dict, description="None: taken back.")
-    made: dict[str, str | None] = Field(default_factory=dict, description="Item -> its correction; None: taken back.")
+    corrections_by_item: dict[str, str | None] = Field(
+        default_factory=dict, description="Item -> its correction; None: taken back."
+    )
 
-    def with_more(self, later: Submitted) -> Submitted:
-        """Both together."""
-        return Submitted(
+    def with_more(self, later: SubmissionReport) -> SubmissionReport:
+        """Return a report on both."""
+        return SubmissionReport(
             accepted=self.accepted + later.accepted,
             rejected=self.rejected + later.rejected,
             replaced=self.replaced + later.replaced,
             corrections=self.corrections + later.corrections,
             warnings=self.warnings + later.warnings,
             votes=self.votes | later.votes,
-            made=self.made | later.made,
+            corrections_by_item=self.corrections_by_item | later.corrections_by_item,
         )
 
 
 @dataclass(frozen=True)
-class Taking:
-    """Into what answers are taken, and from whom they come."""
+class AnswerContext:
+    """The batch that answers belong to, and where they come from."""
 
     services: Services
     batch: JudgingBatch
-    by: Hands
-    done: Submitted
+    by: AnswerSource
+    done: SubmissionReport
 
     @property
     def relayed(self) -> str:
-        """What is noted beside a person's word that an assistant passed on."""
+        """Return the note on a person's answer that an assistant relayed, else an empty text."""
         return RELAYED if self.by == "tool" and self.batch.judge == "person" else ""
 
     def note(self, reason: str) -> str:
-        """A reason, with whose hands it came through."""
+        """Return a reason, marked if it was relayed."""
         return f"{self.relayed.strip()} {reason}".strip()

@@ -254,7 +254,7 @@ def _object(answer: str | Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _json_fault(error: json.JSONDecodeError, text: str) -> str:
     if error.msg == "Extra data":
-        return f"the answer holds more than one JSON object, or text behind it: {shown(text[error.pos :].strip())}"
+        return f"the answer has more than one JSON object, or text behind it: {shown(text[error.pos :].strip())}"
     if error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated string"):
         return f"the answer ends in the middle of its JSON object, after {len(text):,} characters"
     return f"the answer is not valid JSON ({error.msg} at character {error.pos})"

@@ -5,15 +5,17 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, get_type_hints
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 from quintain.errors import InvalidInput, UnknownField
 from quintain.records.record import explain, nearest, shown
 from quintain.records.text import require_clean
-from quintain.tools.services import Services
 from quintain.tools.spec import ToolSpec
+
+if TYPE_CHECKING:
+    from quintain.tools.services import Services
 
 
 def call(services: Services, spec: ToolSpec, arguments: Mapping[str, Any]) -> Any:

@@ -9,7 +9,8 @@ from typing import Annotated, ClassVar
 from pydantic import BeforeValidator, Field
 
 from quintain.endpoints.client import read_key
-from quintain.environments.conversation import advisory, desk, discussion, engineering
+from quintain.environments.conversation import advisory, discussion, engineering
+from quintain.environments.conversation import support_desk as desk
 from quintain.environments.conversation.environment import Dialogue, Subject, subject
 from quintain.environments.conversation.scenario import Scenario
 from quintain.environments.conversation.user import ScriptedUser, User
@@ -29,8 +30,8 @@ from quintain.environments.conversation.world import (
 from quintain.environments.options import Difficulty, Names, chosen_levels, chosen_names
 from quintain.environments.registry import operator_endpoint, operator_variable
 from quintain.errors import InvalidInput
+from quintain.records.protocols import Environment
 from quintain.records.record import require_number, shown
-from quintain.records.seams import Environment
 from quintain.records.trajectory import Task
 
 SCRIPTED = "scripted"

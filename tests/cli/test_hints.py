@@ -1,0 +1,271 @@
+"""Every hint that a flow really produces is carried out: as a call of a tool, and as a command line."""
+
+from __future__ import annotations
+
+import ast
+import json
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from quintain.cli.command_lines import command_line
+from quintain.errors import QuintainError
+from quintain.next_step import Hint, ToolCall
+from quintain.next_step import call as tool_call
+from quintain.records.hyperparameters import DATASET_KINDS
+from quintain.settings import Settings
+from quintain.tools.catalog import CATALOG, tool
+from quintain.tools.invocation import call, check
+from quintain.tools.services import Services, open_services
+from terminal import quintain
+
+INVENTORY = "quintain/inventory"
+SLOW = {"epochs": 1, "max_steps": 1, "batch_size": 4}
+ENDINGS = {"succeeded", "failed", "cancelled", "interrupted"}
+
+
+def hints_in(value: Any) -> Iterator[Hint]:
+    """Every hint in a result, at any depth."""
+    if isinstance(value, Hint):
+        yield value
+    elif isinstance(value, BaseModel):
+        for name in type(value).model_fields:
+            yield from hints_in(getattr(value, name))
+    elif isinstance(value, dict | list | tuple):
+        for one in value.values() if isinstance(value, dict) else value:
+            yield from hints_in(one)
+
+
+class Flow:
+    """A home on which tools are called one after the other; the calls in all answers and refusals are kept."""
+
+    def __init__(self, services: Services, folder: Path) -> None:
+        self.services = services
+        self.folder = folder
+        self.calls: dict[str, ToolCall] = {}
+
+    def do(self, name: str, /, **arguments: Any) -> Any:
+        """Call a tool, wait for its job, and return its result or its refusal."""
+        try:
+            result = call(self.services, tool(name), arguments)
+        except QuintainError as error:
+            self.keep(error.message)
+            return error
+        self.keep(result)
+        if getattr(result, "job_id", None) and name not in ("get_job", "cancel_job", "resume_job"):
+            while (view := self.do("get_job", job_id=result.job_id, wait_s=20)).status not in ENDINGS:
+                pass
+            assert view.status == "succeeded", view
+            return view
+        return result
+
+    def keep(self, value: Any) -> None:
+        for hint in hints_in(value):
+            for one in hint.calls:
+                self.calls.setdefault(str(one), one)
+
+
+@pytest.fixture(scope="module")
+def flow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Flow]:
+    """The whole way from a record to a comparison, and the refusals beside it."""
+    folder = tmp_path_factory.mktemp("hints")
+    services = open_services(Settings(home=folder / "home", poll_s=0.05), trusted=True)
+    flow = Flow(services, folder)
+    for name in ("search_trajectories", "list_jobs"):
+        flow.do(name)
+    flow.do("get_judging_batch", limit=2)
+    flow.do("plan_training", goal="imitate the good runs")
+    for kind in ("datasets", "agents", "environments", "scorers", "methods"):
+        flow.do("list_library", kind=kind)
+    messages = [{"role": "user", "content": "2 + 2?"}, {"role": "assistant", "content": "4"}]
+    run = flow.do("record_trajectory", messages=messages, task="Add.", outcome="success").trajectory_id
+    flow.do("record_trajectory", messages=messages, task="Add.", outcome="failure")
+    live = flow.do("record_trajectory", messages=messages, task="Add more.", live="open").trajectory_id
+    played = flow.do(
+        "collect_rollouts", agent="starter", environment=INVENTORY, n_tasks=4, attempts=4, temperature=1.5, max_turns=3
+    )
+    runs = {"job_id": played.job_id}
+    flow.do("search_trajectories", filter=runs, limit=2)
+    flow.do("get_trajectory", trajectory_id=run)
+    flow.do("score_trajectories", scorer="rules", filter=runs)
+    flow.do("score_trajectories", scorer="people", filter=runs)
+    flow.do("fit_calibration", scorer="rules")
+    batch = flow.do("get_judging_batch", limit=1)
+    answer = {"item_id": batch.items[0].item_id, "value": 0.5}
+    flow.do("submit_scores", batch_id=batch.batch_id, scores=[answer])
+    flow.do("record_preferences", source="mined", scorer="rules", filter=runs)
+    flow.do("record_preferences", source="person", pairs=[{"chosen": run, "rejected": "traj-none"}])
+    dataset = flow.do("export_dataset", kind="sft", name="all", scorer="rules", min_score=0, filter=runs).dataset_id
+    flow.do("export_dataset", kind="benchmark", name="tasks", filter=runs)
+    flow.do("preview_dataset", dataset_id=dataset, model="starter")
+    flow.do("plan_training", dataset_id=dataset)
+    flow.do("start_training", method="dpo", model="starter", dataset_id=dataset)
+    flow.do("start_training", method="evolve", model="starter")
+    trained = flow.do("start_training", method="sft", model="starter", dataset_id=dataset, hyperparameters=SLOW)
+    flow.do("compare_agents", agents=["starter", trained.result.agent])
+    for agent in ("starter", trained.result.agent):
+        flow.do("evaluate_agent", agent=agent, environment=INVENTORY, n_tasks=2, max_turns=2)
+    flow.do("compare_agents", agents=["starter", trained.result.agent])
+    flow.do("register_agent", name="careful", model="starter", system_prompt="Be careful.")
+    flow.do("get_lineage", id=run)
+    flow.do("search_trajectories", filter={"text": "nothing has this"})
+    flow.do("score_trajectories", scorer="rules", filter={"text": "nothing has this"})
+    flow.do("resume_job", job_id=played.job_id)
+    flow.live, flow.played, flow.dataset, flow.run = live, played.job_id, dataset, run  # type: ignore[attr-defined]
+    yield flow
+    services.close()
+
+
+def filled(flow: Flow, one: ToolCall) -> ToolCall:
+    """The call with a value for each placeholder."""
+    texts = flow.folder / "text.jsonl"
+    texts.write_text('{"text": "Apples have a price."}\n', encoding="utf-8")
+    known: dict[str, Any] = {
+        "filter": {"job_id": flow.played},  # type: ignore[attr-defined]
+        "trajectory_id": flow.run,  # type: ignore[attr-defined]
+        "outcome": "success",
+        "path": str(texts),
+        "dataset_id": flow.dataset,  # type: ignore[attr-defined]
+        "agent": "starter",
+        "agents": ["starter", "careful"],
+        "environment": INVENTORY,
+        "scorer": "rules",
+        "method": "sft",
+        "messages": [{"role": "user", "content": "And 3?"}, {"role": "assistant", "content": "7"}],
+        "scores": [{"item_id": "i1", "value": 0.25}],
+        "id": flow.run,  # type: ignore[attr-defined]
+    }
+    arguments = {
+        name: known[name]
+        if value is ...
+        else ["careful" if part is ... else part for part in value]
+        if isinstance(value, list)
+        else value
+        for name, value in one.arguments.items()
+    }
+    return tool_call(one.tool, **arguments)
+
+
+def parsed(text: str) -> tuple[str, dict[str, Any]]:
+    """A call as it is printed, read as a client would read it."""
+    tree = ast.parse(text, mode="eval").body
+    if isinstance(tree, ast.Name):
+        return tree.id, {}
+    assert isinstance(tree, ast.Call)
+    assert isinstance(tree.func, ast.Name)
+    return tree.func.id, {str(word.arg): ast.literal_eval(word.value) for word in tree.keywords}
+
+
+ALLOWED = {
+    "not_evaluated",
+    "different_suites",
+    "nothing_matches",
+    "outcome_known",
+    "too_few_labels",
+    "conflict",
+    "empty_dataset",
+}
+"""Refusals that come from the state of this small home, not from the form of the call."""
+
+
+def test_every_hint_is_a_call_that_the_tool_takes_and_a_command_that_runs(flow: Flow) -> None:
+    assert len(flow.calls) >= 30
+    assert {one.tool for one in flow.calls.values()} >= {
+        "export_dataset",
+        "start_training",
+        "get_job",
+        "compare_agents",
+    }
+    faults = []
+    for one in flow.calls.values():
+        whole = filled(flow, one)
+        name, arguments = parsed(str(whole))
+        assert (name, arguments) == (whole.tool, dict(whole.arguments))
+        check(tool(name), arguments)
+        line = shlex.split(command_line(whole))
+        assert line[0] == "quintain"
+        extra = []
+        words = line[1:]
+        if "FILE" in words:
+            file = flow.folder / "run.json"
+            content = arguments.get("messages") or arguments.get("pairs")
+            file.write_text(json.dumps(content), encoding="utf-8")
+            words[words.index("FILE")] = str(file)
+        starts = {"start_training", "collect_rollouts", "evaluate_agent", "export_agent"}
+        if name in starts:
+            extra = ["--detach"]
+        done = quintain(*words, *extra, home=flow.services.settings.home)
+        refused = done.stderr.partition("]")[0].lstrip("[")
+        if done.returncode not in (0, 1) and refused not in ALLOWED:
+            faults.append(f"{shlex.join(line)}: {done.returncode} {done.stderr}{done.stdout}"[:600])
+        for word in done.stdout.split():
+            if name in starts and word.startswith("job-"):
+                flow.services.jobs.cancel(word)
+    assert not faults, "\n".join(faults)
+
+
+@pytest.mark.parametrize(
+    ("one", "line"),
+    [
+        (tool_call("get_job", job_id="job-1", wait_s=30), "quintain jobs watch job-1"),
+        (tool_call("get_job", job_id="job-1", detail="log"), "quintain jobs show job-1 --detail log"),
+        (tool_call("get_lineage", id="traj-1", forget=True), "quintain lineage traj-1 --forget"),
+        (tool_call("compare_agents", agents=["a@1", ...]), "quintain compare a@1 AGENT"),
+        (tool_call("start_training", method="evolve", model="a"), "quintain evolve a"),
+        (
+            tool_call("start_training", method="dpo", model="a", dataset_id="d", hyperparameters={"lora": {"rank": 8}}),
+            "quintain train --method dpo --model a --dataset d --set 'lora={\"rank\": 8}'",
+        ),
+        (
+            tool_call("export_dataset", kind="sft", name="good", scorer="rules", min_score=0.5, filter=...),
+            "quintain export sft good --scorer rules --min-score 0.5 --all",
+        ),
+        (
+            tool_call(
+                "export_dataset", kind="sft", name="x", filter={"agent": "a", "tags": ["b", "c"], "min_reward": 1}
+            ),
+            "quintain export sft x --agent a --tag b --tag c --filter '{\"min_reward\": 1}'",
+        ),
+        (
+            tool_call("score_trajectories", scorer={"judge": 1, "rules": 0.5}, filter=..., calibrate=False),
+            "quintain score judge=1,rules=0.5 --raw --all",
+        ),
+        (tool_call("get_judging_batch", limit=5), "quintain judge --limit 5 --judge assistant"),
+        (tool_call("get_judging_batch", limit=5, judge="person"), "quintain judge --limit 5 --judge person"),
+        (tool_call("record_trajectory", live="append", trajectory_id="t", messages=...), None),
+        (tool_call("record_preferences", source="mined", filter=...), "quintain prefer mine --all"),
+    ],
+)
+def test_calls_become_command_lines(one: ToolCall, line: str | None) -> None:
+    written = command_line(one)
+    assert sorted(shlex.split(written)) == sorted(
+        shlex.split(line or "quintain record FILE --live append --trajectory-id t")
+    )
+
+
+def test_every_tool_has_a_command_with_an_option_for_each_argument() -> None:
+    from quintain.cli.table import COMMANDS
+    from quintain.cli.tool_options import options_of
+    from quintain.tools.invocation import arguments_model
+
+    named = {command.tool for command in COMMANDS.values()}
+    assert {spec.name for spec in CATALOG} == named
+    for spec in CATALOG:
+        offered = set()
+        for command in COMMANDS.values():
+            if command.tool == spec.name:
+                offered |= {option.argument for option in options_of(command, spec)} | set(command.fixed)
+        read_from_a_file = {
+            "record_trajectory": {"messages", "trajectory", "tools"},
+            "record_preferences": {"pairs", "source"},
+        }
+        missing = set(arguments_model(spec).model_fields) - offered - read_from_a_file.get(spec.name, set())
+        assert not missing - {"max_chars"}, spec.name
+    methods = next(
+        option for option in options_of(COMMANDS["train"], tool("start_training")) if option.argument == "method"
+    )
+    assert set(methods.choices) == {*DATASET_KINDS, "evolve"} - {None}
