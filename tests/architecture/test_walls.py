@@ -58,46 +58,57 @@ def modules() -> list[tuple[Path, str, ast.Module]]:
     ]
 
 
-def imported(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """Line and dotted name of everything that a module imports, inside functions too."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                yield node.lineno, alias.name
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"relative import in line {node.lineno}"
-            yield node.lineno, node.module or ""
+Statement = ast.Import | ast.ImportFrom | ast.Attribute | ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@cache
+def nodes() -> list[tuple[Path, str, Statement]]:
+    """The nodes that the rules below look at, with path and room: one walk over all trees serves every rule."""
+    return [
+        (path, room, node) for path, room, tree in modules() for node in ast.walk(tree) if isinstance(node, Statement)
+    ]
+
+
+def imports() -> Iterator[tuple[Path, str, ast.Import | ast.ImportFrom]]:
+    """Every import of the project, inside functions too."""
+    return ((path, room, node) for path, room, node in nodes() if isinstance(node, ast.Import | ast.ImportFrom))
+
+
+def imported(node: ast.Import | ast.ImportFrom) -> list[str]:
+    """Dotted names of the modules that a statement imports."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    assert node.level == 0, f"relative import in line {node.lineno}"
+    return [node.module or ""]
 
 
 def test_rooms_import_only_what_lies_below_them() -> None:
     faults = []
-    for path, room, tree in modules():
+    for path, room, _ in modules():
         assert room in ALLOWED, f"{path}: the room {room!r} is not in the table; add it to docs/design.md first"
-        for line, name in imported(tree):
+    for path, room, node in imports():
+        for name in imported(node):
             if name != "quintain" and not name.startswith("quintain."):
                 continue
             target = [*name.split("."), "__init__"][1]
             if target not in ALLOWED[room] | {room}:
-                faults.append(f"{path.relative_to(SOURCE)}:{line} {room} imports {target}")
+                faults.append(f"{path.relative_to(SOURCE)}:{node.lineno} {room} imports {target}")
     assert not faults, "\n".join(faults)
 
 
 def test_no_imports_run_in_a_circle_not_even_inside_functions_or_for_types() -> None:
-    trees = {
-        ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts).removesuffix(".__init__"): tree
-        for path, _, tree in modules()
-    }
+    def name_of(path: Path) -> str:
+        return ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts).removesuffix(".__init__")
 
-    def targets(tree: ast.Module) -> Iterator[str]:
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Import):
-                yield from (alias.name for alias in node.names)
-            elif isinstance(node, ast.ImportFrom) and node.module:
-                names = (f"{node.module}.{alias.name}" for alias in node.names)
-                yield from (name if name in trees else node.module for name in names)
-
+    graph: dict[str, set[str]] = {name_of(path): set() for path, _, _ in modules()}
+    for path, _, node in imports():
+        names = imported(node)
+        if isinstance(node, ast.ImportFrom) and node.module:
+            inner = (f"{node.module}.{alias.name}" for alias in node.names)
+            names = [name if name in graph else node.module for name in inner]
+        graph[name_of(path)].update(names)
     try:
-        TopologicalSorter({name: set(targets(tree)) for name, tree in trees.items()}).prepare()
+        TopologicalSorter(graph).prepare()
     except CycleError as error:
         pytest.fail(" is imported by ".join(error.args[1]))
 
@@ -105,8 +116,7 @@ def test_no_imports_run_in_a_circle_not_even_inside_functions_or_for_types() -> 
 def test_settings_are_read_by_the_composition_roots_only_and_secrets_by_the_worker() -> None:
     faults = [
         f"{path.relative_to(SOURCE)}:{node.lineno}"
-        for path, room, tree in modules()
-        for node in ast.walk(tree)
+        for path, room, node in imports()
         if (isinstance(node, ast.Import) and any(alias.name == "quintain.settings" for alias in node.names))
         or (isinstance(node, ast.ImportFrom) and node.module == "quintain.settings")
         if room not in READS_SETTINGS
@@ -118,8 +128,7 @@ def test_settings_are_read_by_the_composition_roots_only_and_secrets_by_the_work
 def test_only_the_worker_reads_the_value_of_a_key() -> None:
     readers = [
         path.relative_to(SOURCE).as_posix()
-        for path, _, tree in modules()
-        for node in ast.walk(tree)
+        for path, _, node in imports()
         if isinstance(node, ast.ImportFrom) and node.module == "quintain.settings"
         if "secret" in [alias.name for alias in node.names]
     ]
@@ -130,8 +139,8 @@ def test_only_the_worker_reads_the_value_of_a_key() -> None:
 def test_the_protocol_is_spoken_by_the_server_the_demo_and_the_environment_of_mcp_servers_only() -> None:
     speakers = {
         path.relative_to(SOURCE).as_posix()
-        for path, _, tree in modules()
-        for _, name in imported(tree)
+        for path, _, node in imports()
+        for name in imported(node)
         if name.partition(".")[0] == "mcp"
     }
     allowed = ("server/", "environments/mcp_server/", "cli/demo.py")
@@ -141,8 +150,7 @@ def test_the_protocol_is_spoken_by_the_server_the_demo_and_the_environment_of_mc
 def test_the_environment_is_read_in_settings_and_set_for_threads_alone() -> None:
     faults = [
         f"{path.relative_to(SOURCE)}:{node.lineno}"
-        for path, room, tree in modules()
-        for node in ast.walk(tree)
+        for path, room, node in nodes()
         if isinstance(node, ast.Attribute)
         and node.attr in {"environ", "getenv"}
         and room not in {"settings", "threads"}
@@ -153,17 +161,17 @@ def test_the_environment_is_read_in_settings_and_set_for_threads_alone() -> None
 
 def test_no_module_and_no_function_outgrows_its_bound() -> None:
     faults = []
-    for path, _, tree in modules():
+    for path, _, _ in modules():
         lines = path.read_text(encoding="utf-8").count("\n")
         if lines > MAX_MODULE_LINES:
             faults.append(f"{path.relative_to(SOURCE)}: {lines} lines, the bound is {MAX_MODULE_LINES}")
-        for node in ast.walk(tree):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                length = (node.end_lineno or 0) - node.lineno + 1
-                if length > MAX_FUNCTION_LINES:
-                    faults.append(
-                        f"{path.relative_to(SOURCE)}:{node.lineno} {node.name}: {length} lines, the bound is {MAX_FUNCTION_LINES}"
-                    )
+    for path, _, node in nodes():
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            length = (node.end_lineno or 0) - node.lineno + 1
+            if length > MAX_FUNCTION_LINES:
+                faults.append(
+                    f"{path.relative_to(SOURCE)}:{node.lineno} {node.name}: {length} lines, the bound is {MAX_FUNCTION_LINES}"
+                )
     assert not faults, "\n".join(faults)
 
 

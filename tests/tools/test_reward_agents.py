@@ -72,7 +72,7 @@ def test_an_agent_that_values_runs_is_refused_where_one_must_act(services: Servi
     ]
     assert {error.code for error in refused} == {"not_a_policy"}
     assert "agent:judge@1 is a reward model: it scores whole runs and cannot act" in refused[0].message
-    assert "agent:steps@1 is a step model: it values steps" in refused[1].message
+    assert "agent:steps@1 is a step model: it scores steps" in refused[1].message
     assert all("name a policy" in error.message for error in refused)
     assert services.store.jobs.page().items == ()
 
