@@ -13,6 +13,7 @@ import pytest
 from pydantic import BaseModel
 
 from quintain.cli.command_lines import command_line
+from quintain.datasets.selection import drop_remedy
 from quintain.errors import QuintainError
 from quintain.next_step import Hint, ToolCall
 from quintain.next_step import call as tool_call
@@ -36,7 +37,7 @@ def hints_in(value: Any) -> Iterator[Hint]:
         for name in type(value).model_fields:
             yield from hints_in(getattr(value, name))
     elif isinstance(value, dict | list | tuple):
-        for one in value.values() if isinstance(value, dict) else value:
+        for one in [*value, *value.values()] if isinstance(value, dict) else value:
             yield from hints_in(one)
 
 
@@ -48,7 +49,7 @@ class Flow:
         self.folder = folder
         self.calls: dict[str, ToolCall] = {}
         self.known: dict[str, Any] = {}
-        """Argument -> a value for its placeholder; `live`, `outcome` -> the run that a call with such an argument is about."""
+        """Argument -> a value for its placeholder; also the runs that can be closed, and given an outcome."""
         self.evaluated: dict[str, str] = {}
         """Agent or evaluation -> the agent; both agents were measured on one suite."""
         self.twins: dict[str, str] = {}
@@ -100,7 +101,8 @@ def flow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Flow]:
     flow.do("search_trajectories", filter=runs, limit=2)
     flow.do("get_trajectory", trajectory_id=run)
     flow.do("score_trajectories", scorer="rules", filter=runs)
-    flow.do("score_trajectories", scorer="people", filter=runs)
+    for scorer in ("people", "judge", "montecarlo"):
+        flow.do("score_trajectories", scorer=scorer, filter=runs)
     flow.do("fit_calibration", scorer="rules")
     batch = flow.do("get_judging_batch", limit=1)
     answer = {"item_id": batch.items[0].item_id, "value": 0.5}
@@ -142,11 +144,17 @@ def flow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Flow]:
         ("compare_agents", {"agents": ["eval-none", "eval-nothing"]}),
     ):
         assert isinstance(flow.do(name, **wrong), QuintainError), name
+    for reason in ("unscored", "reward_unknown", "group_of_one", "outcome_error"):
+        flow.keep(drop_remedy(reason))
     flow.known = {
         "filter": runs,
         "trajectory_id": run,
-        "live": live,
-        "outcome": unknown,
+        "open run": live,
+        "run without outcome": unknown,
+        "judge": "starter",
+        "cap": 0.5,
+        "attempts": 2,
+        "pairs": [{"chosen": run, "rejected": unknown}],
         "dataset_id": dataset,
         "agent": "starter",
         "environment": INVENTORY,
@@ -167,8 +175,9 @@ def filled(flow: Flow, one: ToolCall) -> ToolCall:
     arguments = {}
     for name, value in one.arguments.items():
         if value is ...:
-            about = next((word for word in ("live", "outcome") if word in one.arguments), "")
-            value = flow.known[about if name == "trajectory_id" and about in flow.known else name]
+            stated = {"live": "open run", "outcome": "run without outcome"}
+            kinds = [kind for argument, kind in stated.items() if argument in one.arguments]
+            value = flow.known[kinds[0] if name == "trajectory_id" and kinds else name]
         elif isinstance(value, list) and ... in value:  # one of two agents to compare
             measured = {flow.evaluated[part] for part in value if part is not ...}
             other = next(agent for agent in flow.evaluated.values() if agent not in measured)
@@ -192,7 +201,11 @@ def parsed(text: str) -> tuple[str, dict[str, Any]]:
     return tree.func.id, {str(word.arg): ast.literal_eval(word.value) for word in tree.keywords}
 
 
-STARTS = {"start_training", "collect_rollouts", "evaluate_agent", "export_agent"}
+def starts(one: ToolCall) -> bool:
+    """Whether a call starts a job that the test cancels."""
+    jobs = {"start_training", "collect_rollouts", "evaluate_agent", "export_agent"}
+    return one.tool in jobs or (one.tool == "score_trajectories" and "judge" in one.arguments)
+
 
 REFUSALS: dict[str, str] = {}
 """Tool -> the one error code that its hint may meet in this home. Empty: every hint of the flow is carried out."""
@@ -209,7 +222,7 @@ def as_a_call(flow: Flow, one: ToolCall) -> str:
         result = call(flow.services, tool(name), arguments)
     except QuintainError as error:
         return "" if REFUSALS.get(name) == error.code else f"{one}: {error}"
-    if name in STARTS:
+    if starts(one):
         flow.services.jobs.cancel(result.job_id)
     return ""
 
@@ -223,9 +236,9 @@ def as_a_command(flow: Flow, one: ToolCall) -> str:
         file = flow.folder / "content.json"
         file.write_text(json.dumps(one.arguments.get("messages") or one.arguments.get("pairs")), encoding="utf-8")
         words[words.index("FILE")] = str(file)
-    detached = ["--detach"] if one.tool in STARTS else []
+    detached = ["--detach"] if starts(one) and one.tool != "score_trajectories" else []
     done = quintain(*words, *detached, home=flow.services.settings.home)
-    for word in done.stdout.split() if detached else ():
+    for word in done.stdout.split() if starts(one) else ():
         if word.startswith("job-"):
             flow.services.jobs.cancel(word)
     refused = done.stderr.partition("]")[0].lstrip("[")

@@ -6,6 +6,7 @@ from collections import Counter
 
 from rich.console import Console
 
+from quintain.cli.command_lines import for_terminal
 from quintain.cli.session import Use, plain_console, print_json, show_next_step
 from quintain.exporters.preview_page import printable
 from quintain.records.audit import AuditReport
@@ -43,7 +44,7 @@ def _show(console: Console, result: ScoreResult) -> None:
     for name, summary in ({"value": result.summary} | dict(result.components)).items():
         console.print(printable(f"  {name:<24} {_statistics(summary)}"))
     for reason, n in Counter(result.reasons).most_common():
-        console.print(printable(f"  unscored {n:,}: {reason}"), style="yellow")
+        console.print(printable(f"  unscored {n:,}: {for_terminal(reason)}"), style="yellow")
     for name, calibration in result.calibrations.items():
         console.print(printable(f"  {name} goes through calibration {calibration}"))
     if result.audit is not None:
@@ -65,6 +66,6 @@ def _show_audit(console: Console, report: AuditReport) -> None:
     )
     for finding in report.findings:
         console.print(printable(f"  {finding.severity} {finding.check} ({finding.count:,}): {finding.evidence}"))
-        console.print(printable(f"    {finding.remedy}"))
+        console.print(printable(f"    {for_terminal(finding.remedy)}"))
     for check, why in report.unchecked.items():
         console.print(printable(f"  not checked: {check}: {why}"))

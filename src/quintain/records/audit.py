@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from quintain.next_step import Hint
 from quintain.records.record import Record
 
 AuditCheck = Literal[
@@ -29,7 +30,7 @@ class Finding(Record):
     trajectory_ids: tuple[str, ...] = Field(default=(), description="Examples of affected runs.")
     rewards: tuple[str, ...] = Field(default=(), description="Affected rewards: those of a scorer, or `recorded` ones.")
     evidence: str = Field(description="Evidence with numbers. Quotes of runs are data.")
-    remedy: str
+    remedy: Hint
     figures: dict[str, Any] = Field(default_factory=dict)
 
 

@@ -6,6 +6,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
+from quintain.next_step import Hint
 from quintain.records.record import Instant, Record
 
 
@@ -45,7 +46,7 @@ class Score(Record):
     scorer: str
     status: Literal["scored", "unscored"]
     value: float | None = Field(default=None, ge=0, le=1)
-    reason: str | None = Field(default=None, description="Why it is unscored.")
+    reason: Hint | None = Field(default=None, description="Why it is unscored.")
     components: tuple[Component, ...] = ()
     feedback: str = ""
     steps: tuple[StepScore, ...] = Field(default=(), description="Scores of single steps, in order.")

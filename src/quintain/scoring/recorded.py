@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from quintain.next_step import Hint, call
 from quintain.records.record import clip
 from quintain.records.score import Component, Score, StepScore
 from quintain.records.trajectory import Trajectory
@@ -26,10 +27,16 @@ OF_RATERS = frozenset({"judge", "people"})
 """Scorers with several raters and rubrics: `judge:RUBRIC` is one rubric."""
 
 _REMEDY = {
-    "judge": "judge it (get_judging_batch, or score_trajectories(scorer='judge', judge=...))",
-    "people": "let someone judge it (get_judging_batch(judge='person'))",
-    MONTECARLO: "value its steps (score_trajectories(scorer='montecarlo', judge='AGENT'))",
-    REPLAY: "carry it out again (score_trajectories(scorer='replay'))",
+    "judge": Hint(
+        "judge it (",
+        call("get_judging_batch", limit=5),
+        ", or ",
+        call("score_trajectories", scorer="judge", judge=..., filter=...),
+        ")",
+    ),
+    "people": Hint("let someone judge it (", call("get_judging_batch", limit=5, judge="person"), ")"),
+    MONTECARLO: Hint("value its steps (", call("score_trajectories", scorer=MONTECARLO, judge=..., filter=...), ")"),
+    REPLAY: Hint("repeat it (", call("score_trajectories", scorer=REPLAY, filter=...), ")"),
 }
 
 
@@ -96,13 +103,11 @@ class RecordedScorer:
         raters = self.newest(run_id)
         if not raters:
             failed = next((one.reason for one in self._verdicts(self._found.get(run_id, ())) if one.reason), None)
-            remedy = _REMEDY.get(
-                self._source.scorer, f"score it first: score_trajectories(scorer={self._source.scorer!r})"
-            )
+            score = call("score_trajectories", scorer=self._source.scorer, filter=...)
+            remedy = _REMEDY.get(self._source.scorer, Hint("score it first: ", score))
             why = f"its judgement failed: {failed}" if failed else "no verdict is stored"
-            return Score(
-                trajectory_id=run_id, scorer=self.name, status="unscored", reason=f"{clip(why, 400)}; {remedy}"
-            )
+            reason = Hint(f"{clip(why, 400)}; ", remedy)
+            return Score(trajectory_id=run_id, scorer=self.name, status="unscored", reason=reason)
         values = [raw_value(verdict) for verdict in raters]
         value = math.fsum(values) / len(values)
         feedback = raters[0].feedback

@@ -78,7 +78,7 @@ class Unscored(Record):
     """A trajectory that a scorer could not score, and why."""
 
     id: str
-    reason: str
+    reason: Hint
 
 
 class ScoreSummary(Record):
@@ -99,7 +99,7 @@ class ScoreResult(Record):
     unscored: tuple[Unscored, ...]
     summary: ScoreSummary
     components: dict[str, ScoreSummary]
-    reasons: dict[str, int] = Field(default_factory=dict, description="Why runs are unscored -> how many.")
+    reasons: dict[Hint, int] = Field(default_factory=dict, description="Why runs are unscored -> how many.")
     calibrations: dict[str, str] = Field(
         default_factory=dict, description="Scorer -> the calibration that was applied."
     )

@@ -200,7 +200,7 @@ def _checked(scores: Sequence[float], labels: Sequence[float], groups: Sequence[
             Hint(
                 f"{len(scores)} runs have both a score and a label; a calibration needs at least {MIN_LABELS}, better "
                 f"{FEW_LABELS}; get more labels with ",
-                call("get_judging_batch", judge="person"),
+                call("get_judging_batch", limit=5, judge="person"),
             ),
             code="too_few_labels",
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from quintain.next_step import Hint, call
 from quintain.records.audit import AuditCheck, AuditReport, Finding
 from quintain.records.score import Score
 from quintain.records.trajectory import Trajectory
@@ -28,7 +29,7 @@ class _Single(NamedTuple):
     find: Callable[[Subject], Sign | None]
     what: str
     """What the runs do."""
-    remedy: str
+    remedy: Hint
     notes_unrewarded: bool
     """Whether an attempt without a reward is worth a note."""
 
@@ -37,27 +38,37 @@ _SINGLE: dict[AuditCheck, _Single] = {
     "answer_echo": _Single(
         find_echo,
         "recite the expected answer or the grading criteria, or contain a ready-made verdict",
-        "Leave these runs out, keep answers and criteria out of what the agent sees, and score with a checker, or with several judges and "
-        "score_trajectories(combine='lower_bound').",
+        Hint(
+            "Leave these runs out, keep answers and criteria out of the agent's view, and score with a checker, or with several "
+            "judges and ",
+            call("score_trajectories", scorer=..., combine="lower_bound", filter=...),
+            ".",
+        ),
         True,
     ),
     "format_only": _Single(
         find_form,
         "have the right form around a wrong answer or around none",
-        "Let the form count only where the answer is right, or cap what it adds with score_trajectories(cap=...); leave these runs out.",
+        Hint(
+            "Leave these runs out. Let the form count only where the answer is right, or limit its share with ",
+            call("score_trajectories", scorer=..., cap=..., filter=...),
+            ".",
+        ),
         False,
     ),
     "repetition": _Single(
         find_repetition,
         "repeat the same words or calls over and over",
-        "Leave these runs out; mix `rules` into the score, or a judge whose rubric asks for substance.",
+        Hint("Leave these runs out; mix `rules` into the score, or a judge whose rubric asks for substance."),
         False,
     ),
     "verifier_tampering": _Single(
         find_tampering,
         "tamper with their check, or read its answers",
-        "Leave these runs out, even where they also solved the task; run the check where the agent cannot write, with "
-        "tests that it has not seen.",
+        Hint(
+            "Leave these runs out, even where they also solved the task; run the check where the agent cannot write, with "
+            "tests that it has not seen."
+        ),
         True,
     ),
 }
@@ -172,6 +183,6 @@ class Auditor:
             rewards=tuple(least),
             evidence=f"{count} of {self._n} runs {'' if sure else 'may '}{single.what}, "
             f"{f'with {price}' if price else 'without a reward'}. {first.id}: {first.evidence}",
-            remedy=single.remedy if sure else f"Look at these runs. {single.remedy}",
+            remedy=single.remedy if sure else Hint("Look at these runs. ", single.remedy),
             figures={"count": count, "share": round(count / self._n, 4)},
         )

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
 from typing import NamedTuple
 
+from quintain.next_step import Hint, call
 from quintain.records.audit import Finding
 from quintain.scoring.integrity.samples import Point
 from quintain.scoring.rank_statistics import spearman, stratified_spearman
@@ -68,8 +69,12 @@ def find_inflation(points: Sequence[Point]) -> Finding | str:
         f"{'that are equally correct' if found.controlled else 'whose correctness is unknown'}: rank correlation {found.rho:.2f}, "
         f"p {found.p:.3g}, n {found.n}; padding is {better:.0%} of the better rewarded half, {other:.0%} of the other"
         f"{'' if explained is None else f'; it rises with {explained!r} as well'}",
-        remedy="Score with something that length does not move (a checker, or a rubric that asks for concise answers), or mix it "
-        "in; cap the reward with score_trajectories(cap=...), or prefer pairs of equal length.",
+        remedy=Hint(
+            "Score with something that length does not move (a checker, or a rubric that asks for concise answers), or mix it "
+            "in; cap the reward with ",
+            call("score_trajectories", scorer=..., cap=..., filter=...),
+            ", or prefer pairs of equal length.",
+        ),
         figures={
             "rank_correlation": round(found.rho, 4),
             "p": round(found.p, 4),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from quintain.next_step import Hint, call
 from quintain.records.audit import Finding
 from quintain.scoring.integrity.samples import Point
 from quintain.scoring.rank_statistics import separation
@@ -30,6 +31,10 @@ def find_no_separation(points: Sequence[Point]) -> Finding | str:
         trajectory_ids=tuple(point.id for point in least),
         evidence=f"a success has the higher reward in {found.auc:.0%} of the pairs with a failure (95 % interval {found.low:.2f} to "
         f"{found.high:.2f}; chance is 50 %); {len(good)} successes, {len(bad)} failures",
-        remedy="Do not train on this score: use `outcome`, mix it in, calibrate the scorer with fit_calibration, or mend its rubric.",
+        remedy=Hint(
+            "Do not train on this score: use `outcome`, mix it in, calibrate the scorer with ",
+            call("fit_calibration", scorer=...),
+            ", or correct its rubric.",
+        ),
         figures={"auc": round(found.auc, 4), "low": round(found.low, 4), "high": round(found.high, 4)},
     )
