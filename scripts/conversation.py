@@ -23,8 +23,8 @@ ENVIRONMENT = "quintain/inventory"
 _ENDED = {"succeeded", "failed", "cancelled", "interrupted"}
 _HEAD = """# A conversation, from first runs to proof
 
-The calls below were made by a real MCP client over stdio, and the answers are what came back, shortened to the keys that
-matter; what the person and the assistant say is written by us. `python -m scripts.conversation` makes this page anew.
+A real MCP client made these calls over stdio; the answers are shortened to the keys that matter, and the words of the
+person and the assistant are ours. `python -m scripts.conversation` writes this page.
 """
 
 

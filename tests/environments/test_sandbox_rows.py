@@ -252,7 +252,7 @@ def test_tests_that_cannot_run_are_an_error_and_no_verdict(begin: Any, row: dict
         ({"timeout_s": -1}, "expected timeout_s from 0.1 to 3600 seconds, got -1"),
         (
             {"repo": None, "checker": {"files": {"../x": "y"}, "command": "make"}},
-            "no path of a file below the workspace",
+            "expected a relative path below the workspace",
         ),
         (
             {"repo": None, "checker": {"files": {"x": "y"}, "command": "make"}, "FAIL_TO_PASS": [], "PASS_TO_PASS": []},

@@ -8,13 +8,13 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quintain.environments.registry import task_source
 from quintain.environments.tools_1k import ThousandTools
 from quintain.environments.tools_1k.catalogue import catalogue
-from quintain.environments.tools_1k.environment import Direct, Searching
+from quintain.environments.tools_1k.environment import DirectEpisode, SearchEpisode
 from quintain.environments.tools_1k.lexicon import CATEGORIES, VERBS
 from quintain.environments.tools_1k.metrics import ranking_metrics
 from quintain.environments.tools_1k.needs import FAMILY, Need, build_need
@@ -29,8 +29,8 @@ SETTINGS = EpisodeSettings(seed=0, max_turns=None, concurrency=64, agent=AgentIn
 TASK = "tools-1k/train/mail/hard/00003"
 
 
-def begun(task_id: str = TASK) -> Searching:
-    searching = Searching()
+def begun(task_id: str = TASK) -> SearchEpisode:
+    searching = SearchEpisode()
     searching.reset(Task(id=task_id))
     return searching
 
@@ -120,6 +120,7 @@ def test_figures_of_a_ranking_by_hand() -> None:
     }
 
 
+@settings(max_examples=30)
 @given(st.permutations(list("abcdefghijkl")), st.sets(st.sampled_from(list("abcdefghijklm")), min_size=1))
 def test_figures_stay_in_bounds_and_grow_with_depth(ranking: list[str], relevant: set[str]) -> None:
     found = ranking_metrics(ranking, frozenset(relevant), ks=(1, 3, 9))
@@ -283,9 +284,9 @@ def test_values_of_each_type_are_checked() -> None:
     tools = catalogue().tools.values()
     for kind, wrong in (("integer", True), ("integer", 1.5), ("number", "1"), ("boolean", 1)):
         tool, name = next((t, p.name) for t in tools for p in t.parameters if p.type == kind)
-        assert f"must be of type {kind}" in str(tool.fault({name: wrong}))
+        assert f"must be of type {kind}" in str(tool.argument_error({name: wrong}))
     chosen = next(tool for tool in tools if any(parameter.name == "format" for parameter in tool.parameters))
-    assert "valid: pdf, csv, json, html" in str(chosen.fault({"format": "docx"}))
+    assert "valid: pdf, csv, json, html" in str(chosen.argument_error({"format": "docx"}))
 
 
 _VALUES = (
@@ -298,6 +299,7 @@ _VALUES = (
 )
 
 
+@settings(max_examples=40, deadline=None)
 @given(
     st.sampled_from(["search_tools", "call_tool", "submit", "delete_meeting"]),
     st.dictionaries(
@@ -330,7 +332,7 @@ def test_a_task_is_the_same_wherever_and_however_often_it_is_begun() -> None:
         "We have to export a concert with the reference GK-570 as html.",
         {"reference": "GK-570", "format": "html"},
     )
-    first, again = Direct(10), Direct(10)
+    first, again = DirectEpisode(10), DirectEpisode(10)
     for direct in (first, again, first):
         assert direct.reset(Task(id=TASK)).message == build_need(FAMILY.parse(TASK)).prompt
     assert first.tools == again.tools
@@ -339,7 +341,7 @@ def test_a_task_is_the_same_wherever_and_however_often_it_is_begun() -> None:
 
 
 def test_in_direct_mode_tools_that_were_not_offered_do_not_exist() -> None:
-    direct = Direct(2)
+    direct = DirectEpisode(2)
     direct.reset(Task(id=TASK))
     need = build_need(FAMILY.parse(TASK))
     assert (
@@ -359,11 +361,11 @@ def test_options_are_checked() -> None:
         ("?mode=guess", "mode"),
         ("?mode=direct&k=1", "greater than or equal to 2"),
         ("?mode=direct&k=51", "less than or equal to 50"),
-        ("?k=5", "in mode search the agent says"),
+        ("?k=5", "in mode search, where the agent chooses k"),
         ("?types=mial", "did you mean 'mail'"),
         ("?difficulty=harder", "difficulty"),
     ):
         with pytest.raises(InvalidInput, match=told):
             task_source(f"quintain/tools-1k{wrong}")
     with pytest.raises(InvalidInput, match="tools-1k/train/calendar/easy/00123"):
-        Searching().reset(Task(id="inventory/train/lookup/easy/00001"))
+        SearchEpisode().reset(Task(id="inventory/train/lookup/easy/00001"))

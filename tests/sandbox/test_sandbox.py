@@ -1,4 +1,4 @@
-"""Commands behind walls: nothing gets out, limits hold, nothing is left running."""
+"""Isolated commands: no escape, limits, cleanup of processes and folders, signed test reports."""
 
 from __future__ import annotations
 
@@ -16,40 +16,40 @@ import pytest
 
 from quintain.errors import InvalidInput, Refused, Unavailable
 from quintain.sandbox import backends, files
-from quintain.sandbox import sandbox as room
-from quintain.sandbox.backends import Backend, Bubblewrap, Docker, Place, Unshare
+from quintain.sandbox import sandbox as sandbox_module
+from quintain.sandbox.backends import Backend, Bubblewrap, Docker, HostFolders, Unshare
 from quintain.sandbox.files import size_of
 from quintain.sandbox.limits import Limits
 from quintain.sandbox.process import BoundedText, run_process
 from quintain.sandbox.sandbox import IMAGE, Sandbox, open_sandbox, probe, relative_path
+from quintain.sandbox.signed_tests import read_counts, signed_command
 from quintain.sandbox.verdicts import verdict
-from quintain.sandbox.witnessed_tests import counts, witnessed
 
 
 @dataclass(frozen=True)
 class Bare:
-    """No walls at all: for what has to hold without them, and for a probe that must fail."""
+    """No isolation, for the checks of limits and for a probe that must fail."""
 
     name: str = "bare"
 
     def missing(self) -> str | None:
         return None
 
-    def argv(self, command: Sequence[str], limits: Limits, place: Place) -> list[str]:
-        return ["sh", "-c", 'cd "$0" && exec "$@"', str(place.workspace), *command]
+    def argv(self, command: Sequence[str], limits: Limits, folders: HostFolders) -> list[str]:
+        return ["sh", "-c", 'cd "$0" && exec "$@"', str(folders.workspace), *command]
 
-    def stdin_text(self, command: Sequence[str], limits: Limits, place: Place) -> str:
+    def stdin_text(self, command: Sequence[str], limits: Limits, folders: HostFolders) -> str:
         return ""
 
     def env(self) -> dict[str, str] | None:
         return None
 
-    def kill(self, place: Place) -> None:
+    def kill(self, folders: HostFolders) -> None:
         pass
 
 
 @pytest.fixture(params=[Bubblewrap(), Unshare(), Docker(IMAGE)], ids=lambda backend: backend.name)
-def walls(request: pytest.FixtureRequest) -> Sandbox:
+def sandbox(request: pytest.FixtureRequest) -> Sandbox:
     backend: Backend = request.param
     if fault := probe(backend):
         pytest.skip(f"{backend.name} does not work on this machine: {fault}")
@@ -60,8 +60,8 @@ def alive(marker: str) -> list[int]:
     return [p.pid for p in psutil.process_iter(["cmdline"]) if marker in " ".join(p.info["cmdline"] or ())]
 
 
-def test_a_command_sees_its_files_and_what_it_writes_stays_for_the_next(walls: Sandbox) -> None:
-    with walls.workspace({"src/a.txt": "hello"}) as workspace:
+def test_a_command_sees_its_files_and_what_it_writes_stays_for_the_next(sandbox: Sandbox) -> None:
+    with sandbox.workspace({"src/a.txt": "hello"}) as workspace:
         first = workspace.run("cat src/a.txt && echo more > b.txt; exit 3")
         assert (first.exit_code, first.stdout, first.stopped) == (3, "hello", None)
         assert workspace.run(["cat", "b.txt"]).stdout == "more\n"
@@ -90,7 +90,9 @@ ESCAPES = {
 
 
 @pytest.mark.parametrize("escape", ESCAPES)
-def test_no_way_leads_out(walls: Sandbox, escape: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_cannot_escape(
+    sandbox: Sandbox, escape: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("QUINTAIN_CANARY", "seen")
     secret = tmp_path / "secret"
     secret.write_text("canary")
@@ -106,10 +108,10 @@ def test_no_way_leads_out(walls: Sandbox, escape: str, tmp_path: Path, monkeypat
         program = ESCAPES[escape]
         for name, value in names.items():
             program = program.replace(name, value) if escape != "read our environment" else program
-        ran = walls.run(["python3", "-I", "-c", program], {}, Limits(wall_s=20))
+        ran = sandbox.run(["python3", "-I", "-c", program], {}, Limits(wall_s=20))
     if escape == "see this home" and ran.exit_code == 0:  # the folder may hold this Python, and then only that is shown
         program = f"import os; print([n for n in os.listdir({names['HOME']!r})])"
-        seen = walls.run(["python3", "-I", "-c", program], {}).stdout
+        seen = sandbox.run(["python3", "-I", "-c", program], {}).stdout
         assert Path(sys.base_prefix).is_relative_to(names["HOME"])
         assert set(eval(seen)) <= set(Path(sys.base_prefix).relative_to(names["HOME"]).parts)
         return
@@ -117,9 +119,9 @@ def test_no_way_leads_out(walls: Sandbox, escape: str, tmp_path: Path, monkeypat
     assert secret.read_text() == "canary"
 
 
-def test_limits_hold(walls: Sandbox) -> None:
+def test_commands_that_exceed_a_limit_fail(sandbox: Sandbox) -> None:
     def code(program: str, **limits: float) -> int | None:
-        return walls.run(["python3", "-I", "-c", program], {}, Limits(**limits)).exit_code  # type: ignore[arg-type]
+        return sandbox.run(["python3", "-I", "-c", program], {}, Limits(**limits)).exit_code  # type: ignore[arg-type]
 
     assert code("x = bytearray(10**9)", memory_mb=200) != 0
     assert code("while True: pass", cpu_s=1, wall_s=20) in (137, 152)
@@ -128,13 +130,13 @@ def test_limits_hold(walls: Sandbox) -> None:
     assert code(many, processes=20, wall_s=10) not in (0, None)
 
 
-def test_a_command_that_does_not_end_is_killed_with_all_of_its_processes(walls: Sandbox) -> None:
+def test_a_command_that_does_not_end_is_killed_with_all_of_its_processes(sandbox: Sandbox) -> None:
     marker = f"314{os.getpid()}"
     start = time.monotonic()
-    ran = walls.run(f"setsid sleep {marker} & nohup sleep {marker} & sleep {marker}", {}, Limits(wall_s=0.5))
+    ran = sandbox.run(f"setsid sleep {marker} & nohup sleep {marker} & sleep {marker}", {}, Limits(wall_s=0.5))
     assert (ran.timed_out, ran.exit_code) == (True, None)
     assert time.monotonic() - start < 20
-    ended = walls.run(f"(setsid sleep {marker} >/dev/null 2>&1 &) ; echo done", {}, Limits(wall_s=20))
+    ended = sandbox.run(f"(setsid sleep {marker} >/dev/null 2>&1 &) ; echo done", {}, Limits(wall_s=20))
     assert (ended.exit_code, ended.stdout) == (0, "done\n")
     deadline = time.monotonic() + 10
     while alive(marker) and time.monotonic() < deadline:
@@ -142,22 +144,24 @@ def test_a_command_that_does_not_end_is_killed_with_all_of_its_processes(walls: 
     assert alive(marker) == []
 
 
-def test_walls_that_do_not_hold_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without walls the probe's command reaches the port and writes the folder, and its backend is refused."""
+def test_a_backend_that_does_not_isolate_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without isolation the probe's command reaches the port and writes the folder, and its backend is refused."""
     fault = probe(Bare())
     assert fault is not None
     assert "does not isolate commands" in fault
     assert "reached the machine's network" in fault
     assert "wrote " in fault
-    monkeypatch.setattr(room, "Bubblewrap", Bare)
-    monkeypatch.setattr(room, "Unshare", Bare)
-    monkeypatch.setattr(room, "Docker", lambda image: Bare())
-    with pytest.raises(Unavailable, match=r"\[no_sandbox\].*no command is run.*bare: it does not isolate commands"):
+    monkeypatch.setattr(sandbox_module, "Bubblewrap", Bare)
+    monkeypatch.setattr(sandbox_module, "Unshare", Bare)
+    monkeypatch.setattr(sandbox_module, "Docker", lambda image: Bare())
+    with pytest.raises(
+        Unavailable, match=r"\[no_sandbox\] expected a working sandbox, got none.*bare: it does not isolate commands"
+    ):
         open_sandbox("auto")
 
 
 def test_the_operator_can_switch_sandboxes_off_and_choose_one() -> None:
-    with pytest.raises(Refused, match="QUINTAIN_SANDBOX is off"):
+    with pytest.raises(Refused, match="QUINTAIN_SANDBOX=off"):
         open_sandbox("off")
     with pytest.raises(InvalidInput, match="valid: auto, bubblewrap, unshare, docker, off"):
         open_sandbox("chroot")
@@ -168,12 +172,12 @@ def test_the_operator_can_switch_sandboxes_off_and_choose_one() -> None:
 
 @pytest.mark.parametrize("path", ["/etc/passwd", "../x", "a/../../x", "", "a\0b", "x" * 2000, 3])
 def test_a_path_that_leaves_the_workspace_is_refused(path: str) -> None:
-    with pytest.raises(InvalidInput, match="no path of a file below the workspace"):
+    with pytest.raises(InvalidInput, match="expected a relative path below the workspace"):
         relative_path(path)
     assert relative_path("a/./b.py") == "a/b.py"
 
 
-def test_senseless_limits_commands_and_too_many_files_are_refused() -> None:
+def test_invalid_limits_commands_and_too_many_files_are_refused() -> None:
     for limits in (
         {"wall_s": 0},
         {"wall_s": float("inf")},
@@ -182,12 +186,12 @@ def test_senseless_limits_commands_and_too_many_files_are_refused() -> None:
         {"output_chars": 10**9},
     ):
         with pytest.raises(InvalidInput, match=next(iter(limits))):
-            Limits(**limits)  # type: ignore[arg-type]
+            Limits(**limits)
     bare = Sandbox(Bare())
     for command in ([], "", "  ", ["a\0"]):
         with pytest.raises(InvalidInput, match="command"):
             bare.run(command, {})
-    with pytest.raises(InvalidInput, match="a workspace takes 2,000"):
+    with pytest.raises(InvalidInput, match="at most 2,000 files"):
         bare.run("true", {f"f{n}": "" for n in range(2001)})
 
 
@@ -204,7 +208,7 @@ def test_output_keeps_its_beginning_and_its_end(tmp_path: Path) -> None:
     assert ran.stdout.endswith("end\n")
 
 
-def test_time_and_disk_are_held_and_the_group_is_killed_without_any_walls(tmp_path: Path) -> None:
+def test_time_and_disk_limits_work_without_isolation(tmp_path: Path) -> None:
     marker = f"271{os.getpid()}"
     argv = ["sh", "-c", f"sleep {marker} & sleep {marker}"]
     ran = run_process(argv, Limits(wall_s=0.3), tmp_path, env=None, kill=lambda: None)
@@ -220,21 +224,21 @@ def test_time_and_disk_are_held_and_the_group_is_killed_without_any_walls(tmp_pa
     assert killed.exit_code == 137
 
 
-def test_the_workspace_goes_whatever_modes_it_holds() -> None:
+def test_a_workspace_with_restrictive_modes_is_removed() -> None:
     with Sandbox(Bare()).workspace({"a/b": "x"}) as workspace:
         assert workspace.run("mkdir -p d/e; touch d/e/f; chmod 000 d/e d; ln -s / out").exit_code == 0
         top = workspace.folder.parent
     assert not top.exists()
 
 
-def test_the_command_dies_with_its_sandbox_when_our_process_is_killed(walls: Sandbox) -> None:
+def test_the_command_dies_with_its_sandbox_when_our_process_is_killed(sandbox: Sandbox) -> None:
     """The time is kept inside too: where the process outside is gone, process 1 of the namespace ends all."""
-    if walls.name == "docker":
+    if sandbox.name == "docker":
         pytest.skip("containers are children of docker's service")
     marker = f"161{os.getpid()}"
     program = (
         "from quintain.sandbox.sandbox import open_sandbox; from quintain.sandbox.limits import Limits\n"
-        f"open_sandbox({walls.name!r}).run('sleep {marker}', {{}}, Limits(wall_s=1))"
+        f"open_sandbox({sandbox.name!r}).run('sleep {marker}', {{}}, Limits(wall_s=1))"
     )
     ours = subprocess.Popen([sys.executable, "-c", program])
     deadline = time.monotonic() + 30
@@ -247,18 +251,16 @@ def test_the_command_dies_with_its_sandbox_when_our_process_is_killed(walls: San
     assert alive(f"sleep {marker}") == []
 
 
-def test_a_command_cannot_read_this_package_which_holds_solutions(
-    walls: Sandbox, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if walls.name == "docker":
+def test_a_command_cannot_read_the_solutions_in_this_package(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    if sandbox.name == "docker":
         pytest.skip("an image holds none of this installation")
     inside = Path(pytest.__file__).parent  # installed where commands see it, as this package is for its users
     monkeypatch.setattr(backends, "hidden_paths", lambda: [str(inside)])
-    ran = walls.run(f"ls -A {inside} && touch {inside}/x", {})
+    ran = sandbox.run(f"ls -A {inside} && touch {inside}/x", {})
     assert (ran.stdout, ran.exit_code != 0) == ("", True)
     monkeypatch.undo()
     own = Path(backends.__file__).resolve().parents[1]
-    assert backends.hidden_paths() == ([str(own)] if str(own).startswith(tuple(backends.shown_paths())) else [])
+    assert backends.hidden_paths() == ([str(own)] if str(own).startswith(tuple(backends.visible_paths())) else [])
 
 
 def test_files_are_read_and_written_from_outside_without_following_links(tmp_path: Path) -> None:
@@ -303,19 +305,19 @@ def test_a_full_workspace_can_only_be_emptied() -> None:
         assert workspace.run("sleep 0.4; echo seen", small).stdout == "seen\n"
         assert (
             workspace.run("head -c 300000 big > more; sleep 9", small).stopped == "disk_mb"
-        )  # walls would not let it write
+        )  # a real backend forbids the write
         assert workspace.run("sleep 0.4; rm big more", small).exit_code == 0
         assert not workspace.is_full(small)
 
 
-def test_a_report_tells_which_of_the_named_tests_passed() -> None:
+def test_a_signed_report_lists_which_named_tests_passed() -> None:
     text = (
         "import unittest\nclass T(unittest.TestCase):\n    def test_a(self): pass\n    def test_b(self): assert False\n"
     )
     wanted = ["test_a (m.T)", "m.T.test_b", "m.T.test_c"]
-    report = witnessed("python3 -m unittest -q m", {"m.py": text}, "secret", wanted)
+    report = signed_command("python3 -m unittest -q m", {"m.py": text}, "secret", wanted)
     assert report is not None
     ran = Sandbox(Bare()).run(list(report.command), {"m.py": text, **report.files})
-    assert counts(report, ran.stderr) == (2, 1, 1, "100")
+    assert read_counts(report, ran.stderr) == (2, 1, 1, "100")
     found = verdict("python3 -m unittest -q m", report, ran, Limits())
     assert (found.passed, found.n_passed, found.n_tests) == (False, 1, 3)

@@ -1,7 +1,7 @@
-"""Secrets without a shape of their own, known by what they are given to: names, headers, and URLs.
+"""Secrets without a fixed format, recognized by their context: names, headers, and URLs.
 
-A value goes where its name says that it is secret (`DB_PASSWORD=...`, `"api_key": "..."`, `--token ...`) and where it can be
-one: `password: str`, `token=get_token()` and `<your key>` stay. Hashes, ids and other long strings stay under other names.
+A value is redacted if its name marks a secret (`DB_PASSWORD=...`, `"api_key": "..."`, `--token ...`) and the value can be one:
+`password: str`, `token=get_token()` and `<your key>` stay. Hashes, ids and other long strings stay under other names.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from functools import lru_cache
 from quintain.redaction.secrets import EDGE, Rule, Span, has_digit, pattern_rule
 
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+|[^\W\d_]+")
-_AFTERWARDS = {"value", "plain", "plaintext", "raw", "base64", "b64", "env", "prod", "dev", "test"}
+_SUFFIXES = {"value", "plain", "plaintext", "raw", "base64", "b64", "env", "prod", "dev", "test"}
 _PASSWORDS = (
     "password",
     "passwd",
@@ -24,11 +24,11 @@ _PASSWORDS = (
     "contraseña",
     "パスワード",
 )
-_OWNERS = frozenset({
+_PASS_PREFIXES = frozenset({
     "db", "user", "admin", "root", "smtp", "mail", "email", "ftp", "ssh", "sudo", "my", "mysql", "postgres",
     "redis", "database", "login", "account", "proxy", "bind", "auth", "key",
 })  # fmt: skip
-"""Words before `pass` that make it a password; `FAIL_TO_PASS` is none."""
+"""Words before `pass` that mark a password, unlike in `FAIL_TO_PASS`."""
 _KEYS = tuple(
     f"{word}key"
     for word in (
@@ -36,28 +36,28 @@ _KEYS = tuple(
         "subscription", "shared", "license",
     )
 )  # fmt: skip
-_OTHER_TOKENS = frozenset({
+_TEXT_TOKENS = frozenset({
     "eos", "bos", "pad", "unk", "sep", "cls", "mask", "special", "stop", "next", "page", "continuation",
     "pagination", "sync", "start", "end", "first", "last", "prev", "previous", "current", "cancellation", "resume",
     "max", "min", "per", "num", "n", "total", "input", "output", "prompt", "completion", "reasoning", "image",
     "audio", "new", "string", "text", "word", "tokens", "added", "extra", "decoder", "draft", "sampled", "think",
     "separator", "syntax",
 })  # fmt: skip
-"""Words before `token` that speak of a piece of text or of a place in a list."""
+"""Words before `token` that mark a piece of text or a position in a list."""
 
 
 @lru_cache(maxsize=16_384)
 def secret_kind(name: str) -> str | None:
-    """The kind of secret that a value of this name is, e.g. `password` for `dbPassword`; None: no secret."""
+    """Return the kind of secret that a name marks, such as `password` for `dbPassword`; None for other names."""
     if len(name) > 80:
         return None
     words = [word.lower() for word in _WORD.findall(name)]
-    while len(words) > 1 and (words[-1] in _AFTERWARDS or words[-1].isdigit()):
+    while len(words) > 1 and (words[-1] in _SUFFIXES or words[-1].isdigit()):
         words.pop()
     if not words:
         return None
     joined = "".join(words)
-    if joined.endswith(_PASSWORDS) or (words[-1] in {"pass", "pw"} and words[-2:-1] and words[-2] in _OWNERS):
+    if joined.endswith(_PASSWORDS) or (words[-1] in {"pass", "pw"} and words[-2:-1] and words[-2] in _PASS_PREFIXES):
         return "password"
     if joined.endswith("secretaccesskey") or joined.endswith("awssecret"):
         return "aws_key"
@@ -67,7 +67,7 @@ def secret_kind(name: str) -> str | None:
         return "secret"
     if joined.endswith("token"):
         before = joined.removesuffix("token") if words[-1] != "token" else (words[-2] if len(words) > 1 else "")
-        return None if before in _OTHER_TOKENS else "token"
+        return None if before in _TEXT_TOKENS else "token"
     if joined in {"authorization", "proxyauthorization", "auth", "bearer"}:
         return "authorization"
     if joined.endswith(("cardnumber", "cardno", "cardnum")) or joined in {"creditcard", "debitcard", "pan"}:
@@ -75,7 +75,7 @@ def secret_kind(name: str) -> str | None:
     return "cookie" if joined in {"cookie", "setcookie", "cookies"} else None
 
 
-_NO_SECRET = re.compile(
+_NOT_SECRET = re.compile(
     r"\[REDACTED|\$\{?\w+\}?$|\$\(|\$\{|%[({]?\w*[)}]?s?$|%\w+%$|<[^<>]*>$|\{.*\}$|process\.env|os\.environ|env[.:]|secrets\."
     r"|[*x•.#_?-]+$|(?:none|null|nil|true|false|undefined|string|str|text|bytes|required|optional|unset|empty|n/a)$",
     re.IGNORECASE,
@@ -92,13 +92,13 @@ _TRIVIAL = re.compile(
 
 
 def is_placeholder(value: str) -> bool:
-    """Is this what examples and tests write where a password belongs?"""
+    """Whether a value is a typical placeholder for a password in examples and tests."""
     return is_stand_in(value) or _TRIVIAL.fullmatch(value) is not None
 
 
 def is_stand_in(value: str) -> bool:
-    """Is this no secret but a reference to one, a placeholder, or the marker of an earlier redaction?"""
-    return _NO_SECRET.match(value) is not None or _STAND_IN.fullmatch(value[:200]) is not None
+    """Whether a value is a reference to a secret, a placeholder, or the marker of an earlier redaction."""
+    return _NOT_SECRET.match(value) is not None or _STAND_IN.fullmatch(value[:200]) is not None
 
 
 _SEPARATOR = re.compile(
@@ -113,14 +113,14 @@ _SEPARATOR = re.compile(
 _FLAG = re.compile(r"(?P<rest>[\w-]{1,48}+)(?P<close>)[ \t]+(?P<operator>)")
 """As in `--password hunter2`; the groups are those of `_SEPARATOR`."""
 _NAME_BACKWARDS = re.compile(r"[\w.-]*+")
-"""Matches at the end of a name that is spelt backwards; searched for forwards, its beginning would be tried at each place."""
+"""Matches the end of a reversed name. A forward search would retry at each character of the name."""
 _OPENING = re.compile(r"""[rbfuRBFU@$]{0,2}(?P<quote>\\{0,15}["'`])""")
 _BARE = re.compile(r"""[^\s"'`,;(){}\[\]<>\\|&]+""")
-_LOOKED_AT = 256
-"""Characters of a bare value that decide what it is."""
+_MAX_EXAMINED = 256
+"""Maximum number of characters of a bare value that are examined."""
 _CODE = re.compile(r"[A-Za-z_]\w*(?:(?:\.|->|::|\?\.)[A-Za-z_]\w*)+|[A-Za-z_]+")
-_NAMES_ONE = re.compile(r"[A-Z_]+|[A-Za-z_ -]*(?i:token|key|secret|password|credentials?)")
-"""Values that are the name of a secret."""
+_SECRET_NAME = re.compile(r"[A-Z_]+|[A-Za-z_ -]*(?i:token|key|secret|password|credentials?)")
+"""Values that are themselves names of secrets."""
 _SPACE = re.compile(r"\s")
 _MAX_VALUE = 4096
 
@@ -131,7 +131,7 @@ _NAMES = (
 
 
 def _assigned(text: str, at: int) -> Span | None:
-    """The value of a name that says secret, where a word of that name begins at `at`."""
+    """Return the value assigned to a secret name, if a word of that name begins at `at`."""
     found = _SEPARATOR.match(text, at)
     if found is None and "-" in text[max(0, at - 48) : at]:
         found = _FLAG.match(text, at)
@@ -159,9 +159,9 @@ def _assigned(text: str, at: int) -> Span | None:
     is_data = name.isupper() and not found["close"] and (text[found.end() - 1] == "=" or kind == "password")
     plain = bool(opening) or (is_flag and found.re is not _FLAG) or is_data
     sure = plain and (bool(found["close"]) or is_flag or name.isupper())
-    if not _can_be(kind, text[span[0] : span[1]], plain=plain, sure=sure):
+    if not _can_be_secret(kind, text[span[0] : span[1]], plain=plain, sure=sure):
         return None
-    if not opening and span[1] - span[0] == _LOOKED_AT and (whole := _BARE.match(text, span[0])):
+    if not opening and span[1] - span[0] == _MAX_EXAMINED and (whole := _BARE.match(text, span[0])):
         return Span(*whole.span(), kind)
     return Span(*span, kind)
 
@@ -177,20 +177,20 @@ def _quoted(text: str, opening: re.Match[str]) -> tuple[int, int] | None:
 
 
 def _bare(text: str, start: int) -> tuple[int, int] | None:
-    found = _BARE.match(text, start, start + _LOOKED_AT)
+    found = _BARE.match(text, start, start + _MAX_EXAMINED)
     if found is None or text[found.end() : found.end() + 1] in {"(", "[", "{"}:
         return None
     return (start, start + len(found.group().rstrip(".:!?*")))
 
 
-def _can_be(kind: str, value: str, *, plain: bool, sure: bool) -> bool:
-    """Can this value be a secret?
+def _can_be_secret(kind: str, value: str, *, plain: bool, sure: bool) -> bool:
+    """Return whether a value can be a secret.
 
     Args:
-        kind: What its name says.
+        kind: The kind that its name marks.
         value: As written.
-        plain: It is quoted, given to a name in capitals, or the argument of a flag; else it can be code as well.
-        sure: Its name too is written as data: a quoted key, a name in capitals, a flag.
+        plain: Quoted, assigned to a name in capitals, or the argument of a flag; otherwise it can also be code.
+        sure: The name is data too: a quoted key, a name in capitals, or a flag.
     """
     if len(value) < (4 if kind == "password" else 6) or _SPACE.search(value) or is_stand_in(value):
         return False
@@ -200,7 +200,7 @@ def _can_be(kind: str, value: str, *, plain: bool, sure: bool) -> bool:
         return not is_placeholder(value) and (secret_kind(value) is None or has_digit(value))
     if value.isdigit() or (value.startswith("/") and kind != "aws_key"):
         return False
-    if _NAMES_ONE.fullmatch(value):
+    if _SECRET_NAME.fullmatch(value):
         return False
     return has_digit(value) or (sure and len(value) >= 8 and re.search(r"[A-Z_.+/=-]", value[1:]) is not None)
 
@@ -217,19 +217,21 @@ def _is_user_password(secret: str) -> bool:
     return not secret.isdigit() and not is_placeholder(secret) and "/" not in secret
 
 
-_GIVEN = r"""(?:\\{0,3}["'])?(?P<secret>(?<=["'])[^'"\\\r\n]{4,256}|[^\s'"`\\;|&()<>-][^\s'"`\\;|&()<>]{3,255})"""
+_SHELL_ARGUMENT = (
+    r"""(?:\\{0,3}["'])?(?P<secret>(?<=["'])[^'"\\\r\n]{4,256}|[^\s'"`\\;|&()<>-][^\s'"`\\;|&()<>]{3,255})"""
+)
 """An argument in a shell, quoted or not."""
 _NEXT_COMMAND = re.compile(r"[\r\n;|&]")
 _PORTS = re.compile(r"[\d.:/tcpud-]+")
 
 
 def _argument_rule(programs: tuple[str, ...], flag: str, pattern: str) -> Rule:
-    """The password that a flag gives to a program, a few words after its name and in the same command."""
+    """Build the rule for a password passed by a flag, within the same command as the name of the program."""
     compiled = re.compile(pattern)
 
     def read(text: str, at: int) -> Span | None:
         place = at
-        for _ in range(3):  # more flags of one letter that begin so do not come before it
+        for _ in range(3):  # skip up to two other flags with the same beginning
             place = text.find(flag, place + 1, at + 200)
             if place < 0 or _NEXT_COMMAND.search(text, at, place):
                 return None
@@ -245,7 +247,7 @@ _QUOTE = r"""(?:\\*["'`])?"""
 
 
 def credential_rules() -> list[Rule]:
-    """Assignments, headers and URLs that carry a secret."""
+    """Return the rules for assignments, headers and URLs that contain a secret."""
     scheme = r"(?:(?i:Bearer|Basic|Token|Bot|ApiKey|Digest|Negotiate|SSWS)[ ]+)?"
     return [
         pattern_rule(
@@ -285,9 +287,9 @@ def credential_rules() -> list[Rule]:
             r"""(?!(?P=name)(?![^\s'"\\]))(?P<secret>[^\s'"\\]{4,256})""",
             accepts=_is_user_password,
         ),
-        _argument_rule(("curl",), " -u", rf""" -u\\{{0,3}}["']?[^\s:'"\\/]{{1,128}}:{_GIVEN}"""),
-        _argument_rule(("mysql", "mariadb"), " -p", rf" -p{_GIVEN}"),
-        _argument_rule(("sshpass",), " -p", rf" -p[ ]?{_GIVEN}"),
+        _argument_rule(("curl",), " -u", rf""" -u\\{{0,3}}["']?[^\s:'"\\/]{{1,128}}:{_SHELL_ARGUMENT}"""),
+        _argument_rule(("mysql", "mariadb"), " -p", rf" -p{_SHELL_ARGUMENT}"),
+        _argument_rule(("sshpass",), " -p", rf" -p[ ]?{_SHELL_ARGUMENT}"),
         pattern_rule(
             "password",
             ("machine ",),

@@ -1,14 +1,14 @@
-"""Keys whose issuers begin them with a text of their own, as a table: the beginnings, and what follows.
+"""A table of keys with an issuer's prefix: the prefixes, and the pattern after them.
 
-In what follows, `<h>` is a hexadecimal digit in lower case, `<H>` in either case, `<a>` a letter or digit, `<w>` a letter, digit,
-`_` or `-`, and `<b>` a character of base64. The shapes are checked against the public rules of gitleaks by a test.
+In patterns, `<h>` is a lower-case hexadecimal digit, `<H>` a hexadecimal digit, `<a>` a letter or digit, `<w>` a letter, digit, `_`
+or `-`, and `<b>` a base64 character. A test checks the patterns against the public rules of gitleaks.
 """
 
 from __future__ import annotations
 
 CLASSES = {"h": "[0-9a-f]", "H": "[0-9a-fA-F]", "a": "[A-Za-z0-9]", "w": "[A-Za-z0-9_-]", "b": "[A-Za-z0-9+/]"}
 _HAS_DIGIT = r"(?=[A-Za-z_-]*\d)"
-"""Where the beginning is also a word of programs."""
+"""Required if the prefix also occurs in identifiers."""
 _HEX_PAIRS = " ".join(f"sk_{n:02x}" for n in range(256))
 
 KEYS: tuple[tuple[str, str], ...] = (
@@ -29,7 +29,7 @@ KEYS: tuple[tuple[str, str], ...] = (
     (_HEX_PAIRS, "<h>{46}"),
     ("fw_", _HAS_DIGIT + "<a>{22,40}(?![0-9A-Za-z_])"),
     ("pa-", _HAS_DIGIT + "<w>{43}(?![_-])"),
-    # Code, packages and their machines
+    # Code, packages and infrastructure
     ("dckr_pat_", "<w>{20,64}"),
     ("pmak-", "<H>{24}-<H>{34}"),
     ("atatt3", "<w>{50,300}=?[0-9A-F]{0,8}"),
@@ -46,7 +46,7 @@ KEYS: tuple[tuple[str, str], ...] = (
     ("sgp_", "(?:<H>{16}_|local_)?<H>{40}"),
     ("sha256~", "<w>{43}"),
     ("pat. sat.", r"<w>{22}\.<a>{24}\.<a>{20}"),
-    # Clouds, data and watching them
+    # Clouds, data and monitoring
     ("dapi", r"<h>{32}(?:-\d)?(?![0-9A-Za-z])"),
     ("dop_v1_ doo_v1_ dor_v1_", "<h>{64}"),
     ("hvs. hvb.", "<w>{24,300}"),
@@ -90,9 +90,9 @@ KEYS: tuple[tuple[str, str], ...] = (
     ("glffct-", "<w>{20}"),
     ("_gitlab_session=", "<a>{32}"),
     ("authress_ scauth_", r"[\w.+/=-]{40,200}"),
-    # A beginning that base64 holds as well, within longer words
+    # Prefixes that also occur inside base64
     ("eaam eaac", "(?<![/+].{4})<a>{100,400}"),
     ("eaaa", "(?<![/+].{4})<w>{60}(?![+/=_-])"),
     ("zxlk", "(?<![/+].{4})<b>{40,4096}={0,2}"),
 )
-"""Beginnings in lower case, separated by spaces, and the pattern of the rest."""
+"""Lower-case prefixes, separated by spaces, and the pattern of the rest."""

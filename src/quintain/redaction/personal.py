@@ -1,9 +1,9 @@
 """Personal data: e-mail addresses, payment cards and bank accounts; on request also phone numbers and IP addresses.
 
-Cards and accounts count only where their check digits are right (Luhn, ISO/IEC 7812-1; IBAN, ISO 13616), so timestamps, ids
-and hashes stay. One number in ten passes Luhn, and order numbers often begin as cards do: a card also has to be written in
-the groups of its network, or stand near a word such as card or payment, or under a name that says card. The cards that
-payment providers publish for tests stay, and so do addresses of domains that are nobody's (RFC 2606, section 3).
+Cards and accounts need correct check digits (Luhn, ISO/IEC 7812-1; IBAN, ISO 13616), so timestamps, ids and hashes stay. One
+number in ten passes Luhn, and order numbers often begin like cards. A card must therefore be grouped as by its network, or be
+near a word such as card or payment, or under a name that marks a card. Test cards published by payment providers stay, and so do
+e-mail addresses of reserved domains (RFC 2606, section 3).
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Literal
 from quintain.redaction.secrets import EDGE, Rule, Span
 
 OptionalKind = Literal["phone", "ip_address"]
-"""Kinds that are redacted on request only: agents' logs are full of numbers and addresses that are nobody's."""
+"""Kinds redacted on request only, because most such numbers in agents' logs are not personal."""
 
 _LOCAL_BACKWARDS = re.compile(r"(?:[^\W\u2e80-\U0010ffff]|[.%+'-]){1,64}+")
-"""Matches at the end of a name that is spelt backwards."""
+"""Matches the end of a reversed local part."""
 _DOMAIN = re.compile(
     r"(?:@|%40)(?P<domain>(?:[A-Za-z0-9](?:[A-Za-z0-9-]{0,62}[A-Za-z0-9])?\.){1,8}(?P<top>[A-Za-z]{2,24}))(?![\w(@]|\.\w|:[~/])"
 )
@@ -27,9 +27,9 @@ _NO_TOP = frozenset({
     "yaml", "yml", "toml", "txt", "tgz", "gz", "zip", "whl", "lock", "so", "dll", "exe", "service", "socket",
     "timer", "target", "mount",
 })  # fmt: skip
-"""Endings of file and unit names, as in `icon@2x.png` and `getty@tty1.service`."""
+"""Suffixes of file and unit names, as in `icon@2x.png` and `getty@tty1.service`."""
 _NO_DOMAIN = re.compile(r"example\.(?:com|net|org)|.*\.(?:example|test|invalid|localhost)", re.IGNORECASE)
-"""Reserved by RFC 2606 for documentation and tests; a subdomain of example.com may still be somebody's stand-in."""
+"""Domains reserved by RFC 2606 for documentation and tests. Subdomains of example.com can replace real addresses."""
 _NO_PERSON = frozenset({"git", "noreply", "no-reply", "donotreply"})
 _ESCAPE = re.compile(r"(?:\\(?:[nrtbf]|u00[0-9A-Fa-f]{2})|%[0-9A-Fa-f]{2})+")
 
@@ -49,12 +49,12 @@ def _email(text: str, at: int) -> Span | None:
 
 
 def personal_rules() -> list[Rule]:
-    """E-mail addresses; `number_spans` finds the rest."""
+    """Return the rule for e-mail addresses; `number_spans` finds cards and accounts."""
     return [Rule(("@", "%40"), _email)]
 
 
 _DIGITS = re.compile("[0-9][0-9][0-9][0-9][ -]?[0-9]{4}")  # twice as fast as `\d{4}` at the start
-"""Every card holds this at its start, and every IBAN of ours somewhere."""
+"""Every card starts with this, and every IBAN contains it."""
 _CARD = re.compile(
     EDGE
     + r"(?<!\d\.)(?:(?:4\d{3}|5[1-5]\d{2}|2[2-7]\d{2}|6011|64[4-9]\d|65\d{2}|35[2-8]\d)(?P<gap>[ -]?)\d{4}(?P=gap)\d{4}(?P=gap)\d{4}"
@@ -71,28 +71,28 @@ _IBAN_LENGTHS = {
     "QA": 29, "RO": 24, "RS": 22, "SA": 24, "SC": 31, "SE": 24, "SI": 19, "SK": 24, "SM": 27, "ST": 25, "SV": 28, "TL": 23,
     "TN": 24, "TR": 26, "UA": 29, "VA": 22, "VG": 24, "XK": 20,
 }  # fmt: skip
-"""Characters of an IBAN by country, from the SWIFT IBAN registry."""
+"""Number of characters of an IBAN by country, from the SWIFT IBAN registry."""
 
 
 _SHAPE = bytes.maketrans(b"123456789-", b"000000000 ")
 _SHORTEST = 15
-"""Characters of an Amex card, and of a Norwegian IBAN."""
+"""Length of an Amex card and of a Norwegian IBAN."""
 
 
-def holds_number(text: str) -> bool:
-    """Can there be a card or an IBAN in this text?"""
+def may_contain_number(text: str) -> bool:
+    """Return whether a text can contain a card or an IBAN."""
     if len(text) < _SHORTEST:
         return False
     shape = text.encode("utf-8", "surrogatepass").translate(_SHAPE)
-    return b"00000000" in shape or b"0000 0000" in shape  # where `_DIGITS` matches, found in a fifth of its time
+    return b"00000000" in shape or b"0000 0000" in shape  # equal to a match of `_DIGITS`, five times as fast
 
 
 def number_spans(text: str) -> Iterator[Span]:
-    """Payment cards and IBANs."""
+    """Yield the payment cards and IBANs of a text."""
     for found in _DIGITS.finditer(text):
-        # Digits of an escape such as `%22` can stand before it.
+        # Digits of an escape such as `%22` can precede the number.
         card = _CARD.search(text, found.start(), found.start() + 32)
-        if card and card.start() <= found.start() + 4 and _passes_luhn(card.group()) and _is_meant(card):
+        if card and card.start() <= found.start() + 4 and _passes_luhn(card.group()) and _is_card_context(card):
             yield Span(*card.span(), "card")
             continue
         account = _IBAN.search(text, max(0, found.start() - 14), found.end() + 40)
@@ -104,24 +104,24 @@ _CARD_WORD = re.compile(
     r"card|visa|amex|american express|payment|credit|debit|(?<![a-z])pan(?![a-z])|cvv|cvc|カード", re.IGNORECASE
 )
 _BEFORE, _AFTER = 48, 24
-"""Characters around a number in which a word can say that it is a card."""
+"""Number of characters before and after a number to search for such a word."""
 _TEST_CARDS = frozenset({
     "4111111111111111", "4242424242424242", "4012888888881881", "4000056655665556", "4000000000000002", "4000000000009995",
     "4000002500003155", "4000000000000077", "5555555555554444", "5105105105105100", "5200828282828210", "5454545454545454",
     "2223003122003222", "2223000048400011", "378282246310005", "371449635398431", "378734493671000", "6011111111111117",
     "6011000990139424", "6011601160116611", "3530111333300000", "3566002020360505",
 })  # fmt: skip
-"""As Stripe, PayPal, Adyen and Braintree print them in their documentation; no bank has issued them."""
+"""Test cards in the documentation of Stripe, PayPal, Adyen and Braintree; no bank has issued them."""
 
 
 def is_card(text: str) -> bool:
-    """Is this, and nothing besides, the number of a payment card?"""
+    """Return whether a whole text is the number of a payment card."""
     found = _CARD.fullmatch(text.strip())
     return found is not None and _passes_luhn(found.group()) and _digits(found) not in _TEST_CARDS
 
 
-def _is_meant(card: re.Match[str]) -> bool:
-    """Is a number with the shape of a card written as one, or spoken of as one?"""
+def _is_card_context(card: re.Match[str]) -> bool:
+    """Return whether a number with the format of a card is grouped as one or near a word for cards."""
     if _digits(card) in _TEST_CARDS:
         return False
     if card["gap"] or card["wide"]:
@@ -141,7 +141,7 @@ def _passes_luhn(card: str) -> bool:
 
 
 def _iban_length(text: str) -> int | None:
-    """How many characters of the text, spaces included, are an IBAN with the right check digits."""
+    """Return the length of the IBAN at the start of a text, spaces included; None if its check digits are wrong."""
     wanted = _IBAN_LENGTHS.get(text[:2])
     if wanted is None:
         return None
@@ -153,7 +153,7 @@ def _iban_length(text: str) -> int | None:
     return places[-1] + 1 if int(number) % 97 == 1 else None
 
 
-_ON_REQUEST: dict[OptionalKind, re.Pattern[str]] = {
+_OPTIONAL_PATTERNS: dict[OptionalKind, re.Pattern[str]] = {
     "phone": re.compile(
         r"(?<![\w.+-])(?:\+\d{1,3}[ .-]?(?:\(\d{1,4}\)[ .-]?)?\d(?:[ .-]?\d){6,12}|\(\d{3}\) ?\d{3}-\d{4}"
         r"|\d{3}-\d{3}-\d{4})(?![\w.-]?\d)",
@@ -165,8 +165,8 @@ _ON_REQUEST: dict[OptionalKind, re.Pattern[str]] = {
 }
 
 
-def spans_on_request(text: str, kinds: frozenset[OptionalKind]) -> Iterator[Span]:
-    """Phone numbers (with a country code, or as written in North America) and IPv4 addresses, where asked for."""
+def optional_spans(text: str, kinds: frozenset[OptionalKind]) -> Iterator[Span]:
+    """Yield phone numbers (with a country code, or in North American format) and IPv4 addresses, as requested."""
     for kind in sorted(kinds):
-        for found in _ON_REQUEST[kind].finditer(text):
+        for found in _OPTIONAL_PATTERNS[kind].finditer(text):
             yield Span(*found.span(), kind)

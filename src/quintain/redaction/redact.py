@@ -1,8 +1,8 @@
-"""Keys, passwords and personal data out of what is imported: each becomes `[REDACTED:kind]`, and is counted by kind.
+"""Replace keys, passwords and personal data by `[REDACTED:kind]`, and count them by kind.
 
-One search over all texts of a run finds those that a rule has something to take from (see `search`). A run without one, and
-without a value that its name or its escapes may hide, is handed back as it is. On by default: secrets, e-mail addresses,
-payment cards and IBANs. Hashes, UUIDs, base64 pictures and other long strings stay, unless a name says that they are secret.
+One search over all texts of a run finds those that match a rule (see `search`). A run without a match, without secret names and
+without escaped JSON is returned unchanged. On by default: secrets, e-mail addresses, payment cards and IBANs. Hashes, UUIDs,
+base64 images and other long strings stay, unless their name marks a secret.
 """
 
 from __future__ import annotations
@@ -19,38 +19,38 @@ from quintain.records.record import Record
 from quintain.records.trajectory import Action, Actor, OutcomeStatus, SampledTokens, Step, Trajectory, Usage, text_of
 from quintain.redaction.credentials import is_stand_in, secret_kind
 from quintain.redaction.personal import OptionalKind, is_card
-from quintain.redaction.search import side_by_side, spans_of, suspects
+from quintain.redaction.search import join_texts, spans_of, texts_with_spans
 from quintain.redaction.secrets import Span
 
 R = TypeVar("R", bound=Record)
 _SHORT = 48
-"""Characters of texts that come again and again: names, types, ids of calls."""
+"""Maximum length of texts to cache: names, types and call ids recur."""
 _ROUNDS = 8
-"""A marker can uncover the beginning of another secret, which stood against the one before it."""
+"""Maximum number of passes: a marker can expose the beginning of an adjacent secret."""
 _NO_TEXT = frozenset({bool, int, float, datetime, Actor, OutcomeStatus, Usage, SampledTokens})
-"""Types of fields that need no look."""
+"""Types of fields without text to redact."""
 _WITH_ARGS = ("raw_args",)
-_OF_RUN = ("redactions", "identity")
-"""What a run knows of itself."""
+_DERIVED_FIELDS = ("redactions", "identity")
+"""Fields that redaction derives instead of reading."""
 
 
 def redact(run: Trajectory, also: Collection[OptionalKind] = ()) -> Trajectory:
-    """A run without secrets and personal data in any of its fields, names of fields in free objects included.
+    """Return a run without secrets and personal data in its fields, including names in free objects.
 
     Args:
-        run: Any run; where nothing is found the same object comes back.
+        run: Any run; returned itself if nothing is found.
         also: Further kinds to redact.
 
     Returns:
-        The run with the counts added to `redactions`. Steps whose text has changed lose their `sampled` tokens, which
-        would still spell it, and the run loses an id that was made from its old content.
+        The run with the counts added to `redactions`. Changed steps lose their `sampled` tokens, which still contain the text.
+        The run loses an id that was derived from its old content.
     """
     known: frozenset[str] = frozenset()
     if not also:
         texts, is_named = texts_of(run)
-        joined = side_by_side(texts)
-        found = suspects(texts, joined)
-        if not found and not is_named and not ("\\" in joined and any(map(_may_hide_json, texts))):
+        joined = join_texts(texts)
+        found = texts_with_spans(texts, joined)
+        if not found and not is_named and not ("\\" in joined and any(map(_may_contain_escaped_json, texts))):
             return run
         known = frozenset(texts) - found
     redactor = _Redactor(frozenset(also), known)
@@ -58,25 +58,25 @@ def redact(run: Trajectory, also: Collection[OptionalKind] = ()) -> Trajectory:
     if clean is run:
         return run
     counts = Counter(run.redactions) + redactor.counts
-    if clean.task is not run.task and _asks_with_its_prompt(run):
-        said_twice = _Redactor(redactor.also)
-        said_twice.value(run.task.prompt)
-        counts -= said_twice.counts
+    if clean.task is not run.task and _repeats_prompt(run):
+        repeated = _Redactor(redactor.also)
+        repeated.value(run.task.prompt)
+        counts -= repeated.counts
     derived = run.id is not None and run.id == f"traj-{run.identity[:16]}"
     return clean.model_copy(update={"redactions": dict(counts), **({"id": None} if derived else {})})
 
 
-def _asks_with_its_prompt(run: Trajectory) -> bool:
-    """Is the prompt of the task also what the user says first? Then it is one text."""
+def _repeats_prompt(run: Trajectory) -> bool:
+    """Return whether the first message of the user repeats the prompt of the task; both then count once."""
     asked = next((step.message for step in run.steps if step.actor is Actor.USER), None)
     return asked is not None and text_of(asked) == run.task.prompt
 
 
 def texts_of(run: Trajectory) -> tuple[list[str], bool]:
-    """Every text that redaction looks at, names in free objects included, in no order.
+    """Return every text that redaction reads, including names in free objects, in any order.
 
     Returns:
-        The texts, and whether there may be a value whose name says that it is secret. False is sure, true is not.
+        The texts, and whether a name may mark a secret value. False is certain, true is not.
     """
     texts: list[str] = []
     is_named = False
@@ -105,11 +105,11 @@ def texts_of(run: Trajectory) -> tuple[list[str], bool]:
 
 
 def _is_record(kind: type) -> bool:
-    return Record in kind.__mro__  # pydantic makes `isinstance` a call of many
+    return Record in kind.__mro__  # faster than `isinstance`, which pydantic overrides
 
 
 def _may_name_a_secret(value: dict[Any, Any], names: Sequence[str]) -> bool:
-    """Does one of the names, or the label of a `value`, say that a text, number or list is secret?"""
+    """Return whether a name, or the label of a `value`, marks a text, number or list as secret."""
     labels = [value.get("name"), value.get("key")] if "value" in value else ()
     for name in names:
         if secret_kind(name) and value[name] and type(value[name]) is not dict:
@@ -118,18 +118,18 @@ def _may_name_a_secret(value: dict[Any, Any], names: Sequence[str]) -> bool:
 
 
 def redact_text(text: str, also: Collection[OptionalKind] = ()) -> tuple[str, Counter[str]]:
-    """A text without secrets and personal data, and how many of each kind it held."""
+    """Return a text without secrets and personal data, and the number of redactions of each kind."""
     redactor = _Redactor(frozenset(also))
     return redactor.text(text), redactor.counts
 
 
-def _merged(spans: Iterable[Span]) -> list[Span]:
-    """Spans in order, those that overlap made one, of the kind of the one that was found by the most certain rule."""
+def _merge_spans(spans: Iterable[Span]) -> list[Span]:
+    """Sort spans and merge those that overlap; the kind comes from the most certain rule."""
     merged: list[Span] = []
     for span in sorted(spans, key=lambda span: span.start):  # stable: the order of the rules decides between equals
         if merged and span.start < merged[-1].end:
             last = merged[-1]
-            if span.kind == "email":  # `password@host` of a URL is no address
+            if span.kind == "email":  # `password@host` of a URL is not an address
                 continue
             kind = span.kind if last.kind in _BY_NAME and span.kind not in _BY_NAME else last.kind
             merged[-1] = Span(last.start, max(last.end, span.end), kind)
@@ -139,16 +139,16 @@ def _merged(spans: Iterable[Span]) -> list[Span]:
 
 
 _BY_NAME = frozenset({"password", "secret", "token", "api_key", "authorization", "cookie", "url_password", "email"})
-"""Kinds that give way to that of a token of known shape."""
+"""Kinds that a token of known format overrides."""
 
 
 @dataclass
 class _Redactor:
-    """Walks values and keeps count."""
+    """Redacts values recursively and counts the redactions."""
 
     also: frozenset[OptionalKind]
     known: frozenset[str] = frozenset()
-    """Texts of which it is known that they hold nothing."""
+    """Texts known to be clean."""
     counts: Counter[str] = field(default_factory=Counter)
 
     def text(self, text: str) -> str:
@@ -160,7 +160,7 @@ class _Redactor:
             if not spans:
                 break
             pieces, end = [], 0
-            for span in _merged(spans):
+            for span in _merge_spans(spans):
                 pieces += [text[end : span.start], f"[REDACTED:{span.kind}]"]
                 end = span.end
                 self.counts[span.kind] += 1
@@ -168,15 +168,15 @@ class _Redactor:
         return text
 
     def is_clean(self, text: str) -> bool:
-        """Is it known, without a search, that a text holds nothing?"""
+        """Return whether a text is known to be clean, from earlier searches."""
         return text in self.known or (len(text) <= _SHORT and _is_clean(text, self.also))
 
     def value(self, value: Any) -> Any:
-        """The same value where nothing was found, else a copy of the same type."""
+        """Return the same value if it is clean, else a redacted copy of the same type."""
         kind = type(value)
         if kind is str:
             clean = self.text(value)
-            return self.same_json(value, clean) if _may_hide_json(value) else clean
+            return self.same_json(value, clean) if _may_contain_escaped_json(value) else clean
         if kind is tuple or kind is list:
             return _changed(value, [self.value(item) if item else item for item in value])
         if kind is dict:
@@ -184,10 +184,10 @@ class _Redactor:
         return self.record(value) if _is_record(kind) else value
 
     def record(self, record: R) -> R:
-        """Every field of a record, whatever it is called."""
+        """Redact every field of a record."""
         kind = type(record)
         is_parsed = kind is Action and record.__dict__["args"] is not None
-        apart = _WITH_ARGS if is_parsed else _OF_RUN if kind is Trajectory else ()
+        apart = _WITH_ARGS if is_parsed else _DERIVED_FIELDS if kind is Trajectory else ()
         changes = {
             name: clean
             for name, value in record.__dict__.items()
@@ -200,7 +200,7 @@ class _Redactor:
         return record.model_copy(update=changes) if changes else record
 
     def arguments(self, raw: str, changes: dict[str, Any]) -> dict[str, Any]:
-        """`raw_args` without what went from `args`, and still JSON where it was; what both hold counts once."""
+        """Redact `raw_args` like `args`, and keep it valid JSON; a secret in both counts once."""
         if not changes and (raw in self.known or not spans_of(raw, self.also)):
             return {}
         inner = _Redactor(self.also)
@@ -212,7 +212,7 @@ class _Redactor:
         return {"raw_args": clean} if clean is not raw else {}
 
     def same_json(self, before: str, after: str) -> str:
-        """`after`, if it holds the values that redaction leaves of `before`; else those values as JSON."""
+        """Return `after` if it parses to the redacted values of `before`, else these values as JSON."""
         try:
             original = json.loads(before)
         except (ValueError, RecursionError):
@@ -224,7 +224,7 @@ class _Redactor:
                 return after
         except (ValueError, RecursionError):
             pass
-        self.counts |= inner.counts  # the larger of both: what the text has shown was counted already
+        self.counts |= inner.counts  # the larger of both, because the text counts the same secrets
         return json.dumps(wanted, ensure_ascii=False)
 
     def mapping(self, value: dict[Any, Any]) -> dict[Any, Any]:
@@ -248,7 +248,7 @@ class _Redactor:
         return clean if changed else value
 
     def named(self, kind: str, value: Any) -> Any:
-        """A value under a name that says secret: texts go even where they look like nothing."""
+        """Redact a value under a secret name, even without a matching rule."""
         if isinstance(value, list | tuple):
             return _changed(value, [self.named(kind, item) for item in value])
         if type(value) is int and kind == "password" and abs(value) > 999:
@@ -257,7 +257,7 @@ class _Redactor:
         if type(value) is not str:
             return self.value(value)
         known = self.text(value)
-        if known is not value or not _is_given(kind, value):
+        if known is not value or not _is_secret_value(kind, value):
             return known
         self.counts[kind] += 1
         return f"[REDACTED:{kind}]"
@@ -268,8 +268,8 @@ def _is_clean(text: str, also: frozenset[OptionalKind]) -> bool:
     return not spans_of(text, also)
 
 
-def _is_given(kind: str, value: str) -> bool:
-    """Was a secret given here, and not left open, referred to, or found elsewhere?"""
+def _is_secret_value(kind: str, value: str) -> bool:
+    """Return whether a value under a secret name is a secret, not empty, a reference or a path."""
     if not value.strip() or is_stand_in(value) or (kind == "authorization" and len(value) < 8):
         return False
     if kind == "card":
@@ -278,11 +278,11 @@ def _is_given(kind: str, value: str) -> bool:
 
 
 def _is_piece_of_text(value: dict[Any, Any]) -> bool:
-    """Is this a token of text, as endpoints list them, and no key to anything?"""
+    """Return whether an object is a text token as listed by endpoints, not a credential."""
     return "token" in value and ("logprob" in value or "bytes" in value or "id" in value)
 
 
-def _may_hide_json(text: str) -> bool:
+def _may_contain_escaped_json(text: str) -> bool:
     return "\\" in text and text[:1] in "{[" and ("\\u00" in text or "\\/" in text)
 
 

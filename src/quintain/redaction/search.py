@@ -1,4 +1,4 @@
-"""Where redaction finds something: one search for the literals of all rules, in one text or in all texts of a run together."""
+"""Search for the literals of all rules, in one text or in all texts of a run at once."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 from quintain.redaction.credentials import credential_rules
 from quintain.redaction.personal import (
     OptionalKind,
-    holds_number,
+    may_contain_number,
     number_spans,
+    optional_spans,
     personal_rules,
-    spans_on_request,
 )
 from quintain.redaction.secrets import Reader, Rule, Span, token_rules
 
@@ -24,25 +24,25 @@ if TYPE_CHECKING:
     from ahocorasick_rs import AhoCorasick
 
 _BLOCK = 65_536
-"""Characters searched at once, so that a hostile text cannot make the list of hits large."""
+"""Number of characters searched at once; bounds the list of hits in a hostile text."""
 _LONGEST = 64
-"""Characters of the longest literal, and more."""
-_BORDER = "\0"
-"""Stands between texts that are searched together; no literal holds it, so none is found across a border."""
+"""Upper bound of the length of a literal."""
+_SEPARATOR_CHARACTER = "\0"
+"""Separates texts that are searched together. Literals do not contain it, so matches never span two texts."""
 
 
 @dataclass(frozen=True)
 class _Search:
-    """All literals, and whose they are."""
+    """All literals and their rules."""
 
     literals: AhoCorasick
     readers: tuple[tuple[Reader, ...], ...]
-    """By number of the literal, rules for certain kinds of token before those for any secret."""
+    """By literal: first the rules for specific tokens, then those for any secret."""
     initials: tuple[str, ...]
-    """By number of the literal: how it may begin, as written; empty: in either case."""
+    """By literal: possible first characters as written; empty for either case."""
 
     def hits(self, text: str) -> Iterator[tuple[int, int]]:
-        """Every place where a literal begins: its number and the place."""
+        """Yield the number and the position of every literal in a text."""
         for start in range(0, len(text), _BLOCK):
             block = _lowered(text[start : start + _BLOCK + _LONGEST])
             for literal, begin, _ in self.literals.find_matches_as_indexes(block, overlapping=True):
@@ -51,19 +51,19 @@ class _Search:
                     yield literal, start + begin
 
     def spans(self, text: str) -> list[Span]:
-        """What the rules find, in the order of the literals."""
+        """Return the spans found by the rules, in the order of the literals."""
         found: list[Span] = []
         read_to: dict[Reader, int] = {}
         for literal, begin in self.hits(text):
             for read in self.readers[literal]:
-                # What a rule has found it does not read again: a text of one literal after the other stays linear.
+                # A rule skips its own earlier spans, so that a text of repeated literals takes linear time.
                 if begin >= read_to.get(read, 0) and (span := read(text, begin)):
                     read_to[read] = span.end
                     found.append(span)
         return found
 
-    def holders(self, texts: Sequence[str], joined: str) -> set[int]:
-        """Numbers of the texts in which a rule finds something."""
+    def matching_texts(self, texts: Sequence[str], joined: str) -> set[int]:
+        """Return the indices of the texts in which a rule finds a span."""
         starts = [0, *map(add, accumulate(map(len, texts)), count(1))]
         found: set[int] = set()
         for literal, begin in self.hits(joined):
@@ -76,7 +76,7 @@ class _Search:
 
 @cache
 def _search() -> _Search:
-    # Loaded when something is redacted for the first time: together 0.15 s.
+    # Imported at the first redaction, because the import takes 0.15 s.
     from ahocorasick_rs import AhoCorasick, Implementation
 
     rules: dict[str, list[Rule]] = {}
@@ -93,38 +93,38 @@ def _search() -> _Search:
     )
 
 
-def may_hold(text: str) -> bool:
-    """Is there a place in this text that a rule has to look at?"""
-    return holds_number(text) or any(True for _ in _search().hits(text))
+def may_match(text: str) -> bool:
+    """Return whether a text contains a literal or a number that a rule has to check."""
+    return may_contain_number(text) or any(True for _ in _search().hits(text))
 
 
 def spans_of(text: str, also: frozenset[OptionalKind]) -> list[Span]:
-    """All that has to go from a text; rules for certain kinds of token come before those for any secret."""
+    """Return all spans to redact; rules for specific tokens come before those for any secret."""
     found = _search().spans(text)
-    if holds_number(text):
+    if may_contain_number(text):
         found += number_spans(text)
     if also:
-        found += spans_on_request(text, also)
+        found += optional_spans(text, also)
     return found
 
 
-def side_by_side(texts: Sequence[str]) -> str:
-    """The texts as one, as `suspects` takes them."""
-    return _BORDER.join(texts)
+def join_texts(texts: Sequence[str]) -> str:
+    """Join texts for a common search by `texts_with_spans`."""
+    return _SEPARATOR_CHARACTER.join(texts)
 
 
-def suspects(texts: Sequence[str], joined: str) -> frozenset[str]:
-    """Those of the texts in which `spans_of` finds something.
+def texts_with_spans(texts: Sequence[str], joined: str) -> frozenset[str]:
+    """Return the texts in which `spans_of` finds a span.
 
-    One search over all of them (`side_by_side`) costs little more than a single text does, and most runs hold many short ones.
+    One search over the joined texts costs little more than the search of one text, and most runs contain many short texts.
     """
-    found = _search().holders(texts, joined)
-    if holds_number(joined):
-        found.update(n for n, text in enumerate(texts) if holds_number(text) and any(number_spans(text)))
+    found = _search().matching_texts(texts, joined)
+    if may_contain_number(joined):
+        found.update(n for n, text in enumerate(texts) if may_contain_number(text) and any(number_spans(text)))
     return frozenset(texts[n] for n in found)
 
 
 def _lowered(text: str) -> str:
     low = text.lower()
-    # `İ` becomes two characters, and every place after it would be wrong.
+    # `İ` becomes two characters, which would shift all later positions.
     return low if len(low) == len(text) else "".join(c if len(c.lower()) != 1 else c.lower() for c in text)

@@ -1,10 +1,10 @@
-"""Keys and tokens that their issuers gave a shape of their own, and what a rule of redaction is.
+"""Redaction rules, and the rules for keys and tokens with a known format.
 
-A rule names literals (lower case) of which every match begins with one, or holds one a fixed distance after its start. So
-one search for all literals of all rules, over the lower-cased text, finds every place that a rule has to look at; a text
-without such a place costs nothing more. Each pattern is anchored there and runs along one class of characters at a time,
-so the work stays linear in the text. The rules of `detect-secrets` for the same kinds of token run from the same literals;
-its own scanner reads 0.2 MB/s, and its patterns without a fixed beginning (Discord, Cloudant, ...) would cost about as much.
+Every match of a rule contains one of its lower-case literals at a fixed distance from its start. One search for the literals of
+all rules in the lower-cased text finds every position that a rule has to check. A text without literals costs nothing more.
+Patterns are anchored there and consume one character class at a time, so the time is linear in the text. The rules of
+`detect-secrets` for the same tokens use the same literals; its scanner reads 0.2 MB/s, and its patterns without a fixed prefix
+(Discord, Cloudant, ...) would cost about as much.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from quintain.redaction.issuers import CLASSES, KEYS
 
 
 class Span(NamedTuple):
-    """A piece of text that has to go."""
+    """A piece of text to redact."""
 
     start: int
     end: int
@@ -28,22 +28,22 @@ class Span(NamedTuple):
 
 
 Reader = Callable[[str, int], Span | None]
-"""Looks at a text where one of a rule's literals begins; None: nothing to redact there."""
+"""Returns the span to redact at the position of a literal; None if there is none."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """Where to look, and how."""
+    """The literals of a secret, and the function that finds its span."""
 
     literals: tuple[str, ...]
     """Lower case."""
     read: Reader
     initials: str = ""
-    """The first characters of its literals, as written, where case tells: a cheap look before `read`. Empty: any."""
+    """Possible first characters of the literals in their original case, as a fast filter; empty for any."""
 
 
 EDGE = r"(?:(?<![A-Za-z0-9_-])|(?<=\\[nrtbf])|(?<=\\u00[0-9A-Fa-f]{2})|(?<=%[0-9A-Fa-f]{2}))"
-"""The beginning of a word; the letters of an escape such as `\\n` or `%3D` do not belong to it."""
+"""The beginning of a word; letters of an escape such as `\\n` or `%3D` do not belong to the word."""
 
 
 def pattern_rule(
@@ -55,15 +55,15 @@ def pattern_rule(
     accepts: Callable[[str], bool] = lambda secret: True,
     initials: str = "",
 ) -> Rule:
-    """A rule from a pattern that matches at a literal.
+    """Build a rule from a pattern that matches at a literal.
 
     Args:
-        kind: What stands in the marker.
-        literals: Lower case; each match holds one of them, `back` characters after its start.
-        pattern: Its group `secret` is redacted, the whole match where it has no such group.
-        back: Characters of a match before the literal; negative: of the literal before the match.
-        accepts: Looks once more at what is to be redacted.
-        initials: Of the rule.
+        kind: The kind in the marker.
+        literals: In lower case; each match contains one of them, `back` characters after its start.
+        pattern: Its group `secret` is redacted, or the whole match without such a group.
+        back: Number of characters of the match before the literal; negative if the literal starts first.
+        accepts: A further condition on the redacted text.
+        initials: See `Rule`.
     """
     compiled = re.compile(pattern)
     group = "secret" if "secret" in compiled.groupindex else 0
@@ -81,21 +81,21 @@ _DIGIT = re.compile(r"\d")
 
 
 def has_digit(secret: str) -> bool:
-    """Keys hold digits, words do not."""
+    """Return whether a text contains a digit, as keys do and words do not."""
     return _DIGIT.search(secret) is not None
 
 
 _LONG_RUN = re.compile(r"[A-Za-z0-9]{16,}")
 
 
-def _is_no_phrase(secret: str) -> bool:
-    """`sk-container-id-1` is a style's name; keys hold a long run of letters and digits."""
+def _has_key_run(secret: str) -> bool:
+    """Return whether a text contains a long run of letters and digits, unlike the style name `sk-container-id-1`."""
     run = _LONG_RUN.search(secret)
     return run is not None and (has_digit(secret) or len(run.group()) >= 32)
 
 
-def is_no_example(secret: str) -> bool:
-    """The keys of AWS's own documentation end so, and open nothing."""
+def is_not_example(secret: str) -> bool:
+    """Return whether a key is not an example of the AWS documentation."""
     return not secret.endswith("EXAMPLE")
 
 
@@ -179,13 +179,13 @@ _DETECTORS: tuple[tuple[str, tuple[str, ...], str], ...] = (
 """Kind, the literals with which its patterns begin, and the detector of `detect-secrets`."""
 
 
-def _detected() -> Iterator[Rule]:
+def _detect_secrets_rules() -> Iterator[Rule]:
     for kind, literals, name in _DETECTORS:
         module, detector = name.split(".")
         for pattern in getattr(import_module(f"detect_secrets.plugins.{module}"), detector).denylist:
-            # The second AWS pattern begins with a variable's name, not with a key; assignments are read elsewhere.
+            # The second AWS pattern begins with a variable name; `credentials` handles assignments.
             if not pattern.pattern.startswith("aws."):
-                yield pattern_rule(kind, literals, pattern, accepts=is_no_example)
+                yield pattern_rule(kind, literals, pattern, accepts=is_not_example)
 
 
 _PEM = re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
@@ -199,7 +199,7 @@ _MAX_PEM = 16_384
 
 
 def _private_key(text: str, at: int) -> Span | None:
-    """A whole PEM block; one that was cut off goes as far as its lines do. A header alone, as in code, is no key."""
+    """Return the span of a PEM block, up to the last line if it was truncated. A header alone is not a key."""
     head = _PEM.match(text, at)
     if head is None:
         return None
@@ -212,13 +212,13 @@ def _private_key(text: str, at: int) -> Span | None:
 
 _AZURE_MARKS = tuple(f"{version}q~" for version in range(10))
 _DISCORD_IDS = tuple(base64.b64encode(f"{number}".encode()).decode().lower() for number in range(100, 1000))
-"""A bot's token begins with its id, 17 to 20 digits, in base64: these are the first three."""
+"""A bot token begins with its id, 17 to 20 digits, in base64; these encode the first three digits."""
 _FCM_KEY = EDGE + rf"AAAA{_W}{{7}}:{_W}{{140}}(?![\w-])"
-"""A server key of Firebase Cloud Messaging. Base64 is full of `AAAA`, so its beginning is no literal of its own."""
+"""A server key of Firebase Cloud Messaging. Its prefix `AAAA` is too frequent in base64 for a literal."""
 
 
 def _issued_keys() -> Iterator[tuple[tuple[str, ...], str]]:
-    """The literals and the pattern of each row; a short beginning has to begin a word, and a key of one length to end one."""
+    """Yield the literals and the pattern of each row. Short prefixes must begin a word, keys of fixed length must end one."""
     for beginnings, rest in KEYS:
         literals = tuple(beginnings.split())
         edge = EDGE if min(map(len, literals)) < 6 else ""
@@ -229,7 +229,7 @@ def _issued_keys() -> Iterator[tuple[tuple[str, ...], str]]:
 
 
 def token_rules() -> list[Rule]:
-    """The rules of this module and those of `detect-secrets`, which is loaded here."""
+    """Return the rules of this module and of `detect-secrets`, which is imported here."""
     own = [pattern_rule(kind, literals, pattern) for kind, literals, pattern in _TOKENS]
     keys = [pattern_rule("api_key", literals, pattern) for literals, pattern in _issued_keys()]
     return [
@@ -243,7 +243,7 @@ def token_rules() -> list[Rule]:
             "aws_key",
             ("akia", "asia", "abia", "acca"),
             EDGE + r"(?:AKIA|ASIA|ABIA|ACCA)[0-9A-Z]{16}(?![0-9A-Za-z])",
-            accepts=is_no_example,
+            accepts=is_not_example,
         ),
         # One of the ids is written `NDEx`, and `index` is a frequent word.
         pattern_rule(
@@ -254,12 +254,12 @@ def token_rules() -> list[Rule]:
         ),
         pattern_rule("google_key", tuple(f"{before}aaaa" for before in " \n=:,\"'`([>"), _FCM_KEY, back=-1),
         pattern_rule("google_key", (":apa91b",), _FCM_KEY, back=11),
-        # Issuers whose prefix is short or common: the rest has to look like a key.
+        # Short or common prefixes: the rest must look like a key.
         pattern_rule(
             "openai_key",
             ("sk-",),
             EDGE + rf"sk-(?!ant-|or-v1-|lf-|proj-|svcacct-|admin-){_W}{{20,256}}",
-            accepts=_is_no_phrase,
+            accepts=_has_key_run,
         ),
         pattern_rule("api_key", (".atlasv1.",), rf"[A-Za-z0-9]{{14}}\.atlasv1\.{_W}{{60,80}}", back=14),
         pattern_rule("azure_key", _AZURE_MARKS, r"[A-Za-z0-9_~.]{3}\dQ~[A-Za-z0-9_~.-]{31,34}", back=3),
@@ -270,5 +270,5 @@ def token_rules() -> list[Rule]:
             r"\.webhook\.office\.com/webhookb2/(?P<secret>[\w@-]{36,80}/IncomingWebhook/[\w/-]{32,80})",
         ),
         pattern_rule("mailchimp_key", tuple(f"-us{n}" for n in range(1, 10)), r"[0-9a-f]{32}-us\d{1,2}(?!\w)", back=32),
-        *_detected(),
+        *_detect_secrets_rules(),
     ]

@@ -1,1 +1,1 @@
-"""Commands of agents and their tests, run behind walls: no network, nothing outside to write, limits, nothing left running."""
+"""Isolated execution of agents' commands and tests: no network, no writes outside the workspace, resource limits, cleanup."""

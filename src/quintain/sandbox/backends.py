@@ -1,7 +1,7 @@
-"""Three ways to build the same walls: bubblewrap, plain namespaces by `unshare`, and docker.
+"""Three isolation backends with the same effect: bubblewrap, Linux namespaces by `unshare`, and docker.
 
-Each shows the command the machine's programs read-only, its workspace at `/workspace`, an empty `/tmp`, and no network. Where
-this process is root the command runs as a user of its own, who owns nothing else.
+A command gets the host's programs read-only, its workspace at `/workspace`, an empty `/tmp`, and no network. If this process
+is root, the command runs as a separate user that owns only the workspace.
 """
 
 from __future__ import annotations
@@ -19,133 +19,145 @@ from typing import Protocol
 from quintain.sandbox.limits import Limits
 
 WORKSPACE = "/workspace"
-"""Where a command finds its files."""
+"""Path of the workspace inside the sandbox."""
 
 HOSTNAME = "sandbox"
-"""What a command takes the machine for."""
+"""Hostname inside the sandbox."""
 
-_WALLS = Path(__file__).with_name("walls.py")
-_READ_AND_RUN = "import json, sys; exec(json.loads(sys.stdin.readline()))"
+_INIT = Path(__file__).with_name("namespace_init.py")
+_READ_PROGRAM = "import json, sys; exec(json.loads(sys.stdin.readline()))"
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
-_SETTINGS = ("/etc/alternatives", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/localtime")
+_ETC = ("/etc/alternatives", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/localtime")
 _MEGABYTE = 1024 * 1024
 
 
 @dataclass(frozen=True)
-class Place:
-    """The folders of one workspace on this machine, and whose they are."""
+class HostFolders:
+    """The host folders of one workspace, and their owner."""
 
     workspace: Path
     root: Path
-    """An empty folder, over which the new root is mounted."""
+    """An empty folder, used as the mount point of the new root."""
     uid: int | None
-    """The user that the command gets, where this process is root; None: this process's own."""
+    """User id of the command if this process is root; None for the user of this process."""
 
 
 class Backend(Protocol):
-    """A kind of walls."""
+    """An isolation backend."""
 
     @property
     def name(self) -> str:
-        """As in QUINTAIN_SANDBOX."""
+        """The value of QUINTAIN_SANDBOX that selects this backend."""
 
     def missing(self) -> str | None:
-        """Return what is missing on this machine; None if a probe is worthwhile."""
+        """Return what this machine lacks, with the remedy; None if the backend can be probed."""
 
-    def argv(self, command: Sequence[str], limits: Limits, place: Place) -> list[str]:
-        """Return the command line of the isolating program."""
+    def argv(self, command: Sequence[str], limits: Limits, folders: HostFolders) -> list[str]:
+        """Return the command line of the isolation program."""
 
-    def stdin_text(self, command: Sequence[str], limits: Limits, place: Place) -> str:
-        """Return the standard input of the isolating program; the command itself gets an empty one."""
+    def stdin_text(self, command: Sequence[str], limits: Limits, folders: HostFolders) -> str:
+        """Return the standard input of the isolation program; the command itself gets an empty one."""
 
     def env(self) -> dict[str, str] | None:
-        """Return the environment of the isolating program; None to inherit the environment of this process."""
+        """Return the environment of the isolation program; None to inherit that of this process."""
 
-    def kill(self, place: Place) -> None:
-        """Kill what survives the end of the process group."""
+    def kill(self, folders: HostFolders) -> None:
+        """Kill processes that survive the end of the process group."""
 
 
 @dataclass(frozen=True)
 class Bubblewrap:
-    """`bwrap`, which needs no root and no service."""
+    """Isolation by `bwrap`, without root and without a service."""
 
     name: str = "bubblewrap"
     program: str = "bwrap"
 
     def missing(self) -> str | None:
-        """The programs that it needs."""
+        """Return the missing programs; None if all are installed."""
         absent = [name for name in (self.program, "prlimit", "setpriv") if shutil.which(name) is None]
         return f"{', '.join(absent)} not found; install bubblewrap and util-linux" if absent else None
 
-    def argv(self, command: Sequence[str], limits: Limits, place: Place) -> list[str]:
-        """As `Backend`."""
-        # Root needs no user namespace, and in one it could not reach the folder of the command's user.
-        own = ["--unshare-user"] if place.uid is None else []
-        walls = [_found(self.program), *own, "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts"]
-        walls += ["--hostname", HOSTNAME]
-        walls += ["--unshare-cgroup-try", "--die-with-parent", "--new-session", "--clearenv"]
-        walls += ["--proc", "/proc", "--dev", "/dev"]
+    def argv(self, command: Sequence[str], limits: Limits, folders: HostFolders) -> list[str]:
+        """Return the command line; see `Backend`."""
+        # Root needs no user namespace. Inside one it could not access the folder of the command's user.
+        user_namespace = ["--unshare-user"] if folders.uid is None else []
+        options = [
+            _program_path(self.program),
+            *user_namespace,
+            "--unshare-ipc",
+            "--unshare-pid",
+            "--unshare-net",
+            "--unshare-uts",
+        ]
+        options += ["--hostname", HOSTNAME]
+        options += ["--unshare-cgroup-try", "--die-with-parent", "--new-session", "--clearenv"]
+        options += ["--proc", "/proc", "--dev", "/dev"]
         for path in ("/tmp", "/dev/shm"):
-            walls += ["--perms", "1777", "--size", str(limits.disk_mb * _MEGABYTE), "--tmpfs", path]
-        for path in shown_paths():
-            for parent in reversed(Path(path).parents[:-1]):  # which bubblewrap would make for itself alone
-                walls += ["--perms", "0755", "--dir", str(parent)]
-            walls += ["--symlink", os.readlink(path), path] if os.path.islink(path) else ["--ro-bind", path, path]
+            options += ["--perms", "1777", "--size", str(limits.disk_mb * _MEGABYTE), "--tmpfs", path]
+        for path in visible_paths():
+            for parent in reversed(Path(path).parents[:-1]):  # bubblewrap would create them with mode 0700
+                options += ["--perms", "0755", "--dir", str(parent)]
+            options += ["--symlink", os.readlink(path), path] if os.path.islink(path) else ["--ro-bind", path, path]
         for path in hidden_paths():
-            walls += ["--perms", "0755", "--size", "4096", "--tmpfs", path, "--remount-ro", path]
-        walls += ["--bind", str(place.workspace), WORKSPACE, "--chdir", WORKSPACE, "--remount-ro", "/"]
+            options += ["--perms", "0755", "--size", "4096", "--tmpfs", path, "--remount-ro", path]
+        options += ["--bind", str(folders.workspace), WORKSPACE, "--chdir", WORKSPACE, "--remount-ro", "/"]
         for name, value in environment().items():
-            walls += ["--setenv", name, value]
-        walls += ["--cap-drop", "ALL"]
+            options += ["--setenv", name, value]
+        options += ["--cap-drop", "ALL"]
         user = []
-        if place.uid is not None:  # root itself must change the user, which is the one power that it keeps until then
-            walls += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
-            user = ["setpriv", "--reuid", str(place.uid), "--regid", str(place.uid), "--clear-groups", "--no-new-privs"]
-        return [*walls, "--", *user, *_prlimit(limits), *command]
+        if folders.uid is not None:  # root keeps these two capabilities until it has changed the user
+            options += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
+            user = [
+                "setpriv",
+                "--reuid",
+                str(folders.uid),
+                "--regid",
+                str(folders.uid),
+                "--clear-groups",
+                "--no-new-privs",
+            ]
+        return [*options, "--", *user, *_prlimit(limits), *command]
 
-    def stdin_text(self, command: Sequence[str], limits: Limits, place: Place) -> str:
-        """Nothing."""
+    def stdin_text(self, command: Sequence[str], limits: Limits, folders: HostFolders) -> str:
+        """Return an empty text."""
         return ""
 
     def env(self) -> dict[str, str] | None:
-        """Nothing of ours."""
+        """Return the environment of the command, without variables of this process."""
         return environment()
 
-    def kill(self, place: Place) -> None:
-        """Do nothing: the kernel kills all processes of the namespace with its process 1."""
+    def kill(self, folders: HostFolders) -> None:
+        """Do nothing: the kernel kills all processes of the namespace together with its process 1."""
 
 
 @dataclass(frozen=True)
 class Unshare:
-    """The namespaces of Linux by `unshare`; `walls.py` builds the root inside."""
+    """Isolation by Linux namespaces, created by `unshare`; `namespace_init.py` builds the root inside."""
 
     name: str = "unshare"
     program: str = "unshare"
 
     def missing(self) -> str | None:
-        """The programs that it needs."""
+        """Return the missing programs; None if all are installed."""
         absent = [name for name in (self.program, "setpriv") if shutil.which(name) is None]
         return f"{', '.join(absent)} not found; install util-linux (Linux only)" if absent else None
 
-    def argv(self, command: Sequence[str], limits: Limits, place: Place) -> list[str]:
-        """As `Backend`."""
-        own = [] if place.uid is not None else ["--user", "--map-root-user"]
+    def argv(self, command: Sequence[str], limits: Limits, folders: HostFolders) -> list[str]:
+        """Return the command line; see `Backend`."""
+        user_namespace = [] if folders.uid is not None else ["--user", "--map-root-user"]
         namespaces = ["--mount", "--net", "--pid", "--ipc", "--uts", "--fork", "--kill-child=SIGKILL"]
-        with_us = [
-            _found("setpriv"),
-            "--pdeathsig",
-            "KILL",
-        ]  # unshare dies with this process, and its child with unshare
-        return [*with_us, _found(self.program), *own, *namespaces, sys.executable, "-I", "-S", "-c", _READ_AND_RUN]
+        die_with_parent = [_program_path("setpriv"), "--pdeathsig", "KILL"]  # then unshare kills its child too
+        python = [sys.executable, "-I", "-S", "-c", _READ_PROGRAM]
+        return [*die_with_parent, _program_path(self.program), *user_namespace, *namespaces, *python]
 
-    def stdin_text(self, command: Sequence[str], limits: Limits, place: Place) -> str:
-        """The walls and their plan: arguments could be read inside, and name folders of this machine."""
+    def stdin_text(self, command: Sequence[str], limits: Limits, folders: HostFolders) -> str:
+        """Return the init program and its plan. Arguments would be visible inside, and they contain host paths."""
         plan = {
-            "root": str(place.root),
-            "workspace": str(place.workspace),
-            "uid": place.uid,
+            "root": str(folders.root),
+            "workspace": str(folders.workspace),
+            "uid": folders.uid,
             "hostname": HOSTNAME,
-            "shown": shown_paths(),
+            "visible": visible_paths(),
             "hidden": hidden_paths(),
             "env": environment(),
             "command": list(command),
@@ -156,45 +168,45 @@ class Unshare:
             "file_mb": limits.file_mb,
             "disk_mb": limits.disk_mb,
         }
-        return f"{json.dumps(_WALLS.read_text('utf-8'))}\n{json.dumps(plan)}\n"
+        return f"{json.dumps(_INIT.read_text('utf-8'))}\n{json.dumps(plan)}\n"
 
     def env(self) -> dict[str, str] | None:
-        """Nothing of ours."""
+        """Return the environment of the command, without variables of this process."""
         return environment()
 
-    def kill(self, place: Place) -> None:
-        """Do nothing: the kernel kills all processes of the namespace with its process 1."""
+    def kill(self, folders: HostFolders) -> None:
+        """Do nothing: the kernel kills all processes of the namespace together with its process 1."""
 
 
 @dataclass(frozen=True)
 class Docker:
-    """A container without network; the image must be on this machine, nothing is pulled."""
+    """Isolation by a container without network. The image must be on this machine; it is never pulled."""
 
     image: str
     name: str = "docker"
     program: str = "docker"
 
     def missing(self) -> str | None:
-        """The program, its service and the image."""
+        """Return whether the program, its service or the image is missing; None if all are available."""
         if shutil.which(self.program) is None:
             return "docker not found; install it"
-        asked = [self.program, "image", "inspect", "--format", "{{.Id}}", self.image]
+        argv = [self.program, "image", "inspect", "--format", "{{.Id}}", self.image]
         try:
-            done = subprocess.run(asked, capture_output=True, text=True, timeout=20, check=False)
+            done = subprocess.run(argv, capture_output=True, text=True, timeout=20, check=False)
         except (OSError, subprocess.TimeoutExpired) as error:
-            return f"docker does not answer ({type(error).__name__}); start its service"
+            return f"docker does not respond ({type(error).__name__}); start its service"
         if done.returncode == 0:
             return None
-        said = done.stderr.strip().splitlines()[-1:] or ["no answer"]
-        return f"{said[0][:150]}; start its service, and `docker pull {self.image}`"
+        message = done.stderr.strip().splitlines()[-1:] or ["docker does not respond"]
+        return f"{message[0][:150]}; start its service, and `docker pull {self.image}`"
 
-    def argv(self, command: Sequence[str], limits: Limits, place: Place) -> list[str]:
-        """As `Backend`."""
-        user = place.uid if place.uid is not None else os.getuid()
-        bounds = ["--memory", f"{limits.memory_mb}m", "--memory-swap", f"{limits.memory_mb}m"]
-        bounds += ["--pids-limit", str(limits.processes), "--cpus", "1"]
-        bounds += ["--ulimit", f"cpu={limits.cpu_s}", "--ulimit", f"fsize={limits.file_mb * _MEGABYTE}"]
-        walls = [
+    def argv(self, command: Sequence[str], limits: Limits, folders: HostFolders) -> list[str]:
+        """Return the command line; see `Backend`."""
+        user = folders.uid if folders.uid is not None else os.getuid()
+        limit_options = ["--memory", f"{limits.memory_mb}m", "--memory-swap", f"{limits.memory_mb}m"]
+        limit_options += ["--pids-limit", str(limits.processes), "--cpus", "1"]
+        limit_options += ["--ulimit", f"cpu={limits.cpu_s}", "--ulimit", f"fsize={limits.file_mb * _MEGABYTE}"]
+        options = [
             "--network",
             "none",
             "--hostname",
@@ -205,57 +217,57 @@ class Docker:
             "--security-opt",
             "no-new-privileges",
         ]
-        walls += ["--tmpfs", f"/tmp:size={limits.disk_mb}m,mode=1777", "--user", f"{user}:{user}", "--pull", "never"]
-        walls += ["--volume", f"{place.workspace}:{WORKSPACE}", "--workdir", WORKSPACE]
+        options += ["--tmpfs", f"/tmp:size={limits.disk_mb}m,mode=1777", "--user", f"{user}:{user}", "--pull", "never"]
+        options += ["--volume", f"{folders.workspace}:{WORKSPACE}", "--workdir", WORKSPACE]
         for name, value in environment().items():
-            walls += ["--env", f"{name}={value}"] if name != "PATH" else []
+            options += ["--env", f"{name}={value}"] if name != "PATH" else []
         return [
             self.program,
             "run",
             "--rm",
             "--init",
             "--name",
-            _container(place),
-            *bounds,
-            *walls,
+            _container(folders),
+            *limit_options,
+            *options,
             self.image,
-            # The service outlives this process, and would let the command run on.
+            # The service outlives this process and would keep the command running.
             *("timeout", "-s", "KILL", f"{limits.wall_s + 2:g}"),
             *command,
         ]
 
-    def stdin_text(self, command: Sequence[str], limits: Limits, place: Place) -> str:
-        """Nothing."""
+    def stdin_text(self, command: Sequence[str], limits: Limits, folders: HostFolders) -> str:
+        """Return an empty text."""
         return ""
 
     def env(self) -> dict[str, str] | None:
-        """Ours, for the client must find its service; the container gets none of it."""
+        """Return None: the client needs our environment to find its service. The container does not get it."""
         return None
 
-    def kill(self, place: Place) -> None:
-        """Containers are children of the service, not of the client."""
-        asked = [self.program, "rm", "--force", _container(place)]
+    def kill(self, folders: HostFolders) -> None:
+        """Remove the container, which is a child of the service and not of the client."""
+        argv = [self.program, "rm", "--force", _container(folders)]
         try:
-            subprocess.run(asked, capture_output=True, timeout=30, check=False)
+            subprocess.run(argv, capture_output=True, timeout=30, check=False)
         except (OSError, subprocess.TimeoutExpired):
             pass
 
 
-def shown_paths() -> list[str]:
-    """Return the visible paths of this machine: programs, libraries and this Python."""
+def visible_paths() -> list[str]:
+    """Return the host paths visible to commands: programs, libraries and this Python."""
     prefixes = [path for path in (sys.base_prefix, sys.prefix) if not Path(path).is_relative_to("/usr") and path != "/"]
-    known = [path for path in (*_SYSTEM, *_SETTINGS, *prefixes) if os.path.lexists(path)]
+    known = [path for path in (*_SYSTEM, *_ETC, *prefixes) if os.path.lexists(path)]
     return list(dict.fromkeys(known))
 
 
 def hidden_paths() -> list[str]:
-    """Return the hidden paths: this package, which contains the solutions of generated tasks."""
-    own = Path(__file__).resolve().parents[1]
-    return [str(own)] if any(own.is_relative_to(Path(path).resolve()) for path in shown_paths()) else []
+    """Return the paths hidden from commands: this package, which contains the solutions of generated tasks."""
+    package = Path(__file__).resolve().parents[1]
+    return [str(package)] if any(package.is_relative_to(Path(path).resolve()) for path in visible_paths()) else []
 
 
 def environment() -> dict[str, str]:
-    """Return the whole environment of a command, without variables of this process."""
+    """Return the complete environment of a command, without variables of this process."""
     programs = dict.fromkeys(
         (str(Path(sys.executable).parent), "/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin", "/sbin")
     )
@@ -269,8 +281,8 @@ def environment() -> dict[str, str]:
     }
 
 
-def _found(program: str) -> str:
-    """Its path: it is started with the environment of the command, which need not hold our PATH."""
+def _program_path(program: str) -> str:
+    """Return the path of a program: it starts with the command's environment, whose PATH can differ from ours."""
     return shutil.which(program) or program
 
 
@@ -285,5 +297,5 @@ def _prlimit(limits: Limits) -> list[str]:
     ]
 
 
-def _container(place: Place) -> str:
-    return f"quintain-{place.workspace.parent.name}"
+def _container(folders: HostFolders) -> str:
+    return f"quintain-{folders.workspace.parent.name}"

@@ -1,4 +1,4 @@
-"""Files of a workspace, read and written from outside it: a link that a command has put there is never followed."""
+"""Read and write the files of a workspace from outside, without following links that a command may have created."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 MAX_ENTRIES, MAX_PATH = 50_000, 1000
-"""Files and folders that a walk lists, and characters of the path of one."""
+"""Maximum number of entries in a walk, and of characters in a path."""
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _OTHER = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -21,25 +21,25 @@ class Entry(NamedTuple):
     """One entry below a folder."""
 
     path: str
-    """Relative to it, with slashes."""
+    """Relative to the folder, with slashes."""
     kind: str
-    """`file`, `folder`, `link`, or `other` (a pipe, a socket)."""
+    """`file`, `folder`, `link`, or `other` (pipes, sockets)."""
     size: int
-    """Bytes of a file."""
+    """Bytes of a file; 0 for other kinds."""
     mode: int = 0o644
     """Permission bits."""
 
 
 def walk(folder: Path, skip: frozenset[str] = frozenset(), below: str = "") -> Iterator[Entry]:
-    """All entries below a folder by name, each folder before what is in it; what is closed to us is left out.
+    """Yield all entries below a folder by name, each folder before its entries; unreadable folders are skipped.
 
     Args:
         folder: The workspace.
-        skip: Names of folders that are not looked into.
-        below: Begin at this folder of it.
+        skip: Names of folders to leave out, with their entries.
+        below: Start at this subfolder.
 
     Raises:
-        OSError: more than `MAX_ENTRIES` entries, or a path of more than `MAX_PATH` characters.
+        OSError: More than `MAX_ENTRIES` entries, or a path of more than `MAX_PATH` characters.
     """
     stack, count = [below] if not below or _is_folder(folder, below) else [], 0
     while stack:
@@ -53,11 +53,16 @@ def walk(folder: Path, skip: frozenset[str] = frozenset(), below: str = "") -> I
         for entry in entries:
             count += 1
             if count > MAX_ENTRIES:
-                raise OSError(errno.EOVERFLOW, f"more than {MAX_ENTRIES:,} files and folders")
+                raise OSError(
+                    errno.EOVERFLOW, f"expected at most {MAX_ENTRIES:,} files and folders, got more; remove some"
+                )
             about = entry.stat(follow_symlinks=False)
             path = f"{inner}/{entry.name}" if inner else entry.name
             if len(path) > MAX_PATH:
-                raise OSError(errno.ENAMETOOLONG, f"folders in folders, a path of more than {MAX_PATH:,} characters")
+                raise OSError(
+                    errno.ENAMETOOLONG,
+                    f"expected paths of at most {MAX_PATH:,} characters, got more; nest less",
+                )
             kind = _KINDS.get(stat.S_IFMT(about.st_mode), "other")
             if kind == "folder" and entry.name in skip:
                 continue
@@ -71,10 +76,10 @@ _KINDS = {stat.S_IFREG: "file", stat.S_IFDIR: "folder", stat.S_IFLNK: "link"}
 
 
 def read_bytes(folder: Path, path: str, most: int) -> bytes:
-    """The first bytes of a regular file.
+    """Return the first `most` bytes of a regular file.
 
     Raises:
-        OSError: there is none, a part of its path is a link, or it is no regular file.
+        OSError: The file is missing or not regular, or a part of its path is a link.
     """
     with _parent(folder, path) as (parent, name):
         descriptor = os.open(name, os.O_RDONLY | _OTHER, dir_fd=parent)
@@ -84,27 +89,27 @@ def read_bytes(folder: Path, path: str, most: int) -> bytes:
 
 
 def read_link(folder: Path, path: str) -> str:
-    """Where a link points.
+    """Return the target of a link.
 
     Raises:
-        OSError: it is no link.
+        OSError: The path is not a link.
     """
     with _parent(folder, path) as (parent, name):
         return os.readlink(name, dir_fd=parent)
 
 
 def write_bytes(folder: Path, path: str, data: bytes, owner: int | None, mode: int | None = None) -> None:
-    """Write a file, with the folders that it needs; one that is there keeps its mode where none is given.
+    """Write a file and create its folders; an existing file keeps its mode unless `mode` is given.
 
     Args:
         folder: The workspace.
-        path: Below it.
-        data: Its content.
-        owner: Whose new files and folders are; None: ours.
+        path: Relative to the workspace.
+        data: The content.
+        owner: User id of new files and folders; None for the user of this process.
         mode: Permission bits.
 
     Raises:
-        OSError: a part of the path is a link or a file, or what is there is no regular file; the disk is full.
+        OSError: A part of the path is a link or a file, the target is not a regular file, or the disk is full.
     """
     with _parent(folder, path, make=True, owner=owner) as (parent, name):
         descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | _OTHER, 0o644, dir_fd=parent)
@@ -119,10 +124,10 @@ def write_bytes(folder: Path, path: str, data: bytes, owner: int | None, mode: i
 
 
 def write_link(folder: Path, path: str, target: str, owner: int | None) -> None:
-    """Make a link; only a command behind the walls will ever follow it.
+    """Create a link; only commands inside the sandbox follow it.
 
     Raises:
-        OSError: something is there already, or a part of the path is a link or a file.
+        OSError: The path exists, or a part of it is a link or a file.
     """
     with _parent(folder, path, make=True, owner=owner) as (parent, name):
         os.symlink(target, name, dir_fd=parent)
@@ -131,10 +136,10 @@ def write_link(folder: Path, path: str, target: str, owner: int | None) -> None:
 
 
 def remove(folder: Path, path: str) -> None:
-    """Remove a file or a link, if it is there, and the folders that it leaves empty.
+    """Remove a file or a link if it exists, and its folders if they become empty.
 
     Raises:
-        OSError: it is a folder.
+        OSError: The path is a folder.
     """
     try:
         with _parent(folder, path) as (parent, name):
@@ -150,9 +155,9 @@ def remove(folder: Path, path: str) -> None:
 
 
 def size_of(folder: Path) -> int:
-    """Bytes that lie below a folder: of files what they take on disk, of each entry at least a kilobyte for its name.
+    """Return the disk usage below a folder in bytes, at least 1,024 for each entry.
 
-    Folders so deep that files could hide in them count as more than there can be.
+    A path above `MAX_PATH` returns 2^62, so that deep folders cannot hide files from the limit.
     """
     total, stack = 0, [str(folder)]
     while stack:
@@ -166,7 +171,7 @@ def size_of(folder: Path) -> int:
                     total += max(about.st_blocks * 512 if stat.S_ISREG(about.st_mode) else 0, 1024)
                     if stat.S_ISDIR(about.st_mode):
                         stack.append(entry.path)
-        except OSError:  # removed meanwhile, or closed to us: what cannot be seen cannot be counted
+        except OSError:  # removed in the meantime, or unreadable
             continue
     return total
 

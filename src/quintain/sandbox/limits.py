@@ -20,34 +20,34 @@ _BOUNDS = {
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of one command, which is stopped when it reaches one.
+    """Resource limits of one command.
 
     Raises:
-        InvalidInput: a value out of its range.
+        InvalidInput: A value is outside its range.
     """
 
     wall_s: float = 10.0
-    """Seconds from start to end; then all of its processes are killed."""
+    """Wall-clock limit in seconds; then all processes are killed."""
     cpu_s: int = 10
-    """Seconds of processor time of one process."""
+    """Processor time of one process, in seconds."""
     memory_mb: int = 1024
-    """Address space of one process; with docker the memory of all of them."""
+    """Address space of one process in MiB; with docker the memory of all processes."""
     processes: int = 64
-    """Processes and threads at once."""
+    """Number of simultaneous processes and threads."""
     file_mb: int = 16
-    """Size of one written file; 0: commands may only delete."""
+    """Size of one written file in MiB; 0 allows deletion only."""
     disk_mb: int = 128
-    """Size of the workspace, looked at four times a second and at the end; a command that finds it full may only delete."""
+    """Size of the workspace in MB, checked four times a second and at the end; in a full workspace commands can only delete."""
     output_chars: int = 20_000
-    """Of standard output and of standard error, the beginning and the end of each."""
+    """Characters kept of standard output and of standard error, half from the beginning and half from the end."""
 
     def __post_init__(self) -> None:
         for field in fields(self):
             value, (low, high) = getattr(self, field.name), _BOUNDS[field.name]
             if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-                raise InvalidInput(f"{field.name} is {value!r:.60}; it must be a number from {low} to {high}")
+                raise InvalidInput(f"expected {field.name} from {low} to {high}, got {value!r:.60}; pass a number")
             if not low <= value <= high:
-                raise InvalidInput(f"{field.name} is {value}; valid: {low}..{high}")
+                raise InvalidInput(f"expected {field.name} from {low} to {high}, got {value}; change it")
 
 
 @dataclass(frozen=True)
@@ -55,16 +55,16 @@ class CommandResult:
     """The result of a command."""
 
     exit_code: int | None
-    """None where it was killed from outside; 128 and more: ended by a signal; 127: no such program; 126: it cannot run."""
+    """None if killed from outside; 128 + n: ended by signal n; 127: program not found; 126: program cannot be executed."""
     stdout: str
     stderr: str
     stopped: str | None = None
-    """The limit that it exceeded: `wall_s` or `disk_mb`; the other limits let the command fail by itself."""
+    """The exceeded limit: `wall_s` or `disk_mb`; at the other limits the command fails by itself."""
     shortened: bool = False
     """Whether part of the output was omitted."""
     wall_s: float = 0.0
 
     @property
     def timed_out(self) -> bool:
-        """Whether it exceeded `wall_s`."""
+        """Whether the command exceeded `wall_s`."""
         return self.stopped == "wall_s"

@@ -1,4 +1,4 @@
-"""Run a process with bounded output and time, and kill its whole group at the end."""
+"""Run a process with bounded output, time and disk usage, and kill its process group at the end."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from typing import IO
 from quintain.sandbox.files import size_of
 from quintain.sandbox.limits import CommandResult, Limits
 
-_LOOK_S = 0.25
-_READ = 65_536
+_POLL_S = 0.25
+_READ_BYTES = 65_536
 
 
 class BoundedText:
-    """The beginning and the end of a stream, whatever its length."""
+    """The beginning and the end of a stream of any length."""
 
     def __init__(self, limit: int) -> None:
-        """Take the number of characters to keep."""
+        """Keep at most `limit` bytes."""
         self._head_room, self._tail_room = limit // 2, limit - limit // 2
         self._head = bytearray()
         self._tail: deque[bytes] = deque()
@@ -32,7 +32,7 @@ class BoundedText:
         self.dropped = 0
 
     def add(self, data: bytes) -> None:
-        """Take the next bytes."""
+        """Append bytes and drop those in the middle that exceed the limit."""
         room = self._head_room - len(self._head)
         self._head += data[:room]
         if rest := data[room:] if room > 0 else data:
@@ -48,7 +48,7 @@ class BoundedText:
             self.dropped += lost
 
     def text(self) -> str:
-        """Return the kept text, with a note on the number of omitted characters."""
+        """Return the kept text, with a note on the number of omitted bytes."""
         gap = f"\n[... {self.dropped:,} bytes left out ...]\n".encode() if self.dropped else b""
         return (
             (bytes(self._head) + gap + b"".join(self._tail)).decode("utf-8", errors="replace").replace("\0", "\ufffd")
@@ -63,24 +63,24 @@ def run_process(
     env: Mapping[str, str] | None,
     kill: Callable[[], None],
     stdin_text: str = "",
-    held: int = 0,
+    bytes_before: int = 0,
 ) -> CommandResult:
     """Run a program until it ends or reaches a limit.
 
     Args:
-        argv: The program and its arguments, found without a shell.
-        limits: `wall_s`, `disk_mb` and `output_chars` are held here.
+        argv: The program and its arguments, run without a shell.
+        limits: Enforced here: `wall_s`, `disk_mb` and `output_chars`.
         folder: The workspace, whose size is watched.
-        env: Its environment; None: that of this process.
-        kill: Called before the group is killed, for what lives elsewhere.
-        stdin_text: Text for its standard input.
-        held: Bytes that the workspace held before: one that is too full is not cut short while it is emptied.
+        env: The environment; None for that of this process.
+        kill: Called before the group is killed, for processes outside the group.
+        stdin_text: Standard input.
+        bytes_before: Size of the workspace before the run. A workspace that was over the limit may be emptied.
 
     Raises:
-        OSError: the program cannot be started.
+        OSError: The program cannot be started.
     """
     start = time.monotonic()
-    process = _started(argv, env, stdin_text)
+    process = _start(argv, env, stdin_text)
     assert process.stdout is not None
     assert process.stderr is not None
     streams = [(process.stdout, BoundedText(limits.output_chars)), (process.stderr, BoundedText(limits.output_chars))]
@@ -88,7 +88,7 @@ def run_process(
     for reader in readers:
         reader.start()
     try:
-        stopped = _watch(process, start + limits.wall_s, max(limits.disk_mb * 1_000_000, held), folder)
+        stopped = _watch(process, start + limits.wall_s, max(limits.disk_mb * 1_000_000, bytes_before), folder)
     finally:
         kill()
         _kill_group(process)
@@ -108,13 +108,13 @@ def run_process(
     )
 
 
-def _started(argv: Sequence[str], env: Mapping[str, str] | None, stdin_text: str) -> subprocess.Popen[bytes]:
-    with tempfile.TemporaryFile() as given:  # a pipe could fill up before it is read
-        given.write(stdin_text.encode("utf-8", "surrogateescape"))
-        given.seek(0)
+def _start(argv: Sequence[str], env: Mapping[str, str] | None, stdin_text: str) -> subprocess.Popen[bytes]:
+    with tempfile.TemporaryFile() as stdin:  # a pipe could fill up before the program reads it
+        stdin.write(stdin_text.encode("utf-8", "surrogateescape"))
+        stdin.seek(0)
         return subprocess.Popen(
             list(argv),
-            stdin=given if stdin_text else subprocess.DEVNULL,
+            stdin=stdin if stdin_text else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env=None if env is None else dict(env),
@@ -122,19 +122,19 @@ def _started(argv: Sequence[str], env: Mapping[str, str] | None, stdin_text: str
         )
 
 
-def _watch(process: subprocess.Popen[bytes], deadline: float, most: int, folder: Path) -> str | None:
-    """Wait for the end; the limit that was reached before it, if any."""
+def _watch(process: subprocess.Popen[bytes], deadline: float, max_bytes: int, folder: Path) -> str | None:
+    """Wait for the end and return the limit that was exceeded, if any."""
     while True:
         left = deadline - time.monotonic()
         if left <= 0:
             return "wall_s"
         try:
-            process.wait(timeout=min(_LOOK_S, left))
+            process.wait(timeout=min(_POLL_S, left))
         except subprocess.TimeoutExpired:
-            if size_of(folder) > most:
+            if size_of(folder) > max_bytes:
                 return "disk_mb"
-        else:  # what was written since the last look counts too
-            return "disk_mb" if size_of(folder) > most else None
+        else:  # files written since the last check count too
+            return "disk_mb" if size_of(folder) > max_bytes else None
 
 
 def _kill_group(process: subprocess.Popen[bytes]) -> None:
@@ -147,7 +147,7 @@ def _kill_group(process: subprocess.Popen[bytes]) -> None:
 
 def _drain(stream: IO[bytes], text: BoundedText) -> None:
     try:
-        while data := os.read(stream.fileno(), _READ):
+        while data := os.read(stream.fileno(), _READ_BYTES):
             text.add(data)
     except (OSError, ValueError):
-        pass  # closed under us: nothing more is read
+        pass  # closed by run_process

@@ -1,4 +1,4 @@
-"""Modules that a test runner imports itself: a file of such a name beside the tests would be imported in their place."""
+"""Modules imported by test runners: a file with such a name beside the tests would shadow the module."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import PurePosixPath
 from quintain.sandbox.limits import Limits
 from quintain.sandbox.sandbox import Workspace
 
-OFTEN = frozenset(
+PYTEST_MODULES = frozenset(
     {"pytest", "_pytest", "py", "pluggy", "iniconfig", "packaging", "pygments", "exceptiongroup", "tomli", "colorama"}
 )
-"""pytest, and what it imports, where nobody can be asked."""
+"""pytest and the modules it imports, in case the interpreter cannot list them."""
 
-_ASK = r"""
+_LIST_MODULES = r"""
 import re
 from importlib.metadata import distributions
 
@@ -42,15 +42,15 @@ while wanted:
 
 
 _MODULE = re.compile(r"([^\W\d]\w*)\.(?:py[cdw]?|(?:[\w-]+\.)*so)")
-"""A file that can be imported; compiled ones have several suffixes: `json.cpython-311-x86_64-linux-gnu.so`."""
+"""An importable file. Compiled ones have several suffixes: `json.cpython-311-x86_64-linux-gnu.so`."""
 
 
 def added_modules(paths: Iterable[str], known: Iterable[str]) -> dict[str, str]:
-    """What stands at the top of these paths and not of the known ones, and the name by which it would be imported.
+    """Return the new top-level entries of some paths that can be imported, with their module names.
 
     Args:
-        paths: Files, below the folder in which tests run.
-        known: The task's own files there.
+        paths: Files, relative to the folder in which the tests run.
+        known: The files of the task in that folder.
     """
     added = {parts[0]: len(parts) > 1 for path in paths if (parts := PurePosixPath(path).parts)}
     for path in known:
@@ -65,15 +65,16 @@ def added_modules(paths: Iterable[str], known: Iterable[str]) -> dict[str, str]:
 
 
 def modules_of_runners(workspace: Workspace, command: str | Sequence[str], limits: Limits) -> frozenset[str]:
-    """The modules of Python, of pytest, of its installed plugins and of all that these require, as an interpreter sees them.
+    """Return the modules of Python, pytest, its installed plugins and their requirements, as listed by an interpreter.
 
     Args:
-        workspace: With the task's own files alone, for what is there can be imported.
-        command: That runs the tests; the interpreter is the one that it names, else `python3`.
-        limits: Of the question.
+        workspace: Contains only the files of the task, because the interpreter can import files of the workspace.
+        command: The test command; its interpreter is asked, or `python3` if it names none.
+        limits: Limits of the listing.
     """
     words = command.split() if isinstance(command, str) else command
     python = next((word for word in words if re.fullmatch(r"(?:\S*/)?python[\d.]*", word)), "python3")
-    ran = workspace.run([python, "-c", _ASK], limits)
-    told = (line.split() for line in ran.stdout.splitlines())
-    return OFTEN | sys.stdlib_module_names | {said[1] for said in told if len(said) == 2 and said[0] == "module"}
+    ran = workspace.run([python, "-c", _LIST_MODULES], limits)
+    lines = (line.split() for line in ran.stdout.splitlines())
+    listed = {words[1] for words in lines if len(words) == 2 and words[0] == "module"}
+    return PYTEST_MODULES | sys.stdlib_module_names | listed

@@ -1,9 +1,9 @@
-"""Sandboxes: open one, give it files, run commands on them.
+"""Sandboxes: open one, add files, run commands.
 
     with open_sandbox("auto").workspace({"solution.py": "..."}) as workspace:
         ran = workspace.run(["python", "-m", "pytest", "-q"], Limits(wall_s=20))
 
-A backend is only used after a probe in which a real command tried to get out and could not.
+A backend is used only after a probe: a real command that tried to escape and failed.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from pathlib import Path, PurePosixPath
 
 from quintain.errors import InvalidInput, Refused, Unavailable
 from quintain.records.record import shown
-from quintain.sandbox.backends import Backend, Bubblewrap, Docker, Place, Unshare
+from quintain.sandbox.backends import Backend, Bubblewrap, Docker, HostFolders, Unshare
 from quintain.sandbox.files import MAX_PATH, read_bytes, remove, size_of, write_bytes
-from quintain.sandbox.lifeline import temporary_folder
 from quintain.sandbox.limits import CommandResult, Limits
+from quintain.sandbox.parent_watch import temporary_folder
 from quintain.sandbox.process import run_process
 
 IMAGE = "python:3.11-slim"
-"""The image that docker runs commands in."""
+"""The default docker image."""
 
 MAX_FILES, MAX_BYTES = 2_000, 50_000_000
 _FIRST_UID, _UIDS = 1_500_000_000, 400_000_000
@@ -36,63 +36,65 @@ _count = itertools.count()
 
 _PROBE = """
 import os, socket, sys
-said = []
+escapes = []
 try:
     socket.create_connection(("127.0.0.1", int(sys.argv[1])), 2).close()
-    said.append("reached the machine's network")
+    escapes.append("reached the machine's network")
 except OSError:
     pass
 if len(os.listdir("/sys/class/net")) > 1 if os.path.isdir("/sys/class/net") else False:
-    said.append("sees network devices")
+    escapes.append("sees network devices")
 for path in (sys.argv[2] + "/written", "/usr/quintain-probe", "/quintain-probe"):
     try:
         open(path, "w").close()
-        said.append("wrote " + path)
+        escapes.append("wrote " + path)
         break
     except OSError:
         pass
 if os.path.exists(sys.argv[2]):
-    said.append("sees " + sys.argv[2])
+    escapes.append("sees " + sys.argv[2])
 if os.geteuid() == 0 and open("/proc/self/status").read().split("CapEff:")[1].split()[0].strip("0"):
-    said.append("has capabilities")
-open("inside", "w").write("; ".join(said) or "held")
+    escapes.append("has capabilities")
+open("inside", "w").write("; ".join(escapes) or "isolated")
 """
 
 
 @dataclass(frozen=True)
 class Workspace:
-    """The files of one task in a sandbox; what a command writes is kept for the next one until the workspace is closed."""
+    """The files of one task in a sandbox; files written by a command are kept for later commands."""
 
     backend: Backend
-    place: Place
+    folders: HostFolders
 
     @property
     def folder(self) -> Path:
-        """Where the files lie on this machine. Commands may have put links there: never follow them."""
-        return self.place.workspace
+        """The host folder of the files. Commands may have created links in it: never follow them."""
+        return self.folders.workspace
 
     def run(self, command: Sequence[str] | str, limits: Limits = Limits()) -> CommandResult:  # noqa: B008
-        """Run a command in the folder of the files.
+        """Run a command in the workspace.
 
         Args:
             command: A program and its arguments, or one line for `sh`.
-            limits: What it may use.
+            limits: Resource limits.
 
         Raises:
-            InvalidInput: no command.
-            Unavailable: the backend's program cannot be started any more.
+            InvalidInput: The command is empty or malformed.
+            Unavailable: The program of the backend cannot be started.
         """
         parts = ["sh", "-c", command] if isinstance(command, str) else list(command)
         if not parts or not all(isinstance(part, str) and "\0" not in part for part in parts) or not parts[-1].strip():
             raise InvalidInput(
-                f"the command is {shown(command)}; it must be a line of text, or a list of a program and its arguments"
+                f"expected a command, got {shown(command)}; pass a line of text, or a list of a program and its arguments"
             )
-        held = size_of(self.folder)
-        if held > limits.disk_mb * 1_000_000:  # or each command could add what it writes before the first look at it
+        bytes_before = size_of(self.folder)
+        if (
+            bytes_before > limits.disk_mb * 1_000_000
+        ):  # otherwise each command could add what it writes before the first check
             limits = replace(limits, file_mb=0)
         argv, stdin_text = (
-            self.backend.argv(parts, limits, self.place),
-            self.backend.stdin_text(parts, limits, self.place),
+            self.backend.argv(parts, limits, self.folders),
+            self.backend.stdin_text(parts, limits, self.folders),
         )
         try:
             return run_process(
@@ -100,13 +102,13 @@ class Workspace:
                 limits,
                 self.folder,
                 env=self.backend.env(),
-                kill=lambda: self.backend.kill(self.place),
+                kill=lambda: self.backend.kill(self.folders),
                 stdin_text=stdin_text,
-                held=held,
+                bytes_before=bytes_before,
             )
         except OSError as error:
             raise Unavailable(
-                f"the sandbox {self.backend.name} cannot be started ({error.strerror}); see QUINTAIN_SANDBOX",
+                f"cannot start the sandbox {self.backend.name} ({error.strerror}); choose another with QUINTAIN_SANDBOX",
                 code="no_sandbox",
             ) from None
 
@@ -115,19 +117,19 @@ class Workspace:
         return size_of(self.folder) > limits.disk_mb * 1_000_000
 
     def is_broken(self) -> bool:
-        """Whether even `true` fails, so that a failure is the sandbox's and not the command's."""
+        """Whether even `true` fails: then the sandbox is at fault and not the command."""
         return self.run(["true"], Limits(wall_s=20)).exit_code != 0
 
     def read(self, path: str, most: int) -> bytes:
-        """The first bytes of a file; errors as of `files.read_bytes` and `relative_path`."""
+        """Return the first `most` bytes of a file; raises as `files.read_bytes` and `relative_path`."""
         return read_bytes(self.folder, relative_path(path), most)
 
     def write(self, path: str, data: bytes, mode: int | None = None) -> None:
-        """Write a file for the commands to find; errors as of `files.write_bytes` and `relative_path`."""
-        write_bytes(self.folder, relative_path(path), data, self.place.uid, mode)
+        """Write a file; raises as `files.write_bytes` and `relative_path`."""
+        write_bytes(self.folder, relative_path(path), data, self.folders.uid, mode)
 
     def remove(self, path: str) -> None:
-        """Remove a file or a link; errors as of `files.remove` and `relative_path`."""
+        """Remove a file or a link; raises as `files.remove` and `relative_path`."""
         remove(self.folder, relative_path(path))
 
 
@@ -143,80 +145,85 @@ class Sandbox:
         return self.backend.name
 
     def run(self, command: Sequence[str] | str, files: Mapping[str, str], limits: Limits = Limits()) -> CommandResult:  # noqa: B008
-        """Run one command on a copy of some files and forget them; arguments and errors as of `workspace` and `Workspace.run`."""
+        """Run one command in a temporary workspace; arguments and errors as for `workspace` and `Workspace.run`."""
         with self.workspace(files) as workspace:
             return workspace.run(command, limits)
 
     @contextmanager
     def workspace(self, files: Mapping[str, str], fill: Callable[[Path], None] | None = None) -> Iterator[Workspace]:
-        """A folder with these files, for any number of commands; it is removed at the end, or when this process ends.
+        """Open a workspace for any number of commands; it is removed at the end, or when this process ends.
 
         Args:
             files: Relative path -> text.
-            fill: Puts other files into the folder before these.
+            fill: Writes other files into the folder before these.
 
         Raises:
-            InvalidInput: a path that leaves the folder, or too many or too large files.
-            Unavailable: the disk does not take them.
+            InvalidInput: A path leaves the folder, or the files are too many or too large.
+            Unavailable: The files cannot be written.
         """
         checked = {relative_path(path): text for path, text in files.items()}
         size = sum(len(text.encode("utf-8", "surrogatepass")) for text in checked.values())
         if len(checked) > MAX_FILES or size > MAX_BYTES:
             raise InvalidInput(
-                f"{len(checked):,} files of {size:,} bytes; a workspace takes {MAX_FILES:,} of {MAX_BYTES:,}"
+                f"expected at most {MAX_FILES:,} files of {MAX_BYTES:,} bytes in a workspace, got {len(checked):,} of {size:,}; "
+                "remove some"
             )
         try:
             top = Path(tempfile.mkdtemp(prefix="sandbox-", dir=temporary_folder()))
         except (OSError, subprocess.SubprocessError) as error:
-            raise Unavailable(f"no folder can be made for a sandbox ({error}); free disk space") from None
+            raise Unavailable(f"cannot create a folder for a sandbox ({error}); free disk space") from None
         try:
             uid = _FIRST_UID + (os.getpid() * 1000 + next(_count)) % _UIDS if os.geteuid() == 0 else None
-            place = Place(top / "workspace", top / "root", uid)
+            folders = HostFolders(top / "workspace", top / "root", uid)
             try:
-                _fill(place, checked, fill)
+                _fill(folders, checked, fill)
             except OSError as error:
                 raise Unavailable(
-                    f"the files cannot be written below {top} ({error.strerror}); rename them, or free disk space"
+                    f"cannot write the files below {top} ({error.strerror}); rename them, or free disk space"
                 ) from None
-            yield Workspace(self.backend, place)
+            yield Workspace(self.backend, folders)
         finally:
             _remove(top)
 
 
 def open_sandbox(choice: str = "auto", image: str = IMAGE) -> Sandbox:
-    """The sandbox of the operator's choice, if its walls hold here.
+    """Open the sandbox of the operator's choice, if its probe shows that it isolates commands.
 
     Args:
         choice: `auto` (the first that works), `bubblewrap`, `unshare`, `docker` or `off`.
-        image: Of docker.
+        image: The docker image.
 
     Raises:
-        Refused: the operator has switched sandboxes off.
-        Unavailable: no backend works; with the reason of each, and the remedy.
+        Refused: The operator has switched sandboxes off.
+        InvalidInput: The choice is unknown.
+        Unavailable: No backend works; the message gives the reason and the remedy of each.
     """
     if choice == "off":
         raise Refused(
-            "commands are not run: QUINTAIN_SANDBOX is off; the operator can set it to auto", code="no_sandbox"
+            "expected a sandbox to run commands in, got QUINTAIN_SANDBOX=off; the operator can set it to auto",
+            code="no_sandbox",
         )
     backends: tuple[Backend, ...] = (Bubblewrap(), Unshare(), Docker(image))
     if choice != "auto":
         backends = tuple(backend for backend in backends if backend.name == choice)
         if not backends:
-            raise InvalidInput(f"no sandbox is called {choice!r}; valid: auto, bubblewrap, unshare, docker, off")
+            raise InvalidInput(f"expected a sandbox, got {choice!r}; valid: auto, bubblewrap, unshare, docker, off")
     faults = []
     for backend in backends:
         fault = probe(backend)
         if fault is None:
             return Sandbox(backend)
         faults.append(f"{backend.name}: {fault}")
-    raise Unavailable(f"no sandbox works here, so no command is run ({' | '.join(faults)})", code="no_sandbox")
+    raise Unavailable(
+        f"expected a working sandbox, got none, so commands do not run: {' | '.join(faults)}", code="no_sandbox"
+    )
 
 
 def probe(backend: Backend) -> str | None:
-    """Return why a backend does not isolate commands here; None if a probe command tried to escape, failed, and could work.
+    """Return why a backend does not work on this machine; None if its probe command could work but not escape.
 
-    It tries to reach a port that listens on this machine, to see and to write a folder that anyone may write, to write among
-    the programs, and to keep the powers of root; and it must be able to write in its workspace.
+    The probe tries to connect to a port of this machine, to list and write a world-writable folder, to write among the programs,
+    and to keep the capabilities of root. It must be able to write in its workspace.
     """
     if missing := backend.missing():
         return missing
@@ -226,25 +233,25 @@ def probe(backend: Backend) -> str | None:
         with socket.create_server(("127.0.0.1", 0)) as listener, Sandbox(backend).workspace({}) as workspace:
             port = str(listener.getsockname()[1])
             ran = workspace.run(["python3", "-I", "-c", _PROBE, port, str(outside)], Limits(wall_s=20))
-            seen = workspace.folder / "inside"
-            said = seen.read_text("utf-8")[:300] if seen.is_file() and not seen.is_symlink() else None
-        if said is None:
+            written = workspace.folder / "inside"
+            result = written.read_text("utf-8")[:300] if written.is_file() and not written.is_symlink() else None
+        if result is None:
             why = (ran.stderr or ran.stdout).strip().splitlines()[-1:] or [f"exit code {ran.exit_code}"]
             return f"its probe did not run: {why[0][:200]}"
-        if said != "held" or any(outside.iterdir()):
-            return f"it does not isolate commands: a command {said if said != 'held' else 'wrote outside'}"
+        if result != "isolated" or any(outside.iterdir()):
+            return f"it does not isolate commands: a command {result if result != 'isolated' else 'wrote outside'}"
         return None
     except (OSError, Unavailable) as error:
-        return f"its probe could not be made ({error})"
+        return f"its probe could not be started ({error})"
     finally:
         shutil.rmtree(outside, ignore_errors=True)
 
 
 def relative_path(path: str) -> str:
-    """The path of a file in a workspace, normalised.
+    """Return the normalized path of a file in a workspace.
 
     Raises:
-        InvalidInput: it is absolute, leaves the workspace, or is no path.
+        InvalidInput: The path is absolute, leaves the workspace, or is malformed.
     """
     pure = PurePosixPath(path) if isinstance(path, str) else None
     if (
@@ -255,26 +262,28 @@ def relative_path(path: str) -> str:
         or "\0" in path
         or len(path) > MAX_PATH
     ):
-        raise InvalidInput(f"{shown(path)} is no path of a file below the workspace; valid: such as 'src/solution.py'")
+        raise InvalidInput(
+            f"expected a relative path below the workspace, got {shown(path)}; write it as 'src/solution.py'"
+        )
     return str(pure)
 
 
-def _fill(place: Place, files: Mapping[str, str], fill: Callable[[Path], None] | None) -> None:
-    for folder in (place.root, place.workspace):
+def _fill(folders: HostFolders, files: Mapping[str, str], fill: Callable[[Path], None] | None) -> None:
+    for folder in (folders.root, folders.workspace):
         folder.mkdir()
     if fill is not None:
-        fill(place.workspace)
+        fill(folders.workspace)
     for name, text in files.items():
-        file = place.workspace / name
+        file = folders.workspace / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(text.encode("utf-8", "replace"))
-    if place.uid is not None:
-        for path in (place.root.parent, place.workspace, *place.workspace.rglob("*")):
-            os.chown(path, place.uid, place.uid, follow_symlinks=False)
+    if folders.uid is not None:
+        for path in (folders.root.parent, folders.workspace, *folders.workspace.rglob("*")):
+            os.chown(path, folders.uid, folders.uid, follow_symlinks=False)
 
 
 def _remove(top: Path) -> None:
-    """Delete a folder whatever a command did in it: modes that forbid it, or folders too deep for Python's own way."""
+    """Delete a folder, even with restrictive modes or with folders too deep for `shutil.rmtree`."""
     try:
         shutil.rmtree(top)
     except (OSError, RecursionError):

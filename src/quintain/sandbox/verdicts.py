@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from quintain.sandbox.limits import CommandResult, Limits
-from quintain.sandbox.witnessed_tests import Witnessed, counts, unsigned
+from quintain.sandbox.signed_tests import SignedCommand, read_counts, without_report
 
-STEERS = re.compile(
+RUNNER_CONFIG = re.compile(
     r"(?:^|/)(?:conftest\.py|sitecustomize\.py|usercustomize\.py|\.?pytest\.(?:ini|toml)|tox\.ini|setup\.cfg|pyproject\.toml"
     r"|\.coveragerc|[^/]+\.pth|(?i:[^/]+\.(?:dist|egg)-info)(?:/.*)?"
     r"|_?pytest(?:\.py|/.*)|unittest(?:\.py|/.*)|pluggy(?:\.py|/.*))$"
 )
-"""Configuration files of test runners, which come from the task alone."""
+"""Configuration files of test runners; only those of the task are used."""
 
 _RUNNERS = (
     (
@@ -37,7 +37,7 @@ class Verdict(NamedTuple):
     n_tests: int | None = None
 
 
-def verdict(command: str | Sequence[str], report: Witnessed | None, ran: CommandResult, limits: Limits) -> Verdict:
+def verdict(command: str | Sequence[str], report: SignedCommand | None, ran: CommandResult, limits: Limits) -> Verdict:
     """Return whether the tests pass.
 
     Args:
@@ -50,16 +50,16 @@ def verdict(command: str | Sequence[str], report: Witnessed | None, ran: Command
         return Verdict(False, f"The tests did not end in {limits.wall_s:g} s.")
     if ran.stopped:
         return Verdict(False, f"The tests were stopped: more than {limits.disk_mb} MB on disk.")
-    found = counts(report, ran.stderr) if report else None
+    found = read_counts(report, ran.stderr) if report else None
     n_passed, n_tests = (found.passed, max(found.collected, found.passed)) if found else (None, None)
-    if report is not None and found is not None and found.wanted:
-        n_passed, n_tests = found.wanted.count("1"), len(found.wanted)
+    if report is not None and found is not None and found.named:
+        n_passed, n_tests = found.named.count("1"), len(found.named)
         return Verdict(
             n_passed == n_tests, f"Of {n_tests} tests that the task names {n_passed} passed.", n_passed, n_tests
         )
     if ran.exit_code != 0:
         output = ran.stdout.strip() or ran.stderr
-        lines = (unsigned(report, output) if report else output).strip().splitlines()[-1:]
+        lines = (without_report(report, output) if report else output).strip().splitlines()[-1:]
         reason = f"The tests fail with exit code {ran.exit_code}{f': {lines[0][:150]}' if lines else ''}."
         return Verdict(False, reason, n_passed, n_tests)
     if report is not None:
@@ -67,9 +67,9 @@ def verdict(command: str | Sequence[str], report: Witnessed | None, ran: Command
             return Verdict(False, "The command ended with 0 before its test runner reported passing tests.")
         if found.bad or found.passed < 1 or found.passed != found.collected:
             return Verdict(False, f"Of {found.collected} tests {found.passed} passed.", n_passed, n_tests)
-        if found.passed < report.least:
-            reason = f"{found.passed} tests passed, of {report.least} that the task defines."
-            return Verdict(False, reason, n_passed, report.least)
+        if found.passed < report.min_tests:
+            reason = f"{found.passed} tests passed, of {report.min_tests} that the task defines."
+            return Verdict(False, reason, n_passed, report.min_tests)
         return Verdict(True, f"The tests pass ({found.passed}).", n_passed, n_tests)
     line = command if isinstance(command, str) else " ".join(command)
     for runner, proof in _RUNNERS:

@@ -1,4 +1,4 @@
-"""`quintain/sandbox`: work on code behind the walls of a sandbox; after `submit` the tests decide."""
+"""`quintain/sandbox`: work on code in a sandbox; after `submit` the tests decide."""
 
 from quintain.environments.sandbox.environment import Sandboxed
 

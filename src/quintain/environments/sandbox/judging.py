@@ -18,8 +18,8 @@ from quintain.sandbox.files import walk
 from quintain.sandbox.limits import CommandResult, Limits
 from quintain.sandbox.runner_modules import added_modules, modules_of_runners
 from quintain.sandbox.sandbox import Sandbox, Workspace
-from quintain.sandbox.verdicts import STEERS, cannot_run, verdict
-from quintain.sandbox.witnessed_tests import Witnessed, witnessed
+from quintain.sandbox.signed_tests import SignedCommand, signed_command
+from quintain.sandbox.verdicts import RUNNER_CONFIG, cannot_run, verdict
 
 TESTS = re.compile(r"(?:^|/)tests/|^test/|(?:^|/)(?:test_[^/]*|[^/]*_test|tests)\.py$")
 """Paths of test files."""
@@ -103,7 +103,7 @@ def _occurs(workspace: Workspace, name: str) -> bool:
 
 @dataclass(frozen=True)
 class TestJudge:
-    """Judge by the task's own tests, through the runner of `sandbox.witnessed_tests` if it supports the command."""
+    """Judge by the task's own tests, through the runner of `sandbox.signed_tests` if it supports the command."""
 
     __test__ = False
 
@@ -127,8 +127,8 @@ class TestJudge:
         found_verdict = verdict(self.command, report, ran, self.limits)
         return Judgement(found_verdict.passed, found_verdict.reason, found_verdict.n_passed, found_verdict.n_tests)
 
-    def _run(self, sandbox: Sandbox, base: Base, found: Sequence[Change]) -> tuple[Witnessed | None, CommandResult]:
-        report = witnessed(self.command, self.tests, secrets.token_hex(16), self.wanted)
+    def _run(self, sandbox: Sandbox, base: Base, found: Sequence[Change]) -> tuple[SignedCommand | None, CommandResult]:
+        report = signed_command(self.command, self.tests, secrets.token_hex(16), self.wanted)
         with ExitStack() as stack:
             workspace = stack.enter_context(sandbox.workspace({}, base.fill))
             if self.test_patch:
@@ -163,7 +163,7 @@ class _ProtectedPaths:
     def __call__(self, path: str) -> bool:
         blocks = path in self.above or any(str(part) in self.paths for part in (*PurePosixPath(path).parents, path))
         shadows = path.partition("/")[0] in self.shadows
-        return blocks or shadows or any(kind.search(path) for kind in (TESTS, STEERS))
+        return blocks or shadows or any(kind.search(path) for kind in (TESTS, RUNNER_CONFIG))
 
 
 def _apply(workspace: Workspace, patch: str, limits: Limits) -> None:

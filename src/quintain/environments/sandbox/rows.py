@@ -19,7 +19,7 @@ from quintain.records.record import shown
 from quintain.records.trajectory import Task
 from quintain.sandbox.limits import Limits
 from quintain.sandbox.sandbox import relative_path
-from quintain.sandbox.witnessed_tests import witnessed
+from quintain.sandbox.signed_tests import signed_command
 
 Find = Callable[[str], Repository]
 """Returns the repository of a name."""
@@ -80,7 +80,7 @@ def assignment_of(task: Task, find: Find, limits: Limits, test_s: float) -> Assi
         raise InvalidInput(f"expected test_patch to be a patch as text, got {shown(patch)}")
     wanted = (*_names(row, "FAIL_TO_PASS"), *_names(row, "PASS_TO_PASS"))
     command = _command(row, fields, wanted)
-    if wanted and witnessed(command, {}, "") is None:
+    if wanted and signed_command(command, {}, "") is None:
         raise InvalidInput(
             f"expected test_command to be python -m pytest or python -m unittest without shell syntax (FAIL_TO_PASS needs test "
             f"names), got {shown(command)}"

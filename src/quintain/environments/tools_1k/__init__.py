@@ -1,4 +1,4 @@
-"""`quintain/tools-1k`: one of a thousand tools has to be found and called with the right arguments."""
+"""`quintain/tools-1k`: find one of a thousand tools and call it with the right arguments."""
 
 from quintain.environments.tools_1k.environment import ThousandTools
 

@@ -1,4 +1,4 @@
-"""The thousand tools: made once from the lexicon, with an index to search them by."""
+"""The thousand tools, generated from the lexicon, and their search index."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from quintain.records.seeds import stable_seed
 
 ENVIRONMENT_ID = "quintain/tools-1k"
 VERSION = "1"
-"""Goes into every task's seed and every suite's hash; raise it when a change alters any tool or task."""
+"""Part of every task seed and suite hash; increase it when a change alters any tool or task."""
 
 _TYPES: dict[str, tuple[type, ...]] = {"string": (str,), "integer": (int,), "number": (int, float), "boolean": (bool,)}
 
 
 @dataclass(frozen=True)
 class Tool:
-    """One of the thousand."""
+    """One of the thousand tools."""
 
     name: str
     description: str
@@ -31,16 +31,16 @@ class Tool:
     required: tuple[Parameter, ...]
     optional: tuple[Parameter, ...]
     held_out: bool
-    """Tools that no training task asks for."""
+    """Whether only held-out tasks use the tool."""
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
-        """All of them, the required ones first."""
+        """All parameters, the required ones first."""
         return self.required + self.optional
 
     @property
     def schema(self) -> dict[str, Any]:
-        """In the OpenAI function style."""
+        """The definition in the OpenAI function style."""
         parameters = {
             "type": "object",
             "properties": {parameter.name: parameter.schema for parameter in self.parameters},
@@ -54,19 +54,19 @@ class Tool:
 
     @property
     def line(self) -> str:
-        """How a search lists it, such as `delete_meeting(reference: string, date?: string): Delete a meeting in the calendar`."""
-        said = [_said(parameter, "") for parameter in self.required]
-        said += [_said(parameter, "?") for parameter in self.optional]
-        return f"{self.name}({', '.join(said)}): {self.description}"
+        """The line of a search result, such as `delete_meeting(reference: string, date?: string): Delete a meeting in the calendar`."""
+        parameters = [_signature(parameter, "") for parameter in self.required]
+        parameters += [_signature(parameter, "?") for parameter in self.optional]
+        return f"{self.name}({', '.join(parameters)}): {self.description}"
 
     @property
     def text(self) -> str:
-        """What it is found by: name, description, category and parameters."""
+        """The indexed text: name, description, category and parameters."""
         names = " ".join(parameter.name for parameter in self.parameters)
         return f"{self.name.replace('_', ' ')} {self.description} {self.category} {names}"
 
-    def fault(self, args: dict[str, Any]) -> str | None:
-        """What is wrong with the form of arguments; None: nothing."""
+    def argument_error(self, args: dict[str, Any]) -> str | None:
+        """Return the error of malformed arguments; None if they fit the schema."""
         known = {parameter.name: parameter for parameter in self.parameters}
         for name, value in args.items():
             if name not in known:
@@ -80,26 +80,26 @@ class Tool:
         return f"{self.name}.{missing[0]} is required" if missing else None
 
 
-def _said(parameter: Parameter, mark: str) -> str:
+def _signature(parameter: Parameter, mark: str) -> str:
     return f"{parameter.name}{mark}: {'|'.join(parameter.choices) or parameter.type}"
 
 
 @dataclass(frozen=True)
 class Catalogue:
-    """All tools, by name, and their index."""
+    """All tools by name, and their search index."""
 
     tools: dict[str, Tool]
     retriever: Retriever
 
     def search(self, query: str, k: int) -> list[Tool]:
-        """The tools that fit a query best."""
+        """Return the `k` tools that fit a query best."""
         tools = list(self.tools.values())
         return [tools[place] for place in self.retriever.search(query, k)]
 
 
 @cache
 def catalogue() -> Catalogue:
-    """The thousand tools, the same on every machine."""
+    """Return the thousand tools, the same on every machine."""
     tools = [tool for category in CATEGORIES for tool in _tools_of(category)]
     return Catalogue({tool.name: tool for tool in tools}, Retriever([tool.text for tool in tools]))
 
@@ -120,10 +120,10 @@ def _tool(rng: Random, category: str, place: str, verb: str, thing: str, *, held
     required = tuple(PARAMETERS[name] for name in VERBS[verb].required)
     possible = [name for name in OPTIONAL if PARAMETERS[name] not in required]
     optional = tuple(PARAMETERS[name] for name in sorted(rng.sample(possible, rng.randint(0, 3))))
-    said = thing.replace("_", " ")
+    noun = thing.replace("_", " ")
     return Tool(
         name=f"{verb}_{thing}",
-        description=f"{verb.capitalize()} {article(said)} {said} {place}.",
+        description=f"{verb.capitalize()} {article(noun)} {noun} {place}.",
         category=category,
         verb=verb,
         object=thing,
@@ -134,5 +134,5 @@ def _tool(rng: Random, category: str, place: str, verb: str, thing: str, *, held
 
 
 def article(noun: str) -> str:
-    """`a` or `an`, by the first letter."""
+    """Return `a` or `an`, by the first letter."""
     return "an" if noun[0] in "aeiou" else "a"

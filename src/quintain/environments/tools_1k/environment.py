@@ -1,9 +1,9 @@
-"""A thousand tools as an environment: find the one that a need asks for and call it with the right arguments.
+"""A tool-selection environment: find the right one of a thousand tools and call it with the right arguments.
 
-In mode `search` the agent has two tools, `search_tools` and `call_tool`; in mode `direct` it has `k` of the thousand themselves,
-the right one among them. A call that fits its tool's parameters ends the episode; any other is told what is wrong with it.
-The last step's `info["metrics"]` says how the search went: all that was listed, in the order in which it was first seen, is
-one ranking. Where nothing was searched for there is no ranking, and none of its figures.
+In mode `search` the agent has two tools, `search_tools` and `call_tool`. In mode `direct` it has `k` of the thousand tools,
+including the right one. A call that fits the schema of its tool ends the episode; any other call returns an error. The
+`info["metrics"]` of the last step measures the search: all listed tools, in the order of first appearance, form one ranking.
+Without a search there are no ranking metrics.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from quintain.records.record import Record, clip, nearest, require_number
 from quintain.records.seeds import stable_seed
 from quintain.records.trajectory import Action, Observation, Task
 
-SEARCHING = "You do what is asked by calling one of many tools. Find it with search_tools, then use call_tool once."
-DIRECT = "You do what is asked by calling the one tool that fits, once."
+SEARCH_PROMPT = "You do what is asked by calling one of many tools. Find it with search_tools, then use call_tool once."
+DIRECT_PROMPT = "You do what is asked by calling the one tool that fits, once."
 CANDIDATES = 10
 
 Mode = Literal["search", "direct"]
@@ -51,11 +51,11 @@ _ARGUMENTS: dict[str, type[Record]] = {"search_tools": SearchTools, "call_tool":
 TOOLS = tool_schemas(_ARGUMENTS)
 
 
-class Searching:
-    """One episode of mode `search`."""
+class SearchEpisode:
+    """An episode of mode `search`."""
 
     id = ENVIRONMENT_ID
-    system_prompt = SEARCHING
+    system_prompt = SEARCH_PROMPT
     tools = TOOLS
     max_turns = 10
 
@@ -65,13 +65,13 @@ class Searching:
         self._searches = 0
 
     def reset(self, task: Task) -> TimeStep:
-        """Say what is needed."""
+        """Start the task and return its prompt."""
         self._need = build_need(FAMILY.parse(task.id))
         self._seen, self._searches = {}, 0
         return TimeStep(message=self._need.prompt)
 
     def step(self, actions: Sequence[Action]) -> TimeStep:
-        """Search, or carry out the call that ends the episode."""
+        """Search, or run the call that ends the episode."""
         assert self._need is not None, "reset comes before step"
         call = only_call(actions, list(_ARGUMENTS))
         if isinstance(call, TimeStep):
@@ -83,23 +83,23 @@ class Searching:
             tool = catalogue().tools.get(arguments.name)
             if tool is None:
                 near = nearest(arguments.name, self._seen)
-                told = f"no tool of the catalogue is called {clip(arguments.name)!r}{near}; find one with search_tools"
-                return TimeStep(observations=(refusal(told),))
-            return _carried_out(self._need, tool, arguments.args, self._figures())
+                fault = f"no tool of the catalogue is called {clip(arguments.name)!r}{near}; find one with search_tools"
+                return TimeStep(observations=(refusal(fault),))
+            return _finish(self._need, tool, arguments.args, self._metrics())
         return TimeStep(observations=(refusal(str(arguments)),))
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: the episode holds no resources."""
 
     def _search(self, wanted: SearchTools) -> TimeStep:
         found = catalogue().search(wanted.query, wanted.k)
         self._searches += 1
         self._seen.update(dict.fromkeys(tool.name for tool in found))
         listed = "\n".join(tool.line for tool in found) or "No tool matches; try other words."
-        # An episode that its turn limit cuts has no last step of its own: every search tells how it stands.
-        return TimeStep(observations=(Observation(content=listed),), info={"metrics": self._figures()})
+        # Every search returns metrics, because an episode at its turn limit ends without a call.
+        return TimeStep(observations=(Observation(content=listed),), info={"metrics": self._metrics()})
 
-    def _figures(self) -> dict[str, float]:
+    def _metrics(self) -> dict[str, float]:
         assert self._need is not None
         if not self._searches:
             return {"searches": 0.0}
@@ -107,11 +107,11 @@ class Searching:
         return {**ranking, "searches": float(self._searches)}
 
 
-class Direct:
-    """One episode of mode `direct`."""
+class DirectEpisode:
+    """An episode of mode `direct`."""
 
     id = ENVIRONMENT_ID
-    system_prompt = DIRECT
+    system_prompt = DIRECT_PROMPT
     max_turns = 4
 
     def __init__(self, candidates: int) -> None:
@@ -121,57 +121,57 @@ class Direct:
         self._need: Need | None = None
 
     def reset(self, task: Task) -> TimeStep:
-        """Offer the tools and say what is needed."""
+        """Start the task with its candidate tools and return its prompt."""
         key = FAMILY.parse(task.id)
         self._need = need = build_need(key)
-        tools = offered(need, self._candidates, Random(stable_seed(VERSION, "candidates", key.id)))
+        tools = candidate_tools(need, self._candidates, Random(stable_seed(VERSION, "candidates", key.id)))
         self._offered = {tool.name: tool for tool in tools}
         self.tools = tuple(tool.schema for tool in tools)
         return TimeStep(message=need.prompt)
 
     def step(self, actions: Sequence[Action]) -> TimeStep:
-        """Carry out the call that ends the episode."""
+        """Run the call that ends the episode."""
         assert self._need is not None, "reset comes before step"
         call = only_call(actions, list(self._offered))
         if isinstance(call, TimeStep):
             return call
         tool = self._offered.get(call.tool)
         if tool is None:
-            told = f"no tool is called {call.tool[:40]!r}; call one of: {', '.join(self._offered)}"
-            return TimeStep(observations=(refusal(told),))
+            fault = f"no tool is called {call.tool[:40]!r}; call one of: {', '.join(self._offered)}"
+            return TimeStep(observations=(refusal(fault),))
         if call.args is None:
             return TimeStep(observations=(refusal(unreadable(call)),))
-        return _carried_out(self._need, tool, call.args, {})
+        return _finish(self._need, tool, call.args, {})
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: the episode holds no resources."""
 
 
-def offered(need: Need, k: int, rng: Random) -> list[Tool]:
-    """The right tool among those that the need's words find first, filled up by chance, shuffled."""
+def candidate_tools(need: Need, k: int, rng: Random) -> list[Tool]:
+    """Return the right tool and the best search results for the prompt, filled up at random to `k`, shuffled."""
     everything = catalogue()
     others = [tool for tool in everything.search(need.prompt, k) if tool is not need.tool][: k - 1]
     if len(others) < k - 1:
-        held = {need.tool.name, *(tool.name for tool in others)}
-        rest = [tool for name, tool in everything.tools.items() if name not in held]
+        chosen = {need.tool.name, *(tool.name for tool in others)}
+        rest = [tool for name, tool in everything.tools.items() if name not in chosen]
         others += rng.sample(rest, k - 1 - len(others))
     tools = [need.tool, *others]
     rng.shuffle(tools)
     return tools
 
 
-def _carried_out(need: Need, tool: Tool, args: dict[str, Any], figures: dict[str, float]) -> TimeStep:
-    if (fault := tool.fault(args)) is not None:
+def _finish(need: Need, tool: Tool, args: dict[str, Any], figures: dict[str, float]) -> TimeStep:
+    if (fault := tool.argument_error(args)) is not None:
         return TimeStep(observations=(refusal(fault),))
     right_tool = tool.name == need.tool.name
     right = right_tool and _same_arguments(need.args, args)
     metrics = {**figures, "tool_correct": float(right_tool), "arguments_correct": float(right)}
-    told = Observation(content="Right." if right else "Wrong.")
-    return TimeStep(observations=(told,), reward=float(right), terminated=True, info={"metrics": metrics})
+    verdict = Observation(content="Right." if right else "Wrong.")
+    return TimeStep(observations=(verdict,), reward=float(right), terminated=True, info={"metrics": metrics})
 
 
 def _same_arguments(wanted: dict[str, Any], given: dict[str, Any]) -> bool:
-    """The same names with the same values; case and spaces of texts do not count."""
+    """Return whether names and values are equal, ignoring case and whitespace of texts."""
     return wanted.keys() == given.keys() and all(_plain(wanted[name]) == _plain(given[name]) for name in wanted)
 
 
@@ -191,14 +191,20 @@ class ThousandTools:
         difficulty: Difficulty = "all",
         types: Names = ("all",),
     ) -> None:
-        """Let agents search, or offer them `k` candidates (default 10); of one difficulty, of some categories, or of all.
+        """Configure the mode and filter the tasks.
+
+        Args:
+            mode: `search`, or `direct` with candidates.
+            k: Number of candidates in mode `direct`, default 10.
+            difficulty: One difficulty, or `all`.
+            types: Categories, or `all`.
 
         Raises:
-            InvalidInput: a category that there is not, or `k` without the mode that needs it.
+            InvalidInput: A category is unknown, or `k` is given in mode `search`.
         """
         if mode == "search" and k is not None:
             raise InvalidInput(
-                "k is the number of candidates in mode direct; in mode search the agent says how many it wants to see",
+                "expected k in mode direct only, got it in mode search, where the agent chooses k; add mode=direct or remove k",
                 code="bad_option",
             )
         self._candidates = (k or CANDIDATES) if mode == "direct" else None
@@ -207,11 +213,11 @@ class ThousandTools:
         self.version = VERSION if self._candidates is None else f"{VERSION}-direct{self._candidates}"
 
     def tasks(self, split: str, n: int, seed: int) -> list[Task]:
-        """`n` distinct tasks of `train` or `held_out`; no tool is the right one in both."""
+        """Return `n` distinct tasks of `train` or `held_out`; the right tools of the two splits are disjoint."""
         return FAMILY.tasks(
             split, n, seed, lambda key: build_need(key).prompt, types=self._types, difficulties=self._difficulties
         )
 
     def make(self) -> Environment:
-        """A fresh episode."""
-        return Searching() if self._candidates is None else Direct(self._candidates)
+        """Return a new episode."""
+        return SearchEpisode() if self._candidates is None else DirectEpisode(self._candidates)

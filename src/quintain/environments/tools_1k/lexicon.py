@@ -1,4 +1,4 @@
-"""The words of the thousand tools: what they do, to what, with which parameters, and how people ask for it."""
+"""The vocabulary of tools and prompts: verbs, objects, parameters and their paraphrases."""
 
 from __future__ import annotations
 
@@ -139,9 +139,9 @@ class Category(NamedTuple):
     """A group of tools."""
 
     place: str
-    """How descriptions end."""
+    """The end of descriptions."""
     objects: dict[str, str]
-    """What its tools deal with, each with another word for it."""
+    """Objects of its tools -> paraphrase."""
 
 
 def _objects(pairs: str) -> dict[str, str]:
@@ -153,14 +153,14 @@ CATEGORIES = {name: Category(place, _objects(pairs)) for name, place, pairs in _
 
 @dataclass(frozen=True)
 class Verb:
-    """What tools do."""
+    """The action of a tool."""
 
     name: str
     train: str
-    """Another way to ask for it."""
+    """Paraphrase in training tasks."""
     held_out: str
     required: tuple[str, ...]
-    """Parameters that its tools always have."""
+    """Names of the required parameters."""
 
 
 VERBS = {
@@ -183,11 +183,11 @@ VERBS_OF_CATEGORY = 5
 
 @dataclass(frozen=True)
 class Parameter:
-    """What a tool can be told, and how people say it."""
+    """A parameter of tools, and its phrases in prompts."""
 
     name: str
     type: str
-    """Of JSON schema."""
+    """JSON schema type."""
     about: str
     train: str
     held_out: str
@@ -195,7 +195,7 @@ class Parameter:
 
     @property
     def schema(self) -> dict[str, Any]:
-        """As JSON schema."""
+        """The JSON schema."""
         choices = {"enum": list(self.choices)} if self.choices else {}
         return {"type": self.type, "description": self.about, **choices}
 
@@ -231,7 +231,7 @@ _PEOPLE = {"train": ("ada", "ben", "clara", "david", "emil", "flora"), "held_out
 
 
 def value_of(parameter: Parameter, rng: Random, split: str) -> str | int | float | bool:
-    """A value that a need of the split can mention; numbers that leave 3 when divided by 4 are held out."""
+    """Return a random value for a prompt of the split; numbers with n mod 4 = 3 are held out."""
     if parameter.choices:
         return rng.choice(parameter.choices)
     match parameter.name:

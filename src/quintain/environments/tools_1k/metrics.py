@@ -1,23 +1,23 @@
-"""How good a ranking is: the usual figures of retrieval, in 0..1, higher is better."""
+"""Retrieval metrics of a ranking, in 0..1, higher is better."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 KS = (1, 5, 10)
-"""Depths at which a ranking is looked at."""
+"""Depths of the metrics."""
 
 
 def ranking_metrics(ranking: Sequence[str], relevant: frozenset[str], ks: Sequence[int] = KS) -> dict[str, float]:
-    """Figures of one ranking.
+    """Return the metrics of one ranking.
 
-    `top_k_accuracy@k`: is a relevant one among the first k; `recall@k`: share of the relevant ones among the first k;
-    `precision@k`: share of the first k that is relevant, k counted in full; `mrr`: 1 / rank of the first relevant one, else 0
-    (its mean over rankings is the mean reciprocal rank, Voorhees 1999).
+    `top_k_accuracy@k`: 1 if a relevant name is among the first k; `recall@k`: share of the relevant names among the first k;
+    `precision@k`: relevant names among the first k, divided by k; `mrr`: 1 / rank of the first relevant name, or 0 without one
+    (the mean over rankings is the mean reciprocal rank, Voorhees 1999).
 
     Args:
         ranking: Distinct names, best first.
-        relevant: What should stand first; at least one.
+        relevant: The relevant names, at least one.
         ks: Depths.
     """
     found: dict[str, float] = {}

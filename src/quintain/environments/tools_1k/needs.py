@@ -1,4 +1,4 @@
-"""The needs: how a task's id alone gives back what is asked for, the tool that does it, and its arguments."""
+"""Build the prompt, the right tool and its arguments from a task id."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from quintain.environments.tools_1k.lexicon import CATEGORIES, OPENERS, PARAMETE
 
 FAMILY = Family("tools-1k", ENVIRONMENT_ID, VERSION, tuple(CATEGORIES))
 DIFFICULTIES = FAMILY.difficulties
-"""easy: in the words of the tool; medium: another verb, and one more argument; hard: another noun too, and all arguments."""
+"""easy: the words of the tool; medium: another verb and one optional argument; hard: another noun too, and all arguments."""
 
 
 class Need(NamedTuple):
-    """What a task's id stands for."""
+    """The content of a task."""
 
     prompt: str
     tool: Tool
@@ -24,18 +24,18 @@ class Need(NamedTuple):
 
 
 @cache
-def _asked_for(category: str, split: str) -> tuple[Tool, ...]:
+def _tools_of_split(category: str, split: str) -> tuple[Tool, ...]:
     tools = catalogue().tools.values()
     return tuple(t for t in tools if t.category == category and t.held_out == (split == "held_out"))
 
 
 def build_need(key: TaskKey) -> Need:
-    """The need, the tool and the arguments of a task; same key, same need."""
+    """Return the prompt, tool and arguments of a task; deterministic by key."""
     rng = FAMILY.rng(key)
-    tool = rng.choice(_asked_for(key.type, key.split))
+    tool = rng.choice(_tools_of_split(key.type, key.split))
     n_optional = {"easy": 0, "medium": min(1, len(tool.optional)), "hard": len(tool.optional)}[key.difficulty]
-    told = (*tool.required, *rng.sample(tool.optional, n_optional))
-    args = {parameter.name: value_of(parameter, rng, key.split) for parameter in told}
+    parameters = (*tool.required, *rng.sample(tool.optional, n_optional))
+    args = {parameter.name: value_of(parameter, rng, key.split) for parameter in parameters}
     return Need(_prompt(rng, key, tool, args), tool, args)
 
 
@@ -49,6 +49,6 @@ def _prompt(rng: Random, key: TaskKey, tool: Tool, args: dict[str, Any]) -> str:
     return f"{' '.join([rng.choice(OPENERS[key.split]), verb, article(noun), noun, *phrases])}."
 
 
-def in_split(said: Any, split: str) -> str:
-    """The wording of a verb or parameter in a split."""
-    return str(said.held_out if split == "held_out" else said.train)
+def in_split(word: Any, split: str) -> str:
+    """Return the wording of a verb or parameter in a split."""
+    return str(word.held_out if split == "held_out" else word.train)

@@ -18,7 +18,7 @@ _STOP = frozenset(
 
 
 def words_of(text: str) -> list[str]:
-    """Words in lower case, without stop words and plural endings."""
+    """Return the words in lower case, without stop words and plural endings."""
     found = re.findall(r"[a-z0-9]+", text.lower())
     return [_singular(word) for word in found if word not in _STOP]
 
@@ -28,7 +28,7 @@ def _singular(word: str) -> str:
 
 
 class Retriever:
-    """An index of texts."""
+    """A BM25 index of texts."""
 
     def __init__(self, texts: Sequence[str]) -> None:
         counts = [Counter(words_of(text)) for text in texts]
@@ -45,11 +45,11 @@ class Retriever:
         }
 
     def search(self, query: str, k: int) -> list[int]:
-        """Places of the texts that share a word with the query, best first, at most `k`; ties in the order of the texts."""
+        """Return the indices of at most `k` texts that share a word with the query, best first; ties keep the order of the texts."""
         return [place for place, _ in self.scored(query)[:k]]
 
     def scored(self, query: str) -> list[tuple[int, float]]:
-        """Places and scores of all texts that share a word with the query, best first."""
+        """Return the indices and scores of all texts that share a word with the query, best first."""
         scores: defaultdict[int, float] = defaultdict(float)
         for word in dict.fromkeys(words_of(query)):
             for place, weight in self._postings.get(word, ()):

@@ -21,8 +21,8 @@ from quintain.records.trajectory import Trajectory
 from quintain.sandbox.limits import Limits
 from quintain.sandbox.runner_modules import added_modules, modules_of_runners
 from quintain.sandbox.sandbox import Sandbox
-from quintain.sandbox.verdicts import STEERS, cannot_run, verdict
-from quintain.sandbox.witnessed_tests import Witnessed, witnessed
+from quintain.sandbox.signed_tests import SignedCommand, signed_command
+from quintain.sandbox.verdicts import RUNNER_CONFIG, cannot_run, verdict
 from quintain.scoring.outcomes.replayed import relative
 from quintain.scoring.outcomes.whole_run_scores import scored, unscored
 from quintain.scoring.outcomes.written_files import last_code, written_files
@@ -67,7 +67,7 @@ class UnitTestScorer:
             ran = sandbox.run(plan.runs, {**plan.files, **plan.tests, **plan.extra}, plan.limits)
         except QuintainError as error:
             return unscored(trajectory, self.name, error.message)
-        found = verdict(plan.command, plan.witnessed, ran, plan.limits)
+        found = verdict(plan.command, plan.signed, ran, plan.limits)
         note = f"Files of the run that steer or replace tests were left out: {', '.join(plan.left_out[:3])}."
         feedback = f"{found.reason} {note}" if plan.left_out else found.reason
         return scored(trajectory, self.name, float(found.passed), feedback)
@@ -119,18 +119,18 @@ class _Plan:
     """Files of the run that would steer or replace the tests."""
     added: Mapping[str, str]
     """What the run added at the top, unasked, and the name by which it would be imported; see `added_modules`."""
-    witnessed: Witnessed | None
+    signed: SignedCommand | None
     """The command under our runner, where that can run it."""
 
     @property
     def runs(self) -> str | list[str]:
         """The command that is run."""
-        return list(self.witnessed.command) if self.witnessed else self.command
+        return list(self.signed.command) if self.signed else self.command
 
     @property
     def extra(self) -> Mapping[str, str]:
         """Files that it needs besides."""
-        return self.witnessed.files if self.witnessed else {}
+        return self.signed.files if self.signed else {}
 
 
 def _plan(run: Trajectory) -> _Plan | str:
@@ -163,13 +163,13 @@ def _plan(run: Trajectory) -> _Plan | str:
     if wanted or not written.changed:
         what = f"{', '.join(wanted[:3])!r}" if wanted else "no file"
         return f"the run shows {'no text of ' if wanted else ''}{what}: no call writes it, no fenced block gives it; record extra.files"
-    left_out = sorted(path for path in written.changed if STEERS.search(path) or path in tests)
+    left_out = sorted(path for path in written.changed if RUNNER_CONFIG.search(path) or path in tests)
     files = {path: text for path, text in written.files.items() if path not in left_out} | {
         path: start[path] for path in left_out if path in start
     }
     limits = Limits(wall_s=_seconds(fields.get("timeout_s", DEFAULT_S)), cpu_s=int(MAX_S))
     command = line if isinstance(command, str) else command
-    report = witnessed(command, tests, secrets.token_hex(16))
+    report = signed_command(command, tests, secrets.token_hex(16))
     added = added_modules(set(written.changed).difference(left_out), (*start, *given, *tests))
     return _Plan(command, start, files, tests, limits, left_out, added, report)
 

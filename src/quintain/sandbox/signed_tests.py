@@ -1,8 +1,8 @@
-"""Test runs whose report the tested code cannot simply print: our own runner counts, and signs its report with a secret.
+"""Test runs with a report that the tested code cannot simply print: our runner counts the tests and signs with a secret.
 
-The secret lies in a file that the runner reads and deletes before anything of the run is imported; the report gives what was collected
-and what passed, on a copy of standard error, as the last thing before a normal end. Code in the same process can still do as it
-likes with the test framework (an object that equals everything passes every comparison): this closes the easy ways, not all.
+The runner reads the secret from a file and deletes the file before it imports code of the run. It writes the numbers of collected
+and passed tests to a copy of standard error, right before a normal exit. Code in the same process can still manipulate the test
+framework (an object that equals everything passes every comparison): this prevents the easy ways only.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _SHELL_SIGNS = re.compile(r"[;&|<>$`*?~(){}\n\\]")
 _RUNNER = r"""
 import os, sys
 
-def main(write, stream, secret, wanted, kind, arguments):
+def main(write, stream, secret, named, kind, arguments):
     counted = {"collected": 0, "passed": 0, "bad": 0}
     good, ill = set(), set()
     if kind == "unittest":
@@ -27,7 +27,7 @@ def main(write, stream, secret, wanted, kind, arguments):
             def names(self, test):
                 kind = type(test)
                 short = "%s (%s.%s)" % (getattr(test, "_testMethodName", ""), kind.__module__, kind.__qualname__)
-                return {test.id(), str(test), short} if wanted else set()
+                return {test.id(), str(test), short} if named else set()
             def addSuccess(self, test):
                 counted["passed"] += 1
                 good.update(self.names(test))
@@ -69,50 +69,50 @@ def main(write, stream, secret, wanted, kind, arguments):
         code = int(pytest.main(arguments, plugins=[Witness()]))
     sys.stdout.flush()
     sys.stderr.flush()
-    told = "".join("01"[name in good and name not in ill] for name in wanted) or "-"
-    write(stream, ("\n%s %d %d %d %s\n" % (secret, counted["collected"], counted["passed"], counted["bad"], told)).encode())
+    results = "".join("01"[name in good and name not in ill] for name in named) or "-"
+    write(stream, ("\n%s %d %d %d %s\n" % (secret, counted["collected"], counted["passed"], counted["bad"], results)).encode())
     return code
 
 with open(".quintain-secret") as file:
-    _secret, *_wanted = file.read().split("\n")  # no module is loaded before it is gone: the run may have written one of its name
+    _secret, *_named = file.read().split("\n")  # no import before the deletion: the run may have written a module of that name
 os.remove(".quintain-secret")
-_call = (main, os.write, os.dup(2), _secret, _wanted, sys.argv[1], sys.argv[2:])
-del _secret, _wanted, main
+_call = (main, os.write, os.dup(2), _secret, _named, sys.argv[1], sys.argv[2:])
+del _secret, _named, main
 sys.exit(_call[0](*_call[1:]))
 """
 
 
-class Witnessed(NamedTuple):
-    """A test command, and how its report is known."""
+class SignedCommand(NamedTuple):
+    """A test command under the signing runner, and the data to verify its report."""
 
     command: tuple[str, ...]
     files: Mapping[str, str]
-    """That the workspace must hold too."""
+    """Files to add to the workspace."""
     secret: str
-    least: int
-    """Tests that the task's own files define."""
+    min_tests: int
+    """Number of tests defined in the files of the task."""
 
 
 class Counts(NamedTuple):
-    """What a signed report says."""
+    """Numbers of tests in a signed report."""
 
     collected: int
     passed: int
     bad: int
-    wanted: str
-    """Of each test that was asked for, 1 where it passed, else 0."""
+    named: str
+    """One character for each named test: 1 if it passed, else 0."""
 
 
-def witnessed(
-    command: str | Sequence[str], tests: Mapping[str, str], secret: str, wanted: Sequence[str] = ()
-) -> Witnessed | None:
-    """The command under our runner; None: it is none of unittest or pytest alone, whose report is then taken from what it prints.
+def signed_command(
+    command: str | Sequence[str], tests: Mapping[str, str], secret: str, named: Sequence[str] = ()
+) -> SignedCommand | None:
+    """Return the command under the signing runner; None if the command is not a plain call of unittest or pytest.
 
     Args:
-        command: The task's.
-        tests: The task's test files.
-        secret: That nobody else knows.
-        wanted: Tests of which the report says each by its name: pytest's node id, or as unittest writes it.
+        command: The test command of the task.
+        tests: Path -> text of the test files of the task.
+        secret: A random text to sign the report with.
+        named: Tests to report one by one: node ids of pytest, or names as unittest prints them.
     """
     words = list(command)
     if isinstance(command, str):
@@ -132,44 +132,44 @@ def witnessed(
     ):
         return None
     argv = (words[0], "-c", _RUNNER, words[2], *words[3:])
-    held = "\n".join([secret, *(name.replace("\n", " ") for name in wanted)])
-    return Witnessed(argv, {_SECRET_FILE: held}, secret, _least(words[2], words[3:], tests))
+    content = "\n".join([secret, *(name.replace("\n", " ") for name in named)])
+    return SignedCommand(argv, {_SECRET_FILE: content}, secret, _min_tests(words[2], words[3:], tests))
 
 
-def counts(report: Witnessed, printed: str) -> Counts | None:
-    """What the report that bears the secret says; None: there is none."""
+def read_counts(report: SignedCommand, printed: str) -> Counts | None:
+    """Return the numbers of the signed report; None without exactly one such report."""
     found = re.findall(rf"^{re.escape(report.secret)} (-?\d+) (-?\d+) (-?\d+) ([01]+|-)$", printed, re.MULTILINE)
     if len(found) != 1:
         return None
-    collected, passed, bad, wanted = found[0]
-    return Counts(int(collected), int(passed), int(bad), wanted.strip("-"))
+    collected, passed, bad, named = found[0]
+    return Counts(int(collected), int(passed), int(bad), named.strip("-"))
 
 
-def unsigned(report: Witnessed, printed: str) -> str:
-    """What was printed, less the report."""
+def without_report(report: SignedCommand, printed: str) -> str:
+    """Return the output without the report."""
     return "\n".join(line for line in printed.splitlines() if report.secret not in line)
 
 
-def _least(kind: str, arguments: Sequence[str], tests: Mapping[str, str]) -> int:
-    """Tests that must have been collected, counted in the text of the task's files; 0 where the command or a file selects some."""
+def _min_tests(kind: str, arguments: Sequence[str], tests: Mapping[str, str]) -> int:
+    """Return the number of tests to expect, from the source of the test files; 0 if the command or a file selects tests."""
     if any(re.match(r"-k|-m|--lf|--deselect|--ignore|-p$|-c$|--co", word) or "::" in word for word in arguments):
         return 0
-    named = [word for word in arguments if not word.startswith("-")]
-    steered = [path for path in tests if not path.endswith(".py") or path.rpartition("/")[2] == "conftest.py"]
-    if steered or any("load_tests" in text or "__test__" in text for text in tests.values()):
+    targets = [word for word in arguments if not word.startswith("-")]
+    configs = [path for path in tests if not path.endswith(".py") or path.rpartition("/")[2] == "conftest.py"]
+    if configs or any("load_tests" in text or "__test__" in text for text in tests.values()):
         return 0
-    wanted = []
-    for word in named:
+    named = []
+    for word in targets:
         path = word.removeprefix("./") if word.endswith(".py") else f"{word.replace('.', '/')}.py"
         if path not in tests:
             return 0
-        wanted.append(path)
-    shown = [path for path in tests if re.fullmatch(r"test\w*\.py", path)]
-    return sum(_defined(kind, tests[path]) for path in (wanted or shown))
+        named.append(path)
+    collected = [path for path in tests if re.fullmatch(r"test\w*\.py", path)]
+    return sum(_defined_tests(kind, tests[path]) for path in (named or collected))
 
 
-def _defined(kind: str, text: str) -> int:
-    """Test functions that stand in a file without a condition or a decorator."""
+def _defined_tests(kind: str, text: str) -> int:
+    """Return the number of test functions in a file without a condition or a decorator."""
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError):

@@ -1,7 +1,7 @@
-"""Inside fresh namespaces: build a root that holds nothing of the machine but its programs, then run one command in it.
+"""Process 1 of new namespaces: build a root with only the programs of the host, then run one command in it.
 
-Read from standard input by a Python under `unshare`, stdlib only; the next line there is the plan. It is process 1 of its
-namespace, so when it ends the kernel ends all the rest. Linux only; mount flags and call numbers are those of linux/mount.h,
+A Python under `unshare` reads this file from standard input; the next line is the plan. Standard library only, Linux only. When
+process 1 ends, the kernel kills all other processes of the namespace. Mount flags and call numbers come from linux/mount.h,
 linux/prctl.h and the shared syscall table.
 """
 
@@ -14,7 +14,7 @@ import resource
 import signal
 import sys
 
-TYPE_CHECKING = False  # typing and pathlib would cost a fifth of the start
+TYPE_CHECKING = False  # importing typing and pathlib would take a fifth of the start-up time
 if TYPE_CHECKING:
     from typing import Any
 
@@ -24,17 +24,17 @@ _MOUNT_SETATTR, _AT_FDCWD, _AT_RECURSIVE = 442, -100, 0x8000
 _ATTR_RDONLY, _ATTR_NOSUID, _ATTR_NODEV = 1, 2, 4
 _NO_NEW_PRIVS, _CAPBSET_DROP, _SET_SECUREBITS, _CAP_AMBIENT, _AMBIENT_CLEAR = 38, 24, 28, 47, 4
 _NO_ROOT_LOCKED = 0b1111_1111 & ~0b11_0000
-"""Securebits: user 0 has no powers of its own, and that stays so."""
+"""Securebits: user 0 gets no capabilities, and this setting is locked."""
 _CAPSET_VERSION = 0x20080522
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def main() -> int:
-    """Set the walls up and run the command; the exit status is the command's."""
+    """Isolate this process, run the command and return its exit status."""
     plan = json.loads(sys.stdin.readline())
     _check(_LIBC.sethostname(plan["hostname"].encode(), len(plan["hostname"])), "hostname")
     _build_root(plan)
-    _drop_powers(plan["uid"])
+    _drop_privileges(plan["uid"])
     return _run(plan)
 
 
@@ -54,8 +54,8 @@ def _build_root(plan: dict[str, Any]) -> None:
         os.symlink(target, f"{root}/dev/{name}")
     _mount(plan["workspace"], f"{root}/workspace", None, _BIND)
     _set_attributes(f"{root}/workspace", _ATTR_NOSUID | _ATTR_NODEV)
-    for path in plan["shown"]:  # after /tmp, below which a virtual environment may lie
-        _show(path, root)
+    for path in plan["visible"]:  # after /tmp, which may contain a virtual environment
+        _bind_read_only(path, root)
     for path in plan["hidden"]:
         _mount("tmpfs", root + path, "tmpfs", _NOSUID | _NODEV | _RDONLY, "size=4k,mode=755")
     os.chdir(root)
@@ -63,17 +63,17 @@ def _build_root(plan: dict[str, Any]) -> None:
     _check(_LIBC.umount2(b".", _DETACH), "umount of the machine's root")
     os.chdir("/")
     _set_attributes("/", _ATTR_RDONLY, below=False)
-    if plan["uid"] is None:  # a user namespace of our own: no further one may be made in it
+    if plan["uid"] is None:  # in our own user namespace, forbid nested ones
         try:
-            with open("/proc/sys/user/max_user_namespaces", "w", encoding="ascii") as most:
-                most.write("0")
+            with open("/proc/sys/user/max_user_namespaces", "w", encoding="ascii") as setting:
+                setting.write("0")
         except OSError:
             pass
     os.chdir("/workspace")
 
 
-def _show(path: str, root: str) -> None:
-    """The same path in the new root, read-only: a link stays a link."""
+def _bind_read_only(path: str, root: str) -> None:
+    """Mount a path read-only at the same place in the new root; a link stays a link."""
     inside = root + path
     os.makedirs(os.path.dirname(inside), exist_ok=True)
     if os.path.islink(path):
@@ -92,8 +92,8 @@ def _touch(path: str) -> None:
         pass
 
 
-def _drop_powers(uid: int | None) -> None:
-    """No capability, no way back to one, and for a machine's root another user."""
+def _drop_privileges(uid: int | None) -> None:
+    """Drop all capabilities for good, and change the user if this process is root."""
     for capability in range(64):
         if _LIBC.prctl(_CAPBSET_DROP, capability, 0, 0, 0) != 0:
             break
@@ -110,11 +110,11 @@ def _drop_powers(uid: int | None) -> None:
 
 
 def _run(plan: dict[str, Any]) -> int:
-    """Run the command as a child, so that process 1 can end the whole namespace when the command ends or its time is up."""
+    """Run the command as a child, so that process 1 ends the namespace when the command ends or its time is over."""
     child = os.fork()
     if child == 0:
-        _become(plan)
-    signal.signal(signal.SIGALRM, lambda *_: os._exit(137))  # where the process outside is gone, which keeps the time
+        _exec_command(plan)
+    signal.signal(signal.SIGALRM, lambda *_: os._exit(137))  # in case the parent that enforces the time has ended
     signal.setitimer(signal.ITIMER_REAL, plan["wall_s"] + 2)
     while True:
         ended, status = os.wait()
@@ -122,7 +122,7 @@ def _run(plan: dict[str, Any]) -> int:
             return 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
 
 
-def _become(plan: dict[str, Any]) -> None:
+def _exec_command(plan: dict[str, Any]) -> None:
     megabyte = 1024 * 1024
     for limit, value in (
         (resource.RLIMIT_CPU, plan["cpu_s"]),
@@ -142,8 +142,8 @@ def _become(plan: dict[str, Any]) -> None:
 
 
 def _mount(source: str, target: str, kind: str | None, flags: int, data: str = "") -> None:
-    done = _LIBC.mount(source.encode(), target.encode(), kind.encode() if kind else None, flags, data.encode())
-    _check(done, f"mount of {source} at {target}")
+    result = _LIBC.mount(source.encode(), target.encode(), kind.encode() if kind else None, flags, data.encode())
+    _check(result, f"mount of {source} at {target}")
 
 
 class _Attributes(ctypes.Structure):
@@ -151,12 +151,12 @@ class _Attributes(ctypes.Structure):
 
 
 def _set_attributes(path: str, attributes: int, *, below: bool = True) -> None:
-    """Set flags of a mount, by default with all mounts below it, and keep those that it has."""
-    asked = _Attributes(attributes, 0, 0, 0)
+    """Add flags to a mount, by default to all mounts below it too."""
+    request = _Attributes(attributes, 0, 0, 0)
     flags = _AT_RECURSIVE if below else 0
-    size = ctypes.sizeof(asked)
-    done = _LIBC.syscall(_MOUNT_SETATTR, _AT_FDCWD, path.encode(), flags, ctypes.byref(asked), size)
-    _check(done, f"mount flags of {path}")
+    size = ctypes.sizeof(request)
+    result = _LIBC.syscall(_MOUNT_SETATTR, _AT_FDCWD, path.encode(), flags, ctypes.byref(request), size)
+    _check(result, f"mount flags of {path}")
 
 
 def _check(result: int, what: str) -> None:
