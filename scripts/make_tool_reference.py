@@ -21,7 +21,7 @@ _HEAD = """\
 # Arguments of the tools
 
 Every tool with its arguments and its commands, generated from the catalog by `python -m scripts.make_tool_reference`.
-Results, rules and reasons are in [tools.md](../tools.md).
+Result keys are in [tools](../tools.md), their meaning in [results](tool-results.md).
 """
 
 

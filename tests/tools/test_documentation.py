@@ -1,4 +1,4 @@
-"""The surface is a contract: every tool and argument stands in docs/tools.md, and every named result key exists."""
+"""The surface is a contract: every tool and argument is in docs/tools.md, and every named result key exists."""
 
 from __future__ import annotations
 
