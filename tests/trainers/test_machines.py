@@ -90,7 +90,7 @@ def test_a_run_whose_other_machine_is_gone_says_so(tmp_path: Path, there: Addres
     with other_machine(there, tmp_path) as launcher:
         heard = KillsTheOtherMachine(launcher)
         with pytest.raises(
-            TrainingFailed, match=r"\[process_lost\] process 2 of 2 has closed its connection; resume_job"
+            TrainingFailed, match=r"\[process_lost\] process 2 of 2 has closed its connection; resume the job"
         ):
             run(job, tmp_path / "job", rows_for("sft", 6), heard)
     assert (len(heard.steps), heard.checkpoints) == (2, [2])

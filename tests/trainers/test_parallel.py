@@ -128,7 +128,7 @@ def test_a_killed_adapter_run_with_dropout_resumes_to_bit_equal_weights(model_fo
 def test_a_killed_process_ends_the_run_with_what_happened_and_what_to_do(model_folder: Path, tmp_path: Path) -> None:
     job = spec(model_folder, tmp_path / "out", processes=2)
     heard = KillsARank()
-    with pytest.raises(TrainingFailed, match=r"\[process_lost\] process 2 of 2 was killed by SIGKILL; resume_job"):
+    with pytest.raises(TrainingFailed, match=r"\[process_lost\] process 2 of 2 was killed by SIGKILL; resume the job"):
         run(job, tmp_path / "job", rows_for("sft", 6), heard)
     assert len(heard.steps) == 2
     assert heard.checkpoints == [2]

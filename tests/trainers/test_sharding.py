@@ -141,7 +141,7 @@ def test_a_killed_process_ends_a_sharded_run_with_what_happened(
 ) -> None:
     """It is frozen after step 2, and killed while the other waits for it."""
     heard, job = KillsARank(), spec(model_folder, tmp_path / "out", checkpoint_every_steps=every, **SHARDED)
-    with pytest.raises(TrainingFailed, match=r"\[process_lost\] process 2 of 2 was killed by SIGKILL; resume_job"):
+    with pytest.raises(TrainingFailed, match=r"\[process_lost\] process 2 of 2 was killed by SIGKILL; resume the job"):
         run(job, tmp_path / "job", rows_for("sft", 6), heard)
     assert (len(heard.steps), heard.checkpoints) == (2, kept)
     assert others() == []

@@ -23,6 +23,7 @@ from quintain.datasets.split_leaks import LeakCheck, one_side
 from quintain.datasets.splits import KeyedRow, check_shares, split_of
 from quintain.errors import Conflict, InvalidInput, QuintainError, Unavailable, disk_remedy
 from quintain.importers.garbage_collection import gc_relaxed
+from quintain.next_step import Hint
 from quintain.records.dataset import BenchmarkRow, Dataset, DatasetKind, LabelledRow, Row, SplitName
 from quintain.records.trajectory import Trajectory
 
@@ -215,21 +216,22 @@ def _leak_warning(tasks: int, kind: str) -> tuple[str, ...]:
     return (f"{tasks} {ask} in the same words as a task in train, so {look} better than it is; {one_side(kind)}",)
 
 
-def _nothing_left(rows: Counter[str], tally: ExportCounts, options: ExportOptions) -> str:
+def _nothing_left(rows: Counter[str], tally: ExportCounts, options: ExportOptions) -> Hint:
     noun = "text" if options.kind == "text" else "trajectory"
     if +rows:
-        return (
+        return Hint(
             f"all {rows.total()} rows fell into {', '.join(+rows)}, none into train: too few tasks for the "
             f"shares {dict(options.shares)}; set validation_share to 0, or take another seed"
         )
     if not tally.dropped:
-        return f"no {noun} was selected; widen the filter, or record or import runs first"
+        return Hint(f"no {noun} was selected; widen the filter, or record or import runs first")
     drops = ", ".join(f"{reason} {n}" for reason, n in tally.dropped.most_common())
     largest = tally.dropped.most_common(1)[0][0]
     examples = "".join(f" {row.place}: {row.reason}." for row in tally.rejected[:3])
-    return (
+    return Hint(
         f"none of {tally.seen} {'texts' if noun == 'text' else 'trajectories'} is left for training; dropped: {drops}.{examples} "
-        f"For {largest}: {drop_remedy(largest, options.criteria, options.kind, is_ready_made=bool(options.about))}"
+        f"For {largest}: ",
+        drop_remedy(largest, options.criteria, options.kind, is_ready_made=bool(options.about)),
     )
 
 

@@ -13,18 +13,25 @@ from pydantic_core import to_json
 
 from quintain.datasets.provenance import allowed_models
 from quintain.datasets.splits import task_key
+from quintain.next_step import Hint, call
 from quintain.records.dataset import Curation
 from quintain.records.imports import Rejected
 from quintain.records.tags import is_open, is_replaced
 from quintain.records.trajectory import Actor, OutcomeStatus, Step, Trajectory, text_of
 
-_REMEDIES = {
+_REMEDIES: dict[str, str | Hint] = {
     "held_out_task": "these are evaluation tasks; collect rollouts of the train split, or set include_held_out if leaking "
     "them into training is what you want",
     "outcome_failure": "collect successful runs, or list 'failure' among the outcomes to keep",
-    "unscored": "score these runs first (score_trajectories), or leave `scorer` out",
+    "unscored": Hint(
+        "score these runs first with ", call("score_trajectories", scorer=..., filter=...), ", or leave `scorer` out"
+    ),
     "below_min_score": "lower min_score",
-    "reward_unknown": "give these runs a reward, or score them (score_trajectories) and bound `scorer` with min_score",
+    "reward_unknown": Hint(
+        "give these runs a reward, or score them with ",
+        call("score_trajectories", scorer=..., filter=...),
+        " and bound `scorer` with min_score",
+    ),
     "below_min_reward": "lower curation.min_reward",
     "above_max_reward": "raise curation.max_reward",
     "too_few_steps": "lower curation.min_steps",
@@ -38,16 +45,22 @@ _REMEDIES = {
     "step_label_range": "rewards of steps must lie in 0..1 to be labels; scale them, or take curation.step_labels='outcome', "
     "which labels runs of known outcome",
     "other_side_dropped": "the other side of each pair was left out; see its reason",
-    "still_open": "these recordings still go on; close them (record_trajectory, live='close'), then export again",
+    "still_open": Hint(
+        "these recordings are still open; close each with ",
+        call("record_trajectory", live="close", trajectory_id=...),
+        ", then export again",
+    ),
     "replaced": "these corrections were taken back, or replaced by later ones, which are taken",
     "other_side_not_chosen": "they were compared with runs that are not among the chosen ones, or were left out; loosen the "
     "filter, or name both sides in trajectory_ids",
-    "forgotten": "these runs were forgotten (get_lineage) and are never exported again",
+    "forgotten": Hint("these runs were forgotten and are never exported again; see ", call("get_lineage", id=...)),
     "undesirable": "rows call these answers bad; kinds dpo, reward and kto learn from them too",
     "unreadable_row": "see `rejected` for each row and its reason; name the fields with `columns`",
     "duplicate": "the same rows are there once already; record more varied runs",
     "no_trainable_step": "no agent step holds text or calls that may be trained on; check `train` of the steps",
-    "group_of_one": "collect several attempts of each task: collect_rollouts(attempts=8)",
+    "group_of_one": Hint(
+        "collect several attempts of each task: ", call("collect_rollouts", agent=..., environment=..., attempts=8)
+    ),
     "no_contrast": "the runs of each task were worth the same; collect more attempts at a higher temperature, or value "
     "them with a finer `scorer`",
     "no_variance": "the runs of each task were worth the same; collect more attempts at a higher temperature, or value "
@@ -58,7 +71,9 @@ _REMEDIES = {
     "unpaired": "another mode compares these runs too",
     "pair_limit": "raise max_pairs_per_task",
     "no_fork": "no other run of the task did something else after the same beginning; collect more attempts",
-    "no_preference": "nobody compared these runs: record_preferences, or pairs='mined'",
+    "no_preference": Hint(
+        "nobody compared these runs: ", call("record_preferences", source="person", pairs=...), ", or pairs='mined'"
+    ),
     "tie": "they are as good as what they were compared with; compare them with others",
     "raters_disagree": "the raters have no majority on these runs; ask one more rater",
     "not_comparable": "these preferences are between runs of several tasks, or of a step before which the runs differ",
@@ -184,13 +199,13 @@ class Digests(dict[tuple[str, int | None], str]):
 
 
 def _written(step: Step) -> list[object]:
-    calls = [[call.tool, call.raw_args if call.args is None else call.args] for call in step.actions]
+    calls = [[one.tool, one.raw_args if one.args is None else one.args] for one in step.actions]
     return [text_of(step.message), step.thought or "", calls]
 
 
 def drop_remedy(
     reason: str, criteria: Criteria | None = None, kind: str = "sft", *, is_ready_made: bool = False
-) -> str:
+) -> Hint:
     """Return the remedy for runs left out for this reason.
 
     Args:
@@ -201,23 +216,29 @@ def drop_remedy(
     """
     criteria = criteria or Criteria()
     if reason == "group_of_one" and is_ready_made:
-        return "each row holds a single answer: kinds sft and kto take those; pairs need fields chosen and rejected"
-    by_scorer = "score them (score_trajectories(scorer='rules') needs no outcome) and export with scorer='rules'"
-    if reason == "outcome_unknown":
-        stated = "state it: record_trajectory(trajectory_id=..., outcome='success')"
-        if kind == "prm":
-            return f"{stated}; or record rewards for the steps, which curation.step_labels='recorded' takes as labels"
-        if criteria.needs_value:
-            return f"nobody knows how these runs ended, and kind {kind} goes by that. Where you know, {stated}; else {by_scorer}"
-        keep = "keep them as they are: outcomes=['unknown'] (command: --keep unknown)"
-        return (
-            f"where you know how a run ended, {stated}; or {keep}; or {by_scorer}{' and a min_score' * (kind == 'sft')}"
+        return Hint(
+            "each row holds a single answer: kinds sft and kto take those; pairs need fields chosen and rejected"
         )
+    score = call("score_trajectories", scorer="rules", filter=...)
+    by_scorer = Hint("score them (", score, " needs no outcome) and export with scorer='rules'")
+    if reason == "outcome_unknown":
+        stated = Hint("state it: ", call("record_trajectory", trajectory_id=..., outcome="success"))
+        if kind == "prm":
+            return Hint(
+                stated, "; or record rewards for the steps, which curation.step_labels='recorded' takes as labels"
+            )
+        if criteria.needs_value:
+            unknown = f"nobody knows how these runs ended, and kind {kind} goes by that. Where you know, "
+            return Hint(unknown, stated, "; else ", by_scorer)
+        keep = "; or keep them as they are: outcomes=['unknown'] (command: --keep unknown); or "
+        bound = " and a min_score" if kind == "sft" else ""
+        return Hint("where you know how a run ended, ", stated, keep, by_scorer, bound)
     if reason == "no_step_labels" and criteria.curation.step_labels == "scores":
-        return _REMEDIES["no_step_scores"]
+        return Hint(_REMEDIES["no_step_scores"])
     if reason in {"outcome_error", "outcome_truncated"} and criteria.needs_value:
-        return f"a run that broke off has no worth by its outcome; {by_scorer}, or record others"
-    return _REMEDIES.get(reason, f"change the outcomes to keep (now: {', '.join(sorted(criteria.outcomes))})")
+        return Hint("a run that broke off has no worth by its outcome; ", by_scorer, ", or record others")
+    change = f"change the outcomes to keep (now: {', '.join(sorted(criteria.outcomes))})"
+    return Hint(_REMEDIES.get(reason, change))
 
 
 def _reason_to_drop(run: ValuedRun, criteria: Criteria, contents: set[int]) -> str | None:
@@ -258,9 +279,9 @@ def _content_hash(run: Trajectory) -> int:
     parts: list[Any] = [task.id, task.prompt, task.type, task.difficulty, task.environment]
     for step in run.steps:
         parts += (step.actor, step.message, step.thought, step.model, step.copied_context, len(step.actions))
-        for call in step.actions:
-            parts += (call.tool, call.raw_args, call.call_id)
-            free.append(call.args)
+        for action in step.actions:
+            parts += (action.tool, action.raw_args, action.call_id)
+            free.append(action.args)
         for seen in step.observations:
             parts += (seen.content, seen.call_id, seen.is_error)
     return hash((to_json(free), *parts))

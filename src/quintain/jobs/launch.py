@@ -77,7 +77,7 @@ def start_attempt(
             reason = JobError(
                 code="launch_failed",
                 message=f"cannot start attempt {attempt}: {error}",
-                hint="Check free disk space and the permissions of the home folder, then call resume_job.",
+                hint="Check free disk space and the permissions of the home folder, then resume the job.",
             )
             current = store.jobs.get(job.id).attempt
             store.jobs.finish(job.id, current, JobStatus.INTERRUPTED, clock(), error=reason)

@@ -124,7 +124,7 @@ def _forced_error(exit_record: ExitRecord | None) -> JobError | None:
     return JobError(
         code="forced",
         message="the worker did not stop within its grace time and was killed",
-        hint="Call resume_job to continue from its newest complete checkpoint.",
+        hint="Resume the job to continue from its newest complete checkpoint.",
     )
 
 
@@ -135,11 +135,11 @@ def _crash_error(returncode: int, directory: JobDirectory) -> JobError:
 
 def _directory_error(error: OSError) -> JobError:
     message = f"cannot read the directory of the ended job: {error}"
-    return JobError(code="directory_unreadable", message=message, hint="Repair the directory, then call resume_job.")
+    return JobError(code="directory_unreadable", message=message, hint="Repair the directory, then resume the job.")
 
 
 def _kill_error(exit_record: ExitRecord | None, job: Job) -> JobError:
-    hint = "Call resume_job to continue from its newest complete checkpoint."
+    hint = "Resume the job to continue from its newest complete checkpoint."
     attempt = f"attempt {job.attempt} of {job.max_attempts}"
     if exit_record is None:
         message = f"{attempt} ended together with its supervisor: killed, or the machine restarted"

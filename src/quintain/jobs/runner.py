@@ -13,6 +13,7 @@ from quintain.errors import Conflict
 from quintain.jobs import processes, reconciler
 from quintain.jobs.directory import SPEC, JobDirectory
 from quintain.jobs.launch import JobOptions
+from quintain.next_step import Hint, call
 from quintain.records.job import Job, JobSpec, JobStatus
 from quintain.store.store import Store
 
@@ -87,12 +88,12 @@ class JobRunner:
             return self._dispatch(self._store.jobs.requeue(job_id, self._clock()))
         if job.status in {JobStatus.FAILED, JobStatus.CANCELLED}:
             return self.start(job.spec, request_key=job.request_key, priority=job.priority, resumed_from=job_id).job
-        if job.status is JobStatus.SUCCEEDED:
-            raise Conflict(
-                f"expected a failed, cancelled or interrupted job, got {job_id}, which succeeded; call get_job"
-            )
+        status = "which succeeded" if job.status is JobStatus.SUCCEEDED else f"which is {job.status}"
         raise Conflict(
-            f"expected a failed, cancelled or interrupted job, got {job_id}, which is {job.status}; call get_job"
+            Hint(
+                f"expected a failed, cancelled or interrupted job, got {job_id}, {status}; call ",
+                call("get_job", job_id=job_id),
+            )
         )
 
     def reconcile(self, wait_s: float = 0.0) -> set[str]:

@@ -9,6 +9,7 @@ from datetime import datetime
 from sqlalchemy import Connection, Engine, insert, or_, select
 
 from quintain.errors import NotFound
+from quintain.next_step import Hint, call
 from quintain.records.agent import Agent
 from quintain.records.filters import Page
 from quintain.records.record import nearest, shown
@@ -64,7 +65,8 @@ class Agents:
                 names = list(connection.scalars(select(table.c.name).distinct().order_by(table.c.name).limit(20)))
                 known = f"known names: {', '.join(names)}" if names else "no agent is registered"
                 near = nearest(reference.removeprefix("agent:"), names)
-                raise NotFound(f"expected a registered agent, got {shown(reference)}{near}; {known}; call list_library")
+                wrong = f"expected a registered agent, got {shown(reference)}{near}; {known}; call "
+                raise NotFound(Hint(wrong, call("list_library", kind="agents")))
         return agent
 
     def find(self, reference: str) -> Agent | None:

@@ -9,6 +9,7 @@ from datetime import datetime
 from sqlalchemy import Connection, Engine, insert, or_, select
 
 from quintain.errors import Conflict, NotFound
+from quintain.next_step import Hint, call
 from quintain.records.dataset import Dataset
 from quintain.records.filters import Page
 from quintain.store.documents import chunks, encode, not_found_error
@@ -70,8 +71,9 @@ class Datasets:
 
     def _unknown(self, id_or_name: str) -> NotFound:
         newest = ", ".join(f"{d.id} ({d.name})" for d in self.page(limit=3).items)
-        known = f"the newest are {newest}" if newest else "none exists; create one with export_dataset"
-        return NotFound(f"expected a dataset id or name, got {id_or_name!r}; {known}")
+        create = Hint("none exists; create one with ", call("export_dataset", kind="sft", name="good", filter=...))
+        known = f"the newest are {newest}" if newest else create
+        return NotFound(Hint(f"expected a dataset id or name, got {id_or_name!r}; ", known))
 
     def page(self, *, limit: int = 50, cursor: str | None = None) -> Page[Dataset]:
         """Return one page of the datasets, newest first."""

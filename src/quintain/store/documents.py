@@ -9,6 +9,7 @@ from pydantic_core import PydanticSerializationError
 from sqlalchemy import Connection, Table, select
 
 from quintain.errors import NotFound
+from quintain.next_step import Hint, call
 from quintain.records.record import Record, shown
 from quintain.records.text import require_clean
 
@@ -38,8 +39,13 @@ def encode(record: Record, where: str) -> str:
         raise
 
 
-_LISTED_BY = {"trajectory": "search_trajectories", "job": "list_jobs"}
-"""Tool that lists the records of a noun. All other nouns are listed by `list_library`."""
+_LISTED_BY = {
+    "trajectory": call("search_trajectories"),
+    "job": call("list_jobs"),
+    "calibration": call("list_library", kind="calibrations"),
+    "evaluation": call("list_library", kind="evaluations"),
+}
+"""Noun -> the call that lists its records."""
 
 
 def fetch(connection: Connection, table: Table, kind: type[R], record_id: str, noun: str) -> R:
@@ -59,8 +65,8 @@ def not_found_error(connection: Connection, table: Table, ids: list[str], noun: 
     recent = list(connection.scalars(select(table.c.id).order_by(table.c.seq.desc()).limit(3)))
     named = ", ".join(map(shown, ids[:3])) + (f" and {len(ids) - 3} more" if len(ids) > 3 else "")
     known = f"the newest are {', '.join(recent)}" if recent else f"no {noun} is stored"
-    lister = _LISTED_BY.get(noun, "list_library")
-    return NotFound(f"expected the id of a stored {noun}, got {named}; {known}; call {lister}")
+    listed = Hint("; call ", _LISTED_BY[noun]) if noun in _LISTED_BY else ""
+    return NotFound(Hint(f"expected the id of a stored {noun}, got {named}; {known}", listed))
 
 
 def chunks(values: list[Any]) -> list[list[Any]]:

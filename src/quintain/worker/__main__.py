@@ -61,7 +61,7 @@ def failure_of(error: Exception) -> JobError:
         return JobError(
             code="disk_refused",
             message=f"the disk is full: {error}",
-            hint="Free disk space, then call resume_job to continue from the newest checkpoint.",
+            hint="Free disk space, then resume the job to continue from the newest checkpoint.",
         )
     return JobError(
         code="crashed",

@@ -26,7 +26,7 @@ def link_dataset(spec: TrainSpec | PreviewSpec | EvaluateDatasetSpec, folder: Pa
                 os.link(Path(spec.dataset_path or "") / name, aside)
             except FileNotFoundError:
                 raise InvalidInput(
-                    f"cannot find {name!r} of dataset {spec.dataset_id}; export it again with export_dataset",
+                    f"cannot find {name!r} of dataset {spec.dataset_id}; export the dataset again",
                     code="dataset_damaged",
                 ) from None
             except OSError:
@@ -35,7 +35,7 @@ def link_dataset(spec: TrainSpec | PreviewSpec | EvaluateDatasetSpec, folder: Pa
         if sha256_of(target) != sha256:
             raise InvalidInput(
                 f"expected the manifest's SHA-256 for {name!r} of dataset {spec.dataset_id}, got another; datasets are immutable, "
-                "export it again with export_dataset",
+                "export it again",
                 code="dataset_damaged",
             )
     return folder

@@ -193,8 +193,8 @@ class RemotePolicy:
                 self._silent += 1
             if self._silent >= BROKEN_AFTER:
                 raise Unavailable(
-                    f"{error.message}; {BROKEN_AFTER} consecutive requests got no answer. Answers so far are kept: call "
-                    "resume_job when the endpoint answers again",
+                    f"{error.message}; {BROKEN_AFTER} consecutive requests got no answer. Answers so far are kept: resume "
+                    "the job when the endpoint answers again",
                     code=error.code,
                 )
         return Reply(text="", stop=_STOPS.get(error.code, Stop.FAILED), error=error.message)

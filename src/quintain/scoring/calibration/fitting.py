@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from quintain.errors import InvalidInput
+from quintain.next_step import Hint, call
 from quintain.records.calibration import Calibration, CalibrationMap, DomainFit, ReliabilityBin
 from quintain.records.seeds import stable_seed
 from quintain.scoring.calibration.maps import UNCHANGED, fit_isotonic, fit_platt, value_of
@@ -196,8 +197,11 @@ def _checked(scores: Sequence[float], labels: Sequence[float], groups: Sequence[
         )
     if len(scores) < MIN_LABELS:
         raise InvalidInput(
-            f"{len(scores)} runs have both a score and a label; a calibration needs at least {MIN_LABELS}, better {FEW_LABELS}; "
-            "get more labels with get_judging_batch(judge='person')",
+            Hint(
+                f"{len(scores)} runs have both a score and a label; a calibration needs at least {MIN_LABELS}, better "
+                f"{FEW_LABELS}; get more labels with ",
+                call("get_judging_batch", judge="person"),
+            ),
             code="too_few_labels",
         )
     for name, values in (("score", scores), ("label", labels)):

@@ -10,6 +10,7 @@ from datetime import datetime
 from sqlalchemy import Connection, Engine, delete, func, select
 
 from quintain.errors import NotFound
+from quintain.next_step import Hint, call
 from quintain.records.lineage import AffectedRecords, Forgotten, LineageEdge, LineageNode, TrainingSources
 from quintain.records.lineage import Lineage as View
 from quintain.store.agents import find_agent
@@ -77,8 +78,15 @@ class Lineage:
         if runs:
             return [Ref("trajectory", run_id) for run_id in runs]
         raise NotFound(
-            f"expected the id, name or session of a stored record, got {name[:80]!r}; call search_trajectories, list_jobs or "
-            "list_library for ids, or pass the session id of imported runs"
+            Hint(
+                f"expected the id, name or session of a stored record, got {name[:80]!r}; call ",
+                call("search_trajectories"),
+                ", ",
+                call("list_jobs"),
+                " or ",
+                call("list_library", kind="agents"),
+                " for ids, or pass the session id of imported runs",
+            )
         )
 
     def nodes(self, refs: Sequence[Ref]) -> list[LineageNode]:

@@ -14,6 +14,7 @@ from pydantic import TypeAdapter
 from sqlalchemy import ColumnElement, Connection, Dialect, Engine, bindparam, func, select
 
 from quintain.errors import Conflict, NotFound
+from quintain.next_step import Hint, call
 from quintain.records.filters import Page, TrajectoryFilter, TrajectorySummary
 from quintain.records.imports import RunLink
 from quintain.records.trajectory import Trajectory
@@ -182,9 +183,13 @@ def _fetch(connection: Connection, trajectory_id: str) -> Trajectory:
     if row is None:
         raise not_found_error(connection, table, [trajectory_id], "trajectory")
     if row.forgotten_at is not None:
+        forgotten = f"got {trajectory_id!r}, forgotten on {row.forgotten_at:%Y-%m-%d}; its content was removed"
         raise NotFound(
-            f"expected a stored trajectory, got {trajectory_id!r}, forgotten on {row.forgotten_at:%Y-%m-%d}; its content was "
-            "removed, call get_lineage for the affected records",
+            Hint(
+                f"expected a stored trajectory, {forgotten}, call ",
+                call("get_lineage", id=trajectory_id),
+                " for the affected records",
+            ),
             code="forgotten",
         )
     return Trajectory.model_validate_json(row.document)

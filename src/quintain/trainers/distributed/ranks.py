@@ -281,7 +281,7 @@ class Ranks:
             ended = [rank for rank in range(1, self.size) if self._ended(rank) is not None or self._has_answered(rank)]
             if not ended:
                 raise TrainingFailed(
-                    f"the {self.size} processes lost their connection: {error}; resume_job goes on from the newest "
+                    f"the {self.size} processes lost their connection: {error}; resume the job from the newest "
                     "checkpoint; if it happens again, train with processes=1",
                     code="process_lost",
                 ) from error
@@ -315,7 +315,7 @@ class Ranks:
         else:
             how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
         return TrainingFailed(
-            f"process {rank + 1} of {self.size} {how}; resume_job goes on from the newest checkpoint; if memory ran "
+            f"process {rank + 1} of {self.size} {how}; resume the job from the newest checkpoint; if memory ran "
             f"out, train with fewer than {self.size} processes or a smaller batch_tokens",
             code="process_lost",
         )

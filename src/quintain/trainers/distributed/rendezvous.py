@@ -92,7 +92,7 @@ class Listener:
                 raise TrainingFailed(
                     f"{len(came)} of {count} processes of other machines connected to {self._at.host}:{self._at.port} within "
                     f"{_COMING_S:.0f} s; start there `accelerate launch -m quintain.trainers.distributed HOST:PORT KEY_FILE`, "
-                    "then resume_job",
+                    "then resume the job",
                     code="machines_missing",
                 ) from None
             with accepted:

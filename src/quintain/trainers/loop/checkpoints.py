@@ -200,7 +200,7 @@ def disk_errors_explained(path: Path, checkpoints: Path) -> Iterator[None]:
         free = shutil.disk_usage(next(folder for folder in path.absolute().parents if folder.exists())).free
         raise Unavailable(
             f"cannot write {path} ({error}; {free / 1e6:.1f} MB free); free disk space or correct the permissions, then "
-            f"resume_job: it goes on from {newest.name if newest else 'the start'}",
+            f"resume the job: it continues from {newest.name if newest else 'the start'}",
             code="disk_refused",
         ) from error
 

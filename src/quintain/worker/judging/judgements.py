@@ -181,8 +181,8 @@ def run_judging(
             reporter.progress(tally.items, planned, metrics)
             if in_a_row >= BROKEN_AFTER:
                 raise Unavailable(
-                    f"{found.judged.failed}; {BROKEN_AFTER} items in a row got no answer. What was judged is kept: continue "
-                    "with resume_job when the endpoint answers again"
+                    f"{found.judged.failed}; {BROKEN_AFTER} items in a row got no answer. What was judged is kept: resume "
+                    "the job when the endpoint answers again"
                 )
     finally:
         journal.close()
