@@ -14,7 +14,7 @@ from quintain.checkers.answers import expected_answer, expected_answers
 from quintain.checkers.equality import ComparisonProcess
 from quintain.checkers.values import compare, same
 from quintain.records.trajectory import Action, Step, Task, Trajectory
-from quintain.scoring.outcomes.answers import AnswerScorer
+from quintain.scoring.outcomes.answer_scorers import AnswerScorer
 from trajectory_runs import answer, call, user
 
 

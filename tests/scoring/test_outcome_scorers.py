@@ -13,10 +13,8 @@ from quintain.errors import Unavailable
 from quintain.records.score import Score
 from quintain.records.trajectory import Action, Actor, Observation, OutcomeStatus, Step, Task, Trajectory
 from quintain.sandbox.sandbox import Sandbox, open_sandbox
+from quintain.scoring.outcomes.answer_scorers import JsonScorer, OutcomeScorer, RegexScorer
 from quintain.scoring.outcomes.checker import CheckerScorer
-from quintain.scoring.outcomes.json_match import JsonScorer
-from quintain.scoring.outcomes.outcome import OutcomeScorer
-from quintain.scoring.outcomes.regex_match import RegexScorer
 from quintain.scoring.outcomes.unit_tests import UnitTestScorer
 from quintain.scoring.outcomes.written_files import written_files
 from quintain.scoring.published import HelloAgentsScorer

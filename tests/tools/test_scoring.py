@@ -162,7 +162,7 @@ def test_a_call_that_runs_out_of_time_goes_on_at_its_cursor(
     assert [one.next_cursor for one in results] == [*ids[:4], None]
     assert "call again with the same arguments and cursor=" in results[0].next_step
     assert all(stored(services, run_id, "answer").value == 1.0 for run_id in ids)
-    with pytest.raises(InvalidInput, match="none of these runs"):
+    with pytest.raises(InvalidInput, match="not one of these runs"):
         score_trajectories(services, "answer", trajectory_ids=ids, cursor="traj-gone")
 
 

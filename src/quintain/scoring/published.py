@@ -14,7 +14,7 @@ from quintain.checkers.answers import expected_answer
 from quintain.records.profiles import DomainProfile
 from quintain.records.score import Component, Score, StepScore
 from quintain.records.trajectory import OutcomeStatus, Trajectory, text_of
-from quintain.scoring.outcomes.answers import AnswerScorer
+from quintain.scoring.outcomes.answer_scorers import AnswerScorer
 from quintain.scoring.profiles import profile_for
 from quintain.scoring.progress import credit_of
 from quintain.scoring.rules.compliance import call_fault, is_known, turn_fault

@@ -14,11 +14,8 @@ from quintain.records.score import Score
 from quintain.scoring.calibration.calibrated import RawScorer
 from quintain.scoring.custom import FunctionScorer, RewardFunction, installed, load
 from quintain.scoring.mix import Combine, MixScorer, Weighted
-from quintain.scoring.outcomes.answers import AnswerScorer
+from quintain.scoring.outcomes.answer_scorers import AnswerScorer, JsonScorer, OutcomeScorer, RegexScorer
 from quintain.scoring.outcomes.checker import CheckerScorer
-from quintain.scoring.outcomes.json_match import JsonScorer
-from quintain.scoring.outcomes.outcome import OutcomeScorer
-from quintain.scoring.outcomes.regex_match import RegexScorer
 from quintain.scoring.outcomes.unit_tests import OpenSandbox, UnitTestScorer
 from quintain.scoring.presets import PRESETS
 from quintain.scoring.recorded import AGENT, RAW, RecordedScorer, is_recorded

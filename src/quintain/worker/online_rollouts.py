@@ -25,7 +25,7 @@ from quintain.records.job import TrainSpec
 from quintain.records.protocols import Reporter, TaskSource
 from quintain.records.seeds import stable_seed
 from quintain.records.trajectory import AgentInfo, Task, Trajectory
-from quintain.scoring.outcomes.outcome import OutcomeScorer
+from quintain.scoring.outcomes.answer_scorers import OutcomeScorer
 
 if TYPE_CHECKING:
     from quintain.trainers.models import LoadedModel

@@ -110,7 +110,7 @@ def put(workspace: Workspace, wanted: Sequence[Change]) -> None:
 def _write(workspace: Workspace, path: str, file: File) -> None:
     if file.is_link:
         target = file.data.decode("utf-8", "surrogateescape")
-        write_link(workspace.folder, path, target, workspace.place.uid)
+        write_link(workspace.folder, path, target, workspace.folders.uid)
     else:
         workspace.write(path, file.data, file.mode)
 

@@ -7,10 +7,7 @@ from quintain.checkers.declared import TYPES, checker_type
 from quintain.records.protocols import Scorer
 from quintain.records.score import Score
 from quintain.records.trajectory import Trajectory
-from quintain.scoring.outcomes.answers import AnswerScorer
-from quintain.scoring.outcomes.json_match import JsonScorer
-from quintain.scoring.outcomes.outcome import OutcomeScorer
-from quintain.scoring.outcomes.regex_match import RegexScorer
+from quintain.scoring.outcomes.answer_scorers import AnswerScorer, JsonScorer, OutcomeScorer, RegexScorer
 from quintain.scoring.outcomes.unit_tests import OpenSandbox, UnitTestScorer
 from quintain.scoring.outcomes.whole_run_scores import unscored
 

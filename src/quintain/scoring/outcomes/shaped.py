@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from quintain.records.score import Component, Score
 from quintain.records.trajectory import Trajectory, text_of
-from quintain.scoring.outcomes.answers import AnswerScorer
+from quintain.scoring.outcomes.answer_scorers import AnswerScorer
 from quintain.scoring.outcomes.whole_run_scores import scored, unscored
 from quintain.scoring.published import STEP_MARKS
 

@@ -13,7 +13,7 @@ from quintain.next_step import Hint, call
 from quintain.records.calibration import Calibration
 from quintain.records.record import counted, require_number, shown
 from quintain.scoring.registry import describe_scorers
-from quintain.tools.data.lineage import taint_note
+from quintain.tools.data.lineage import forgotten_sources_note
 from quintain.tools.evaluation.comparison import leaderboard_uri
 from quintain.tools.results import LibraryResult
 from quintain.tools.services import Services
@@ -86,7 +86,7 @@ def _agent(services: Services, agent: dict[str, Any]) -> dict[str, Any]:
         {"evaluation_id": item.id, "environment": item.environment, "success_rate": item.rate.value, "n": item.rate.n}
         for item in newest
     ]
-    note = taint_note(services, agent["id"]).strip()
+    note = forgotten_sources_note(services, agent["id"]).strip()
     return {**agent, "results": results, **({"note": note} if note else {})}
 
 

@@ -284,13 +284,13 @@ def require_remembered(services: Services, spec_or_dataset: JobSpec | str) -> No
         )
 
 
-def require_untainted(services: Services, agent: Agent) -> None:
+def require_no_forgotten_sources(services: Services, agent: Agent) -> None:
     """Refuse to hand over an agent that learned from runs that were forgotten since.
 
     Raises:
         Conflict: Names their number and the remedy.
     """
-    if note := taint_note(services, agent.id):
+    if note := forgotten_sources_note(services, agent.id):
         raise Conflict(
             f"{note.removeprefix('Note: ').strip()} So it is not handed over: train anew without them (an export leaves "
             "forgotten runs out), from a base that did not learn from them",
@@ -298,7 +298,7 @@ def require_untainted(services: Services, agent: Agent) -> None:
         )
 
 
-def taint_note(services: Services, agent_id: str | None) -> str:
+def forgotten_sources_note(services: Services, agent_id: str | None) -> str:
     """A plain sentence where an agent has learned from forgotten runs, else nothing."""
     n = services.store.lineage.count_forgotten_sources(agent_id) if agent_id else 0
     if not n:

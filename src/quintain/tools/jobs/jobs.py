@@ -21,7 +21,7 @@ from quintain.records.job import (
     JobStatus,
 )
 from quintain.records.record import require_number
-from quintain.tools.data.lineage import require_remembered, require_untainted, taint_note
+from quintain.tools.data.lineage import forgotten_sources_note, require_no_forgotten_sources, require_remembered
 from quintain.tools.jobs.next_steps import next_step
 from quintain.tools.results import Curve, JobList, JobStarted, JobSummary, JobView
 from quintain.tools.services import Services
@@ -168,7 +168,7 @@ def resume_job(services: Services, job_id: JobId) -> JobView:
     job = services.store.jobs.get(job_id)
     require_remembered(services, job.spec)
     if isinstance(job.spec, ExportAgentSpec):
-        require_untainted(services, job.spec.agent)
+        require_no_forgotten_sources(services, job.spec.agent)
     _require_remembered_rounds(services, job)
     return view_of(services.jobs.resume(job_id))
 
@@ -197,7 +197,7 @@ def start(services: Services, spec: JobSpec, request_key: str | None) -> JobStar
     """Start a job for a tool and return how to follow it."""
     job, deduplicated = services.jobs.start(spec, request_key=request_key)
     again = "The same request is already under way. " if deduplicated else ""
-    again += taint_note(services, spec.agent.id if hasattr(spec, "agent") else None)
+    again += forgotten_sources_note(services, spec.agent.id if hasattr(spec, "agent") else None)
     return JobStarted(
         job_id=job.id,
         status=job.status,

@@ -14,7 +14,7 @@ from quintain.records.record import clip, nearest, shown
 from quintain.records.score import Score
 from quintain.records.trajectory import OutcomeStatus, Trajectory
 from quintain.scoring.calibration.calibrated import CalibratedScorer
-from quintain.scoring.outcomes.outcome import OutcomeScorer
+from quintain.scoring.outcomes.answer_scorers import OutcomeScorer
 from quintain.scoring.recorded import AGENT, OF_RATERS, RAW, RecordedScorer, Source, is_recorded, source_of
 from quintain.scoring.registry import scorer as find_scorer
 from quintain.tools.services import Services

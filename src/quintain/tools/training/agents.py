@@ -19,7 +19,7 @@ from quintain.records.judging import Endpoint
 from quintain.records.record import clip, explain, shown
 from quintain.redaction.redact import redact_text
 from quintain.settings import has_secret
-from quintain.tools.data.lineage import taint_note
+from quintain.tools.data.lineage import forgotten_sources_note
 from quintain.tools.results import AgentResult
 from quintain.tools.roots import readable
 from quintain.tools.services import Services
@@ -79,7 +79,7 @@ def register_agent(
         agent=stored,
         resource_uri=f"agent://{stored.id}",
         next_step=Hint(
-            taint_note(services, stored.id),
+            forgotten_sources_note(services, stored.id),
             "Measure it with ",
             call("evaluate_agent", agent=stored.id, environment="quintain/inventory"),
             ".",

@@ -14,7 +14,7 @@ from quintain.records.agent import Agent
 from quintain.records.evaluation import Evaluation
 from quintain.records.handover import Ancestor, ExportAgentSpec, ExportFormat, Provenance, Result, TrainingDataset
 from quintain.records.job import EvolveSpec, JobSpec, RecipeSpec, TrainSpec
-from quintain.tools.data.lineage import require_untainted
+from quintain.tools.data.lineage import require_no_forgotten_sources
 from quintain.tools.jobs.jobs import start
 from quintain.tools.results import JobStarted
 from quintain.tools.roots import writable
@@ -46,7 +46,7 @@ def export_agent(
             "writes all weights",
             code="no_adapter",
         )
-    require_untainted(services, known)
+    require_no_forgotten_sources(services, known)
     spec = ExportAgentSpec(
         agent=known,
         format=format,
