@@ -213,7 +213,7 @@ def test_unit_tests_say_that_the_operator_has_switched_sandboxes_off(home: Path)
     (first,) = add(opened, Trajectory(task=task, steps=(user(), answer("```\nx = 1\n```"))))
     told = score_trajectories(opened, "unit_tests", trajectory_ids=[first])
     opened.close()
-    assert "QUINTAIN_SANDBOX is off" in told.unscored[0].reason
+    assert "got QUINTAIN_SANDBOX=off" in told.unscored[0].reason
 
 
 def test_what_a_result_holds_does_not_grow_with_the_runs(services: Services) -> None:

@@ -97,7 +97,7 @@ def _run(binding: Binding, given: Mapping[str, Any], services: Services) -> Call
 async def _watch(begin: Callable[[], Iterator[Record]], poll_s: float, report: ReportProgress) -> Record:
     """Follow a waiting tool to its last record; reports progress when the step grows.
 
-    Two records are drawn a round: a watch that is over says so by ending, and is then answered without another pause.
+    Each round draws two records: a finished watch ends its iterator, and is then answered without another pause.
     """
     records = await anyio.to_thread.run_sync(begin)
     last: Record | None = None

@@ -54,7 +54,7 @@ def invalid_arguments(tool: str, error: ValidationError, schema: Mapping[str, An
 
     Args:
         tool: The tool's name.
-        error: What the argument model said.
+        error: The error of the argument model.
         schema: The tool's input schema.
     """
     location = error.errors(include_url=False, include_context=False)[0]["loc"]

@@ -61,7 +61,7 @@ class Running:
             await anyio.to_thread.run_sync(self._services.close)
 
     async def reconcile_forever(self) -> None:
-        """Look after the jobs every `settings.poll_s` seconds and tell subscribers which ones changed.
+        """Reconcile the jobs every `settings.poll_s` seconds and notify subscribers of those that changed.
 
         Whatever goes wrong is logged, once for each different error in a row, and tried again at the next beat.
         """

@@ -24,7 +24,7 @@ _COMMON = "next_step"
 _OPEN = ("additionalProperties", True)
 
 _OF_ANY_TYPE = frozenset({"enum", "const", "anyOf"})
-"""Keywords that say the same of values of every type; of the others each speaks of one."""
+"""Keywords that apply to values of every type; each other keyword applies to one type."""
 
 
 def input_schema(arguments: type[BaseModel]) -> Schema:
@@ -38,12 +38,12 @@ def input_schema(arguments: type[BaseModel]) -> Schema:
 
 
 def output_schema(function: Callable[..., Any], *, brief: bool = False) -> Schema:
-    """The schema of the result: the names and types of its fields, and where choices are few, the choices.
+    """Return the schema of the result: the names and types of its fields, with the choices where they are few.
 
-    What is inside of lists and objects, titles, descriptions and bounds are left out: in full, results would take half of the
-    list of tools. So is `next_step`, of which the instructions say that every answer has it. Objects stay open, so that a
-    client with a cached list of tools accepts the fields of a newer server. A result that another tool spells out is told by
-    the names that it always has.
+    The members of lists and objects, titles, descriptions and bounds are left out: full schemas would take half of the list
+    of tools. `next_step` is left out too, because the instructions name it for every answer. Objects stay open, so that a
+    client with a cached list of tools accepts the fields of a newer server. A result that another tool describes in full
+    lists only its required names.
     """
     annotation = get_type_hints(function, include_extras=True)["return"]
     full = TypeAdapter(annotation).json_schema(mode="serialization")
@@ -82,7 +82,7 @@ def _rewritten(schema: Any, shorten: Callable[[Schema], Schema]) -> Any:
 
 
 def _shorter_argument(schema: Schema) -> Schema:
-    # Objects are open unless they say otherwise.
+    # Objects are open by default.
     rest = {key: value for key, value in schema.items() if key != "title" and (key, value) != _OPEN}
     branches = rest.pop("anyOf", [])
     if "default" in rest and rest["default"] is None:
@@ -94,7 +94,7 @@ def _shorter_argument(schema: Schema) -> Schema:
 
 
 def _together(branches: list[Schema]) -> Schema:
-    """The branches as one schema with several types, where that says the same, else under `anyOf`."""
+    """Return the branches as one schema with several types where that is equivalent, else under `anyOf`."""
     keys = [key for branch in branches for key in branch if key != "type"]
     apart = len(keys) == len(set(keys)) and _OF_ANY_TYPE.isdisjoint(keys)
     if not apart or not all(isinstance(branch.get("type"), str) for branch in branches):

@@ -64,7 +64,7 @@ async def _serve(server: QuintainServer, source: int, sink: int) -> None:
     chunks_in, chunks = anyio.create_memory_object_stream[bytes](0)
     inbound_in, inbound = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     outbound_in, outbound = anyio.create_memory_object_stream[SessionMessage](0)
-    # A daemon thread, because nothing can wake a read that waits for a terminal when the server is told to stop.
+    # A daemon thread, because nothing can wake a read that waits for a terminal when the server stops.
     token = anyio.lowlevel.current_token()
     threading.Thread(target=_read, args=(source, chunks_in, token), name="stdin", daemon=True).start()
     async with anyio.create_task_group() as tasks:

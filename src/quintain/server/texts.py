@@ -26,7 +26,7 @@ def scrub(text: str) -> str:
 
 
 def facts(record: Record) -> Facts:
-    """What a result says of a record; numbers that are not finite are null."""
+    """Return the facts of a record for a result; numbers that are not finite are null."""
     try:
         text = record.model_dump_json()
     except PydanticSerializationError:
