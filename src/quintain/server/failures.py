@@ -25,8 +25,8 @@ def tool_failure(tool: str, error: Exception) -> CallToolResult:
     else:
         logger.error("tool %r raised an unexpected exception", tool, exc_info=error)
         text = (
-            f"[internal] {tool} failed in a way that it does not foresee; the server's log (stderr) has the details; try "
-            "once more, and if it fails again tell the user to look there"
+            f"[internal] {tool} failed with an unexpected error; the details are in the log of the server (stderr); try "
+            "again, and if it fails again ask the user to read the log"
         )
     return CallToolResult(is_error=True, content=[TextContent(type="text", text=scrub(text))])
 

@@ -40,7 +40,7 @@ Take it where a task has several runs with different rewards: all of their pairs
 computed once. Data: export_dataset(kind='grpo'). Groups without any difference in reward teach nothing and are counted.""",
     "reward": """\
 Take it where runs can be compared more easily than graded, and score new runs with what it learnt. Data: export_dataset(kind='reward')
-mines pairs from outcomes, scores and recorded preferences; give a validation_share, so that the job can report how often the model is right.
+mines pairs from outcomes, scores and recorded preferences; give a validation_share, so that the job reports how often the model is right.
 - The result has role `reward_model`: use it as score_trajectories(scorer='agent:NAME'), or as `reward_model` of grpo. It cannot act.
 - Only differences between runs of a task mean something; `centring` holds them around 0, fit_calibration ties them to labels.
 - `margin_weight` above 0 asks for wider gaps where a pair's margin is known.
@@ -58,7 +58,7 @@ counts it. Offline (`dataset_id`, export_dataset(kind='grpo')): the same on stor
 that wrote them make it exact.
 - `rollouts` x `updates_per_rollout` is the length of an online run; `epochs` does not count there.
 - `kl_coefficient` above 0, or `kl_stop`, holds the model near its start.
-- `reward_model` adds the value of a trained reward model: alpha x task + beta x value of the run; with a step model and `step_level` each step
+- `reward_model` adds a trained reward model: alpha x task + beta x value of the run; with a step model and `step_level` each step
   gets its own credit. If `reward_task` falls while `reward_model` rises, the policy fools the model; `refresh_every_steps` refits it.
 - `loss: dapo` weighs tokens alike, `dr_grpo` with `scale_rewards: false` takes out both known biases.""",
     "evolve": """\
