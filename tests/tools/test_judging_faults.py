@@ -315,7 +315,7 @@ def test_mining_that_finds_nothing_names_the_reason_and_the_next_call(services: 
     ask("get_lineage", id=run_id, forget=True)
     told = ask("record_preferences", source="mined", trajectory_ids=[run_id])
     assert [(one["reason"], one["count"]) for one in told["skipped"]] == [("forgotten", 1)]
-    assert told["next_step"].startswith("Nothing was recorded: these runs were forgotten (get_lineage)")
+    assert told["next_step"].startswith("Nothing was recorded: these runs were forgotten and are never exported again")
 
 
 def test_a_forgotten_item_is_not_asked_for_again(services: Services, ask: Ask) -> None:

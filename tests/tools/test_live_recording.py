@@ -129,6 +129,6 @@ def test_an_open_recording_is_in_no_dataset_before_it_is_closed(tool: RLTraining
     told = json.loads(tool.run(asked))
     assert (told["trajectories"], told["dropped"]) == (1, {"still_open": 1})
     alone = {"action": "export", "kind": "sft", "name": "open", "trajectory_ids": [name["trajectory_id"]]}
-    assert "close them" in tool.run(alone)
+    assert "close each with" in tool.run(alone)
     run(tool, live="close", trajectory_id=name["trajectory_id"])
     assert json.loads(tool.run({**asked, "name": "both"}))["trajectories"] == 2

@@ -172,7 +172,7 @@ def test_replay_of_runs_that_no_environment_here_knows_is_refused_and_nothing_is
         with pytest.raises(InvalidInput, match=words):
             score_trajectories(services, "replay", **asked)
     stored = score_trajectories(services, {"replay": 1.0}, trajectory_ids=ids)
-    assert "score_trajectories(scorer='replay')" in next(iter(stored.reasons))
+    assert "score_trajectories(scorer='replay', filter=...)" in next(iter(stored.reasons))
     assert services.store.jobs.page().items == ()
 
 

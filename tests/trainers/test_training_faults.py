@@ -63,7 +63,7 @@ def test_a_disk_that_is_full_at_a_checkpoint_is_told_with_the_remedy_and_costs_n
         assert refused.value.code == "disk_refused"
         assert re.search(r"cannot write \S*step-00000004 ", refused.value.message)
         assert "free disk space" in refused.value.message
-        assert "goes on from step-00000002" in refused.value.message
+        assert "continues from step-00000002" in refused.value.message
         assert files(kept) == before, "what was half written does not keep the disk full"
     report, _ = run(job, tmp_path / "job", rows)
     assert report.resumed_from_step == 2

@@ -352,5 +352,4 @@ def _found(services: Services, batch_id: str) -> JudgingBatch:
     try:
         return services.store.judging.get(batch_id)
     except NotFound as error:
-        message = error.message.rpartition(";")[0]
-        raise NotFound(Hint(f"{message}; ", call("get_judging_batch", limit=5), " makes a new one")) from None
+        raise NotFound(Hint(error.message, "; ", call("get_judging_batch", limit=5), " makes a new one")) from None
