@@ -15,8 +15,8 @@ from rich.console import Console
 
 from quintain.cli.command_lines import for_terminal
 from quintain.errors import InvalidInput, QuintainError
-from quintain.exporters.preview_page import printable
 from quintain.records.record import Record
+from quintain.records.text import printable
 from quintain.settings import Settings
 from quintain.tools.invocation import call
 from quintain.tools.services import Services, open_services
