@@ -9,7 +9,7 @@ import os
 import socket
 import threading
 from collections.abc import Callable
-from itertools import product
+from itertools import chain, product, repeat
 from pathlib import Path
 from typing import Any
 
@@ -153,17 +153,12 @@ def test_a_line_of_200_mb_is_rejected_without_being_held(tmp_path: Path) -> None
     assert report.rejected == [(2, "larger than 64 MB")]
 
 
-def test_an_element_above_the_limit_is_rejected_without_being_held(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("quintain.importers.raw_values.MAX_LINE_BYTES", 4 * MB)
+def test_an_element_above_the_limit_is_cut_out_without_being_held() -> None:
     good = json.dumps(GOOD[0]).encode()
-    raw = b"[" + good + b', {"a": ["' + (b"x" * 1020 + b'", "') * (20 * 1024) + b'"]},' + good + b"]"
-    file, report = log(tmp_path, raw, "log.json"), Report()
+    long = (b"x" * 1020 + b'", "') * 1024
     with memory_below(10 * MB):
-        found = list(file.rows(report))
-    assert [(row.line, row.value) for row in found] == [(1, GOOD[0]), (3, GOOD[0])]
-    assert [line for line, _ in report.rejected] == [2]
+        found = list(elements(chain([b"[" + good + b', {"a": ["'], repeat(long, 20), [b'"]},' + good + b"]"]), 4 * MB))
+    assert [(piece.number, piece.raw and piece.raw.strip()) for piece in found] == [(1, good), (2, None), (3, good)]
 
 
 def test_many_rows_are_read_in_constant_memory(tmp_path: Path) -> None:
