@@ -23,7 +23,6 @@ from quintain.trainers.loop.report import TrainingReport
 from quintain.trainers.train import Data, train
 from trainers.episodes import episode
 
-
 Steps = Sequence[tuple[int, int, dict[str, float | None]]]
 
 

@@ -8,9 +8,10 @@ import shutil
 import socket
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import pytest
@@ -54,7 +55,7 @@ class Case(NamedTuple):
 
     method: str
     processes: dict[str, Any]
-    settings: dict[str, Any] = {}
+    settings: Mapping[str, Any] = MappingProxyType({})
     n_held_out: int = 0
 
     def train(self, model: Path, folder: Path, *, alone: bool) -> Trained:
