@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from jobs_in_process import jobs_in_process  # noqa: F401
 from quintain.datasets.dataset_writer import ExportOptions, write_dataset
 from quintain.datasets.selection import ExportCounts
 from quintain.datasets.splits import KeyedRow
@@ -22,6 +23,9 @@ from terminal import quintain
 from trajectory_runs import answer, call, run, user
 
 EVIL = "<script>alert(1)</script><img src=x onerror=y>\"'& \x1b[2J\x1b]0;title\x07 \u202egnp.exe"
+
+
+pytestmark = pytest.mark.usefixtures("jobs_in_process")
 
 
 def preview(*arguments: str, home: Path) -> subprocess.CompletedProcess[str]:
