@@ -48,6 +48,23 @@ def adapter(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> tup
     return folder / "out", run(job, folder / "job", dataset(4))[1]
 
 
+@pytest.fixture(scope="module")
+def able(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model that has learnt one run by heart."""
+    folder = tmp_path_factory.mktemp("able")
+    options = {"epochs": 60, "batch_size": 1, "learning_rate": 3e-2, "schedule": "linear"}
+    job = spec(model_folder, folder / "out", checkpoint_every_steps=100, **options)
+    report, recorder = run(job, folder / "job", [DatasetRow(trajectory=episode(2))])
+    assert recorder.phases == ["loading_model", "rendering", "training", "saving"]
+    assert report.steps == 60
+    assert report.first_loss
+    assert report.final_loss is not None
+    assert report.first_loss > 5 > 0.1 > report.final_loss
+    names = {"loss", "learning_rate", "grad_norm", "supervised_tokens_per_s", "observation_share"}
+    assert names <= set(recorder.steps[0][2])
+    return folder / "out"
+
+
 def agent_of(folder: Path, adapter: Path | None = None) -> Agent:
     ref = ModelRef(source="folder", path=str(folder), adapter=str(adapter) if adapter else None)
     return Agent(name="tiny", model=ref)
@@ -61,23 +78,6 @@ def test_training_lowers_the_loss_and_the_agent_learns_the_run(able: Path) -> No
     assert reply.actions[0].args == {"query": "mango 0"}
     answer = Message(role="tool", content="result 0: id 12")
     assert policy.act([Turn(episode_id="a", messages=(answer,))])[0].text == "It costs 40."
-
-
-@pytest.fixture(scope="module")
-def able(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model that has learnt one run by heart."""
-    folder = tmp_path_factory.mktemp("able")
-    options = {"epochs": 80, "batch_size": 1, "learning_rate": 3e-2, "schedule": "linear"}
-    job = spec(model_folder, folder / "out", checkpoint_every_steps=100, **options)
-    report, recorder = run(job, folder / "job", [DatasetRow(trajectory=episode(2))])
-    assert recorder.phases == ["loading_model", "rendering", "training", "saving"]
-    assert report.steps == 80
-    assert report.first_loss
-    assert report.final_loss is not None
-    assert report.first_loss > 5 > 0.1 > report.final_loss
-    names = {"loss", "learning_rate", "grad_norm", "supervised_tokens_per_s", "observation_share"}
-    assert names <= set(recorder.steps[0][2])
-    return folder / "out"
 
 
 def test_a_finite_loss_that_rises_far_above_its_start_is_reported(able: Path, tmp_path: Path) -> None:
