@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -15,32 +15,18 @@ from quintain.records.protocols import Reporter
 from quintain.trainers.data.streams import Example
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.engine.machine import Machine
-from quintain.trainers.loop.meter import Meter
 from quintain.trainers.loop.objectives import Objective
-from quintain.trainers.loop.passes import ValidationSums
-from quintain.trainers.loop.precision import LossScale
 from quintain.trainers.loop.schedule import ExampleSource
 from quintain.trainers.loop.sinks import Sinks
-from quintain.trainers.losses.loss_output import StepTotals
+
+if TYPE_CHECKING:
+    from quintain.trainers.distributed.ranks import Ranks
 
 PARTS = ("held_out_sum", "held_out_count")
 """Suffixes under which the tally keeps sum and count of a validation figure of the final weights."""
 
 Sampler = Callable[[int], dict[str, float | None]]
 """Samples from the model on its probes after a step, and returns figures of the samples."""
-
-
-class OtherRanks(Protocol):
-    """The other processes that share the passes (`distributed.ranks.Ranks`)."""
-
-    def on_all_ranks(self, name: str, *arguments: Any) -> AbstractContextManager[None]:
-        """Run a method of `distributed.member.Member` on the other ranks while the body runs on this one."""
-
-    def backward(self, run: Run, examples: Sequence[Example], totals: StepTotals, meter: Meter) -> float:
-        """Sum the gradients of a step over all ranks; return the loss."""
-
-    def held_out(self, run: Run, totals: StepTotals) -> ValidationSums:
-        """Return loss and figures of the validation examples, summed over all ranks."""
 
 
 @dataclass
@@ -51,7 +37,8 @@ class Run:
     engine: Engine
     machine: Machine
     optimizer: torch.optim.Optimizer
-    scale: LossScale
+    scale: torch.amp.GradScaler
+    """Scales the loss where training runs in float16."""
     source: ExampleSource
     objective: Objective
     validation: list[Example]
@@ -61,7 +48,7 @@ class Run:
     reporter: Reporter
     sinks: Sinks
     sample: Sampler | None = None
-    ranks: OtherRanks | None = None
+    ranks: Ranks | None = None
     """Other processes that share the passes; None for a run of one process."""
     step: int = 0
     tally: dict[str, float] = field(default_factory=dict)
