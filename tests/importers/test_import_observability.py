@@ -8,10 +8,15 @@ from typing import Any
 
 import pytest
 
-from agent_logs import outline, read, survives, write
+from agent_logs import function_call, message, outline, read, survives, write
 from quintain.errors import InvalidInput
 
 SCHEMA = {"type": "object", "properties": {"id": {"type": "integer"}}}
+OAI_CALL = [function_call("get_order", '{"id": 7}', "c1")]
+OAI_TOOL = {"type": "function", "function": {"name": "get_order", "description": "An order", "parameters": SCHEMA}}
+BEGIN = [message("system", "You are a clerk."), message("user", "Where is order 7?")]
+RESULT = message("tool", "shipped", tool_call_id="c1")
+LATER = [*BEGIN, message("assistant", None, tool_calls=OAI_CALL), RESULT]
 EXPECTED = [
     "system: You are a clerk.",
     "user: Where is order 7?",
@@ -117,56 +122,41 @@ def genai(*, as_text: bool, told: dict[str, Any] = TOLD) -> list[dict[str, Any]]
     ]
 
 
-def openinference() -> list[dict[str, Any]]:
-    def message(kind: str, n: int, role: str, content: str | None, **more: Any) -> dict[str, Any]:
-        prefix = f"llm.{kind}_messages.{n}.message"
-        fields = {"role": role, "content": content, **more}
-        return {f"{prefix}.{key}": value for key, value in fields.items() if value is not None}
+def call_spans(base: dict[str, Any], tokens: str, *calls: dict[str, Any]) -> list[dict[str, Any]]:
+    """The two model calls; `tokens` names the attribute with the count of input tokens, 10 and 20."""
+    first, last = calls
+    return [span(1, "llm", base | first | {tokens: 10}), span(3, "llm", base | last | {tokens: 20})]
 
-    call = {
-        "tool_calls.0.tool_call.id": "c1",
-        "tool_calls.0.tool_call.function.name": "get_order",
-        "tool_calls.0.tool_call.function.arguments": '{"id": 7}',
-    }
-    begin = message("input", 0, "system", "You are a clerk.") | message(
-        "input",
-        1,
-        "user",
-        None,
-        **{"contents.0.message_content.type": "text", "contents.0.message_content.text": "Where is order 7?"},
-    )
+
+def openinference() -> list[dict[str, Any]]:
+    def shown(kind: str, n: int, role: str, content: str | None, **more: Any) -> dict[str, Any]:
+        fields = {"role": role, "content": content, **more}
+        known = {key: value for key, value in fields.items() if value is not None}
+        return {f"llm.{kind}_messages.{n}.message.{key}": value for key, value in known.items()}
+
+    prefix = "tool_calls.0.tool_call"
+    call = {f"{prefix}.id": "c1", f"{prefix}.function.name": "get_order", f"{prefix}.function.arguments": '{"id": 7}'}
+    part = "contents.0.message_content"
+    asked = {f"{part}.type": "text", f"{part}.text": "Where is order 7?"}
+    begin = shown("input", 0, "system", "You are a clerk.") | shown("input", 1, "user", None, **asked)
+    later = shown("input", 2, "assistant", None, **call) | shown("input", 3, "tool", "shipped", tool_call_id="c1")
     base = {
         "openinference.span.kind": "LLM",
         "llm.model_name": "m-2026",
         "llm.token_count.completion": 5,
-        "llm.tools.0.tool.json_schema": json.dumps(
-            {"type": "function", "function": {"name": "get_order", "description": "An order", "parameters": SCHEMA}}
-        ),
+        "llm.tools.0.tool.json_schema": json.dumps(OAI_TOOL),
     }
-    later = message("input", 2, "assistant", None, **call) | message("input", 3, "tool", "shipped", tool_call_id="c1")
-    return [
-        span(1, "llm", base | begin | message("output", 0, "assistant", None, **call) | {"llm.token_count.prompt": 10}),
-        span(
-            3,
-            "llm",
-            base
-            | begin
-            | later
-            | message("output", 0, "assistant", "It has shipped.")
-            | {"llm.token_count.prompt": 20},
-        ),
-    ]
+    first = begin | shown("output", 0, "assistant", None, **call)
+    last = begin | later | shown("output", 0, "assistant", "It has shipped.")
+    return call_spans(base, "llm.token_count.prompt", first, last)
 
 
 def traceloop() -> list[dict[str, Any]]:
+    def shown(kind: str, *messages: dict[str, Any]) -> dict[str, Any]:
+        return {f"gen_ai.{kind}.{n}.{key}": value for n, fields in enumerate(messages) for key, value in fields.items()}
+
     call = {"tool_calls.0.id": "c1", "tool_calls.0.name": "get_order", "tool_calls.0.arguments": '{"id": 7}'}
-
-    def prompt(*messages: dict[str, Any]) -> dict[str, Any]:
-        return {
-            f"gen_ai.prompt.{n}.{key}": value for n, message in enumerate(messages) for key, value in message.items()
-        }
-
-    begin = ({"role": "system", "content": "You are a clerk."}, {"role": "user", "content": "Where is order 7?"})
+    asked = {"role": "assistant", **call}
     base = {
         "llm.request.type": "chat",
         "gen_ai.response.model": "m-2026",
@@ -175,105 +165,55 @@ def traceloop() -> list[dict[str, Any]]:
         "llm.request.functions.0.description": "An order",
         "llm.request.functions.0.parameters": json.dumps(SCHEMA),
     }
-    first = {
-        f"gen_ai.completion.0.{key}": value
-        for key, value in {"role": "assistant", "finish_reason": "tool_calls", **call}.items()
-    }
-    later = prompt(*begin, {"role": "assistant", **call}, {"role": "tool", "content": "shipped", "tool_call_id": "c1"})
-    last = {"gen_ai.completion.0.role": "assistant", "gen_ai.completion.0.content": "It has shipped."}
-    return [
-        span(1, "openai.chat", base | prompt(*begin) | first | {"gen_ai.usage.prompt_tokens": 10}),
-        span(3, "openai.chat", base | later | last | {"gen_ai.usage.prompt_tokens": 20}),
-    ]
+    first = shown("prompt", *BEGIN) | shown("completion", {**asked, "finish_reason": "tool_calls"})
+    last = shown("prompt", *BEGIN, asked, RESULT) | shown("completion", message("assistant", "It has shipped."))
+    return call_spans(base, "gen_ai.usage.prompt_tokens", first, last)
 
 
 def span_events() -> list[dict[str, Any]]:
-    call = [{"id": "c1", "type": "function", "function": {"name": "get_order", "arguments": '{"id": 7}'}}]
-
     def event(name: str, **fields: Any) -> dict[str, Any]:
-        return {"name": name, "attributes": attributes(**fields)}
+        return {"name": f"gen_ai.{name}", "attributes": attributes(**fields)}
 
-    begin = [
-        event("gen_ai.system.message", content="You are a clerk."),
-        event("gen_ai.user.message", content="Where is order 7?"),
-    ]
+    begin = [event(f"{one['role']}.message", content=one["content"]) for one in BEGIN]
     later = [
-        event("gen_ai.assistant.message", tool_calls=call),
-        event("gen_ai.tool.message", id="c1", content="shipped"),
+        event("assistant.message", tool_calls=OAI_CALL),
+        event("tool.message", id="c1", content="shipped"),
+        event("choice", index=0, message={"content": "It has shipped."}),
     ]
+    asked = event("choice", index=0, finish_reason="tool_calls", message={"role": "assistant", "tool_calls": OAI_CALL})
     base = {
         "gen_ai.operation.name": "chat",
         "gen_ai.response.model": "m-2026",
         "gen_ai.usage.output_tokens": 5,
         "gen_ai.tool.definitions": json.dumps(TOOLS),
     }
-    asked = event(
-        "gen_ai.choice", index=0, finish_reason="tool_calls", message={"role": "assistant", "tool_calls": call}
-    )
-    said = event("gen_ai.choice", index=0, message={"content": "It has shipped."})
-    return [
-        span(1, "chat", base | {"gen_ai.usage.input_tokens": 10}, events=[*begin, asked]),
-        span(3, "chat", base | {"gen_ai.usage.input_tokens": 20}, events=[*begin, *later, said]),
-    ]
+    first, last = call_spans(base, "gen_ai.usage.input_tokens", {}, {})
+    return [{**first, "events": [*begin, asked]}, {**last, "events": [*begin, *later]}]
 
 
 def ai_sdk() -> list[dict[str, Any]]:
-    begin = [
-        {"role": "system", "content": "You are a clerk."},
-        {"role": "user", "content": [{"type": "text", "text": "Where is order 7?"}]},
-    ]
-    call = {"type": "tool-call", "toolCallId": "c1", "toolName": "get_order", "args": {"id": 7}}
-    result = {
-        "type": "tool-result",
-        "toolCallId": "c1",
-        "toolName": "get_order",
-        "output": {"type": "text", "value": "shipped"},
-    }
+    begin = [BEGIN[0], message("user", [{"type": "text", "text": "Where is order 7?"}])]
+    called = {"toolCallId": "c1", "toolName": "get_order"}
+    answer = {"type": "tool-result", **called, "output": {"type": "text", "value": "shipped"}}
+    later = [message("assistant", [{"type": "tool-call", **called, "args": {"id": 7}}]), message("tool", [answer])]
+    tool = {"type": "function", "name": "get_order", "description": "An order", "inputSchema": SCHEMA}
     base = {
         "ai.model.id": "m",
         "ai.response.model": "m-2026",
         "ai.usage.completionTokens": 5,
-        "ai.prompt.tools": [
-            json.dumps({"type": "function", "name": "get_order", "description": "An order", "inputSchema": SCHEMA})
-        ],
+        "ai.prompt.tools": [json.dumps(tool)],
     }
-    later = [*begin, {"role": "assistant", "content": [call]}, {"role": "tool", "content": [result]}]
+    calls = json.dumps([{**called, "args": '{"id": 7}'}])
+    first = {"ai.prompt.messages": json.dumps(begin), "ai.response.toolCalls": calls}
+    last = {"ai.prompt.messages": json.dumps([*begin, *later]), "ai.response.text": "It has shipped."}
+    ran = {"name": "get_order", "id": "c1", "args": '{"id": 7}', "result": '"shipped"'}
+    whole = {"ai.prompt": json.dumps({"messages": begin}), "ai.response.text": "It has shipped."}
+    one, two = call_spans(base, "ai.usage.promptTokens", first, last)
     return [
-        span(
-            0, "ai.generateText", {"ai.prompt": json.dumps({"messages": begin}), "ai.response.text": "It has shipped."}
-        ),
-        span(
-            1,
-            "ai.generateText.doGenerate",
-            base
-            | {
-                "ai.prompt.messages": json.dumps(begin),
-                "ai.response.toolCalls": json.dumps(
-                    [{"toolCallId": "c1", "toolName": "get_order", "args": '{"id": 7}'}]
-                ),
-                "ai.usage.promptTokens": 10,
-            },
-        ),
-        span(
-            2,
-            "ai.toolCall",
-            {
-                "ai.toolCall.name": "get_order",
-                "ai.toolCall.id": "c1",
-                "ai.toolCall.args": '{"id": 7}',
-                "ai.toolCall.result": '"shipped"',
-            },
-        ),
-        span(
-            3,
-            "ai.generateText.doGenerate",
-            base
-            | {
-                "ai.prompt.messages": json.dumps(later),
-                "ai.response.text": "It has shipped.",
-                "ai.usage.promptTokens": 20,
-            },
-        ),
+        span(0, "ai.generateText", whole),
+        {**one, "name": "ai.generateText.doGenerate"},
+        span(2, "ai.toolCall", {f"ai.toolCall.{key}": value for key, value in ran.items()}),
+        {**two, "name": "ai.generateText.doGenerate"},
     ]
 
 
@@ -508,16 +448,6 @@ def smith(n: int, run_type: str, inputs: Any, outputs: Any, **more: Any) -> dict
         "outputs": outputs,
         **more,
     }
-
-
-OAI_CALL = [{"id": "c1", "type": "function", "function": {"name": "get_order", "arguments": '{"id": 7}'}}]
-OAI_TOOL = {"type": "function", "function": {"name": "get_order", "description": "An order", "parameters": SCHEMA}}
-BEGIN = [{"role": "system", "content": "You are a clerk."}, {"role": "user", "content": "Where is order 7?"}]
-LATER = [
-    *BEGIN,
-    {"role": "assistant", "content": None, "tool_calls": OAI_CALL},
-    {"role": "tool", "tool_call_id": "c1", "content": "shipped"},
-]
 
 
 def completion(message: dict[str, Any], tokens: int) -> dict[str, Any]:

@@ -12,18 +12,10 @@ import pytest
 from agent_logs import outline, read_as, read_one, survives, write
 from quintain.importers.log_file import LogFile
 from quintain.importers.outcome_fields import outcome_from
-from quintain.importers.pipeline import ImportOptions, import_logs
 from quintain.importers.probing import probe
-from quintain.importers.protocol import Run
 from quintain.importers.registry import detect
-from quintain.importers.run_sink import DryRun
 from quintain.importers.training_data.rendered_prompts import rendered_messages
 from quintain.records.trajectory import ImagePart, text_of
-
-
-def copied(run: Run) -> list[bool]:
-    return [step.copied_context for step in run.trajectory.steps]
-
 
 # --- gemini
 
@@ -100,176 +92,6 @@ def test_a_download_from_the_openhands_cloud_is_read_as_a_folder_and_as_a_zip(tm
         run, report = read_one("openhands_v1", path, tmp_path)
         assert outline(run) == ["user: Fix", "agent:  > terminal(c) < ok(c)"]
         assert (run.trajectory.session_id, run.trajectory.agent.model, report.rejected) == ("conv", "m-1", [])
-
-
-# --- Claude Code
-
-
-def claude(
-    uuid: str, parent: str | None, session: str, kind: str, said: Any, minute: int = 0, **more: Any
-) -> dict[str, Any]:
-    message = {"role": kind, "content": said, **({"id": uuid, "model": "m"} if kind == "assistant" else {})}
-    links = {"uuid": uuid, "parentUuid": parent, "sessionId": session, "isSidechain": False}
-    return {**links, "type": kind, "timestamp": f"2026-01-01T00:{minute:02d}:00Z", "message": message, **more}
-
-
-def test_a_claude_fork_goes_on_from_its_parent_and_marks_what_it_repeats(tmp_path: Path) -> None:
-    def opening(session: str) -> list[dict[str, Any]]:
-        return [claude("u1", None, session, "user", "Go", 1), claude("a1", "u1", session, "assistant", "Gone", 2)]
-
-    parent = [*opening("p"), claude("u2", "a1", "p", "user", "More", 3), claude("a2", "u2", "p", "assistant", "Yes", 4)]
-    queued = {
-        "type": "queue-operation",
-        "operation": "enqueue",
-        "content": "Else",
-        "sessionId": "f",
-        "timestamp": "2026-01-01T00:09:00Z",
-    }
-    fork = [
-        queued,
-        *opening("f"),
-        claude("u3", "a1", "f", "user", "Else", 10),
-        claude("a3", "u3", "f", "assistant", "No", 11),
-    ]
-    other = [claude("u1", None, "x", "user", "Another", 1), claude("a1", "u1", "x", "assistant", "A", 2)]
-    paths = [
-        write(tmp_path / f"{name}.jsonl", rows) for name, rows in (("a-fork", fork), ("b-parent", parent), ("c", other))
-    ]
-    forked, _ = read_one("claude_code", paths[0], tmp_path)
-    assert (forked.continues, copied(forked)) == ("claude_code:p", [True, True, False, False])
-    for path in paths[1:]:
-        run, _ = read_one("claude_code", path, tmp_path)
-        assert (run.continues, any(copied(run))) == (None, False)
-
-
-def test_claude_lines_that_name_no_parent_go_on_from_the_line_before(tmp_path: Path) -> None:
-    rows = [claude("u1", None, "s", "user", "First"), claude("a1", None, "s", "assistant", "One")]
-    loose = [{key: value for key, value in row.items() if key != "parentUuid"} for row in rows]
-    call = {"type": "tool_use", "sessionId": "s", "name": "bash", "input": {"command": "ls"}, "uuid": "t1"}
-    result = {"type": "tool_result", "sessionId": "s", "name": "bash", "output": "a.py", "uuid": "r1"}
-    later = [claude("u2", "a1", "s", "user", "Second"), claude("a2", "u2", "s", "assistant", "Two")]
-    path = write(tmp_path / "s.jsonl", [loose[0], call, result, loose[1], *later])
-    run, _ = read_one("claude_code", path, tmp_path)
-    assert outline(run) == [
-        "user: First",
-        "agent:  > bash(None) < a.py(None)",
-        "agent: One",
-        "user: Second",
-        "agent: Two",
-    ]
-    assert run.trajectory.task.prompt == "First"
-
-
-def test_what_a_person_typed_while_claude_worked_is_a_turn_unless_another_line_says_it(tmp_path: Path) -> None:
-    def queue(operation: str, **more: Any) -> dict[str, Any]:
-        return {"type": "queue-operation", "operation": operation, "sessionId": "s", **more}
-
-    told = {"type": "attachment", "uuid": "t", "parentUuid": "a1", "sessionId": "s"}
-    told["attachment"] = {"type": "queued_command", "prompt": "duplicate record"}
-    rows = [
-        claude("u1", None, "s", "user", "Start"),
-        claude("a1", "u1", "s", "assistant", "On it"),
-        queue("enqueue", content="parser first"),
-        queue("remove"),
-        queue("enqueue", content="duplicate record"),
-        queue("remove", content="duplicate record"),
-        told,
-        queue("enqueue", content="taken back"),
-        queue("popAll", content="taken back"),
-        claude("a2", "t", "s", "assistant", "Fine"),
-        claude("x", "a2", "s", "assistant", [{"type": "text", "text": "No response requested."}]),
-    ]
-    rows[-1]["message"]["model"] = "<synthetic>"
-    run, report = read_one("claude_code", write(tmp_path / "s.jsonl", rows), tmp_path)
-    assert outline(run) == [
-        "user: Start",
-        "agent: On it",
-        "user: parser first",
-        "user: duplicate record",
-        "agent: Fine",
-    ]
-    assert report.unknown["no response requested"] == 1
-    assert "api error" not in report.unknown
-
-
-def test_what_stands_beside_a_claude_subagent_is_no_file_of_its_own(tmp_path: Path) -> None:
-    rows = [claude("u", None, "s", "user", "Look"), claude("a", "u", "s", "assistant", "Seen")]
-    path = tmp_path / "s" / "subagents" / "agent-1.jsonl"
-    write(path, [{**row, "isSidechain": True, "agentId": "1"} for row in rows])
-    write(path.with_name("agent-1.meta.json"), {"agentType": "explorer", "description": "d"})
-    run, report = read_one("claude_code", path, tmp_path)
-    assert run.trajectory.extra["agent_type"] == "explorer"
-    assert [kept.name for kept in report.consumed] == ["agent-1.meta.json"]
-    told = import_logs(tmp_path, ImportOptions(), DryRun({}))
-    assert (told.imported, [file.file for file in told.files]) == (1, ["s/subagents/agent-1.jsonl"])
-
-
-# --- Codex
-
-
-def codex(kind: str, **payload: Any) -> dict[str, Any]:
-    return {"timestamp": "2026-01-01T00:00:00Z", "type": kind, "payload": payload}
-
-
-def said(role: str, words: str) -> dict[str, Any]:
-    return codex("response_item", type="message", role=role, content=[{"type": "text", "text": words}])
-
-
-def heard(words: str) -> dict[str, Any]:
-    return codex("event_msg", type="user_message", message=words)
-
-
-def test_codex_turns_that_were_rolled_back_are_left_out_with_their_calls(tmp_path: Path) -> None:
-    call = codex("response_item", type="function_call", name="shell", arguments="{}", call_id="c")
-    output = codex("response_item", type="function_call_output", call_id="c", output="late")
-    rows = [codex("session_meta", id="s"), heard("one"), said("user", "one"), said("assistant", "1")]
-    rows += [said("user", "bad"), heard("bad"), call, said("user", "worse"), said("assistant", "x")]
-    rows += [
-        codex("event_msg", type="thread_rolled_back", num_turns=2),
-        said("user", "two"),
-        said("assistant", "2"),
-        output,
-    ]
-    run, report = read_one("codex", write(tmp_path / "r.jsonl", rows), tmp_path)
-    assert outline(run) == ["user: one", "agent: 1", "user: two", "agent: 2 < late(c)"]
-    assert any("rolled back" in note for note in report.notes)
-
-
-def test_a_turn_of_the_person_that_only_an_event_tells_is_a_turn_of_the_codex_run(tmp_path: Path) -> None:
-    rows = [
-        codex("session_meta", id="s"),
-        heard("only told"),
-        said("assistant", "1"),
-        said("user", "both"),
-        heard("both"),
-    ]
-    rows += [
-        said("assistant", "2"),
-        heard("again"),
-        codex("turn_context", model="m"),
-        said("user", "IDE: again"),
-        said("assistant", "3"),
-    ]
-    run, _ = read_one("codex", write(tmp_path / "r.jsonl", rows), tmp_path)
-    assert outline(run) == ["user: only told", "agent: 1", "user: both", "agent: 2", "user: IDE: again", "agent: 3"]
-
-
-def test_a_codex_fork_marks_what_it_repeats_where_its_parent_lies_in_the_logs(tmp_path: Path) -> None:
-    shared = [said("user", "one"), said("assistant", "1")]
-    parent, name = "019a0000-0000-7000-8000-000000000001", "rollout-2026-01-0{}T00-00-00-{}.jsonl"
-    write(
-        tmp_path / "2026/01/01" / name.format(1, parent),
-        [codex("session_meta", id=parent), *shared, said("user", "two")],
-    )
-    rows = [codex("session_meta", id="f", forked_from_id=parent), codex("session_meta", id=parent), *shared]
-    rows += [said("user", "else"), said("assistant", "2")]
-    path = write(tmp_path / "2026/01/02" / name.format(2, "f"), rows)
-    run, _ = read_one("codex", path, tmp_path)
-    assert (run.continues, copied(run)) == (f"codex:{parent}", [True, True, False, False])
-    alone = write(tmp_path / "apart" / "f.jsonl", rows)
-    run, report = read_one("codex", alone, tmp_path / "apart")
-    assert not any(copied(run))
-    assert any("not marked" in note for note in report.notes)
 
 
 # --- SWE-agent and SWE-bench
@@ -582,22 +404,6 @@ def test_the_folder_of_a_log_is_not_left_when_reports_are_looked_for(tmp_path: P
 
 
 VARIANTS: dict[str, list[Any]] = {
-    "claude_code": [
-        claude("u1", None, "s", "user", "Go", forkedFrom={"sessionId": "p", "messageUuid": "u0"}),
-        {"type": "tool_use", "sessionId": "s", "name": "bash", "input": {"command": "ls"}, "uuid": "t1"},
-        {"type": "tool_result", "sessionId": "s", "output": "a.py", "uuid": "r1"},
-        {"type": "queue-operation", "operation": "enqueue", "sessionId": "s", "content": "more"},
-        {"type": "queue-operation", "operation": "remove", "sessionId": "s"},
-        claude("a1", "u1", "s", "assistant", "Done"),
-    ],
-    "codex": [
-        codex("session_meta", id="s", forked_from_id="p"),
-        heard("one"),
-        said("assistant", "1"),
-        said("user", "two"),
-        codex("event_msg", type="thread_rolled_back", num_turns=1),
-        said("assistant", "2"),
-    ],
     "gemini_cli": [
         {"sessionId": "s", "projectHash": "h"},
         {"id": "2", "type": "gemini", "content": "x", "toolCalls": [{"id": "c", "name": "ls", "args": {}}]},

@@ -173,20 +173,3 @@ def test_a_value_too_large_to_be_known_by_its_beginning_says_so(tmp_path: Path) 
         file.write(b'{"role":"assistant","content":"a"}]}')
     (rejected,) = import_logs(tmp_path, ImportOptions(), DryRun({})).rejected
     assert "too large to detect from its beginning (set its format)" in rejected.reason
-
-
-def test_a_block_of_an_unknown_kind_is_no_word_of_the_agent(tmp_path: Path) -> None:
-    strange = [{"type": "text", "text": "Done."}, {"type": "later_invention", "x": 1}]
-    lines = [
-        {"type": kind, "uuid": uuid, "parentUuid": above, "sessionId": "s", "message": {"role": kind, "content": said}}
-        for kind, uuid, above, said in (("user", "u", None, "Go"), ("assistant", "a", "u", strange))
-    ]
-    items = [
-        {"type": "message", "role": role, "content": said} for role, said in (("user", "Go"), ("assistant", strange))
-    ]
-    rollout = [{"type": "session_meta", "payload": {"id": "s"}}]
-    rollout += [{"type": "response_item", "payload": item} for item in items]
-    for name, rows in (("claude.jsonl", lines), ("codex.jsonl", rollout)):
-        got = read(write(tmp_path / name, rows), tmp_path)
-        assert outline(got.only) == ["user: Go", "agent: Done."]
-        assert got.report.unknown["part:later_invention"] == 1
