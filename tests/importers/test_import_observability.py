@@ -385,6 +385,7 @@ def test_json_that_a_model_wrote_stays_as_it_was_written(tmp_path: Path, answer:
         assert outline(run) == [f"user: {answer}", f"agent: {answer}"], format
 
 
+OPERATION = {"gen_ai.operation.name": "chat"}
 COUNTS = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m", "gen_ai.usage.input_tokens": 4}
 CLAUDE_CODE = {"_type": "log", "scope": "com.anthropic.claude_code", "name": "user_prompt", "attrs": {"prompt": "Hi"}}
 
@@ -542,6 +543,23 @@ def test_an_error_of_the_outermost_run_is_one_of_the_trajectory(tmp_path: Path) 
     assert [(o.content, o.is_error) for o in run.agent_steps[0].observations] == [("Timeout()", True)]
 
 
+def test_a_trace_whose_model_calls_only_hold_text_is_told_by_its_outermost_run(tmp_path: Path) -> None:
+    asked, done = lc("AIMessage", content="", tool_calls=[LC_CALL]), lc("AIMessage", content="It has shipped.")
+    question, result = lc("HumanMessage", content="Where is order 7?"), lc("ToolMessage", content="shipped")
+    result["kwargs"]["tool_call_id"] = "c1"
+    messages = [question, asked, result, done]
+    rows = [smith(0, "chain", {"messages": [["user", "Where is order 7?"]]}, {"messages": messages}, name="agent")]
+    text = "System: You are a clerk.\nHuman: Where is order 7?"
+    for n, (prompt, answer) in enumerate(((text, asked), (f"{text}\nAI: [{LC_CALL}]\nTool: shipped", done)), 1):
+        about = {"extra": {"metadata": {"ls_model_name": "m"}}}
+        rows.append(
+            smith(n, "llm", {"prompts": [prompt]}, {"generations": [[{"text": "", "message": answer}]]}, **about)
+        )
+    run = read(write(tmp_path / "runs.json", rows), tmp_path).only
+    assert outline(run) == EXPECTED
+    assert [step.model for step in run.agent_steps] == ["m", "m"]
+
+
 TEXT = {"type": "text", "text": "It has shipped."}
 ITEMS = [
     {"type": "reasoning", "summary": [{"type": "summary_text", "text": "hm"}]},
@@ -686,9 +704,43 @@ def test_events_that_are_one_attribute_of_their_span_are_its_messages(tmp_path: 
         {"event.name": "gen_ai.user.message", **BEGIN[1], "gen_ai.message.index": 0},
         {"event.name": "gen_ai.choice", "index": 0, "message": message("assistant", "It has shipped.")},
     ]
-    fields = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m-1", "events": json.dumps(events)}
+    fields = {**OPERATION, "gen_ai.request.model": "m-1", "events": json.dumps(events)}
     got = read(write(tmp_path / "t.json", otlp(span(1, "chat m-1", fields))), tmp_path)
     assert outline(got.only) == ["user: Where is order 7?", "agent: It has shipped."]
+
+
+def test_strands_writes_content_as_json_and_a_tools_arguments_where_others_write_its_result(tmp_path: Path) -> None:
+    def event(name: str, **fields: str) -> dict[str, Any]:
+        return {"name": f"gen_ai.{name}", "attributes": attributes(**fields)}
+
+    user = event("user.message", content=json.dumps([{"text": "Where is order 7?"}]))
+    call = json.dumps([{"toolUse": {"toolUseId": "c1", "name": "get_order", "input": {"id": 7}}}])
+    result = {"toolResult": {"toolUseId": "c1", "status": "success", "content": [{"text": "shipped"}]}}
+    seen = [
+        event("tool.message", id="c1", content='{"id": 7}'),
+        event("choice", id="c1", message='[{"text": "shipped"}]'),
+    ]
+    history = [event("assistant.message", content=call), event("tool.message", content=json.dumps([result]))]
+    spans = [
+        span(1, "chat", OPERATION, events=[user, event("choice", message=call, finish_reason="tool_use")]),
+        span(2, "execute_tool get_order", {"gen_ai.operation.name": "execute_tool"}, events=seen),
+        span(3, "chat", OPERATION, events=[user, *history, event("choice", message='[{"text": "It has shipped."}]')]),
+    ]
+    run = read(write(tmp_path / "otlp.json", otlp(*spans)), tmp_path).only
+    assert outline(run) == EXPECTED[1:]
+    assert run.agent_steps[0].actions[0].args == {"id": 7}
+
+
+def test_a_span_whose_content_stands_in_events_alone_is_a_model_call_and_names_its_model(tmp_path: Path) -> None:
+    contents = (("prompt", BEGIN[1]), ("completion", message("assistant", "It has shipped.")))
+    events = [
+        {"name": f"gen_ai.content.{kind}", "attributes": attributes(**{f"gen_ai.{kind}": json.dumps([content])})}
+        for kind, content in contents
+    ]
+    call = span(1, "chat m-1", {"gen_ai.request.model": "m-1"}, events=events)
+    run = read(write(tmp_path / "otlp.json", otlp(call)), tmp_path).only
+    assert outline(run) == [EXPECTED[1], EXPECTED[3]]
+    assert run.agent_steps[0].model == "m-1"
 
 
 def test_tokens_of_gemini_in_a_trace_are_known(tmp_path: Path) -> None:

@@ -329,43 +329,6 @@ def test_harbor_names_the_task_of_a_trial_beside_its_trajectory(tmp_path: Path) 
     assert (run.trajectory.task.id, run.trajectory.outcome.status.value) == ("t1", "success")
 
 
-def test_a_trace_whose_model_calls_only_hold_text_is_told_by_its_outermost_run(tmp_path: Path) -> None:
-    def message(kind: str, said: str, **more: Any) -> dict[str, Any]:
-        return {
-            "lc": 1,
-            "type": "constructor",
-            "id": ["langchain", "schema", "messages", kind],
-            "kwargs": {"content": said, **more},
-        }
-
-    call = {"name": "add", "args": {"x": 1}, "id": "c", "type": "tool_call"}
-    acted, done = message("AIMessage", "adding", tool_calls=[call]), message("AIMessage", "3")
-    told = [message("HumanMessage", "add"), acted, message("ToolMessage", "3", tool_call_id="c"), done]
-    prompts = ["System: You add.\nHuman: add", "System: You add.\nHuman: add\nAI: adding[{'name': 'add'}]\nTool: 3"]
-    root = {"id": "r", "trace_id": "r", "name": "agent", "run_type": "chain", "inputs": {"messages": [["user", "add"]]}}
-    rows = [{**root, "outputs": {"messages": told}, "start_time": "2026-01-01T00:00:00Z"}]
-    for n, (prompt, made) in enumerate(zip(prompts, [acted, done], strict=True)):
-        generations = {"generations": [[{"text": "", "message": made}]]}
-        about = {
-            "id": f"l{n}",
-            "trace_id": "r",
-            "parent_run_id": "r",
-            "run_type": "llm",
-            "extra": {"metadata": {"ls_model_name": "m"}},
-        }
-        rows.append(
-            {
-                **about,
-                "inputs": {"prompts": [prompt]},
-                "outputs": generations,
-                "start_time": f"2026-01-01T00:00:0{n + 1}Z",
-            }
-        )
-    run, _ = read_one("langsmith", write(tmp_path / "runs.json", rows), tmp_path)
-    assert outline(run) == ["system: You add.", "user: add", "agent: adding > add(c) < 3(c)", "agent: 3"]
-    assert [step.model for step in run.trajectory.agent_steps] == ["m", "m"]
-
-
 @pytest.mark.parametrize(
     "value",
     [
