@@ -45,25 +45,6 @@ def test_a_result_that_gemini_also_wrote_as_a_turn_of_the_user_comes_in_once(tmp
     ]
 
 
-# --- inspect
-
-
-def test_a_sample_whose_id_has_a_slash_is_read_and_names_that_are_none_are_told(tmp_path: Path) -> None:
-    sample = {
-        "id": "s one/two",
-        "epoch": 1,
-        "messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}],
-    }
-    for name, member in (("good.eval", "samples/s one/two_epoch_1.json"), ("odd.eval", "samples/x/y.bin")):
-        with zipfile.ZipFile(tmp_path / name, "w") as packed:
-            packed.writestr("header.json", json.dumps({"eval": {"task": "t"}}))
-            packed.writestr(member, json.dumps(sample))
-    run, _ = read_one("inspect_ai", tmp_path / "good.eval", tmp_path)
-    assert run.trajectory.task.id == "s one/two"
-    runs, report = read_as("inspect_ai", tmp_path / "odd.eval", tmp_path)
-    assert (runs, report.n_rejected) == ([], 1)
-
-
 # --- OpenHands
 
 
@@ -185,30 +166,6 @@ def test_without_a_verdict_a_limit_truncates_and_an_exception_is_an_error(ended:
 # --- rows of data sets
 
 
-def test_a_verifiers_completion_that_repeats_its_prompt_is_no_second_question(tmp_path: Path) -> None:
-    asked = [{"role": "user", "content": "2+2?"}]
-    call = json.dumps({"id": "c", "type": "function", "function": {"name": "py", "arguments": "{}"}})
-    made = [{"role": "assistant", "content": "", "tool_calls": [call]}, {"role": "tool", "content": "4"}]
-    made.append({"role": "assistant", "content": "4"})
-    row = {"example_id": 0, "prompt": asked, "completion": [*asked, *made], "reward": 1.0, "answer": "4"}
-    counts = {"turns": 2.0, "prompt_tokens": 9.0, "sub_call_count": 1.0}
-    run, report = read_one("verifiers", write(tmp_path / "results.jsonl", [{**row, **counts, "fmt": 0.5}]), tmp_path)
-    assert outline(run) == ["user: 2+2?", "agent:  > py(c) < 4(c)", "agent: 4"]
-    assert run.trajectory.outcome.scores == {"fmt": 0.5}
-    assert run.trajectory.extra["turns"] == 2.0
-    assert not any("without a call in the log" in note for note in report.notes)
-
-
-def test_a_verifiers_task_is_asked_by_its_data_and_not_by_a_summary_of_its_past(tmp_path: Path) -> None:
-    nodes = [
-        {"message": {"role": "user", "content": "SUMMARY of what was done"}},
-        {"parent": 0, "sampled": True, "message": {"role": "assistant", "content": "Done"}},
-    ]
-    row = {"id": "t", "nodes": nodes, "rewards": {}, "task": {"data": {"idx": 1, "prompt": "The task"}}}
-    run, _ = read_one("verifiers_v1", write(tmp_path / "traces.jsonl", [row]), tmp_path)
-    assert run.trajectory.task.prompt == "The task"
-
-
 def test_pictures_in_a_column_come_where_they_are_marked(tmp_path: Path) -> None:
     turns = [{"from": "human", "value": "<image>What? <image>"}, {"from": "gpt", "value": "A cat"}]
     row = {"conversations": turns, "images": ["a.jpg", {"path": "b.jpg", "bytes": None}]}
@@ -294,30 +251,6 @@ def test_text_that_a_template_rendered_is_taken_apart_where_it_is_plainly_marked
         {"role": "assistant", "content": "new"},
     ]
     assert rendered_messages("What does <|im_start|>user\n mean?", "A mark") is None
-
-
-def test_a_conversation_that_opens_with_instructions_and_an_ok_is_one_of_an_environment(tmp_path: Path) -> None:
-    words = [
-        "Interact with a household.",
-        "OK. I'll follow your instructions.",
-        "Put a mug.",
-        "go to shelf",
-        "Observation: there",
-        "take",
-    ]
-    turns = [{"from": "gpt" if n % 2 else "human", "value": said} for n, said in enumerate(words)]
-    run, _ = read_one(
-        "agentgym", write(tmp_path / "sft.json", [{"id": 3, "conversations": turns, "reward": 1.0}]), tmp_path
-    )
-    assert [step.train for step in run.trajectory.agent_steps] == [False, None, None]
-    assert run.trajectory.task.prompt == "Put a mug."
-    plain = [
-        {"from": "human", "value": "Hi"},
-        {"from": "gpt", "value": "OK then, ask."},
-        {"from": "human", "value": "2+2?"},
-    ]
-    plain.append({"from": "gpt", "value": "4"})
-    read_one("sharegpt", write(tmp_path / "plain.json", [{"conversations": plain}]), tmp_path)
 
 
 def test_harbor_names_the_task_of_a_trial_beside_its_trajectory(tmp_path: Path) -> None:

@@ -84,28 +84,6 @@ def test_calls_between_tags_stay_text_where_the_user_answers_or_one_is_no_call(t
         assert (run.steps[1].message, run.steps[1].actions) == (said, ())
 
 
-def test_an_eto_row_with_a_reward_is_no_agentinstruct_row(tmp_path: Path) -> None:
-    talk = [{"from": f, "value": v} for f, v in (("human", "Rules"), ("gpt", "OK"), ("human", "Task"), ("gpt", "A"))]
-    got = read(write(tmp_path / "eto.json", [{"id": "webshop_1", "reward": 0.5, "conversations": talk}]), tmp_path)
-    assert (got.format, got.only.outcome.reward, got.only.task.prompt) == ("agentgym", 0.5, "Task")
-
-
-def test_pages_after_a_text_action_are_turns_of_the_user(tmp_path: Path) -> None:
-    steps = [
-        {"observation": "[1] shop", "action": "click [1]", "url": "http://x"},
-        {"observation": "[2] cart", "action": "stop []"},
-    ]
-    got = read(write(tmp_path / "w.jsonl", [{"intent": "Buy it", "trajectory": steps}]), tmp_path)
-    assert outline(got.only) == [
-        "user: Buy it",
-        "user: [1] shop",
-        "agent: click [1]",
-        "user: [2] cart",
-        "agent: stop []",
-    ]
-    assert not got.report.notes
-
-
 def test_a_value_too_large_to_be_known_by_its_beginning_says_so(tmp_path: Path) -> None:
     path = tmp_path / "big.json"
     with path.open("wb") as file:
