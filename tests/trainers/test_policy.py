@@ -25,7 +25,7 @@ from quintain.errors import InvalidInput
 from quintain.records.agent import Sampling
 from quintain.records.protocols import Message, Reply, Stop, Turn
 from quintain.records.trajectory import Actor, Step, Trajectory
-from quintain.trainers.acting.policy import LocalPolicy, live_policy
+from quintain.trainers.acting.policy import LocalPolicy
 from quintain.trainers.acting.sampling import pick
 from quintain.trainers.models import LoadedModel
 from quintain.trainers.rendering.renderer import Renderer
@@ -209,7 +209,7 @@ def test_the_model_under_training_acts_by_its_weights_of_the_moment(adapt: Any) 
     turn = first("a", 3)
     written = []
     for _ in range(2):
-        reply = live_policy(loaded, renderer, WARM, seed=7).act([turn, first("b", 8)])[0]
+        reply = LocalPolicy(loaded, renderer, WARM, seed=7).act([turn, first("b", 8)])[0]
         assert model.training
         assert not head.training
         assert reply.sampled
