@@ -144,19 +144,7 @@ def evaluate_agent(
                 "on a dataset nothing is played and actions are decoded greedily, once: leave repeats, max_turns, forbidden "
                 "and a temperature out, or name an environment"
             )
-        measured = require_weights(require_policy(resolve_agent(services, agent), "act"), "be measured on a dataset")
-        dataset = _measurable(services, dataset_id or "")
-        rows = EvaluateDatasetSpec(
-            agent=measured,
-            dataset_id=dataset.id,
-            dataset_path=dataset.path,
-            dataset_files=dataset.files,
-            dataset_kind=dataset.kind,
-            split=_split_of(dataset, split),
-            n_rows=n_tasks,
-            max_new_tokens=sampling_of(measured, sampling).max_new_tokens,
-            seed=seed,
-        )
+        rows = _on_dataset(services, agent, dataset_id or "", split, n_tasks, seed, sampling)
         return start(services, rows, request_key)
     acting = _acting(services, agent, environment)
     played = EvaluateSpec(
@@ -179,14 +167,17 @@ def _acting(services: Services, agent: str, environment: str | Mapping[str, floa
     return {"agent": actor, "endpoint": endpoint_of(services, actor), "environment": reference}
 
 
-def _measurable(services: Services, dataset_id: str) -> Dataset:
-    """Return a dataset to measure on.
+def _on_dataset(
+    services: Services, agent: str, dataset_id: str, split: str, n_rows: int, seed: int, sampling: Sampling | None
+) -> EvaluateDatasetSpec:
+    """Return the spec of a job that measures an agent on a dataset.
 
     Raises:
-        InvalidInput: its kind has no turns to compare with, or it was changed on disk.
+        InvalidInput: the dataset's kind has no turns to compare with, nothing is held out, or it was changed on disk.
         NotFound: there is no such dataset.
         Conflict: it contains forgotten runs.
     """
+    measured = require_weights(require_policy(resolve_agent(services, agent), "act"), "be measured on a dataset")
     dataset = services.store.datasets.get(dataset_id)
     if dataset.kind not in _MEASURABLE:
         raise InvalidInput(
@@ -196,7 +187,17 @@ def _measurable(services: Services, dataset_id: str) -> Dataset:
         )
     require_remembered(services, dataset.id)
     require_intact(dataset)
-    return dataset
+    return EvaluateDatasetSpec(
+        agent=measured,
+        dataset_id=dataset.id,
+        dataset_path=dataset.path,
+        dataset_files=dataset.files,
+        dataset_kind=dataset.kind,
+        split=_split_of(dataset, split),
+        n_rows=n_rows,
+        max_new_tokens=sampling_of(measured, sampling).max_new_tokens,
+        seed=seed,
+    )
 
 
 def _split_of(dataset: Dataset, asked: str) -> SplitName:
