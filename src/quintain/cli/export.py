@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from rich.console import Console
 
 from quintain.cli.jobs import followed, show_job
 from quintain.cli.session import Use, plain_console, print_json, show_next_step
+from quintain.datasets.dataset_writer import folder_aside
 from quintain.errors import Conflict, Unavailable
 from quintain.records.record import counted
 from quintain.records.text import printable
@@ -73,13 +73,8 @@ def run_export_agent(use: Use) -> int:
 def _copy(source: Path, out: Path) -> None:
     """Copy a folder; it appears whole or not at all."""
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        aside = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
-        try:
+        with folder_aside(out) as aside:
             shutil.copytree(source, aside, dirs_exist_ok=True)
-            aside.rename(out)
-        finally:
-            shutil.rmtree(aside, ignore_errors=True)
     except OSError as error:
         raise Unavailable(f"{source} could not be copied to {out} ({error}); copy it yourself") from None
 
