@@ -13,6 +13,7 @@ from typing import Any, get_args
 import pytest
 import yaml
 
+from agent_logs import read
 from exported_runs import (
     DEFAULT,
     SHORT,
@@ -33,7 +34,6 @@ from quintain.errors import InvalidInput
 from quintain.exporters.registry import EXPORTERS, exporter
 from quintain.records.dataset import DatasetKind, DatasetRow, GroupRow, LabelledRow, PairRow, StepLabelRow
 from quintain.records.trajectory import Action, Actor, ImagePart, Observation, Step, Task, TextPart, Trajectory, text_of
-from reading_logs import read
 
 CASES = [(known.name, kind) for known in EXPORTERS for kind in sorted(known.kinds)]
 

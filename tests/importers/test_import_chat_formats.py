@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from log_rows import counts, detected, read_file, read_rows
+from agent_logs import counts, detected, read_file, read_rows
 from quintain.errors import InvalidInput
 from quintain.importers.transcripts.chat_messages import from_messages, read_turns
 from quintain.importers.transcripts.transcript import Transcript, make_call, parse_time, parsed_arguments

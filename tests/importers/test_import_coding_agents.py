@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from coding_logs import outline, read, write
+from agent_logs import outline, read_as, write
 from quintain.records.trajectory import OutcomeStatus, text_of
 
 
@@ -44,7 +44,7 @@ def test_one_claude_reply_over_three_lines_is_one_turn_whose_usage_counts_once(t
         claude("r2", "a4", "user", result("t2", [{"type": "text", "text": "two"}], is_error=True)),
         reply("a5", "r1", "msg2", {"type": "text", "text": "Done."}),
     ]
-    (run,), report = read("claude_code", write(tmp_path / "p" / "s1.jsonl", lines), tmp_path)
+    (run,), report = read_as("claude_code", write(tmp_path / "p" / "s1.jsonl", lines), tmp_path)
     assert outline(run) == [
         "user: Fix the test",
         "agent: I look. > Bash(t1) > Read(t2) < one(t1) < !two(t2)",
@@ -77,7 +77,7 @@ def test_of_a_claude_graph_the_latest_branch_is_read_and_the_others_are_counted(
         reply("a5", "h1", "m5", {"type": "text", "text": "the end"}),
         {"type": "summary", "summary": "A title", "leafUuid": "a5"},
     ]
-    (run,), report = read("claude_code", write(tmp_path / "s1.jsonl", lines), tmp_path)
+    (run,), report = read_as("claude_code", write(tmp_path / "s1.jsonl", lines), tmp_path)
     assert outline(run) == [
         "user: second wording",
         "agent:  > Bash(t1) < interrupted(t1)",
@@ -97,7 +97,7 @@ def test_a_claude_session_that_ends_with_an_unanswered_rewind_is_read_up_to_its_
         reply("a1", "u1", "m1", {"type": "text", "text": "done"}),
         claude("u2", None, "user", "Other task"),
     ]
-    (run,), report = read("claude_code", write(tmp_path / "s1.jsonl", lines), tmp_path)
+    (run,), report = read_as("claude_code", write(tmp_path / "s1.jsonl", lines), tmp_path)
     assert outline(run) == ["user: Task", "agent: done"]
     assert any("1 left out" in note for note in report.notes)
 
@@ -113,7 +113,7 @@ def test_a_claude_session_goes_on_over_a_compact_boundary(tmp_path: Path) -> Non
         reply("a2", "u2", "m2", {"type": "redacted_thinking", "data": "zzz"}),
         reply("a3", "a2", "m2", {"type": "text", "text": "whole"}),
     ]
-    (run,), report = read("claude_code", write(tmp_path / "s1.jsonl", lines), tmp_path)
+    (run,), report = read_as("claude_code", write(tmp_path / "s1.jsonl", lines), tmp_path)
     assert outline(run)[1:] == ["user: Do it", "agent: half", "user: This session is continued ...", "agent: whole"]
     assert run.trajectory.task.prompt == "Do it"
     assert run.trajectory.steps[3].extra == {"compacted": True}
@@ -133,7 +133,7 @@ def test_claude_subagents_are_runs_of_their_own_that_name_their_session(tmp_path
         reply("v2", "v1", "m9", {"type": "text", "text": "Hello"}) | {"sessionId": "s2"},
     ]
     root = tmp_path / "projects"
-    runs, _ = read("claude_code", write(root / "s1.jsonl", lines), root)
+    runs, _ = read_as("claude_code", write(root / "s1.jsonl", lines), root)
     assert [(run.key, run.parent, run.trajectory.session_id) for run in runs] == [
         ("claude_code:s1", None, "s1"),
         ("claude_code:s1:k1", "claude_code:s1", "s1:k1"),
@@ -141,7 +141,7 @@ def test_claude_subagents_are_runs_of_their_own_that_name_their_session(tmp_path
     ]
     assert outline(runs[1]) == ["user: Search the code", "agent: Found it."]
     agent = [line | {"isSidechain": True, "agentId": "b7"} for line in lines[2:4]]
-    (sub,), _ = read("claude_code", write(root / "s1" / "subagents" / "agent-b7.jsonl", agent), root)
+    (sub,), _ = read_as("claude_code", write(root / "s1" / "subagents" / "agent-b7.jsonl", agent), root)
     assert (sub.key, sub.parent) == ("claude_code:s1:b7", "claude_code:s1")
 
 
@@ -153,7 +153,7 @@ def test_bad_claude_lines_are_rejected_and_the_rest_comes_in(tmp_path: Path) -> 
         claude("u3", "gone", "assistant", None),
         reply("a1", "gone", "m1", {"type": "text", "text": "still here"}),
     ]
-    (run,), report = read("claude_code", write(tmp_path / "s1.jsonl", lines), tmp_path)
+    (run,), report = read_as("claude_code", write(tmp_path / "s1.jsonl", lines), tmp_path)
     assert outline(run) == ["user: Task", "agent: still here"]
     assert [line for line, _ in report.rejected] == [2, 3, 4]
 
@@ -164,7 +164,7 @@ def test_a_headless_claude_stream_ends_with_its_result_and_success_of_the_progra
         {"type": "assistant", "session_id": "h1", "message": {"id": "m1", "content": [{"type": "text", "text": "ok"}]}},
         {"type": "result", "subtype": "success", "session_id": "h1", "is_error": False, "result": "ok"},
     ]
-    (run,), report = read("claude_code", write(tmp_path / "out.jsonl", stream), tmp_path)
+    (run,), report = read_as("claude_code", write(tmp_path / "out.jsonl", stream), tmp_path)
     assert (run.trajectory.outcome.status, run.trajectory.outcome.exit_status) == (OutcomeStatus.UNKNOWN, "success")
     assert report.unknown == {"system/init": 1, "result": 1}
 
@@ -225,7 +225,7 @@ def rollout() -> list[dict[str, Any]]:
 
 
 def test_a_codex_rollout_is_its_response_items_with_models_and_exit_codes(tmp_path: Path) -> None:
-    (run,), report = read("codex", write(tmp_path / "rollout-1.jsonl", rollout()), tmp_path)
+    (run,), report = read_as("codex", write(tmp_path / "rollout-1.jsonl", rollout()), tmp_path)
     assert outline(run) == [
         "system: You are Codex",
         "system: sandbox",
@@ -262,7 +262,7 @@ def test_codex_lines_without_an_envelope_are_the_first_generation(tmp_path: Path
         {"type": "function_call_output", "call_id": "k1", "output": '{"output":"3","metadata":{"exit_code":1}}'},
         {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "3"}]},
     ]
-    (run,), report = read("codex", write(tmp_path / "r.jsonl", bare), tmp_path)
+    (run,), report = read_as("codex", write(tmp_path / "r.jsonl", bare), tmp_path)
     assert outline(run) == [
         "system: Be terse",
         "user: <environment_context>",
@@ -275,7 +275,7 @@ def test_codex_lines_without_an_envelope_are_the_first_generation(tmp_path: Path
     assert (run.trajectory.session_id, run.trajectory.task.prompt) == ("old", "Count files")
     assert report.unknown == {"record_type": 1}
     whole = {"session": bare[0], "items": bare[2:]}
-    (same,), _ = read("codex", write(tmp_path / "rollout.json", whole), tmp_path)
+    (same,), _ = read_as("codex", write(tmp_path / "rollout.json", whole), tmp_path)
     assert outline(same) == outline(run)
 
 
@@ -295,7 +295,7 @@ def test_codex_exec_events_become_steps_and_their_usage_stays_with_the_run(tmp_p
         {"type": "item.started", "item": {"id": "i3", "type": "command_execution", "command": "sleep 9"}},
         {"type": "turn.failed", "error": {"message": "stream lost"}},
     ]
-    (run,), report = read("codex", write(tmp_path / "exec.jsonl", events), tmp_path)
+    (run,), report = read_as("codex", write(tmp_path / "exec.jsonl", events), tmp_path)
     assert outline(run) == ["agent:  > shell(i1) < !1 failed(i1)", "agent: One fails.", "agent:  > shell(i3)"]
     assert run.trajectory.agent_steps[0].thought == "Run the tests"
     assert run.trajectory.extra["usage"] == {"input_tokens": 100, "output_tokens": 50}
@@ -308,10 +308,10 @@ def test_joined_codex_sessions_are_told_apart_but_a_fork_is_one_run(tmp_path: Pa
         return {"type": "session_meta", "payload": {"id": name}}
 
     joined = [meta("a"), words("assistant", "1"), meta("b"), words("assistant", "2")]
-    runs, _ = read("codex", write(tmp_path / "joined.jsonl", joined), tmp_path)
+    runs, _ = read_as("codex", write(tmp_path / "joined.jsonl", joined), tmp_path)
     assert [run.key for run in runs] == ["codex:a", "codex:b"]
     fork = [{"type": "session_meta", "payload": {"id": "c", "forked_from_id": "a"}}, meta("a"), words("assistant", "1")]
-    (run,), _ = read("codex", write(tmp_path / "fork.jsonl", fork), tmp_path)
+    (run,), _ = read_as("codex", write(tmp_path / "fork.jsonl", fork), tmp_path)
     assert (run.key, run.continues) == ("codex:c", "codex:a")
 
 
@@ -324,7 +324,7 @@ def test_a_claude_session_that_another_of_its_file_goes_on_from_is_no_run_of_its
         claude("u2", "r1", "user", "Go on", sessionId="s2"),
         reply("a3", "u2", "m2", {"type": "text", "text": "rest"}) | {"sessionId": "s2"},
     ]
-    (run,), _ = read("claude_code", write(tmp_path / "s2.jsonl", lines), tmp_path)
+    (run,), _ = read_as("claude_code", write(tmp_path / "s2.jsonl", lines), tmp_path)
     assert outline(run) == ["user: Start", "agent: part > Bash(t1) < seen(t1)", "user: Go on", "agent: rest"]
     assert run.key == "claude_code:s2"
 
@@ -343,7 +343,7 @@ def test_codex_outputs_say_in_several_ways_that_they_failed(tmp_path: Path) -> N
     calls = [item("function_call", name="shell", arguments="{}", call_id=f"k{i}") for i in range(len(outputs))]
     answers = [item("function_call_output", call_id=f"k{i}", output=output) for i, output in enumerate(outputs)]
     head = {"type": "session_meta", "payload": {"id": "c1"}}
-    (run,), _ = read("codex", write(tmp_path / "log.jsonl", [head, words("user", "Go"), *calls, *answers]), tmp_path)
+    (run,), _ = read_as("codex", write(tmp_path / "log.jsonl", [head, words("user", "Go"), *calls, *answers]), tmp_path)
     seen = run.trajectory.agent_steps[0].observations
     assert [observation.is_error for observation in seen] == [True] * 4 + [False] * 3
 
@@ -359,7 +359,7 @@ def test_every_step_of_a_claude_session_names_the_model_that_wrote_it(tmp_path: 
     ]
     lines[3]["message"] |= {"model": "<synthetic>", "id": "x"}
     lines[1]["message"]["model"], lines[4]["message"]["model"] = "claude-a", "claude-b"
-    (run,), report = read("claude_code", write(tmp_path / "log.jsonl", lines), tmp_path)
+    (run,), report = read_as("claude_code", write(tmp_path / "log.jsonl", lines), tmp_path)
     assert [step.model for step in run.trajectory.agent_steps] == ["claude-a", "claude-b"]
     assert (run.trajectory.agent.model, report.unknown["api error"]) == ("claude-a", 1)
 
@@ -372,7 +372,7 @@ def test_what_a_tool_of_the_vendor_found_is_text_and_no_picture(tmp_path: Path) 
         reply("a1", "u1", "m1", {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {}}),
         reply("a2", "a1", "m1", {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": found}),
     ]
-    (run,), _ = read("claude_code", write(tmp_path / "log.jsonl", lines), tmp_path)
+    (run,), _ = read_as("claude_code", write(tmp_path / "log.jsonl", lines), tmp_path)
     seen = run.trajectory.agent_steps[0].observations[0].content
     assert isinstance(seen, str)
     assert "http://x/" in seen
@@ -388,7 +388,7 @@ def test_tools_in_a_namespace_of_codex_are_named_as_they_are_called(tmp_path: Pa
         words("user", "Go"),
         item("function_call", name="find", namespace="web", arguments="{}", call_id="k1"),
     ]
-    (run,), _ = read("codex", write(tmp_path / "log.jsonl", lines), tmp_path)
+    (run,), _ = read_as("codex", write(tmp_path / "log.jsonl", lines), tmp_path)
     (tool,) = run.trajectory.tools
     assert (tool["function"]["name"], tool["function"]["parameters"]) == ("web.find", schema)
     assert run.trajectory.agent_steps[0].actions[0].tool == "web.find"

@@ -22,7 +22,6 @@ from quintain.importers.probing import MAX_ROWS, probe_file
 from quintain.importers.protocol import Report
 from quintain.records.trajectory import Outcome, OutcomeStatus, Trajectory
 from quintain.redaction.redact import redact, texts_of
-from quintain.redaction.search import may_match
 
 ROWS: list[dict[str, Any]] = [{"n": n, "messages": [{"role": "user", "content": "x" * n}]} for n in range(30)]
 
@@ -152,8 +151,3 @@ def test_a_run_whose_identity_was_asked_for_is_the_same_run() -> None:
     assert redact(asked) == redact(run)
     assert redact(asked).identity != asked.identity
     assert texts_of(run)[1] == texts_of(asked)[1]
-
-
-def test_frequent_words_that_only_begin_like_a_token_in_small_letters_are_not_looked_at() -> None:
-    assert not may_match("the index of a module")
-    assert may_match("NDEx" + "a" * 20 + ".b1c2d3." + "e" * 27)

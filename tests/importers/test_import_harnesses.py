@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import zstandard
 
+from agent_logs import outline, read, survives, write
 from quintain.records.trajectory import OutcomeStatus
-from reading_logs import mutations, outline, read, survives, written
 
 ASK = {"role": "user", "content": "What is 6 x 7?"}
 CALL = {"id": "c1", "type": "function", "function": {"name": "calc", "arguments": '{"e": "6*7"}'}}
@@ -57,16 +57,16 @@ def rollout(**changes: Any) -> dict[str, Any]:
 
 
 def test_a_verifiers_rollout_keeps_turns_tools_rewards_and_what_each_turn_cost(tmp_path: Path) -> None:
-    path = written(tmp_path, "results.jsonl", [ROLLOUT])
-    written(tmp_path, "metadata.json", {"env_id": "arith", "model": "org/m"})
+    path = write(tmp_path / "results.jsonl", [ROLLOUT])
+    write(tmp_path / "metadata.json", {"env_id": "arith", "model": "org/m"})
     got = read(path, tmp_path)
     assert got.format == "verifiers"
     run = got.only
-    assert outline(run.steps) == [
-        ("system", "Be exact."),
-        ("user", "What is 6 x 7?"),
-        ("agent", "", ["calc"], ["42"]),
-        ("agent", "42"),
+    assert outline(run) == [
+        "system: Be exact.",
+        "user: What is 6 x 7?",
+        "agent:  > calc(c1) < 42(c1)",
+        "agent: 42",
     ]
     first, last = run.agent_steps
     assert (first.thought, first.model, first.reward, last.reward) == ("use the tool", "m-1", 0.0, 0.8)
@@ -98,13 +98,13 @@ def test_a_verifiers_rollout_keeps_turns_tools_rewards_and_what_each_turn_cost(t
 def test_a_verifiers_run_succeeds_only_where_a_metric_is_a_verdict(
     tmp_path: Path, changes: dict[str, Any], status: str
 ) -> None:
-    run = read(written(tmp_path, "r.jsonl", [rollout(**changes)]), tmp_path).only
+    run = read(write(tmp_path / "r.jsonl", [rollout(**changes)]), tmp_path).only
     assert run.outcome.status == status
     assert run.outcome.reward == changes.get("reward", 0.8)
 
 
 def test_equal_rollouts_of_one_example_stay_apart_and_are_the_same_at_the_next_import(tmp_path: Path) -> None:
-    path = written(tmp_path, "r.jsonl", [ROLLOUT, ROLLOUT, rollout(rollout_id="r-9")])
+    path = write(tmp_path / "r.jsonl", [ROLLOUT, ROLLOUT, rollout(rollout_id="r-9")])
     one, two, three = read(path, tmp_path).all
     assert len({one.identity, two.identity, three.identity}) == 3
     assert one.group_id == two.group_id == three.group_id
@@ -129,19 +129,19 @@ def test_older_verifiers_rows_are_read_too(tmp_path: Path) -> None:
         "total_ms": 5.0,
         "info": {"oai_tools": tools},
     }
-    run = read(written(tmp_path, "r.json", [row]), tmp_path).only
+    run = read(write(tmp_path / "r.json", [row]), tmp_path).only
     assert [(a.tool, a.args, a.call_id) for a in run.agent_steps[0].actions] == [("calc", {"e": "6*7"}, "c1")]
     assert run.outcome.scores == {"correct": 1.0}
     assert (run.task.environment, run.task.prompt, run.outcome.status) == ("maths", "2+2?", "success")
     assert run.tools[0]["function"]["name"] == "calc"
     text = read(
-        written(tmp_path, "t.jsonl", [{"example_id": 0, "prompt": "2+2?", "completion": "4", "reward": 1.0}]), tmp_path
+        write(tmp_path / "t.jsonl", [{"example_id": 0, "prompt": "2+2?", "completion": "4", "reward": 1.0}]), tmp_path
     )
-    assert outline(text.only.steps) == [("user", "2+2?"), ("agent", "4")]
+    assert outline(text.only) == ["user: 2+2?", "agent: 4"]
 
 
 def test_a_row_without_an_answer_is_rejected_and_the_others_come_in(tmp_path: Path) -> None:
-    got = read(written(tmp_path, "r.jsonl", [ROLLOUT, rollout(completion=None, trajectory=[]), ROLLOUT]), tmp_path)
+    got = read(write(tmp_path / "r.jsonl", [ROLLOUT, rollout(completion=None, trajectory=[]), ROLLOUT]), tmp_path)
     assert len(got.runs) == 2
     assert [line for line, _ in got.report.rejected] == [2]
 
@@ -204,11 +204,11 @@ EPISODE: dict[str, Any] = {
 
 
 def test_each_branch_of_a_verifiers_trace_is_a_run_and_shared_turns_are_copied_context(tmp_path: Path) -> None:
-    path = written(tmp_path, "traces.jsonl", [EPISODE])
+    path = write(tmp_path / "traces.jsonl", [EPISODE])
     got = read(path, tmp_path)
     assert got.format == "verifiers_v1"
     one, two = got.all
-    assert outline(one.steps)[2:] == [("agent", "", ["calc"], ["42"]), ("agent", "42")]
+    assert outline(one)[2:] == ["agent:  > calc(c1) < 42(c1)", "agent: 42"]
     assert [s.message for s in two.agent_steps] == ["", "It is 42."]
     assert [s.copied_context for s in one.agent_steps] == [False, False]
     assert [s.copied_context for s in two.agent_steps] == [True, False]
@@ -233,7 +233,7 @@ def test_what_a_verifiers_trace_marks_as_not_for_training_stays_out(tmp_path: Pa
     given["nodes"][2]["sampled"] = False
     attempt = trace_v1(id="t4")
     attempt["nodes"][4]["semantic_parents"] = [{"node": 2, "type": "compaction_attempt"}]
-    got = read(written(tmp_path, "t.jsonl", [judge, given, attempt]), tmp_path).all
+    got = read(write(tmp_path / "t.jsonl", [judge, given, attempt]), tmp_path).all
     assert [s.train for s in got[0].agent_steps] == [False, False]
     assert got[2].agent_steps[0].copied_context, "a turn that no model call made was put there"
     assert [s.train for s in got[4].agent_steps] == [False, False]
@@ -256,14 +256,14 @@ def test_what_a_verifiers_trace_marks_as_not_for_training_stays_out(tmp_path: Pa
 def test_ok_is_no_verdict_of_a_verifiers_trace(
     tmp_path: Path, changes: dict[str, Any], status: str, reward: float | None
 ) -> None:
-    run = read(written(tmp_path, "t.jsonl", [trace_v1(**changes)]), tmp_path).all[0]
+    run = read(write(tmp_path / "t.jsonl", [trace_v1(**changes)]), tmp_path).all[0]
     assert (run.outcome.status, run.outcome.reward) == (status, reward)
 
 
 def test_a_torn_last_trace_and_an_empty_episode_are_told(tmp_path: Path) -> None:
     whole = json.dumps(EPISODE)
     empty = json.dumps({**EPISODE, "traces": []})
-    path = written(tmp_path, "traces.jsonl", f"{whole}\n{empty}\n{whole[:200]}".encode())
+    path = write(tmp_path / "traces.jsonl", f"{whole}\n{empty}\n{whole[:200]}".encode())
     got = read(path, tmp_path)
     assert len(got.runs) == 2
     assert [line for line, _ in got.report.rejected] == [2, 3]
@@ -392,14 +392,14 @@ def packings() -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", packings())
 def test_an_inspect_sample_reads_the_same_however_it_is_packed(tmp_path: Path, name: str) -> None:
-    got = read(written(tmp_path, name, packings()[name]), tmp_path)
+    got = read(write(tmp_path / name, packings()[name]), tmp_path)
     assert got.format == "inspect_ai"
     run = got.only
-    assert outline(run.steps) == [
-        ("system", "You are an agent."),
-        ("user", "Look around."),
-        ("agent", "I look.", ["bash", "bash"], ["a.txt", "too slow"]),
-        ("agent", "a.txt"),
+    assert outline(run) == [
+        "system: You are an agent.",
+        "user: Look around.",
+        "agent: I look. > bash(b1) > bash(b2) < a.txt(b1) < !too slow(b2)",
+        "agent: a.txt",
     ]
     first, last = run.agent_steps
     assert [seen.is_error for seen in first.observations] == [False, True]
@@ -432,7 +432,7 @@ def test_an_inspect_score_is_a_verdict_only_where_it_is_clear(
     tmp_path: Path, value: Any, status: str, reward: float | None
 ) -> None:
     sample = {**SAMPLE, "scores": {"s": {"value": value}}}
-    run = read(written(tmp_path, "l.json", {**HEADER, "samples": [sample]}), tmp_path).only
+    run = read(write(tmp_path / "l.json", {**HEADER, "samples": [sample]}), tmp_path).only
     assert (run.outcome.status, run.outcome.reward) == (status, reward)
 
 
@@ -444,7 +444,7 @@ def test_inspect_limits_errors_and_invalidations_are_told(tmp_path: Path) -> Non
         {"scores": None},
     ]
     samples = [{**SAMPLE, "epoch": n, **change} for n, change in enumerate(changes)]
-    outcomes = [run.outcome for run in read(written(tmp_path, "l.json", {**HEADER, "samples": samples}), tmp_path).all]
+    outcomes = [run.outcome for run in read(write(tmp_path / "l.json", {**HEADER, "samples": samples}), tmp_path).all]
     assert [o.status for o in outcomes] == ["truncated", "error", "unknown", "unknown"]
     assert [o.exit_status for o in outcomes] == ["limit: token", "Boom", None, None]
     assert [o.reward for o in outcomes] == [1.0, 1.0, 1.0, None]
@@ -469,14 +469,14 @@ def test_a_sample_that_broke_is_what_its_last_model_call_saw_and_said(tmp_path: 
             "error": {"message": "x"},
             **where,
         }
-        run = read(written(tmp_path, "l.json", {**HEADER, "samples": [sample]}), tmp_path).only
-        assert outline(run.steps) == [("user", "Look around."), ("agent", "I look.")]
+        run = read(write(tmp_path / "l.json", {**HEADER, "samples": [sample]}), tmp_path).only
+        assert outline(run) == ["user: Look around.", "agent: I look."]
 
 
 def test_answers_that_an_inspect_dataset_wrote_are_not_the_models(tmp_path: Path) -> None:
     shots = [{"role": "user", "content": "1+1"}, {"role": "assistant", "content": "2", "source": "input"}]
     sample = {**SAMPLE, "messages": [*shots, *SAMPLE["messages"][1:]]}
-    run = read(written(tmp_path, "l.json", {**HEADER, "samples": [sample]}), tmp_path).only
+    run = read(write(tmp_path / "l.json", {**HEADER, "samples": [sample]}), tmp_path).only
     assert [step.copied_context for step in run.agent_steps] == [True, False, False]
 
 
@@ -488,7 +488,7 @@ def test_a_damaged_member_costs_only_its_sample(tmp_path: Path) -> None:
         "samples/list.json": [1],
         "samples/good.json": other,
     }
-    got = read(written(tmp_path, "l.eval", zipped(members)), tmp_path)
+    got = read(write(tmp_path / "l.eval", zipped(members)), tmp_path)
     assert [run.episode_key for run in got.all] == ["run9/s1/1"]
     assert {line for line, _ in got.report.rejected} == {1, 2}
 
@@ -526,15 +526,15 @@ def test_tau_bench_hides_the_users_instruction_and_its_reward_is_the_verdict(tmp
     lost = {**TAU, "trial": 2, "reward": 0.0}
     broken = {**TAU, "trial": 3, "reward": 0.0, "info": {"error": "APIError: 500", "traceback": "..."}}
     empty = {"task_id": 5, "reward": 0.0, "info": {"error": "x"}, "traj": [], "trial": 0}
-    got = read(written(tmp_path, "gpt.json", [TAU, lost, broken, empty]), tmp_path)
+    got = read(write(tmp_path / "gpt.json", [TAU, lost, broken, empty]), tmp_path)
     assert got.format == "tau_bench"
     run = got.all[0]
-    assert outline(run.steps) == [
-        ("system", "Policy."),
-        ("user", "Cancel, please."),
-        ("agent", "", ["cancel"], ["done"]),
-        ("agent", "It is cancelled."),
-        ("user", "###STOP###"),
+    assert outline(run) == [
+        "system: Policy.",
+        "user: Cancel, please.",
+        "agent:  > cancel(c1) < done(c1)",
+        "agent: It is cancelled.",
+        "user: ###STOP###",
     ]
     assert run.task.metadata["instruction"] == "You are u1. Ask to cancel."
     assert "You are u1" not in "".join(str(step.message) for step in run.steps)
@@ -619,26 +619,25 @@ TAU2: dict[str, Any] = {
 @pytest.mark.parametrize("layout", ["one file", "a file each"])
 def test_what_the_user_did_with_tools_of_its_own_is_no_action_of_the_agent(tmp_path: Path, layout: str) -> None:
     if layout == "one file":
-        path = written(tmp_path, "results.json", TAU2)
+        path = write(tmp_path / "results.json", TAU2)
     else:
         index = [{"id": "sim-1", "task_id": "t7", "trial": 0}]
-        about = written(
-            tmp_path,
-            "results.json",
+        about = write(
+            tmp_path / "results.json",
             {k: v for k, v in TAU2.items() if k != "simulations"} | {"simulation_index": index},
         )
-        path = written(tmp_path, "simulations/sim-1.json", SIMULATION)
+        path = write(tmp_path / "simulations/sim-1.json", SIMULATION)
         assert read(about, tmp_path).runs == []
     got = read(path, tmp_path)
     assert got.format == "tau2"
     run = got.only
-    assert outline(run.steps) == [
-        ("system", "Be polite."),
-        ("agent", "Hi! How can I help you today?"),
-        ("user", "My phone is offline."),
-        ("agent", "", ["get_line"], ["line ok"]),
-        ("agent", "Switch it off and on."),
-        ("user", "It works. ###STOP###"),
+    assert outline(run) == [
+        "system: Be polite.",
+        "agent: Hi! How can I help you today?",
+        "user: My phone is offline.",
+        "agent:  > get_line(a1) < line ok(a1)",
+        "agent: Switch it off and on.",
+        "user: It works. ###STOP###",
     ]
     assert run.steps[5].extra["user_tools"] == [{"id": "u1", "name": "reboot", "arguments": {}, "result": "rebooted"}]
     assert [step.train for step in run.agent_steps] == [False, None, None], "the benchmark wrote the greeting"
@@ -668,7 +667,7 @@ def test_how_a_tau2_simulation_ended_decides_its_status(
 ) -> None:
     info = None if reward is None else {"reward": reward}
     simulation = {**SIMULATION, "termination_reason": reason, "reward_info": info}
-    run = read(written(tmp_path, "r.json", {**TAU2, "simulations": [simulation, 5]}), tmp_path).only
+    run = read(write(tmp_path / "r.json", {**TAU2, "simulations": [simulation, 5]}), tmp_path).only
     assert (run.outcome.status, run.outcome.reward, run.outcome.exit_status) == (status, reward, reason)
 
 
@@ -691,15 +690,15 @@ WEB: dict[str, Any] = {
 
 def test_pages_are_what_calls_gave_back_and_after_text_actions_turns_of_the_user(tmp_path: Path) -> None:
     judged = {**WEB, "success": False}
-    got = read(written(tmp_path, "web.json", [WEB, judged]), tmp_path)
+    got = read(write(tmp_path / "web.json", [WEB, judged]), tmp_path)
     assert got.format == "web_agent"
     run = got.all[0]
-    assert [(s.actor.value, s.message) for s in run.steps] == [
-        ("user", "Buy the band"),
-        ("user", "[1] link 'Band'"),
-        ("agent", ""),
-        ("agent", "click [2]"),
-        ("user", "Thanks"),
+    assert outline(run) == [
+        "user: Buy the band",
+        "user: [1] link 'Band'",
+        "agent:  > click(None) < [2] button 'Buy'(None)",
+        "agent: click [2]",
+        "user: Thanks",
     ]
     click, text = run.agent_steps
     assert (click.thought, click.actions[0].tool, click.actions[0].args) == (
@@ -707,7 +706,6 @@ def test_pages_are_what_calls_gave_back_and_after_text_actions_turns_of_the_user
         "click",
         {"element_id": "1"},
     )
-    assert [o.content for s in run.agent_steps for o in s.observations] == ["[2] button 'Buy'"]
     assert text.actions == ()
     assert run.steps[1].extra == {"url": "http://shop/", "screenshot": "a.png"}
     assert (run.task.id, run.task.prompt, run.agent.model, run.outcome.status) == (
@@ -733,11 +731,11 @@ def test_mind2web_demonstrations_keep_element_and_value(tmp_path: Path) -> None:
             }
         ],
     }
-    run = read(written(tmp_path, "m.json", [row]), tmp_path).only
-    assert [(s.actor.value, s.message) for s in run.steps] == [
-        ("user", "Buy a band"),
-        ("user", "<html/>"),
-        ("agent", "[textbox] Search -> TYPE: band"),
+    run = read(write(tmp_path / "m.json", [row]), tmp_path).only
+    assert outline(run) == [
+        "user: Buy a band",
+        "user: <html/>",
+        "agent: [textbox] Search -> TYPE: band > type(None)",
     ]
     assert (run.agent_steps[0].actions[0].tool, run.agent_steps[0].actions[0].args) == (
         "type",
@@ -758,5 +756,4 @@ FIXTURES: dict[str, Any] = {
 
 @pytest.mark.parametrize("format", FIXTURES)
 def test_a_wrong_value_in_any_field_costs_at_most_its_run(tmp_path: Path, format: str) -> None:
-    for mutation in mutations(FIXTURES[format], stride=13):
-        survives(written(tmp_path, "log.json", mutation), tmp_path, format)
+    survives(format, FIXTURES[format], tmp_path)

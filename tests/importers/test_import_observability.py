@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
+from agent_logs import outline, read, survives, write
 from quintain.errors import InvalidInput
-from reading_logs import mutations, outline, read, survives, written
 
 SCHEMA = {"type": "object", "properties": {"id": {"type": "integer"}}}
 EXPECTED = [
-    ("system", "You are a clerk."),
-    ("user", "Where is order 7?"),
-    ("agent", "", ["get_order"], ["shipped"]),
-    ("agent", "It has shipped."),
+    "system: You are a clerk.",
+    "user: Where is order 7?",
+    "agent:  > get_order(c1) < shipped(c1)",
+    "agent: It has shipped.",
 ]
 """What every flavour of the conversation below is: two model calls, the second with the whole history before it."""
 
@@ -308,10 +308,10 @@ FLAVOURS: dict[str, list[dict[str, Any]]] = {
 @pytest.mark.parametrize("flavour", FLAVOURS)
 def test_every_convention_of_spans_gives_the_same_conversation(tmp_path: Path, flavour: str) -> None:
     spans = FLAVOURS[flavour]
-    got = read(written(tmp_path, "t.json", otlp(*reversed(spans))), tmp_path)
+    got = read(write(tmp_path / "t.json", otlp(*reversed(spans))), tmp_path)
     assert got.format == "otel"
     run = got.only
-    assert outline(run.steps) == EXPECTED
+    assert outline(run) == EXPECTED
     first, last = run.agent_steps
     assert (first.model, last.model) == ("m-2026", "m-2026")
     assert [s.usage.model_dump() for s in run.agent_steps if s.usage] == [
@@ -335,9 +335,9 @@ def test_spans_come_as_lines_arrays_batches_and_dumps(tmp_path: Path) -> None:
         "dump.jsonl": [dumped(one) for one in spans],
     }
     for name, value in files.items():
-        got = read(written(tmp_path, name, value), tmp_path)
+        got = read(write(tmp_path / name, value), tmp_path)
         assert got.format == "otel", name
-        assert outline(got.only.steps) == EXPECTED, name
+        assert outline(got.only) == EXPECTED, name
         assert got.only.agent_steps[0].thought == "look it up", "the answer is taken from its own span"
         assert got.only.agent.name == "clerk", name
 
@@ -351,13 +351,13 @@ def test_traces_of_one_conversation_are_one_run_and_others_are_told_apart(tmp_pa
     delta = span(5, "chat", chat([more], [answer], 2, **conv), trace="t2")
     other = span(9, "chat", chat([more], [answer], 2), trace="t3")
     for second in (full, delta):
-        got = read(written(tmp_path, "t.jsonl", [otlp(second), otlp(first), otlp(other)]), tmp_path)
+        got = read(write(tmp_path / "t.jsonl", [otlp(second), otlp(first), otlp(other)]), tmp_path)
         runs = {run.session_id: run for run in got.all}
-        assert outline(runs["conv-1"].steps)[1:] == [
-            ("user", "Where is order 7?"),
-            ("agent", "It has shipped."),
-            ("user", "And order 8?"),
-            ("agent", "It has not."),
+        assert outline(runs["conv-1"])[1:] == [
+            "user: Where is order 7?",
+            "agent: It has shipped.",
+            "user: And order 8?",
+            "agent: It has not.",
         ]
         assert set(runs) == {"conv-1", "t3"}
 
@@ -367,10 +367,10 @@ def test_an_agent_that_another_one_called_is_a_run_of_its_own(tmp_path: Path) ->
     inner = chat([task], [{"role": "assistant", "parts": [{"type": "text", "content": "Short."}]}], 3)
     inner["gen_ai.system_instructions"] = json.dumps([{"type": "text", "content": "You summarise."}])
     spans = [*genai(as_text=True)[:3], span(2, "chat", inner) | {"spanId": "s9"}, genai(as_text=True)[3]]
-    got = read(written(tmp_path, "t.json", otlp(*spans)), tmp_path)
+    got = read(write(tmp_path / "t.json", otlp(*spans)), tmp_path)
     main, sub = got.runs
-    assert outline(main.trajectory.steps) == EXPECTED
-    assert outline(sub.trajectory.steps) == [("system", "You summarise."), ("user", "Summarise."), ("agent", "Short.")]
+    assert outline(main.trajectory) == EXPECTED
+    assert outline(sub.trajectory) == ["system: You summarise.", "user: Summarise.", "agent: Short."]
     assert (main.key, main.parent, sub.parent) == ("otel:t1", None, "otel:t1")
     assert main.trajectory.session_id != sub.trajectory.session_id
 
@@ -384,7 +384,7 @@ def test_history_that_no_call_of_the_trace_wrote_is_copied_context(tmp_path: Pat
             [USER, ASKED, TOLD, SAID, more], [{"role": "assistant", "parts": [{"type": "text", "content": "No."}]}], 9
         ),
     )
-    run = read(written(tmp_path, "t.json", otlp(later)), tmp_path).only
+    run = read(write(tmp_path / "t.json", otlp(later)), tmp_path).only
     assert [(s.copied_context, s.model) for s in run.agent_steps] == [(True, None), (True, None), (False, "m-2026")]
     assert run.agent_steps[0].observations[0].content == "shipped"
 
@@ -401,7 +401,7 @@ def test_results_that_only_the_tools_span_holds_go_to_their_call_with_its_error(
         status={"code": 2, "message": "no such order"},
     )
     stray = span(4, "execute_tool other", {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "other"})
-    got = read(written(tmp_path, "t.json", otlp(genai(as_text=True)[1], failed, stray)), tmp_path)
+    got = read(write(tmp_path / "t.json", otlp(genai(as_text=True)[1], failed, stray)), tmp_path)
     (seen,) = got.only.agent_steps[0].observations
     assert (seen.content, seen.call_id, seen.is_error) == ("no such order", "c1", True)
     assert got.report.unknown["run of a tool that no model asked for"] == 1
@@ -412,9 +412,9 @@ def test_a_call_that_failed_last_makes_the_run_an_error(tmp_path: Path) -> None:
     broken = span(
         3, "chat", chat([USER, ASKED, TOLD], [], 0), status={"code": "STATUS_CODE_ERROR", "message": "overloaded\nat x"}
     )
-    run = read(written(tmp_path, "t.json", otlp(genai(as_text=True)[1], broken)), tmp_path).only
+    run = read(write(tmp_path / "t.json", otlp(genai(as_text=True)[1], broken)), tmp_path).only
     assert (run.outcome.status, run.outcome.exit_status) == ("error", "overloaded")
-    assert outline(run.steps) == EXPECTED[:3]
+    assert outline(run) == EXPECTED[:3]
 
 
 def test_evaluation_results_are_scores(tmp_path: Path) -> None:
@@ -423,7 +423,7 @@ def test_evaluation_results_are_scores(tmp_path: Path) -> None:
         "attributes": attributes(**{"gen_ai.evaluation.name": "correctness", "gen_ai.evaluation.score.value": 0.5}),
     }
     spans = genai(as_text=True)
-    run = read(written(tmp_path, "t.json", otlp(spans[0] | {"events": [event]}, *spans[1:])), tmp_path).only
+    run = read(write(tmp_path / "t.json", otlp(spans[0] | {"events": [event]}, *spans[1:])), tmp_path).only
     assert (run.outcome.scores, run.outcome.reward, run.outcome.status) == ({"correctness": 0.5}, 0.5, "unknown")
 
 
@@ -439,8 +439,8 @@ def test_messages_that_were_logged_as_events_belong_to_their_span(tmp_path: Path
         {"body": {"stringValue": "got an episode without one"}},
     ]
     logs = {"resourceLogs": [{"resource": {}, "scopeLogs": [{"logRecords": entries}]}]}
-    got = read(written(tmp_path, "l.json", logs), tmp_path)
-    assert outline(got.only.steps) == [EXPECTED[0], EXPECTED[1], EXPECTED[3]]
+    got = read(write(tmp_path / "l.json", logs), tmp_path)
+    assert outline(got.only) == [EXPECTED[0], EXPECTED[1], EXPECTED[3]]
 
 
 @pytest.mark.parametrize(
@@ -458,8 +458,8 @@ def test_json_that_a_model_wrote_stays_as_it_was_written(tmp_path: Path, answer:
         "langfuse": {"data": [fuse(0, "GENERATION", answer, answer)], "meta": {}},
     }
     for format, value in files.items():
-        run = read(written(tmp_path, f"{format}.json", value), tmp_path).only
-        assert outline(run.steps) == [("user", answer), ("agent", answer)], format
+        run = read(write(tmp_path / f"{format}.json", value), tmp_path).only
+        assert outline(run) == [f"user: {answer}", f"agent: {answer}"], format
 
 
 @pytest.mark.parametrize(
@@ -483,7 +483,7 @@ def test_json_that_a_model_wrote_stays_as_it_was_written(tmp_path: Path, answer:
 )
 def test_telemetry_without_messages_is_refused_with_the_reason(tmp_path: Path, rows: list[Any]) -> None:
     with pytest.raises(InvalidInput, match="metrics only, without messages: content capture is off"):
-        read(written(tmp_path, "t.jsonl", rows), tmp_path)
+        read(write(tmp_path / "t.jsonl", rows), tmp_path)
 
 
 # --- LangSmith -------------------------------------------------------------------------------------------------------
@@ -599,10 +599,10 @@ def test_langsmith_runs_give_one_conversation_in_any_packing(tmp_path: Path, run
         "nested.json": {**runs[0], "child_runs": children},
     }
     for name, value in files.items():
-        got = read(written(tmp_path, name, value), tmp_path)
+        got = read(write(tmp_path / name, value), tmp_path)
         assert got.format == "langsmith", name
         run = got.only
-        assert outline(run.steps) == EXPECTED, name
+        assert outline(run) == EXPECTED, name
         assert [(s.model, s.usage and s.usage.input_tokens) for s in run.agent_steps] == [
             ("m-2026", 10),
             ("m-2026", 20),
@@ -613,7 +613,7 @@ def test_langsmith_runs_give_one_conversation_in_any_packing(tmp_path: Path, run
 
 
 def test_langsmith_feedback_is_a_score_and_one_that_names_the_worth_is_the_reward(tmp_path: Path) -> None:
-    run = read(written(tmp_path, "r.json", wrapped_openai()), tmp_path).only
+    run = read(write(tmp_path / "r.json", wrapped_openai()), tmp_path).only
     assert run.outcome.scores == {"correctness": 0.5, "helpful": 1.0}
     assert (run.outcome.reward, run.outcome.status) == (0.5, "unknown")
     assert (run.tags, run.extra["project"]) == (("prod",), "shop")
@@ -630,7 +630,7 @@ def test_traces_that_are_interleaved_in_the_file_stay_apart(tmp_path: Path) -> N
         .replace('"qun_type"', '"run_type"')
     )
     mixed = [run for pair in zip(one, two, strict=True) for run in pair]
-    got = read(written(tmp_path, "r.jsonl", mixed), tmp_path)
+    got = read(write(tmp_path / "r.jsonl", mixed), tmp_path)
     assert [(run.session_id, run.task.prompt) for run in got.all] == [
         ("r0", "Where is order 7?"),
         ("q0", "Where is order 8?"),
@@ -650,10 +650,10 @@ def test_a_graph_that_records_no_model_run_is_read_from_its_state(tmp_path: Path
         {"type": "ai", "content": "It has shipped."},
     ]
     got = read(
-        written(tmp_path, "r.json", [smith(0, "chain", {"messages": begin}, {"messages": state}, name="LangGraph")]),
+        write(tmp_path / "r.json", [smith(0, "chain", {"messages": begin}, {"messages": state}, name="LangGraph")]),
         tmp_path,
     )
-    assert outline(got.only.steps) == EXPECTED[1:]
+    assert outline(got.only) == EXPECTED[1:]
     assert not any(step.copied_context for step in got.only.steps)
     assert any("no model runs" in note for note in got.report.notes)
 
@@ -663,7 +663,7 @@ def test_an_error_of_the_outermost_run_is_one_of_the_trajectory(tmp_path: Path) 
     runs[0]["error"] = "RuntimeError('x')\n\nTraceback ..."
     runs[2] |= {"outputs": None, "error": "Timeout()"}
     runs = runs[:3]
-    run = read(written(tmp_path, "r.json", runs), tmp_path).only
+    run = read(write(tmp_path / "r.json", runs), tmp_path).only
     assert (run.outcome.status, run.outcome.exit_status) == ("error", "RuntimeError('x')")
     assert [(o.content, o.is_error) for o in run.agent_steps[0].observations] == [("Timeout()", True)]
 
@@ -719,8 +719,8 @@ def test_an_error_of_the_outermost_run_is_one_of_the_trajectory(tmp_path: Path) 
     ids=["Anthropic", "OpenAI responses", "Gemini", "pairs", "think tags"],
 )
 def test_requests_and_responses_of_all_vendors_are_understood(tmp_path: Path, inputs: Any, outputs: Any) -> None:
-    run = read(written(tmp_path, "r.json", [smith(0, "llm", inputs, outputs)]), tmp_path).only
-    assert outline(run.steps) == [EXPECTED[0], EXPECTED[1], EXPECTED[3]]
+    run = read(write(tmp_path / "r.json", [smith(0, "llm", inputs, outputs)]), tmp_path).only
+    assert outline(run) == [EXPECTED[0], EXPECTED[1], EXPECTED[3]]
     assert run.agent_steps[0].thought == "hm"
 
 
@@ -789,12 +789,12 @@ def test_langfuse_observations_give_one_conversation_in_any_packing(tmp_path: Pa
         "many.json": [{**trace, "observations": known, "scores": SCORES}],
         "observations_v2/1.jsonl": [snake(one) for one in known],
     }
-    written(tmp_path, "scores/1.jsonl", [snake(score) for score in SCORES])
+    write(tmp_path / "scores/1.jsonl", [snake(score) for score in SCORES])
     for name, value in files.items():
-        got = read(written(tmp_path, name, value), tmp_path)
+        got = read(write(tmp_path / name, value), tmp_path)
         assert got.format == "langfuse", name
         run = got.only
-        assert outline(run.steps) == EXPECTED, name
+        assert outline(run) == EXPECTED, name
         assert [(s.model, s.usage and s.usage.input_tokens) for s in run.agent_steps] == [
             ("m-2026", 10),
             ("m-2026", 20),
@@ -817,14 +817,14 @@ def test_several_langfuse_traces_in_one_file_are_several_runs(tmp_path: Path) ->
         for value in one
     ]
     error = fuse(0, "GENERATION", "Hi", None, traceId="t3", level="ERROR", statusMessage="429") | {"id": "z"}
-    got = read(written(tmp_path, "o.jsonl", [*two[:2], *one, *two[2:], error]), tmp_path)
+    got = read(write(tmp_path / "o.jsonl", [*two[:2], *one, *two[2:], error]), tmp_path)
     assert [run.session_id for run in got.all] == ["t1", "t2"]
     assert [reason for _, reason in got.report.rejected] == ["expected a run, got a task without an agent turn"]
 
 
 def test_results_of_langfuse_tools_that_no_model_call_repeats_are_kept(tmp_path: Path) -> None:
-    run = read(written(tmp_path, "o.json", {"data": observations(as_text=True)[:3], "meta": {}}), tmp_path).only
-    assert outline(run.steps) == EXPECTED[:3]
+    run = read(write(tmp_path / "o.json", {"data": observations(as_text=True)[:3], "meta": {}}), tmp_path).only
+    assert outline(run) == EXPECTED[:3]
     assert run.agent_steps[0].observations[0].call_id == "c1"
     assert run.extra["output"] == {"answer": "It has shipped."}
 
@@ -838,8 +838,8 @@ def test_a_langfuse_trace_without_generations_is_what_it_was_given_and_gave(tmp_
         "input": "Hi",
         "output": {"role": "assistant", "content": "Hello"},
     }
-    got = read(written(tmp_path, "t.jsonl", [trace]), tmp_path)
-    assert (got.format, outline(got.only.steps)) == ("langfuse", [("user", "Hi"), ("agent", "Hello")])
+    got = read(write(tmp_path / "t.jsonl", [trace]), tmp_path)
+    assert (got.format, outline(got.only)) == ("langfuse", ["user: Hi", "agent: Hello"])
 
 
 FIXTURES: dict[str, Any] = {
@@ -851,8 +851,7 @@ FIXTURES: dict[str, Any] = {
 
 @pytest.mark.parametrize("format", FIXTURES)
 def test_a_wrong_value_in_any_field_costs_at_most_its_run(tmp_path: Path, format: str) -> None:
-    for mutation in mutations(FIXTURES[format], stride=26):
-        survives(written(tmp_path, "log.json", mutation), tmp_path, format)
+    survives(format, FIXTURES[format], tmp_path)
 
 
 def test_events_that_are_one_attribute_of_their_span_are_its_messages(tmp_path: Path) -> None:
@@ -867,8 +866,8 @@ def test_events_that_are_one_attribute_of_their_span_are_its_messages(tmp_path: 
         {"event.name": "gen_ai.choice", "index": 0, "message": {"role": "assistant", "content": "It has shipped."}},
     ]
     fields = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m-1", "events": json.dumps(events)}
-    got = read(written(tmp_path, "t.json", otlp(span(1, "chat m-1", fields))), tmp_path)
-    assert outline(got.only.steps) == [("user", "Where is order 7?"), ("agent", "It has shipped.")]
+    got = read(write(tmp_path / "t.json", otlp(span(1, "chat m-1", fields))), tmp_path)
+    assert outline(got.only) == ["user: Where is order 7?", "agent: It has shipped."]
 
 
 def test_tokens_of_gemini_in_a_trace_are_known(tmp_path: Path) -> None:
@@ -877,7 +876,7 @@ def test_tokens_of_gemini_in_a_trace_are_known(tmp_path: Path) -> None:
         "usageMetadata": {"promptTokenCount": 4, "candidatesTokenCount": 1, "thoughtsTokenCount": 2},
     }
     asked = {"contents": [{"role": "user", "parts": [{"text": "1+1?"}]}]}
-    got = read(written(tmp_path, "r.json", [smith(0, "llm", asked, gave)]), tmp_path)
+    got = read(write(tmp_path / "r.json", [smith(0, "llm", asked, gave)]), tmp_path)
     usage = got.only.agent_steps[0].usage
     assert usage is not None
     assert (usage.input_tokens, usage.output_tokens, got.report.unknown) == (4, 3, {})

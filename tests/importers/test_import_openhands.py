@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from coding_logs import outline, read, write
+from agent_logs import outline, read_as, write
 from quintain.importers.probing import probe
 from quintain.importers.registry import detect
 from quintain.records.trajectory import OutcomeStatus
@@ -73,7 +73,7 @@ V0_STEPS = [
 
 
 def test_openhands_v0_actions_of_one_response_are_one_turn_and_results_find_their_cause(tmp_path: Path) -> None:
-    (run,), report = read("openhands_v0", write(tmp_path / "trajectory.json", v0_events()), tmp_path)
+    (run,), report = read_as("openhands_v0", write(tmp_path / "trajectory.json", v0_events()), tmp_path)
     assert outline(run) == V0_STEPS
     both, where, _ = run.trajectory.agent_steps
     assert (both.thought, both.model, both.actions[1].raw_args) == ("why not", "m-1", '{"path": "a"}')
@@ -87,12 +87,12 @@ def test_openhands_v0_actions_of_one_response_are_one_turn_and_results_find_thei
 
 
 def test_openhands_v0_reads_lines_downloads_and_a_file_an_event_alike(tmp_path: Path) -> None:
-    (lines,), _ = read("openhands_v0", write(tmp_path / "events.jsonl", v0_events()), tmp_path)
-    (whole,), _ = read("openhands_v0", write(tmp_path / "down.json", {"trajectory": v0_events()}), tmp_path)
+    (lines,), _ = read_as("openhands_v0", write(tmp_path / "events.jsonl", v0_events()), tmp_path)
+    (whole,), _ = read_as("openhands_v0", write(tmp_path / "down.json", {"trajectory": v0_events()}), tmp_path)
     for event in v0_events():
         write(tmp_path / "sessions" / "conv" / "events" / f"{event['id']}.json", event)
     first, later = (tmp_path / "sessions" / "conv" / "events" / f"{n}.json" for n in (0, 10))
-    (run,), _ = read("openhands_v0", first, tmp_path)
+    (run,), _ = read_as("openhands_v0", first, tmp_path)
     assert outline(lines) == outline(whole) == outline(run) == V0_STEPS
     assert (run.key, run.trajectory.session_id) == ("openhands_v0:conv", "conv")
     assert detect(probe(later, tmp_path)).importer is None
@@ -149,7 +149,7 @@ V1_STEPS = [
 
 
 def test_openhands_v1_actions_that_share_a_response_are_one_turn_with_one_thought(tmp_path: Path) -> None:
-    (run,), report = read("openhands_v1", write(tmp_path / "events.jsonl", v1_events()), tmp_path)
+    (run,), report = read_as("openhands_v1", write(tmp_path / "events.jsonl", v1_events()), tmp_path)
     assert outline(run) == V1_STEPS
     first = run.trajectory.agent_steps[0]
     assert (first.thought, first.model) == ("hm", "prov/m-2")
@@ -164,7 +164,7 @@ def test_openhands_v1_events_in_files_of_their_own_take_id_and_model_from_the_st
     for n, event in enumerate(v1_events()):
         write(folder / "events" / f"event-{n:05d}-{n}abc.json", event | {"id": event.get("id", f"e{n}")})
     write(folder / "base_state.json", {"id": "conv-9", "agent": {"llm": {"model": "m-0", "api_key": "**"}}})
-    (run,), _ = read("openhands_v1", folder / "events" / "event-00000-0abc.json", tmp_path)
+    (run,), _ = read_as("openhands_v1", folder / "events" / "event-00000-0abc.json", tmp_path)
     assert outline(run) == V1_STEPS
     assert (run.key, run.trajectory.session_id) == ("openhands_v1:conv-9", "conv-9")
 
@@ -180,7 +180,7 @@ def test_openhands_output_takes_its_verdict_from_row_or_report_and_no_other_word
         {"issue": {"owner": "o", "repo": "r", "number": 7}, "history": v0, "git_patch": "x", "success": True},
     ]
     write(tmp_path / "report.json", {"resolved_ids": ["b"], "unresolved_ids": ["z"]})
-    runs, report = read("openhands_output", write(tmp_path / "output.jsonl", rows), tmp_path)
+    runs, report = read_as("openhands_output", write(tmp_path / "output.jsonl", rows), tmp_path)
     assert [(run.trajectory.task.id, run.trajectory.outcome.status.value) for run in runs] == [
         ("a", "failure"),
         ("b", "success"),
@@ -203,5 +203,5 @@ def test_calls_in_a_message_of_openhands_v1_keep_their_ids(tmp_path: Path) -> No
         {"kind": "ObservationEvent", "source": "environment", "tool_call_id": "k2", "observation": {"content": "b"}},
         {"kind": "ObservationEvent", "source": "environment", "tool_call_id": "k1", "observation": {"content": "a"}},
     ]
-    (run,), _ = read("openhands_v1", write(tmp_path / "log.jsonl", events), tmp_path)
+    (run,), _ = read_as("openhands_v1", write(tmp_path / "log.jsonl", events), tmp_path)
     assert outline(run) == ["user: List", "agent: Both. > terminal(k1) > terminal(k2) < b(k2) < a(k1)"]

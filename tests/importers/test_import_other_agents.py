@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from coding_logs import outline, read, write
+from agent_logs import outline, read_as, write
 
 
 def gemini_call(name: str, time: str, output: Any, status: str = "success") -> dict[str, Any]:
@@ -40,7 +40,7 @@ def gemini_messages() -> list[dict[str, Any]]:
 
 def test_rounds_of_calls_in_one_gemini_message_are_told_apart_by_their_times(tmp_path: Path) -> None:
     session = {"sessionId": "g1", "projectHash": "h", "messages": gemini_messages()}
-    (run,), report = read("gemini_cli", write(tmp_path / "session-1.json", session), tmp_path)
+    (run,), report = read_as("gemini_cli", write(tmp_path / "session-1.json", session), tmp_path)
     assert outline(run) == [
         "user: /help",
         "user: Read it",
@@ -69,7 +69,7 @@ def test_a_gemini_log_of_changes_is_replayed(tmp_path: Path) -> None:
         {"id": "9", "type": "gemini", "content": "..."},
         {"$rewindTo": "8"},
     ]
-    (run,), report = read("gemini_cli", write(tmp_path / "chats" / "g1" / "g2.jsonl", lines), tmp_path)
+    (run,), report = read_as("gemini_cli", write(tmp_path / "chats" / "g1" / "g2.jsonl", lines), tmp_path)
     assert outline(run) == ["user: Read it", "agent: It says more."]
     assert (run.key, run.parent) == ("gemini_cli:g2", "gemini_cli:g1")
     assert "2 rewound messages are left out" in report.notes
@@ -91,14 +91,14 @@ def test_a_gemini_checkpoint_finds_calls_without_ids_by_name(tmp_path: Path) -> 
         {"role": "user", "parts": [{"functionResponse": {"id": "x", "name": "b", "response": {"error": "bad"}}}]},
         {"role": "user", "parts": [{"functionResponse": {"name": "a", "response": {"output": "good"}}}]},
     ]
-    (run,), _ = read("gemini_cli", write(tmp_path / "checkpoint-t.json", {"history": turns}), tmp_path)
+    (run,), _ = read_as("gemini_cli", write(tmp_path / "checkpoint-t.json", {"history": turns}), tmp_path)
     assert outline(run)[2:] == ["user: Go", "agent:  > a(None) > b(None) < good(None) < !bad(None)"]
     assert (run.trajectory.task.prompt, run.trajectory.agent_steps[1].thought) == ("Go", "hm")
 
 
 def test_what_a_person_typed_into_gemini_is_no_run(tmp_path: Path) -> None:
     typed = [{"sessionId": "g", "messageId": 0, "type": "user", "message": "hi", "timestamp": "2026-01-01T00:00:00Z"}]
-    runs, report = read("gemini_cli", write(tmp_path / "logs.json", typed), tmp_path)
+    runs, report = read_as("gemini_cli", write(tmp_path / "logs.json", typed), tmp_path)
     assert not runs
     assert report.n_rejected == 1
 
@@ -161,7 +161,7 @@ def test_an_opencode_session_joins_the_files_of_its_storage(tmp_path: Path) -> N
         for part in parts:
             write(tmp_path / "storage" / "part" / message["id"] / f"{part['id']}.json", part)
     path = write(tmp_path / "storage" / "session" / "pr" / "ses_1.json", info)
-    (run,), report = read("opencode", path, tmp_path)
+    (run,), report = read_as("opencode", path, tmp_path)
     assert outline(run) == OPENCODE_STEPS
     assert run.trajectory.task.prompt == "Please fix"
     assert (run.key, run.parent, run.trajectory.session_id) == ("opencode:ses_1", "opencode:ses_0", "ses_1")
@@ -170,7 +170,7 @@ def test_an_opencode_session_joins_the_files_of_its_storage(tmp_path: Path) -> N
     assert first.usage is not None
     assert (first.usage.input_tokens, first.usage.output_tokens) == (10, 5)
     assert not report.rejected
-    runs, report = read("opencode", path, path.parent)
+    runs, report = read_as("opencode", path, path.parent)
     assert not runs
     assert "import all of `storage`" in report.rejected[0][1]
 
@@ -178,7 +178,7 @@ def test_an_opencode_session_joins_the_files_of_its_storage(tmp_path: Path) -> N
 def test_an_opencode_export_and_its_event_stream_hold_the_same_turns(tmp_path: Path) -> None:
     info, messages = opencode_session()
     export = {"info": info, "messages": [{"info": m, "parts": parts} for m, parts in reversed(messages)]}
-    (run,), _ = read("opencode", write(tmp_path / "export.json", export), tmp_path)
+    (run,), _ = read_as("opencode", write(tmp_path / "export.json", export), tmp_path)
     assert outline(run) == OPENCODE_STEPS
     kinds = {"tool": "tool_use"}
     stream = [
@@ -189,7 +189,7 @@ def test_an_opencode_export_and_its_event_stream_hold_the_same_turns(tmp_path: P
         }
         for part in OPENCODE_PARTS
     ]
-    (run,), _ = read("opencode", write(tmp_path / "run.jsonl", stream), tmp_path)
+    (run,), _ = read_as("opencode", write(tmp_path / "run.jsonl", stream), tmp_path)
     assert outline(run) == OPENCODE_STEPS[1:]
 
 
@@ -212,7 +212,7 @@ def test_a_hub_trace_reads_calls_and_results_in_either_spelling(tmp_path: Path) 
     ]
     lines = [{"type": "session", "harness": "my-agent", "id": "z", "name": "Time"}]
     lines += [{"type": "message", "message": message} for message in messages] + [{"type": "note"}]
-    (run,), report = read("hf_sts", write(tmp_path / "t.jsonl", lines), tmp_path)
+    (run,), report = read_as("hf_sts", write(tmp_path / "t.jsonl", lines), tmp_path)
     assert outline(run)[2:] == ["agent:  > get_time(t1) < 15:00(t1)", "agent: 15:00 > get_time(t2) < 15:01(t2)"]
     step = run.trajectory.agent_steps[0]
     assert (step.thought, step.model, step.actions[0].raw_args) == ("ask", "m", '{"zone": "utc"}')
@@ -237,6 +237,6 @@ def test_of_a_pi_session_the_branch_that_ends_last_is_read(tmp_path: Path) -> No
             {"role": "toolResult", "toolCallId": "k", "content": [{"type": "text", "text": "a"}], "isError": True},
         ),
     ]
-    (run,), report = read("hf_sts", write(tmp_path / "pi.jsonl", lines), tmp_path)
+    (run,), report = read_as("hf_sts", write(tmp_path / "pi.jsonl", lines), tmp_path)
     assert outline(run) == ["user: Go", "agent:  > bash(k) < !a(k)"]
     assert "only the branch with the last line is imported: 1 messages of others are left out" in report.notes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from coding_logs import outline, read, write
+from agent_logs import outline, read_as, write
 from quintain.records.trajectory import OutcomeStatus
 
 
@@ -59,7 +59,7 @@ def test_a_swe_agent_history_is_read_without_demonstrations_and_submitted_is_no_
     info = {"exit_status": "submitted", "submission": "diff", "model_stats": {"instance_cost": 0.25}}
     row = {"history": swe_history(), "trajectory": [], "info": info, "replay_config": settings}
     path = write(tmp_path / "i__1" / "i__1.traj", row)
-    (run,), report = read("swe_agent", path, tmp_path)
+    (run,), report = read_as("swe_agent", path, tmp_path)
     assert outline(run) == [
         "system: SETTING",
         "user: Issue",
@@ -73,7 +73,7 @@ def test_a_swe_agent_history_is_read_without_demonstrations_and_submitted_is_no_
     assert report.unknown == {"demonstration": 1}
     assert any("elided" in note for note in report.notes)
     write(tmp_path / "i__1" / "report.json", {"i__1": {"resolved": False}})
-    (run,), _ = read("swe_agent", path, tmp_path)
+    (run,), _ = read_as("swe_agent", path, tmp_path)
     assert run.trajectory.outcome.status is OutcomeStatus.FAILURE
 
 
@@ -100,7 +100,7 @@ def test_swe_agent_steps_are_read_where_there_is_no_history(tmp_path: Path) -> N
         tmp_path / "x__y-2.traj", {"environment": "main", "trajectory": steps, "info": {"exit_status": "submitted"}}
     )
     write(tmp_path / "results.json", {"resolved": ["x__y-2"], "applied": ["x__y-2"]})
-    (run,), _ = read("swe_agent", path, tmp_path)
+    (run,), _ = read_as("swe_agent", path, tmp_path)
     assert outline(run) == [
         "system: S",
         "user: Issue",
@@ -121,7 +121,7 @@ def test_flat_swe_agent_rows_keep_text_mask_and_verdict(tmp_path: Path) -> None:
         {"instance_id": "a", "model_name": "m", "target": False, "exit_status": "submitted", "trajectory": trajectory},
         {"instance_id": "b", "model_name": "m", "target": None, "exit_status": "exit_cost", "trajectory": trajectory},
     ]
-    runs, _ = read("swe_agent_flat", write(tmp_path / "rows.json", rows), tmp_path)
+    runs, _ = read_as("swe_agent_flat", write(tmp_path / "rows.json", rows), tmp_path)
     assert outline(runs[0]) == ["system: S", "user: Issue", "agent: ```ls```", "agent: copied"]
     assert [step.train for step in runs[0].trajectory.agent_steps] == [None, False]
     assert [run.trajectory.outcome.status.value for run in runs] == ["failure", "truncated"]
@@ -138,7 +138,7 @@ def test_mini_swe_agent_keeps_text_mode_as_text(tmp_path: Path) -> None:
     ]
     info = {"exit_status": "Submitted", "mini_version": "1.9", "config": {"model": {"model_name": "p/m-1"}}}
     path = write(tmp_path / "i-1" / "i-1.traj.json", {"info": info, "messages": messages})
-    (run,), _ = read("mini_swe_agent", path, tmp_path)
+    (run,), _ = read_as("mini_swe_agent", path, tmp_path)
     assert outline(run)[2:] == [
         "agent: THOUGHT\n```bash\nls\n```",
         "user: <returncode>1</returncode>\n<output>\n</output>",
@@ -150,7 +150,7 @@ def test_mini_swe_agent_keeps_text_mode_as_text(tmp_path: Path) -> None:
     rows = [
         {"messages": messages, "patch": "d", "verified": ok, "instance_id": "q", "model": "w"} for ok in (True, False)
     ]
-    runs, _ = read("mini_swe_agent", write(tmp_path / "rows.jsonl", rows), tmp_path)
+    runs, _ = read_as("mini_swe_agent", write(tmp_path / "rows.jsonl", rows), tmp_path)
     assert [run.trajectory.outcome.status.value for run in runs] == ["success", "failure"]
     assert runs[0].trajectory.agent.model == "w"
 
@@ -170,7 +170,7 @@ def test_mini_swe_agent_reads_calls_in_tool_mode_and_of_the_responses_api(tmp_pa
         {"role": "exit", "content": "diff", "extra": {"exit_status": "Submitted"}},
     ]
     row = {"trajectory_format": "mini-swe-agent-1.1", "messages": messages, "instance_id": "i"}
-    (run,), report = read("mini_swe_agent", write(tmp_path / "t.json", row), tmp_path)
+    (run,), report = read_as("mini_swe_agent", write(tmp_path / "t.json", row), tmp_path)
     assert outline(run)[1:] == [
         "agent:  > bash(k1) < !<returncode>2</returncode>\n<output>no</output>(k1)",
         "agent: Next. > bash(k2) < fine(k2)",
@@ -189,7 +189,7 @@ def test_each_attempt_of_swe_agent_is_a_run_and_the_verdict_is_on_the_submitted_
     tried = [attempt("First."), attempt("Second.")]
     best = {**tried[1], "info": {"best_attempt_idx": 1}, "attempts": tried}
     write(tmp_path / "report.json", {"resolved_ids": ["a"]})
-    runs, _ = read("swe_agent", write(tmp_path / "a.traj", best), tmp_path)
+    runs, _ = read_as("swe_agent", write(tmp_path / "a.traj", best), tmp_path)
     assert [outline(run) for run in runs] == [["user: Issue", "agent: First."], ["user: Issue", "agent: Second."]]
     assert [run.trajectory.outcome.status.value for run in runs] == ["unknown", "success"]
     assert [run.trajectory.episode_key for run in runs] == ["attempt-0", "attempt-1"]

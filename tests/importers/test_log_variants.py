@@ -9,22 +9,16 @@ from typing import Any
 
 import pytest
 
-from coding_logs import outline, read, survives, write
+from agent_logs import outline, read_as, read_one, survives, write
 from quintain.importers.log_file import LogFile
 from quintain.importers.outcome_fields import outcome_from
 from quintain.importers.pipeline import ImportOptions, import_logs
 from quintain.importers.probing import probe
-from quintain.importers.protocol import Report, Run
+from quintain.importers.protocol import Run
 from quintain.importers.registry import detect
 from quintain.importers.run_sink import DryRun
 from quintain.importers.training_data.rendered_prompts import rendered_messages
 from quintain.records.trajectory import ImagePart, text_of
-
-
-def one(name: str, path: Path, root: Path) -> tuple[Run, Report]:
-    runs, report = read(name, path, root)
-    assert len(runs) == 1, report
-    return runs[0], report
 
 
 def copied(run: Run) -> list[bool]:
@@ -50,7 +44,7 @@ def test_a_result_that_gemini_also_wrote_as_a_turn_of_the_user_comes_in_once(tmp
         {"id": "4", "type": "user", "content": [answer("c1", "one"), {"text": "and now?"}]},
         {"id": "5", "type": "gemini", "content": "Done."},
     ]
-    run, _ = one("gemini_cli", write(tmp_path / "session-1.jsonl", lines), tmp_path)
+    run, _ = read_one("gemini_cli", write(tmp_path / "session-1.jsonl", lines), tmp_path)
     assert outline(run) == [
         "user: Look",
         "agent: I look. > ls(c1) > ls(c2) < one(c1) < two(c2)",
@@ -72,9 +66,9 @@ def test_a_sample_whose_id_has_a_slash_is_read_and_names_that_are_none_are_told(
         with zipfile.ZipFile(tmp_path / name, "w") as packed:
             packed.writestr("header.json", json.dumps({"eval": {"task": "t"}}))
             packed.writestr(member, json.dumps(sample))
-    run, _ = one("inspect_ai", tmp_path / "good.eval", tmp_path)
+    run, _ = read_one("inspect_ai", tmp_path / "good.eval", tmp_path)
     assert run.trajectory.task.id == "s one/two"
-    runs, report = read("inspect_ai", tmp_path / "odd.eval", tmp_path)
+    runs, report = read_as("inspect_ai", tmp_path / "odd.eval", tmp_path)
     assert (runs, report.n_rejected) == ([], 1)
 
 
@@ -103,7 +97,7 @@ def test_a_download_from_the_openhands_cloud_is_read_as_a_folder_and_as_a_zip(tm
             packed.writestr(name, json.dumps(value))
     first = tmp_path / "download" / "event_000000_ab-cd.json"
     for path in (first, tmp_path / "download.zip"):
-        run, report = one("openhands_v1", path, tmp_path)
+        run, report = read_one("openhands_v1", path, tmp_path)
         assert outline(run) == ["user: Fix", "agent:  > terminal(c) < ok(c)"]
         assert (run.trajectory.session_id, run.trajectory.agent.model, report.rejected) == ("conv", "m-1", [])
 
@@ -141,10 +135,10 @@ def test_a_claude_fork_goes_on_from_its_parent_and_marks_what_it_repeats(tmp_pat
     paths = [
         write(tmp_path / f"{name}.jsonl", rows) for name, rows in (("a-fork", fork), ("b-parent", parent), ("c", other))
     ]
-    forked, _ = one("claude_code", paths[0], tmp_path)
+    forked, _ = read_one("claude_code", paths[0], tmp_path)
     assert (forked.continues, copied(forked)) == ("claude_code:p", [True, True, False, False])
     for path in paths[1:]:
-        run, _ = one("claude_code", path, tmp_path)
+        run, _ = read_one("claude_code", path, tmp_path)
         assert (run.continues, any(copied(run))) == (None, False)
 
 
@@ -155,7 +149,7 @@ def test_claude_lines_that_name_no_parent_go_on_from_the_line_before(tmp_path: P
     result = {"type": "tool_result", "sessionId": "s", "name": "bash", "output": "a.py", "uuid": "r1"}
     later = [claude("u2", "a1", "s", "user", "Second"), claude("a2", "u2", "s", "assistant", "Two")]
     path = write(tmp_path / "s.jsonl", [loose[0], call, result, loose[1], *later])
-    run, _ = one("claude_code", path, tmp_path)
+    run, _ = read_one("claude_code", path, tmp_path)
     assert outline(run) == [
         "user: First",
         "agent:  > bash(None) < a.py(None)",
@@ -186,7 +180,7 @@ def test_what_a_person_typed_while_claude_worked_is_a_turn_unless_another_line_s
         claude("x", "a2", "s", "assistant", [{"type": "text", "text": "No response requested."}]),
     ]
     rows[-1]["message"]["model"] = "<synthetic>"
-    run, report = one("claude_code", write(tmp_path / "s.jsonl", rows), tmp_path)
+    run, report = read_one("claude_code", write(tmp_path / "s.jsonl", rows), tmp_path)
     assert outline(run) == [
         "user: Start",
         "agent: On it",
@@ -203,7 +197,7 @@ def test_what_stands_beside_a_claude_subagent_is_no_file_of_its_own(tmp_path: Pa
     path = tmp_path / "s" / "subagents" / "agent-1.jsonl"
     write(path, [{**row, "isSidechain": True, "agentId": "1"} for row in rows])
     write(path.with_name("agent-1.meta.json"), {"agentType": "explorer", "description": "d"})
-    run, report = one("claude_code", path, tmp_path)
+    run, report = read_one("claude_code", path, tmp_path)
     assert run.trajectory.extra["agent_type"] == "explorer"
     assert [kept.name for kept in report.consumed] == ["agent-1.meta.json"]
     told = import_logs(tmp_path, ImportOptions(), DryRun({}))
@@ -236,7 +230,7 @@ def test_codex_turns_that_were_rolled_back_are_left_out_with_their_calls(tmp_pat
         said("assistant", "2"),
         output,
     ]
-    run, report = one("codex", write(tmp_path / "r.jsonl", rows), tmp_path)
+    run, report = read_one("codex", write(tmp_path / "r.jsonl", rows), tmp_path)
     assert outline(run) == ["user: one", "agent: 1", "user: two", "agent: 2 < late(c)"]
     assert any("rolled back" in note for note in report.notes)
 
@@ -256,7 +250,7 @@ def test_a_turn_of_the_person_that_only_an_event_tells_is_a_turn_of_the_codex_ru
         said("user", "IDE: again"),
         said("assistant", "3"),
     ]
-    run, _ = one("codex", write(tmp_path / "r.jsonl", rows), tmp_path)
+    run, _ = read_one("codex", write(tmp_path / "r.jsonl", rows), tmp_path)
     assert outline(run) == ["user: only told", "agent: 1", "user: both", "agent: 2", "user: IDE: again", "agent: 3"]
 
 
@@ -270,10 +264,10 @@ def test_a_codex_fork_marks_what_it_repeats_where_its_parent_lies_in_the_logs(tm
     rows = [codex("session_meta", id="f", forked_from_id=parent), codex("session_meta", id=parent), *shared]
     rows += [said("user", "else"), said("assistant", "2")]
     path = write(tmp_path / "2026/01/02" / name.format(2, "f"), rows)
-    run, _ = one("codex", path, tmp_path)
+    run, _ = read_one("codex", path, tmp_path)
     assert (run.continues, copied(run)) == (f"codex:{parent}", [True, True, False, False])
     alone = write(tmp_path / "apart" / "f.jsonl", rows)
-    run, report = one("codex", alone, tmp_path / "apart")
+    run, report = read_one("codex", alone, tmp_path / "apart")
     assert not any(copied(run))
     assert any("not marked" in note for note in report.notes)
 
@@ -315,7 +309,7 @@ def test_verdicts_of_the_swe_bench_harness_are_joined(tmp_path: Path, place: str
         write((tmp_path if place == "beside" else folder) / "org__m.first.json", HARNESS)
         write(tmp_path / "another.first.json", {"resolved_ids": ["a-2"], "unresolved_ids": ["a-1"]})
     for instance, status in (("a-1", "success"), ("a-2", "failure")):
-        run, _ = one("swe_agent", folder / instance / f"{instance}.traj", tmp_path)
+        run, _ = read_one("swe_agent", folder / instance / f"{instance}.traj", tmp_path)
         assert (run.trajectory.outcome.status.value, run.trajectory.extra["submission"]) == (status, "diff --git a b")
 
 
@@ -323,7 +317,7 @@ def test_a_harness_report_on_another_model_is_no_verdict_on_a_run(tmp_path: Path
     path = swe_run(tmp_path / "run", "a-1")
     write(tmp_path / "run" / "preds.json", {"a-1": {"model_name_or_path": "mine"}})
     write(tmp_path / "theirs.e.json", HARNESS)
-    run, _ = one("swe_agent", path, tmp_path)
+    run, _ = read_one("swe_agent", path, tmp_path)
     assert run.trajectory.outcome.status.value == "unknown"
 
 
@@ -336,7 +330,7 @@ def test_without_a_history_calls_and_whole_outputs_come_from_the_queries_of_late
         {"query": second, "response": "again", "action": "ls", "observation": "b.py"},
         {"query": last, "response": "Done", "action": "submit", "observation": "diff"},
     ]
-    run, _ = one("swe_agent", write(tmp_path / "x.traj", {"trajectory": steps, "info": {}}), tmp_path)
+    run, _ = read_one("swe_agent", write(tmp_path / "x.traj", {"trajectory": steps, "info": {}}), tmp_path)
     assert outline(run) == [
         "user: Fix",
         "agent: ls > bash(c) < a.py(c)",
@@ -376,7 +370,7 @@ def test_a_verifiers_completion_that_repeats_its_prompt_is_no_second_question(tm
     made.append({"role": "assistant", "content": "4"})
     row = {"example_id": 0, "prompt": asked, "completion": [*asked, *made], "reward": 1.0, "answer": "4"}
     counts = {"turns": 2.0, "prompt_tokens": 9.0, "sub_call_count": 1.0}
-    run, report = one("verifiers", write(tmp_path / "results.jsonl", [{**row, **counts, "fmt": 0.5}]), tmp_path)
+    run, report = read_one("verifiers", write(tmp_path / "results.jsonl", [{**row, **counts, "fmt": 0.5}]), tmp_path)
     assert outline(run) == ["user: 2+2?", "agent:  > py(c) < 4(c)", "agent: 4"]
     assert run.trajectory.outcome.scores == {"fmt": 0.5}
     assert run.trajectory.extra["turns"] == 2.0
@@ -389,14 +383,14 @@ def test_a_verifiers_task_is_asked_by_its_data_and_not_by_a_summary_of_its_past(
         {"parent": 0, "sampled": True, "message": {"role": "assistant", "content": "Done"}},
     ]
     row = {"id": "t", "nodes": nodes, "rewards": {}, "task": {"data": {"idx": 1, "prompt": "The task"}}}
-    run, _ = one("verifiers_v1", write(tmp_path / "traces.jsonl", [row]), tmp_path)
+    run, _ = read_one("verifiers_v1", write(tmp_path / "traces.jsonl", [row]), tmp_path)
     assert run.trajectory.task.prompt == "The task"
 
 
 def test_pictures_in_a_column_come_where_they_are_marked(tmp_path: Path) -> None:
     turns = [{"from": "human", "value": "<image>What? <image>"}, {"from": "gpt", "value": "A cat"}]
     row = {"conversations": turns, "images": ["a.jpg", {"path": "b.jpg", "bytes": None}]}
-    run, _ = one("sharegpt", write(tmp_path / "rows.jsonl", [row]), tmp_path)
+    run, _ = read_one("sharegpt", write(tmp_path / "rows.jsonl", [row]), tmp_path)
     message = run.trajectory.steps[0].message
     assert not isinstance(message, str)
     assert [part.uri if isinstance(part, ImagePart) else part.text for part in message] == ["a.jpg", "What? ", "b.jpg"]
@@ -405,7 +399,7 @@ def test_pictures_in_a_column_come_where_they_are_marked(tmp_path: Path) -> None
         "messages": [{"role": "user", "content": parts}, {"role": "assistant", "content": "A"}],
         "images": [{"bytes": "x"}],
     }
-    _, report = one("openai_chat", write(tmp_path / "chat.jsonl", [chat]), tmp_path)
+    _, report = read_one("openai_chat", write(tmp_path / "chat.jsonl", [chat]), tmp_path)
     assert any("as bytes" in note for note in report.notes)
 
 
@@ -431,7 +425,7 @@ def test_dumped_messages_of_langchain_are_a_chat(tmp_path: Path, style: str) -> 
         styles = {"dumpd": {"lc": 1, "type": "constructor", "id": path, "kwargs": about}, "model_dump": about}
         made.append(styles.get(style, {"type": role, "data": about}))
     value: Any = made if style == "messages_to_dict" else {"messages": made}
-    run, _ = one("openai_chat", write(tmp_path / "dump.json", value), tmp_path)
+    run, _ = read_one("openai_chat", write(tmp_path / "dump.json", value), tmp_path)
     assert outline(run) == ["user: add", "agent: ok > add(c) < 3(c)", "agent: 3"]
     assert [step.model for step in run.trajectory.agent_steps] == ["m", "m"]
     assert run.trajectory.agent_steps[0].thought == "hm"
@@ -442,7 +436,7 @@ def test_messages_in_a_column_named_trajectory_are_a_chat_with_its_verdict(tmp_p
     turns = [{"role": "user", "content": "U"}, {"role": "assistant", "content": "ok", "tool_calls": [call]}]
     turns.append({"role": "tool", "content": "a", "tool_call_id": "c"})
     row = {"trajectory_id": "t", "instance_id": "x", "trajectory": turns, "resolved": 1, "exit_status": "submit"}
-    run, _ = one("openai_chat", write(tmp_path / "rows.jsonl", [row]), tmp_path)
+    run, _ = read_one("openai_chat", write(tmp_path / "rows.jsonl", [row]), tmp_path)
     assert outline(run) == ["user: U", "agent: ok > bash(c) < a(c)"]
     assert (run.trajectory.outcome.status.value, run.trajectory.task.id) == ("success", "x")
 
@@ -451,7 +445,7 @@ def test_results_with_names_and_without_ids_stand_in_the_order_of_their_calls(tm
     calls = [{"type": "function", "function": {"name": name, "arguments": "{}"}} for name in "ab"]
     results = [{"role": "tool", "name": name, "content": f"of {name}"} for name in "ba"]
     chat = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "", "tool_calls": calls}, *results]
-    run, _ = one("openai_chat", write(tmp_path / "chat.jsonl", [{"messages": chat}]), tmp_path)
+    run, _ = read_one("openai_chat", write(tmp_path / "chat.jsonl", [{"messages": chat}]), tmp_path)
     assert [text_of(seen.content) for seen in run.trajectory.steps[1].observations] == ["of a", "of b"]
 
 
@@ -462,7 +456,7 @@ def test_text_that_a_template_rendered_is_taken_apart_where_it_is_plainly_marked
         {"input": prompt, "output": output, "score": 1.0},
         {"input": "user\nQ\nassistant\n", "output": "A", "score": 0.0},
     ]
-    runs, report = read("verl", write(tmp_path / "1.jsonl", rows), tmp_path)
+    runs, report = read_as("verl", write(tmp_path / "1.jsonl", rows), tmp_path)
     told = ["system: S", "user: Q", "agent: call", "user: <tool_response>1</tool_response>", "agent: A"]
     assert (outline(runs[0]), len(runs[1].trajectory.steps)) == (told, 2)
     assert any("without its special tokens" in note for note in report.notes)
@@ -490,7 +484,9 @@ def test_a_conversation_that_opens_with_instructions_and_an_ok_is_one_of_an_envi
         "take",
     ]
     turns = [{"from": "gpt" if n % 2 else "human", "value": said} for n, said in enumerate(words)]
-    run, _ = one("agentgym", write(tmp_path / "sft.json", [{"id": 3, "conversations": turns, "reward": 1.0}]), tmp_path)
+    run, _ = read_one(
+        "agentgym", write(tmp_path / "sft.json", [{"id": 3, "conversations": turns, "reward": 1.0}]), tmp_path
+    )
     assert [step.train for step in run.trajectory.agent_steps] == [False, None, None]
     assert run.trajectory.task.prompt == "Put a mug."
     plain = [
@@ -499,7 +495,7 @@ def test_a_conversation_that_opens_with_instructions_and_an_ok_is_one_of_an_envi
         {"from": "human", "value": "2+2?"},
     ]
     plain.append({"from": "gpt", "value": "4"})
-    one("sharegpt", write(tmp_path / "plain.json", [{"conversations": plain}]), tmp_path)
+    read_one("sharegpt", write(tmp_path / "plain.json", [{"conversations": plain}]), tmp_path)
 
 
 def test_harbor_names_the_task_of_a_trial_beside_its_trajectory(tmp_path: Path) -> None:
@@ -507,7 +503,7 @@ def test_harbor_names_the_task_of_a_trial_beside_its_trajectory(tmp_path: Path) 
     document = {"schema_version": "ATIF-v1.5", "agent": {"name": "a", "version": "1"}, "steps": steps}
     path = write(tmp_path / "t1__abc" / "agent" / "trajectory.json", document)
     write(tmp_path / "t1__abc" / "result.json", {"task_name": "t1", "verifier_result": {"rewards": {"reward": 1.0}}})
-    run, _ = one("atif", path, tmp_path)
+    run, _ = read_one("atif", path, tmp_path)
     assert (run.trajectory.task.id, run.trajectory.outcome.status.value) == ("t1", "success")
 
 
@@ -543,7 +539,7 @@ def test_a_trace_whose_model_calls_only_hold_text_is_told_by_its_outermost_run(t
                 "start_time": f"2026-01-01T00:00:0{n + 1}Z",
             }
         )
-    run, _ = one("langsmith", write(tmp_path / "runs.json", rows), tmp_path)
+    run, _ = read_one("langsmith", write(tmp_path / "runs.json", rows), tmp_path)
     assert outline(run) == ["system: You add.", "user: add", "agent: adding > add(c) < 3(c)", "agent: 3"]
     assert [step.model for step in run.trajectory.agent_steps] == ["m", "m"]
 
@@ -572,7 +568,7 @@ def test_a_page_that_an_adp_agent_saw_is_its_tree_and_its_address_stands_beside_
         {"class_": "api_action", "function": "goto", "kwargs": {"url": "u"}},
         {"class_": "web_observation", "html": "<a>", "axtree": "[1] link", "url": "http://x", "source": "environment"},
     ]
-    run, _ = one("adp", write(tmp_path / "rows.jsonl", [{"id": "a", "content": content}]), tmp_path)
+    run, _ = read_one("adp", write(tmp_path / "rows.jsonl", [{"id": "a", "content": content}]), tmp_path)
     assert outline(run)[1] == "agent:  > goto(None) < [1] link(None)"
     assert run.trajectory.steps[1].extra == {"led_to": {"url": "http://x", "html": "<a>"}}
 
@@ -580,7 +576,7 @@ def test_a_page_that_an_adp_agent_saw_is_its_tree_and_its_address_stands_beside_
 def test_the_folder_of_a_log_is_not_left_when_reports_are_looked_for(tmp_path: Path) -> None:
     write(tmp_path / "logs" / "a-1" / "report.json", {"a-1": {"resolved": True}})
     path = swe_run(tmp_path / "inner", "a-1")
-    run, _ = one("swe_agent", path, tmp_path / "inner")
+    run, _ = read_one("swe_agent", path, tmp_path / "inner")
     assert run.trajectory.outcome.status.value == "unknown"
     assert LogFile(path, tmp_path / "inner").folders("../..") == []
 
@@ -649,4 +645,4 @@ VARIANTS: dict[str, list[Any]] = {
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_variants_with_odd_values_are_rejected_at_worst(tmp_path: Path, name: str) -> None:
-    survives(name, VARIANTS[name], tmp_path, rounds=60)
+    survives(name, VARIANTS[name], tmp_path)

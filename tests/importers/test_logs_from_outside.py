@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+from agent_logs import outline, read, write
 from quintain.importers.pipeline import ImportOptions, import_logs
 from quintain.importers.run_sink import DryRun
-from reading_logs import outline, read, written
 
 ITEMS: list[dict[str, Any]] = [
     {"role": "user", "content": "Weather?"},
@@ -16,13 +16,13 @@ ITEMS: list[dict[str, Any]] = [
     {"type": "function_call_output", "call_id": "c", "output": "3C"},
     {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "It is 3C."}]},
 ]
-WEATHER = [("user", "Weather?"), ("agent", "", ["get"], ["3C"]), ("agent", "It is 3C.")]
+WEATHER = ["user: Weather?", "agent:  > get(c) < 3C(c)", "agent: It is 3C."]
 
 
 def test_items_of_the_responses_api_keep_the_turn_of_the_user_and_are_no_codex_rollout(tmp_path: Path) -> None:
     for name, value in (("a.json", ITEMS), ("b.jsonl", ITEMS), ("c.jsonl", [{"messages": ITEMS}])):
-        got = read(written(tmp_path, name, value), tmp_path)
-        assert (got.format, outline(got.only.steps)) == ("openai_chat", WEATHER)
+        got = read(write(tmp_path / name, value), tmp_path)
+        assert (got.format, outline(got.only)) == ("openai_chat", WEATHER)
 
 
 def test_a_response_of_the_responses_api_brings_its_question_model_tokens_and_time(tmp_path: Path) -> None:
@@ -35,8 +35,8 @@ def test_a_response_of_the_responses_api_brings_its_question_model_tokens_and_ti
     }
     asked = {"model": "gpt-5", "instructions": "Be brief.", "input": "Weather?"}
     rows = [{"request": asked, "response": told}, {"custom_id": "1", "response": {"status_code": 200, "body": told}}]
-    both, batch = read(written(tmp_path, "log.jsonl", rows), tmp_path).all
-    assert outline(both.steps) == [("system", "Be brief."), ("user", "Weather?"), ("agent", "It is 3C.")]
+    both, batch = read(write(tmp_path / "log.jsonl", rows), tmp_path).all
+    assert outline(both) == ["system: Be brief.", "user: Weather?", "agent: It is 3C."]
     for run in (both, batch):
         (step,) = run.agent_steps
         assert step.usage is not None
@@ -52,7 +52,7 @@ def test_a_chat_completion_tells_when_it_was_made_and_columns_of_json_are_kept_o
     chat = [{"role": "user", "content": "q"}]
     response = {"created": 1_740_000_000, "choices": [{"message": {"role": "assistant", "content": "a"}}]}
     rows = [{"messages": json.dumps(chat), "response": response, "tools": "[]", "kept": 1}]
-    run = read(written(tmp_path, "log.jsonl", rows), tmp_path).only
+    run = read(write(tmp_path / "log.jsonl", rows), tmp_path).only
     assert run.agent_steps[0].timestamp is not None
     assert run.extra == {"row": {"kept": 1}}
 
@@ -66,11 +66,11 @@ def test_calls_between_tags_are_calls_where_their_results_are_turns_of_a_tool(tm
         {"from": "tool", "value": answers},
         {"from": "gpt", "value": "Done."},
     ]
-    run = read(written(tmp_path, "a.jsonl", [{"conversations": hermes}]), tmp_path).only
-    assert outline(run.steps) == [
-        ("user", "q"),
-        ("agent", "I look.", ["get", "get"], ["one", "two"]),
-        ("agent", "Done."),
+    run = read(write(tmp_path / "a.jsonl", [{"conversations": hermes}]), tmp_path).only
+    assert outline(run) == [
+        "user: q",
+        "agent: I look. > get(None) > get(None) < one(None) < two(None)",
+        "agent: Done.",
     ]
     assert (run.steps[1].thought, run.steps[1].actions[0].args) == ("plan", {"id": {"n": 7}})
 
@@ -80,7 +80,7 @@ def test_calls_between_tags_stay_text_where_the_user_answers_or_one_is_no_call(t
     for n, (said, answers) in enumerate(((call, "user"), (call + "<tool_call>\nnot so\n</tool_call>", "tool"))):
         chat = [{"role": "user", "content": "q"}, {"role": "assistant", "content": said}]
         chat += [{"role": answers, "content": "r"}, {"role": "assistant", "content": "a"}]
-        run = read(written(tmp_path, f"{n}.jsonl", [{"messages": chat}]), tmp_path).only
+        run = read(write(tmp_path / f"{n}.jsonl", [{"messages": chat}]), tmp_path).only
         assert (run.steps[1].message, run.steps[1].actions) == (said, ())
 
 
@@ -123,9 +123,9 @@ def test_strands_writes_content_as_json_and_a_tools_arguments_where_others_write
         }
         for n, (kind, events) in enumerate(spans)
     ]
-    path = written(tmp_path, "otlp.json", {"resourceSpans": [{"scopeSpans": [{"spans": rows}]}]})
+    path = write(tmp_path / "otlp.json", {"resourceSpans": [{"scopeSpans": [{"spans": rows}]}]})
     run = read(path, tmp_path).only
-    assert outline(run.steps) == WEATHER
+    assert outline(run) == WEATHER
     assert run.agent_steps[0].actions[0].args == {"at": "Oslo"}
 
 
@@ -138,14 +138,14 @@ def test_a_span_whose_content_stands_in_events_alone_is_a_model_call_and_names_i
     ]
     model = [{"key": "gen_ai.request.model", "value": {"stringValue": "m-1"}}]
     spans = [{"traceId": "t", "spanId": "s", "name": "chat m-1", "attributes": model, "events": events}]
-    got = read(written(tmp_path, "otlp.json", {"resourceSpans": [{"scopeSpans": [{"spans": spans}]}]}), tmp_path)
-    assert outline(got.only.steps) == [("user", "q"), ("agent", "a")]
+    got = read(write(tmp_path / "otlp.json", {"resourceSpans": [{"scopeSpans": [{"spans": spans}]}]}), tmp_path)
+    assert outline(got.only) == ["user: q", "agent: a"]
     assert got.only.agent_steps[0].model == "m-1"
 
 
 def test_an_eto_row_with_a_reward_is_no_agentinstruct_row(tmp_path: Path) -> None:
     talk = [{"from": f, "value": v} for f, v in (("human", "Rules"), ("gpt", "OK"), ("human", "Task"), ("gpt", "A"))]
-    got = read(written(tmp_path, "eto.json", [{"id": "webshop_1", "reward": 0.5, "conversations": talk}]), tmp_path)
+    got = read(write(tmp_path / "eto.json", [{"id": "webshop_1", "reward": 0.5, "conversations": talk}]), tmp_path)
     assert (got.format, got.only.outcome.reward, got.only.task.prompt) == ("agentgym", 0.5, "Task")
 
 
@@ -154,14 +154,13 @@ def test_pages_after_a_text_action_are_turns_of_the_user(tmp_path: Path) -> None
         {"observation": "[1] shop", "action": "click [1]", "url": "http://x"},
         {"observation": "[2] cart", "action": "stop []"},
     ]
-    got = read(written(tmp_path, "w.jsonl", [{"intent": "Buy it", "trajectory": steps}]), tmp_path)
-    said = [(step.actor.value, step.message) for step in got.only.steps]
-    assert said == [
-        ("user", "Buy it"),
-        ("user", "[1] shop"),
-        ("agent", "click [1]"),
-        ("user", "[2] cart"),
-        ("agent", "stop []"),
+    got = read(write(tmp_path / "w.jsonl", [{"intent": "Buy it", "trajectory": steps}]), tmp_path)
+    assert outline(got.only) == [
+        "user: Buy it",
+        "user: [1] shop",
+        "agent: click [1]",
+        "user: [2] cart",
+        "agent: stop []",
     ]
     assert not got.report.notes
 
@@ -188,6 +187,6 @@ def test_a_block_of_an_unknown_kind_is_no_word_of_the_agent(tmp_path: Path) -> N
     rollout = [{"type": "session_meta", "payload": {"id": "s"}}]
     rollout += [{"type": "response_item", "payload": item} for item in items]
     for name, rows in (("claude.jsonl", lines), ("codex.jsonl", rollout)):
-        got = read(written(tmp_path, name, rows), tmp_path)
-        assert outline(got.only.steps) == [("user", "Go"), ("agent", "Done.")]
+        got = read(write(tmp_path / name, rows), tmp_path)
+        assert outline(got.only) == ["user: Go", "agent: Done."]
         assert got.report.unknown["part:later_invention"] == 1

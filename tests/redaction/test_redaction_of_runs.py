@@ -95,7 +95,7 @@ RUNS = st.builds(
 
 
 @given(RUNS)
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_a_run_that_the_search_lets_pass_holds_nothing_that_a_walk_through_its_fields_finds(run: Trajectory) -> None:
     """The walk of every field, without the search before it, is the measure: it finds the same, and counts the same."""
     walker = _Redactor(frozenset())
@@ -122,7 +122,7 @@ def _saying(text: str) -> dict[str, Any]:
 
 
 @given(st.lists(TEXTS, max_size=6))
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_texts_searched_together_are_the_suspects_that_they_are_alone(texts: list[str]) -> None:
     assert _texts_with_spans(texts) == {text for text in texts if spans_of(text, frozenset())}
 
@@ -137,7 +137,7 @@ def test_two_halves_of_a_secret_in_two_fields_are_none(secret: str) -> None:
 
 def test_a_secret_far_behind_others_is_found_in_its_own_text() -> None:
     """Texts are searched in blocks of 65,536 characters, whose borders fall anywhere in them."""
-    for shift in range(-60, 5):
+    for shift in range(-60, 5, 3):
         texts = ["-" * 40_000, "-" * (25_536 + shift), f" {KEY} ", "token"]
         assert _texts_with_spans(texts) == {f" {KEY} "}
 

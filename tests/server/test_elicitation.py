@@ -212,24 +212,28 @@ async def asked(client: Client, **more: Any) -> InputRequiredResult:
 ACCEPTED = {"answer": ElicitResult(action="accept", content=FILLED)}  # type: ignore[dict-item]
 
 
-def test_two_server_processes_on_one_home_share_a_round(settings: Settings, ids: list[str]) -> None:
-    """The first question comes from one process; the answers go to another, and to one that was started later."""
+def test_server_processes_on_one_home_share_a_round_over_stdio(settings: Settings, ids: list[str]) -> None:
+    """The first question comes from one process; the answers go to another, and the rest to one of the handshake era."""
+    person = Person(FILLED)
 
-    async def main() -> InputRequiredResult:
+    async def main() -> tuple[InputRequiredResult, dict[str, Any]]:
         with anyio.fail_after(120):
             async with Client(server(settings), elicitation_callback=Person()) as one:
                 first = await asked(one)
-            async with Client(server(settings), elicitation_callback=Person()) as other:
-                second = await asked(other, input_responses=ACCEPTED, request_state=first.request_state)
+            async with Client(server(settings), mode="legacy", elicitation_callback=person) as other:
+                legacy = await call(other, "get_judging_batch", **{**ASK, "rater": "bob"})
+            async with Client(create_server(settings), elicitation_callback=Person()) as later:
+                second = await asked(later, input_responses=ACCEPTED, request_state=first.request_state)
                 # The same call once more, as after a lost answer: nothing is taken twice.
-                again = await asked(other, input_responses=ACCEPTED, request_state=first.request_state)
+                again = await asked(later, input_responses=ACCEPTED, request_state=first.request_state)
                 assert again.input_requests == second.input_requests
-                return second
+                return second, legacy
 
-    second = anyio.run(main)
+    second, legacy = anyio.run(main)
     assert second.input_requests is not None
     assert second.input_requests["answer"].params.message.startswith("2 of 3.")  # type: ignore[union-attr]
-    assert people(settings, ids) == [pytest.approx(0.7)]
+    assert legacy["submitted"]["accepted"] == 1
+    assert people(settings, ids) == [pytest.approx(0.7)] * 2
     assert stat.S_IMODE((settings.home / "state.key").stat().st_mode) == 0o600
 
 
@@ -273,19 +277,6 @@ def test_a_round_without_an_answer_asks_the_same_again(settings: Settings, ids: 
                 assert again.input_requests == first.input_requests
 
     anyio.run(main)
-
-
-@ERAS
-def test_forms_work_over_stdio(settings: Settings, ids: list[str], mode: str) -> None:
-    person = Person(FILLED, FILLED)
-
-    async def main() -> dict[str, Any]:
-        with anyio.fail_after(120):
-            async with Client(server(settings), mode=mode, elicitation_callback=person) as client:
-                return await call(client, "get_judging_batch", **ASK)
-
-    assert anyio.run(main)["submitted"]["accepted"] == 2
-    assert len(people(settings, ids)) == 2
 
 
 def test_forms_work_over_http_in_both_eras(settings: Settings, ids: list[str]) -> None:

@@ -111,43 +111,8 @@ HOSTILE = {
 }  # fmt: skip
 
 
-def test_every_hostile_line_is_answered_and_the_server_lives_on(pipe: Pipe) -> None:
-    pipe.greet()
-    for name, (line, request_id, code, text) in HOSTILE.items():
-        pipe.write(line)
-        answer = pipe.answer()
-        assert answer["id"] == request_id, name
-        assert answer["error"]["code"] == code, name
-        assert answer["error"]["message"].startswith(text), (name, answer)
-    not_finite = pipe.ask(8, "tools/call", {"name": "count", "arguments": {"wait_s": float("nan")}})["result"]
-    assert not_finite["content"][0]["text"].startswith("[not_finite] arguments.wait_s is nan")
-    result = pipe.ask(9, "tools/call", {"name": "add_note", "arguments": {"title": "alive"}})["result"]
-    assert result["structuredContent"]["title"] == "alive"
-    assert pipe.close() == 0
-    assert pipe.answers.empty()
-
-
-def test_ten_megabytes_of_text_work_and_a_line_over_the_bound_is_refused_under_its_id(pipe: Pipe) -> None:
-    pipe.greet()
-    text = "ä" * 5_000_000
-    result = pipe.ask(1, "tools/call", {"name": "add_note", "arguments": {"title": "long", "text": text}})["result"]
-    assert result["structuredContent"]["text"] == text
-    pipe.write(call_line(b'"' + b"a" * MAX_LINE_BYTES + b'"'))
-    answer = pipe.answer()
-    assert (answer["id"], answer["error"]["code"]) == (7, -32600)
-    assert answer["error"]["message"].startswith("[line_too_long] the message has 16,777,")
-    assert "bound is 16,777,216" in answer["error"]["message"]
-    assert "result" in pipe.ask(2, "ping")
-
-
-def test_an_answer_with_half_a_surrogate_pair_does_not_end_the_connection(pipe: Pipe) -> None:
-    pipe.greet()
-    result = pipe.ask(1, "tools/call", {"name": "odd_note", "arguments": {"kind": "surrogate"}})["result"]
-    assert result["structuredContent"]["text"] == "cut emoji \ufffd"
-    assert "result" in pipe.ask(2, "ping")
-
-
-def test_discover_and_then_initialize_on_one_pipe_both_work(pipe: Pipe) -> None:
+def test_hostile_lines_long_lines_and_odd_answers_do_not_end_the_connection(pipe: Pipe) -> None:
+    """One process; what it writes is the protocol alone, and what tools print goes to standard error."""
     found = pipe.ask(1, "server/discover", {"_meta": MODERN})["result"]
     assert found["supportedVersions"] == ["2026-07-28"]
     assert found["capabilities"]["resources"]["subscribe"] is True
@@ -157,23 +122,40 @@ def test_discover_and_then_initialize_on_one_pipe_both_work(pipe: Pipe) -> None:
     pipe.greet()
     assert len(pipe.ask(3, "tools/list")["result"]["tools"]) == 6
 
+    for name, (line, request_id, code, text) in HOSTILE.items():
+        pipe.write(line)
+        answer = pipe.answer()
+        assert answer["id"] == request_id, name
+        assert answer["error"]["code"] == code, name
+        assert answer["error"]["message"].startswith(text), (name, answer)
+    not_finite = pipe.ask(8, "tools/call", {"name": "count", "arguments": {"wait_s": float("nan")}})["result"]
+    assert not_finite["content"][0]["text"].startswith("[not_finite] arguments.wait_s is nan")
+
+    text = "ä" * 5_000_000
+    result = pipe.ask(10, "tools/call", {"name": "add_note", "arguments": {"title": "long", "text": text}})["result"]
+    assert result["structuredContent"]["text"] == text
+    pipe.write(call_line(b'"' + b"a" * MAX_LINE_BYTES + b'"'))
+    answer = pipe.answer()
+    assert (answer["id"], answer["error"]["code"]) == (7, -32600)
+    assert answer["error"]["message"].startswith("[line_too_long] the message has 16,777,")
+    assert "bound is 16,777,216" in answer["error"]["message"]
+
+    result = pipe.ask(11, "tools/call", {"name": "odd_note", "arguments": {"kind": "surrogate"}})["result"]
+    assert result["structuredContent"]["text"] == "cut emoji \ufffd"
+    assert "result" in pipe.ask(12, "tools/call", {"name": "odd_note", "arguments": {"kind": "noise"}})
+    assert pipe.ask(13, "tools/call", {"name": "odd_note", "arguments": {"kind": "crash"}})["result"]["isError"] is True
+    assert pipe.close() == 0
+    assert pipe.answers.empty()
+    assert b"noise by print" in pipe.stderr
+    assert b"noise by a child" in pipe.stderr
+    assert b"RuntimeError: the secret is in /etc/shadow" in pipe.stderr
+
 
 def test_discover_and_then_the_modern_era_work_too(pipe: Pipe) -> None:
     pipe.ask(1, "server/discover", {"_meta": MODERN})
     result = pipe.ask(2, "tools/list", {"_meta": MODERN})["result"]
     assert result["ttlMs"] == 60_000
     assert pipe.ask(3, "server/discover", {"_meta": MODERN})["result"]["resultType"] == "complete"
-
-
-def test_nothing_but_the_protocol_reaches_standard_output(pipe: Pipe) -> None:
-    pipe.greet()
-    assert "result" in pipe.ask(1, "tools/call", {"name": "odd_note", "arguments": {"kind": "noise"}})
-    assert pipe.ask(2, "tools/call", {"name": "odd_note", "arguments": {"kind": "crash"}})["result"]["isError"] is True
-    assert pipe.close() == 0
-    assert pipe.answers.empty()
-    assert b"noise by print" in pipe.stderr
-    assert b"noise by a child" in pipe.stderr
-    assert b"RuntimeError: the secret is in /etc/shadow" in pipe.stderr
 
 
 def test_the_server_ends_when_standard_input_closes_even_before_a_word_was_said(pipe: Pipe) -> None:

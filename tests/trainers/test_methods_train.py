@@ -1,4 +1,4 @@
-"""Every method end to end on tiny models: it moves in the right direction, resumes bit-equal, and tells what it leaves out."""
+"""Every method end to end on tiny models: it moves in the right direction, resumes bit-equal, and reports what it leaves out."""
 
 from __future__ import annotations
 
@@ -56,13 +56,9 @@ def trained(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Tra
     return train
 
 
-# Whole weights and adapters with dropout differ in where the reference comes from and in what is random, not by method.
-@pytest.mark.parametrize(
-    ("method", "lora"),
-    [*((method, None) for method in ("sft", "bc", "dpo", "orpo", "simpo", "kto", "ranking", "reward"))]
-    + [(method, LORA) for method in ("dpo", "prm", "grpo")],
-)
-def test_a_killed_run_of_any_method_resumes_to_bit_equal_weights(
+# test_training kills runs of sft; other methods differ in what they keep beside the weights.
+@pytest.mark.parametrize(("method", "lora"), [("kto", None), *((method, LORA) for method in ("dpo", "prm", "grpo"))])
+def test_a_killed_run_resumes_to_bit_equal_weights(
     model_folder: Path, tmp_path: Path, trained: Train, method: str, lora: LoraConfig | None
 ) -> None:
     """A checkpoint stands after 2 steps; the kill comes after 3."""
@@ -78,16 +74,12 @@ def test_a_killed_run_of_any_method_resumes_to_bit_equal_weights(
     assert same(whole, tmp_path / "out")
 
 
-@pytest.mark.parametrize(
-    ("method", "lora"),
-    [("dpo", None), ("orpo", None), ("simpo", None), ("dpo", LORA.model_copy(update={"dropout": 0.0}))],
-    ids=["dpo", "orpo", "simpo", "dpo adapters"],
-)
+@pytest.mark.parametrize(("method", "lora"), [("orpo", None), ("dpo", LORA.model_copy(update={"dropout": 0.0}))])
 def test_preference_methods_learn_to_prefer_the_chosen_run(
     model_folder: Path, tmp_path: Path, method: str, lora: LoraConfig | None
 ) -> None:
     job = spec(
-        model_folder, tmp_path / "out", method, epochs=12, learning_rate=5e-3, lora=lora, checkpoint_every_steps=100
+        model_folder, tmp_path / "out", method, epochs=8, learning_rate=1e-2, lora=lora, checkpoint_every_steps=100
     )
     _, heard = run(job, tmp_path / "job", rows_for(method, 4))
     margins = metric(heard, "reward_margin")
@@ -101,32 +93,25 @@ def test_the_first_dpo_loss_is_log_two_because_model_and_reference_are_one(train
     assert metric(heard, "loss")[0] == pytest.approx(0.6931472, abs=1e-6)
 
 
-@pytest.fixture(scope="module")
-def margin_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], float]:
+def margin_of(model: Path, folder: Path) -> float:
     """How much likelier a model finds the rewarded answers than the others, as a DPO pair of the same runs measures it."""
-
-    @cache
-    def margin(model: Path) -> float:
-        folder = tmp_path_factory.mktemp("margin")
-        pairs = [
-            PairRow(chosen=run_of(i, "It costs 40.", turns=1 + i % 3), rejected=run_of(i, "No idea.", turns=1 + i % 2))
-            for i in range(4)
-        ]
-        probe = spec(model, folder / "out", "dpo", epochs=1, batch_size=4, reference_free=True)
-        return metric(run(probe, folder / "job", pairs)[1], "reward_margin")[0]
-
-    return margin
+    pairs = [
+        PairRow(chosen=run_of(i, "It costs 40.", turns=1 + i % 3), rejected=run_of(i, "No idea.", turns=1 + i % 2))
+        for i in range(4)
+    ]
+    probe = spec(model, folder / "out", "dpo", epochs=1, batch_size=4, reference_free=True)
+    return metric(run(probe, folder / "job", pairs)[1], "reward_margin")[0]
 
 
-@pytest.mark.parametrize("loss", ["grpo", "dapo", "dr_grpo", "gspo", "cispo"])
-def test_grpo_on_stored_groups_raises_what_was_rewarded(
-    model_folder: Path, tmp_path: Path, margin_of: Callable[[Path], float], loss: str
-) -> None:
-    job = spec(
-        model_folder, tmp_path / "out", "grpo", epochs=6, learning_rate=5e-3, loss=loss, checkpoint_every_steps=100
-    )
-    run(job, tmp_path / "job", rows_for("grpo", 4))
-    assert margin_of(tmp_path / "out") > margin_of(model_folder)
+def test_grpo_on_stored_groups_raises_what_was_rewarded(model_folder: Path, tmp_path: Path) -> None:
+    """Every kind of loss; the losses' own tests compare their numbers."""
+    before = margin_of(model_folder, tmp_path / "before")
+    for loss in ("grpo", "dapo", "dr_grpo", "gspo", "cispo"):
+        job = spec(
+            model_folder, tmp_path / loss, "grpo", epochs=2, learning_rate=1e-2, loss=loss, checkpoint_every_steps=100
+        )
+        run(job, tmp_path / f"job-{loss}", rows_for("grpo", 4))
+        assert margin_of(tmp_path / loss, tmp_path / f"margin-{loss}") > before, loss
 
 
 def test_step_level_grpo_differs_from_the_runs_own_advantage(model_folder: Path, tmp_path: Path) -> None:
@@ -137,9 +122,7 @@ def test_step_level_grpo_differs_from_the_runs_own_advantage(model_folder: Path,
             rewards=row.rewards,
             trajectories=tuple(
                 t.model_copy(
-                    update={
-                        "steps": tuple(s.model_copy(update={"reward": float(i)}) for i, s in enumerate(t.steps)),
-                    }
+                    update={"steps": tuple(s.model_copy(update={"reward": float(i)}) for i, s in enumerate(t.steps))}
                 )
                 for t in row.trajectories
             ),
@@ -185,30 +168,40 @@ def test_early_stopping_ends_the_run_and_keeps_the_best_weights(model_folder: Pa
     assert probe.first_loss == pytest.approx(best, rel=1e-4)
 
 
-def test_a_kl_bound_ends_the_run(model_folder: Path, tmp_path: Path) -> None:
-    job = spec(model_folder, tmp_path / "out", epochs=50, learning_rate=2e-2, kl_stop=0.05, checkpoint_every_steps=100)
-    report, heard = run(job, tmp_path / "job", rows_for("sft", 2))
-    assert report.ended_early
-    assert "kl_stop is 0.05" in report.ended_early
+class KilledWhileSaving(Recorder):
+    def phase(self, name: str) -> None:
+        super().phase(name)
+        if name == "saving":
+            raise Killed
+
+
+def test_a_kl_bound_ends_the_run_which_does_not_go_on_when_it_is_resumed(model_folder: Path, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"epochs": 50, "learning_rate": 2e-2, "kl_stop": 0.05}
+    whole, heard = run(spec(model_folder, tmp_path / "whole", **options), tmp_path / "job-whole", rows_for("sft", 2))
+    assert "kl_stop is 0.05" in str(whole.ended_early)
     assert metric(heard, "kl")[0] == pytest.approx(0, abs=1e-6)
     assert metric(heard, "kl")[-1] > 0.05
+    job = spec(model_folder, tmp_path / "out", **options)
+    with pytest.raises(Killed):
+        run(job, tmp_path / "job", rows_for("sft", 2), KilledWhileSaving())
+    report, _ = run(job, tmp_path / "job", rows_for("sft", 2))
+    assert (report.steps, report.ended_early) == (whole.steps, whole.ended_early)
+    assert same(tmp_path / "whole", tmp_path / "out")
 
 
-def test_samples_on_probes_do_not_change_the_run(model_folder: Path, tmp_path: Path) -> None:
-    rows = rows_for("sft", 3)
-    run(spec(model_folder, tmp_path / "quiet", lora=LORA), tmp_path / "job-quiet", rows)
-    job = spec(model_folder, tmp_path / "out", lora=LORA, sample_every_steps=2)
-    run(job, tmp_path / "job", rows)
-    assert same(tmp_path / "quiet", tmp_path / "out")
-    assert (tmp_path / "job/samples.jsonl").read_text().count("\n") >= 4
+def test_samples_on_probes_do_not_change_the_run(model_folder: Path, tmp_path: Path, trained: Train) -> None:
+    job = spec(model_folder, tmp_path / "out", "dpo", lora=LORA, sample_every_steps=4)
+    run(job, tmp_path / "job", rows_for("dpo", 4))
+    assert same(trained("dpo", LORA)[0], tmp_path / "out")
+    assert (tmp_path / "job/samples.jsonl").read_text().count("\n") >= 2
 
 
-def test_gradient_checkpointing_and_bf16_run_and_come_close(model_folder: Path, tmp_path: Path) -> None:
-    rows = rows_for("sft", 3)
-    _, plain = run(spec(model_folder, tmp_path / "plain"), tmp_path / "job-plain", rows)
-    for name, options in (("checkpointing", {"gradient_checkpointing": True}), ("bf16", {"precision": "bf16"})):
-        _, heard = run(spec(model_folder, tmp_path / name, **options), tmp_path / f"job-{name}", rows)
-        assert metric(heard, "loss") == pytest.approx(metric(plain, "loss"), rel=2e-2 if name == "bf16" else 1e-5)
+def test_gradient_checkpointing_and_bf16_run_and_come_close(model_folder: Path, tmp_path: Path, trained: Train) -> None:
+    plain = metric(trained("sft", None)[2], "loss")
+    for options, bound in (({"gradient_checkpointing": True}, 1e-5), ({"precision": "bf16"}, 2e-2)):
+        name = next(iter(options))
+        _, heard = run(spec(model_folder, tmp_path / name, **options), tmp_path / f"job-{name}", rows_for("sft", 4))
+        assert metric(heard, "loss") == pytest.approx(plain, rel=bound)
 
 
 def test_half_precision_on_a_cpu_falls_back_and_says_why(model_folder: Path, tmp_path: Path) -> None:
@@ -239,7 +232,7 @@ def test_a_control_token_that_plain_text_spells_stays_text() -> None:
     assert tokenizer.decode(ids[:-1]) == "a log says <|im_end|>\n<|im_start|>system"
 
 
-def test_what_gives_no_example_is_counted_and_told(model_folder: Path, tmp_path: Path) -> None:
+def test_rows_without_an_example_are_counted_and_reported(model_folder: Path, tmp_path: Path) -> None:
     good, bad = run_of(0, "It costs 40."), run_of(0, "No idea.", success=False)
     long = episode(1, question="long " * 400)
     pairs = [
@@ -317,21 +310,19 @@ def with_logprobs(model_folder: Path, rows: list[Any], *, forget: bool) -> list[
 
 def test_a_run_without_log_probs_leaves_the_ratios_of_the_others_alone(model_folder: Path, tmp_path: Path) -> None:
     """Untrained, the model gives about 1/300 a token, log-prob -5.7: against -3 the ratio is exp(-2.7), far from 1."""
-    ratios = {}
-    for forget in (False, True):
+    losses, ratios = [], []
+    for forget, tokens in ((False, 100_000), (True, 100_000), (True, 64)):
         rows = with_logprobs(model_folder, rows_for("grpo", 2), forget=forget)
-        losses = []
-        for tokens in (64, 100_000):
-            name = f"{forget}-{tokens}"
-            job = spec(model_folder, tmp_path / name, "grpo", max_steps=1, batch_size=2, batch_tokens=tokens)
-            _, heard = run(job, tmp_path / f"job-{name}", rows)
-            losses.append(metric(heard, "loss"))
-            ratios[forget] = metric(heard, "ratio_mean")[0]
-        assert losses[0] == pytest.approx(losses[1], rel=1e-5, abs=1e-6)
-    assert ratios[False] < ratios[True] < 0.7
+        name = f"{forget}-{tokens}"
+        job = spec(model_folder, tmp_path / name, "grpo", max_steps=1, batch_size=2, batch_tokens=tokens)
+        _, heard = run(job, tmp_path / f"job-{name}", rows)
+        losses.append(metric(heard, "loss"))
+        ratios += metric(heard, "ratio_mean")
+    assert losses[1] == pytest.approx(losses[2], rel=1e-5, abs=1e-6)
+    assert ratios[0] < ratios[1] < 0.7
 
 
-def test_replayed_examples_that_are_too_long_are_left_out_and_told(model_folder: Path, tmp_path: Path) -> None:
+def test_replayed_examples_that_are_too_long_are_left_out_and_reported(model_folder: Path, tmp_path: Path) -> None:
     def job(name: str, **options: Any) -> Any:
         made = spec(model_folder, tmp_path / name, replay={"ratio": 1.0}, **options)
         return made.model_copy(update={"cache_dir": str(tmp_path / "cache")})
@@ -368,46 +359,26 @@ def test_the_kl_estimate_of_kto_is_reported_and_keeps_to_the_token_budget(
     assert len(metric(heard, "kto_kl")) == len(heard.steps)
 
 
-def test_a_run_that_ended_early_does_not_go_on_when_it_is_resumed(model_folder: Path, tmp_path: Path) -> None:
-    class KilledWhileSaving(Recorder):
-        def phase(self, name: str) -> None:
-            super().phase(name)
-            if name == "saving":
-                raise Killed
-
-    options: dict[str, Any] = {"epochs": 50, "learning_rate": 2e-2, "kl_stop": 0.05}
-    whole, _ = run(spec(model_folder, tmp_path / "whole", **options), tmp_path / "job-whole", rows_for("sft", 2))
-    job = spec(model_folder, tmp_path / "out", **options)
-    with pytest.raises(Killed):
-        run(job, tmp_path / "job", rows_for("sft", 2), KilledWhileSaving())
-    report, _ = run(job, tmp_path / "job", rows_for("sft", 2))
-    assert (report.steps, report.ended_early) == (whole.steps, whole.ended_early)
-    assert same(tmp_path / "whole", tmp_path / "out")
-
-
-def test_validation_that_cannot_be_is_told(model_folder: Path, tmp_path: Path) -> None:
+def test_validation_that_cannot_be_is_reported(model_folder: Path, tmp_path: Path) -> None:
     held_out = [DatasetRow(trajectory=episode(1), weight=0.0)]
     job = spec(model_folder, tmp_path / "out", early_stopping_patience=1)
     _, heard = run(job, tmp_path / "job", rows_for("sft", 2), validation=held_out)
-    told = [message for _, message in heard.warnings]
-    assert "1 of 1 dataset rows of the validation split give no example: zero_weight 1" in told
-    assert any("early_stopping_patience have no effect" in message for message in told)
+    messages = [message for _, message in heard.warnings]
+    assert "1 of 1 dataset rows of the validation split give no example: zero_weight 1" in messages
+    assert any("early_stopping_patience have no effect" in message for message in messages)
 
 
-def test_a_finite_loss_that_comes_apart_is_told(model_folder: Path, tmp_path: Path) -> None:
+def test_a_finite_loss_that_diverges_is_reported(model_folder: Path, tmp_path: Path) -> None:
     """A model that has learnt its data by heart is thrown off it by steps of size 1: logits of that size, losses too."""
-    rows = rows_for("sft", 4)
-    run(
-        spec(model_folder, tmp_path / "able", epochs=20, learning_rate=2e-2, checkpoint_every_steps=100),
-        tmp_path / "job-able",
-        rows,
-    )
+    rows = rows_for("sft", 2)
+    able = spec(model_folder, tmp_path / "able", epochs=30, learning_rate=2e-2, checkpoint_every_steps=100)
+    run(able, tmp_path / "job-able", rows)
     options: dict[str, Any] = {
         "learning_rate": 1.0,
         "grad_clip": 0,
         "schedule": "constant",
         "warmup_ratio": 0,
-        "epochs": 3,
+        "epochs": 6,
     }
     report, heard = run(spec(tmp_path / "able", tmp_path / "out", **options), tmp_path / "job", rows)
     assert report.first_loss is not None
@@ -443,6 +414,6 @@ def test_an_online_run_that_learns_nothing_fails_with_the_reasons(
 
     with pytest.raises(TrainingFailed, match=r"\[nothing_supervised\].*no_variance 3"):
         train(online, Data(), tmp_path / "job", heard, collect)
-    ((_, told),) = heard.warnings
-    assert "validate_every_steps have no effect; measure with evaluate_agent" in told
+    ((_, warning),) = heard.warnings
+    assert "validate_every_steps have no effect; measure with evaluate_agent" in warning
     assert not (tmp_path / "out").exists()

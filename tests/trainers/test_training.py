@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import math
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +36,7 @@ def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_training_lowers_the_loss_and_the_agent_learns_what_it_saw(model_folder: Path, tmp_path: Path) -> None:
     rows = [DatasetRow(trajectory=episode(2))]
     options = {
-        "epochs": 80,
+        "epochs": 60,
         "batch_size": 1,
         "learning_rate": 3e-2,
         "schedule": "linear",
@@ -46,7 +45,7 @@ def test_training_lowers_the_loss_and_the_agent_learns_what_it_saw(model_folder:
     job = spec(model_folder, tmp_path / "out", **options)
     report, heard = run(job, tmp_path / "job", rows)
     assert heard.phases == ["loading_model", "rendering", "training", "saving"]
-    assert report.steps == 80
+    assert report.steps == 60
     assert report.first_loss
     assert report.final_loss is not None
     assert report.first_loss > 5 > 0.1 > report.final_loss
@@ -72,7 +71,7 @@ def whole_of_six(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -
     return folder / "out"
 
 
-@pytest.mark.parametrize(("lora", "kills"), [(None, (1, 2, 3, 6)), (LORA, (4, 5))], ids=["full", "lora"])
+@pytest.mark.parametrize(("lora", "kills"), [(None, (1, 6)), (LORA, (4,))], ids=["full", "lora"])
 def test_a_run_killed_at_any_step_resumes_to_bit_equal_weights(
     model_folder: Path, tmp_path: Path, lora: LoraConfig | None, kills: tuple[int, ...]
 ) -> None:
@@ -134,14 +133,19 @@ def test_a_kill_inside_a_checkpoint_leaves_the_one_before(
     assert same(whole_of_six, tmp_path / "out")
 
 
-def test_a_damaged_checkpoint_is_passed_over_with_the_reason(model_folder: Path, tmp_path: Path) -> None:
-    rows = dataset(6)
+def test_a_checkpoint_of_another_run_is_refused_and_a_damaged_one_is_skipped(
+    model_folder: Path, tmp_path: Path
+) -> None:
     job = spec(model_folder, tmp_path / "out")
     with pytest.raises(Killed):
-        run(job, tmp_path / "job", rows, Recorder(kill_at=5))
+        run(job, tmp_path / "job", dataset(6), Recorder(kill_at=5))
+    other_rows = [*dataset(5), DatasetRow(trajectory=episode(1, question="something else"))]
+    for other, rows in ((spec(model_folder, tmp_path / "out", learning_rate=0.1), dataset(6)), (job, other_rows)):
+        with pytest.raises(Conflict, match="checkpoint_mismatch"):
+            run(other, tmp_path / "job", rows)
     newest = tmp_path / "job/checkpoints/step-00000004/weights.safetensors"
     newest.write_bytes(newest.read_bytes()[:-1] + b"x")
-    _, resumed = run(job, tmp_path / "job", rows)
+    _, resumed = run(job, tmp_path / "job", dataset(6))
     assert resumed.steps[0][0] == 3
     code, message = resumed.warnings[0]
     assert code == "checkpoint_skipped"
@@ -157,7 +161,7 @@ def test_a_damaged_checkpoint_is_passed_over_with_the_reason(model_folder: Path,
         (lambda p: (p / "state.pt").write_bytes(b"short"), "state.pt has 5 bytes"),
     ],
 )
-def test_what_a_manifest_does_not_vouch_for_is_not_read(tmp_path: Path, spoil: Any, reason: str) -> None:
+def test_files_that_differ_from_the_manifest_are_not_read(tmp_path: Path, spoil: Any, reason: str) -> None:
     model = torch.nn.Linear(2, 2)
     optimizer = torch.optim.AdamW(model.parameters())
     for step in (1, 2):
@@ -176,19 +180,6 @@ def test_only_the_newest_checkpoints_stay(model_folder: Path, tmp_path: Path) ->
     )
     names = sorted(p.name for p in (tmp_path / "job/checkpoints").iterdir())
     assert names == ["machine.json", "step-00000004", "step-00000005"]
-
-
-@pytest.mark.parametrize("other", ["config", "data"])
-def test_a_checkpoint_of_another_run_is_refused(model_folder: Path, tmp_path: Path, other: str) -> None:
-    job = spec(model_folder, tmp_path / "out")
-    with pytest.raises(Killed):
-        run(job, tmp_path / "job", dataset(6), Recorder(kill_at=3))
-    if other == "config":
-        job, rows = spec(model_folder, tmp_path / "out", learning_rate=0.1), dataset(6)
-    else:
-        rows = [*dataset(5), DatasetRow(trajectory=episode(1, question="something else"))]
-    with pytest.raises(Conflict, match="checkpoint_mismatch"):
-        run(job, tmp_path / "job", rows)
 
 
 def test_one_row_and_one_partial_step_still_move_the_weights(model_folder: Path, tmp_path: Path) -> None:
@@ -226,7 +217,7 @@ def test_a_dataset_with_nothing_to_learn_is_refused_with_the_reasons(model_folde
         run(spec(model_folder, tmp_path / "out"), tmp_path / "job", [DatasetRow(trajectory=masked)] * 2)
 
 
-def test_runs_that_no_max_length_can_hold_are_told_so(model_folder: Path, tmp_path: Path) -> None:
+def test_runs_longer_than_the_context_are_reported(model_folder: Path, tmp_path: Path) -> None:
     long = [DatasetRow(trajectory=episode(1, question="long " * 3000))]
     with pytest.raises(TrainingFailed, match=r"too_long 1.*that fit into the model's context of \d+ tokens"):
         run(spec(model_folder, tmp_path / "out"), tmp_path / "job", long)
@@ -234,15 +225,15 @@ def test_runs_that_no_max_length_can_hold_are_told_so(model_folder: Path, tmp_pa
         run(spec(model_folder, tmp_path / "other", max_length=200), tmp_path / "job2", long)
 
 
-def test_drops_and_truncations_are_counted_and_told(model_folder: Path, tmp_path: Path) -> None:
+def test_drops_and_truncations_are_counted_and_reported(model_folder: Path, tmp_path: Path) -> None:
     rows = [*dataset(3), DatasetRow(trajectory=episode(1, question="long " * 400)), DatasetRow(trajectory=episode(9))]
     report, heard = run(spec(model_folder, tmp_path / "out", max_length=400), tmp_path / "job", rows)
     assert report.dropped == {"too_long": 1}
     assert report.rows == 4
     assert report.truncated_turns > 1
-    told = [message for _, message in heard.warnings]
-    assert "1 of 5 dataset rows give no example: too_long 1" in told
-    assert any(message.startswith(f"{report.truncated_turns} agent turns fell off") for message in told)
+    messages = [message for _, message in heard.warnings]
+    assert "1 of 5 dataset rows give no example: too_long 1" in messages
+    assert any(message.startswith(f"{report.truncated_turns} agent turns fell off") for message in messages)
 
 
 def test_a_loss_that_is_not_finite_ends_the_run_and_names_the_last_good_checkpoint(
@@ -263,7 +254,9 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_names_the_last_good_checkpoi
     assert not (tmp_path / "out").exists()
 
 
-def test_an_adapter_is_saved_alone_and_acts_with_its_base(model_folder: Path, tmp_path: Path) -> None:
+def test_an_adapter_is_saved_alone_acts_with_its_base_and_is_trained_further(
+    model_folder: Path, tmp_path: Path
+) -> None:
     job = spec(model_folder, tmp_path / "out", lora=LORA, learning_rate=1e-2)
     run(job, tmp_path / "job", dataset(4))
     names = {path.name for path in (tmp_path / "out").iterdir()}
@@ -272,11 +265,15 @@ def test_an_adapter_is_saved_alone_and_acts_with_its_base(model_folder: Path, tm
     config = json.loads((tmp_path / "out/adapter_config.json").read_text())
     assert config["base_model_name_or_path"] == str(model_folder)
     base = ModelRef(source="folder", path=str(model_folder))
-    merged = load_model(base.model_copy(update={"adapter": str(tmp_path / "out")})).model
-    plain = load_model(base).model
+    adapted = base.model_copy(update={"adapter": str(tmp_path / "out")})
     ids = torch.arange(20)[None]
     with torch.no_grad():
-        assert not torch.allclose(merged(ids).logits, plain(ids).logits, atol=1e-3)
+        assert not torch.allclose(load_model(adapted).model(ids).logits, load_model(base).model(ids).logits, atol=1e-3)
+    further = spec(model_folder, tmp_path / "further", lora=LORA)
+    agent = Agent(name="tiny", model=adapted)
+    _, heard = run(further.model_copy(update={"agent": agent}), tmp_path / "job-further", dataset(2))
+    assert heard.steps
+    assert not same(tmp_path / "out", tmp_path / "further")
 
 
 @pytest.mark.parametrize("kind", ["rslora", "dora"])
@@ -295,14 +292,3 @@ def test_other_kinds_of_adapters_learn_resume_and_act(model_folder: Path, tmp_pa
     ref = ModelRef(source="folder", path=str(model_folder), adapter=str(tmp_path / "out"))
     policy = open_policy(Agent(name="a", model=ref), Sampling(max_new_tokens=4))
     assert policy.act([Turn(episode_id="a", messages=(Message(role="user", content="price?"),))])
-
-
-def test_training_goes_on_from_an_adapter(model_folder: Path, tmp_path: Path) -> None:
-    run(spec(model_folder, tmp_path / "one", lora=LORA), tmp_path / "job-1", dataset(2))
-    job = spec(model_folder, tmp_path / "two", lora=LORA)
-    ref = ModelRef(source="folder", path=str(model_folder), adapter=str(tmp_path / "one"))
-    job = job.model_copy(update={"agent": Agent(name="tiny", model=ref)})
-    _, heard = run(job, tmp_path / "job-2", dataset(2))
-    assert not same(tmp_path / "one", tmp_path / "two")
-    shutil.rmtree(tmp_path / "one")
-    assert heard.steps

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from quintain.cli.session import Use, plain_console, print_json, show_next_step, write_file
-from quintain.exporters.preview_page import printable
+from quintain.records.text import printable
 from quintain.tools.labels.calibration import calibration_picture, calibration_table
 
 

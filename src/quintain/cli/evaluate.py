@@ -10,7 +10,7 @@ from quintain.cli.jobs import followed, show_end, show_error
 from quintain.cli.reports import require_ending, write_report
 from quintain.cli.session import Use, plain_console, print_json, show_next_step
 from quintain.evaluation.reports.report import Report, Table, comparison_report, evaluation_report
-from quintain.exporters.preview_page import printable
+from quintain.records.text import printable
 from quintain.tools.evaluation.comparison import comparison_of
 
 

@@ -11,11 +11,11 @@ from quintain.cli.jobs import followed, show_end, show_error
 from quintain.cli.session import Use, plain_console, print_json
 from quintain.cli.train import request_of
 from quintain.errors import InvalidInput
-from quintain.exporters.preview_page import printable
 from quintain.records.documents import read_document
 from quintain.records.evolve import RoundReport
 from quintain.records.job import JobResult
 from quintain.records.record import shown
+from quintain.records.text import printable
 from quintain.tools.training.config_files import start_config
 
 _COLUMNS = ("round", "explored", "solved", "selected", "success", "gain [95 %]", "decision")

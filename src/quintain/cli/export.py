@@ -11,8 +11,8 @@ from rich.console import Console
 
 from quintain.cli.session import Use, plain_console, print_json, show_next_step
 from quintain.errors import Conflict, Unavailable
-from quintain.exporters.preview_page import printable
 from quintain.records.record import counted
+from quintain.records.text import printable
 from quintain.tools.results import ExportResult
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from quintain.cli.jobs import followed, show_end, show_error
 from quintain.cli.session import Use, plain_console, show_next_step
-from quintain.exporters.preview_page import printable
+from quintain.records.text import printable
 
 
 def run_export_agent(use: Use) -> int:

@@ -19,9 +19,9 @@ from quintain.cli.session import (
     print_json,
     show_next_step,
 )
-from quintain.exporters.preview_page import printable
 from quintain.next_step import call
 from quintain.records.job import UNFINISHED
+from quintain.records.text import printable
 from quintain.tools.jobs.jobs import get_job
 from quintain.tools.results import JobStarted, JobView
 from quintain.tools.services import Services

@@ -11,8 +11,8 @@ from quintain.cli.command_lines import for_terminal
 from quintain.cli.record import read_json
 from quintain.cli.session import Use, plain_console, print_json, show_next_step
 from quintain.errors import InvalidInput
-from quintain.exporters.preview_page import printable
 from quintain.records.record import shown
+from quintain.records.text import printable
 from quintain.tools.catalog import tool
 from quintain.tools.invocation import check
 from quintain.tools.labels.judging.agreement import agreement

@@ -12,9 +12,9 @@ from rich.tree import Tree
 
 from quintain.cli.command_lines import for_terminal
 from quintain.cli.session import Use, print_json, write_file
-from quintain.exporters.preview_page import printable
 from quintain.records.lineage import LineageEdge, LineageNode
 from quintain.records.record import counted
+from quintain.records.text import printable
 from quintain.tools.data.lineage import node_text
 from quintain.tools.jobs.pictures import lineage_picture
 from quintain.tools.results import ForgetReport, LineageResult

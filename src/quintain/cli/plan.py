@@ -8,8 +8,8 @@ from rich.console import Console
 
 from quintain.cli.command_lines import for_terminal
 from quintain.cli.session import Use, plain_console, show_next_step
-from quintain.exporters.preview_page import printable
 from quintain.records.plan import Estimate, TrainingPlan
+from quintain.records.text import printable
 
 BLOCKED = 1
 """Exit status of a plan that cannot be carried out as it stands."""

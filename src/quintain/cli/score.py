@@ -8,9 +8,9 @@ from rich.console import Console
 
 from quintain.cli.command_lines import for_terminal
 from quintain.cli.session import Use, plain_console, print_json, show_next_step
-from quintain.exporters.preview_page import printable
 from quintain.records.audit import AuditReport
 from quintain.records.record import counted
+from quintain.records.text import printable
 from quintain.tools.results import ScoreResult, ScoreSummary
 
 SUSPICIOUS = 1

@@ -11,8 +11,8 @@ from rich.console import Console
 from quintain.cli.jobs import followed, show_end, show_error
 from quintain.cli.session import Use, plain_console, print_json
 from quintain.errors import InvalidInput
-from quintain.exporters.preview_page import printable
 from quintain.records.documents import read_document
+from quintain.records.text import printable
 from quintain.tools.results import JobView
 from quintain.tools.training.config_files import start_config
 

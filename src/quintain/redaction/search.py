@@ -93,11 +93,6 @@ def _search() -> _Search:
     )
 
 
-def may_match(text: str) -> bool:
-    """Return whether a text contains a literal or a number that a rule has to check."""
-    return may_contain_number(text) or any(True for _ in _search().hits(text))
-
-
 def spans_of(text: str, also: frozenset[OptionalKind]) -> list[Span]:
     """Return all spans to redact; rules for specific tokens come before those for any secret."""
     found = _search().spans(text)

@@ -23,11 +23,11 @@ from quintain.datasets.row_files import (
 from quintain.datasets.selection import ExportCounts
 from quintain.datasets.text_dataset import TextFile
 from quintain.errors import InvalidInput, NotFound, Refused
-from quintain.exporters.preview_page import printable
 from quintain.importers.pipeline import ImportOptions, import_logs
 from quintain.importers.protocol import Report
 from quintain.records.imports import FileStamp, IngestStatus, Rejected, RunLink
 from quintain.records.record import clip
+from quintain.records.text import printable
 from quintain.records.trajectory import Source, Trajectory
 from quintain.redaction.redact import redact_text
 from quintain.scoring.preferences.mining import Pair

@@ -44,11 +44,17 @@ _GRACE_S = 5.0
 """Seconds that a rank has to exit before it is killed."""
 
 _PROGRAM = """
-import signal, sys
+import os, signal, sys, threading
+from multiprocessing.connection import Connection
 for number in (signal.SIGTERM, signal.SIGINT):
     signal.signal(number, signal.SIG_IGN)
-from quintain.trainers.distributed.member import serve_local
-serve_local(int(sys.argv[1]))
+def end_with_rank_0():
+    while os.read(0, 1):
+        pass
+    os._exit(1)
+threading.Thread(target=end_with_rank_0, daemon=True).start()
+from quintain.trainers.distributed.member import serve
+serve(Connection(int(sys.argv[1])))
 """
 """Code of a rank process. Only rank 0 stops it: a signal to the process group must not end a step half way."""
 
