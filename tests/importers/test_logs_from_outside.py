@@ -143,12 +143,6 @@ def test_a_span_whose_content_stands_in_events_alone_is_a_model_call_and_names_i
     assert got.only.agent_steps[0].model == "m-1"
 
 
-def test_an_eto_row_with_a_reward_is_no_agentinstruct_row(tmp_path: Path) -> None:
-    talk = [{"from": f, "value": v} for f, v in (("human", "Rules"), ("gpt", "OK"), ("human", "Task"), ("gpt", "A"))]
-    got = read(write(tmp_path / "eto.json", [{"id": "webshop_1", "reward": 0.5, "conversations": talk}]), tmp_path)
-    assert (got.format, got.only.outcome.reward, got.only.task.prompt) == ("agentgym", 0.5, "Task")
-
-
 def test_pages_after_a_text_action_are_turns_of_the_user(tmp_path: Path) -> None:
     steps = [
         {"observation": "[1] shop", "action": "click [1]", "url": "http://x"},

@@ -64,7 +64,7 @@ def test_an_outcome_without_a_verdict_is_unscored_and_never_zero(status: Outcome
         ('{"b": [1, 2], "a": false}', 0.0),
         ('{"a": 0, "a": null, "b": [1, 2]}', 0.0),
         ('{"b": [1, 2], "a": nul', 0.0),
-        ("[" * 100_000, 0.0),
+        ("[" * 5_000, 0.0),
         ("no JSON", 0.0),
     ],
 )
@@ -141,17 +141,6 @@ def walls() -> Sandbox:
         ((), f"Here:\n```python\n{GOOD}```", 1.0, "pass"),
         ((), "```python\ndef add(a, b):\n    return a - b\n```", 0.0, "exit code 1"),
         ((), "```python\nimport os\nos._exit(0)\n```", 0.0, "before its test runner reported"),
-        ((did("write_file", path="solution.py", content=GOOD),), "Done.", 1.0, "pass"),
-        (
-            (
-                did("create", path="/workspace/solution.py", content=GOOD.replace("+", "-")),
-                did("edit", path="/workspace/solution.py", old_string="a - b", new_string="a + b"),
-            ),
-            "Done.",
-            1.0,
-            "pass",
-        ),
-        ((did("bash", command=f"cat > solution.py <<'EOF'\n{GOOD}EOF\nls"),), "Done.", 1.0, "pass"),
         (
             (
                 did("write_file", path="solution.py", content="def add(a, b): return 0"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ from typer.testing import CliRunner
 from quintain.cli.evolve import _show
 from quintain.cli.main import app
 from quintain.errors import Conflict, InvalidInput
-from quintain.jobs.processes import try_lock, unlock
 from quintain.records.agent import Agent, ModelRef
 from quintain.records.dataset import Dataset
 from quintain.records.evolve import EvolveConfig, round_dataset_id
@@ -24,23 +22,12 @@ from quintain.settings import Settings
 from quintain.tools import RLTrainingTool
 from quintain.tools.data.lineage import get_lineage
 from quintain.tools.jobs.jobs import cancel_job, resume_job, view_of
-from quintain.tools.services import Services, open_services
+from quintain.tools.services import Services
 from quintain.tools.training.config_files import start_config
 from quintain.tools.training.start import start_training
 from trajectory_runs import run
 
 INVENTORY = "quintain/inventory"
-
-
-@pytest.fixture
-def waiting(settings: Settings) -> Iterator[Services]:
-    """Services whose jobs are stored and never begin: the lock of those who start jobs is held."""
-    opened = open_services(settings, trusted=True)
-    lock = try_lock(settings.jobs_dir / "reconcile.lock")
-    assert lock is not None
-    yield opened
-    unlock(lock)
-    opened.close()
 
 
 def spec_of(services: Services, job_id: str) -> EvolveSpec:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,12 +18,11 @@ from quintain.records.dataset import Curation, Dataset
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.score import Score
 from quintain.records.trajectory import Actor, AgentInfo, OutcomeStatus, SampledTokens, Step, Task, Trajectory
-from quintain.settings import Settings
 from quintain.tools import RLTrainingTool
 from quintain.tools.data.dataset_folders import first_rows, freeze_text, new_options
 from quintain.tools.data.datasets import export_dataset
 from quintain.tools.results import ExportResult
-from quintain.tools.services import Services, open_services
+from quintain.tools.services import Services
 from trajectory_runs import NOW, answer, call, run, user
 
 S, F, T, U, E = (
@@ -34,13 +32,6 @@ S, F, T, U, E = (
     OutcomeStatus.UNKNOWN,
     OutcomeStatus.ERROR,
 )
-
-
-@pytest.fixture
-def services(settings: Settings) -> Iterator[Services]:
-    opened = open_services(settings)
-    yield opened
-    opened.close()
 
 
 def _said(task_id: str, text: str, status: OutcomeStatus, reward: float | None = None, **fields: Any) -> Trajectory:
@@ -573,13 +564,6 @@ def test_a_dataset_of_pairs_is_written_in_atif_too(services: Services) -> None:
 
 
 # ---- dict calls -------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def tool(home: Path) -> Iterator[RLTrainingTool]:
-    opened = RLTrainingTool(home)
-    yield opened
-    opened.close()
 
 
 def _chat(text: str, outcome: str = "unknown", task: str = "Price?") -> dict[str, Any]:

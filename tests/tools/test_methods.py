@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from scripts import training_settings
 from quintain.datasets.selection import ExportCounts
 from quintain.datasets.splits import KeyedRow
 from quintain.errors import QuintainError
-from quintain.jobs.processes import try_lock, unlock
 from quintain.records.dataset import DatasetRow, PairRow, TextRow
 from quintain.records.documents import parse_yaml
 from quintain.records.evolve import EvolveConfig
@@ -26,20 +24,13 @@ from quintain.server.methods import method_page
 from quintain.settings import Settings
 from quintain.tools import RLTrainingTool
 from quintain.tools.data.dataset_folders import freeze, new_options
-from quintain.tools.services import Services, open_services
+from quintain.tools.services import Services
 from quintain.tools.training.config_files import read_config, start_config
 from quintain.tools.training.methods import METHODS, describe_method, outline_methods, read_hyperparameters
 from quintain.tools.training.start import start_training
 from trajectory_runs import answer, run, user
 
 ENVIRONMENT = "quintain/inventory"
-
-
-@pytest.fixture
-def services(settings: Settings) -> Iterator[Services]:
-    opened = open_services(settings, trusted=True)
-    yield opened
-    opened.close()
 
 
 @pytest.fixture
@@ -68,15 +59,6 @@ def three(services: Services) -> str:
     return freeze(
         services, [KeyedRow("", row) for row in rows], new_options(services, "three", "sft"), ExportCounts()
     ).dataset.id
-
-
-@pytest.fixture
-def waiting(services: Services) -> Iterator[Services]:
-    """Services whose jobs are stored and never begin: the lock of those who start jobs is held."""
-    lock = try_lock(services.settings.jobs_dir / "reconcile.lock")
-    assert lock is not None
-    yield services
-    unlock(lock)
 
 
 def told(action: Any, *arguments: Any, **named: Any) -> QuintainError:
@@ -259,20 +241,14 @@ SOURCES: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("source", SOURCES, ids=["max_samples", "text"])
 @pytest.mark.parametrize("recipe", [False, True], ids=["training", "recipe"])
-@pytest.mark.parametrize(("hostile", "words"), HOSTILE)
 def test_nothing_is_made_for_a_request_that_is_refused(
-    waiting: Services,
-    three: str,
-    tmp_path: Path,
-    source: dict[str, Any],
-    recipe: bool,
-    hostile: dict[str, Any],
-    words: list[str],
+    waiting: Services, three: str, tmp_path: Path, source: dict[str, Any], recipe: bool
 ) -> None:
     (tmp_path / "notes.txt").write_text("Boxes are red.", encoding="utf-8")
-    document = {"stages": [source], **hostile} if recipe else {**source, **hostile}
-    error = told(start_config, waiting, document, folder=tmp_path)
-    assert [word for word in words if word not in error.message] == [], error.message
+    for hostile, words in HOSTILE:
+        document = {"stages": [source], **hostile} if recipe else {**source, **hostile}
+        error = told(start_config, waiting, document, folder=tmp_path)
+        assert [word for word in words if word not in error.message] == [], error.message
     assert [dataset.id for dataset in waiting.store.datasets.page().items] == [three]
     assert [folder.name for folder in waiting.settings.datasets_dir.iterdir()] == [three]
     assert waiting.store.jobs.page().items == ()

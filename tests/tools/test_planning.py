@@ -6,7 +6,6 @@ import json
 import struct
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,7 @@ from quintain.tools import RLTrainingTool
 from quintain.tools.data.dataset_folders import freeze, new_options
 from quintain.tools.data.preview import preview_spec
 from quintain.tools.jobs.jobs import get_job
-from quintain.tools.services import Services, open_services
+from quintain.tools.services import Services
 from quintain.tools.training.methods import METHODS, check_evolution, describe_method, read_hyperparameters
 from quintain.tools.training.planning.choice import environment_in, wish_of
 from quintain.tools.training.planning.cost import Work, disk_mb, memory_parts, operations
@@ -58,13 +57,6 @@ FACTS = ModelFacts(
     context_tokens=4096,
 )
 """64,000 embeddings, two matrices of 4,096, and 64 numbers of a norm."""
-
-
-@pytest.fixture
-def services(settings: Settings) -> Iterator[Services]:
-    opened = open_services(settings, trusted=True)
-    yield opened
-    opened.close()
 
 
 def made(i: int, status: OutcomeStatus = OutcomeStatus.SUCCESS) -> Trajectory:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ from quintain.datasets.dataset_writer import ExportOptions, write_dataset
 from quintain.datasets.selection import ExportCounts
 from quintain.datasets.splits import KeyedRow
 from quintain.errors import Conflict, InvalidInput
-from quintain.jobs.processes import try_lock, unlock
 from quintain.records.dataset import BenchmarkRow, DatasetRow, PairRow, Row, StepLabelRow, TextRow
 from quintain.records.job import LIGHT_KINDS, Job, RolloutSpec
 from quintain.records.preview import Sample
@@ -33,13 +31,6 @@ from quintain.tools.services import Services, open_services
 from trajectory_runs import answer, call, run, user
 
 pytestmark = pytest.mark.usefixtures("jobs_in_process")
-
-
-@pytest.fixture
-def services(settings: Settings) -> Iterator[Services]:
-    opened = open_services(settings, trusted=True)
-    yield opened
-    opened.close()
 
 
 def some_runs(n: int = 3) -> list[Trajectory]:
@@ -139,15 +130,6 @@ def paused(state: object) -> None:
     """What a caller does between two looks."""
     assert isinstance(state, Job)
     time.sleep(0.05)
-
-
-@pytest.fixture
-def waiting(services: Services) -> Iterator[Services]:
-    """Services whose jobs are stored and never begin: the lock of those who start jobs is held."""
-    lock = try_lock(services.settings.jobs_dir / "reconcile.lock")
-    assert lock is not None
-    yield services
-    unlock(lock)
 
 
 def test_an_unfinished_preview_is_joined_and_can_be_cancelled(

@@ -15,13 +15,15 @@ from safetensors.torch import load_file
 
 from quintain.records.agent import Agent, ModelRef
 from quintain.records.dataset import DatasetRow, GroupRow, LabelledRow, PairRow, Row, StepLabelRow
-from quintain.records.hyperparameters import CONFIGS
+from quintain.records.hyperparameters import CONFIGS, LoraConfig
 from quintain.records.job import TrainSpec
 from quintain.records.record import Record
 from quintain.records.trajectory import Outcome, OutcomeStatus, Trajectory
 from quintain.trainers.loop.report import TrainingReport
 from quintain.trainers.train import Data, train
 from trainers.episodes import episode
+
+LORA = LoraConfig(rank=4, alpha=8.0, dropout=0.1)
 
 Steps = Sequence[tuple[int, int, dict[str, float | None]]]
 
@@ -136,6 +138,11 @@ def spec(model: Path, output: Path, method: str = "sft", **config: Any) -> Train
         config=CONFIGS[method](**settings),  # type: ignore[arg-type]
         seed=11,
     )
+
+
+def metric(recorder: Recorder, name: str) -> list[float]:
+    """Return a metric of each step that has it."""
+    return [value for _, _, metrics in recorder.steps if (value := metrics.get(name)) is not None]
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:

@@ -4,16 +4,13 @@ import math
 from itertools import chain
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from quintain.trainers.data.examples import mismatched
 from quintain.trainers.data.streams import Example, token_row
 from quintain.trainers.losses.kto import kto_kl, kto_loss
-from trainers.loss_runs import Group, Run, assert_as_trl, assert_same, drawn_run, result_of, trl_runs, trl_values
+from trainers.loss_runs import Group, Run, assert_as_trl, assert_same, result_of, trl_runs, trl_values
 
 GOOD = Group([Run([-1.0, -1.0], reference=[-1.5, -1.5])], (1.0,))
 """Log-ratio 1."""
@@ -108,15 +105,6 @@ def test_impossible_tokens_give_finite_losses_and_gradients(value: float) -> Non
     result = result_of(kto_loss, [Group([Run([-math.inf], reference=[-1.0])], (value,))], beta=0.5, kl=0.0)
     assert result.loss == (1.0 if value > 0 else 0.0)
     assert result.gradient == [[0.0]]
-
-
-@settings(max_examples=30, deadline=None)
-@given(seed=st.integers(0, 2**32 - 1), passes=st.lists(st.integers(0, 3), min_size=1, max_size=6))
-def test_splitting_a_step_changes_nothing(seed: int, passes: list[int]) -> None:
-    rng = np.random.default_rng(seed)
-    groups = [Group([drawn_run(rng)], (float(rng.choice([-1.0, 1.0])),), float(rng.uniform(0.5, 2))) for _ in passes]
-    options = {"beta": 0.4, "desirable_weight": 1.2, "kl": 0.3}
-    assert_same(result_of(kto_loss, groups, **options), result_of(kto_loss, groups, passes=passes, **options))
 
 
 @pytest.mark.parametrize("prompts", [[1, 1, 1, 2, 2, 2], [1, 2, 3], [1, 2, 2, 1, 3, 3]])

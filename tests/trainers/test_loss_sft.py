@@ -2,15 +2,12 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from quintain.trainers.losses.sft import sft_loss
-from trainers.loss_runs import Group, Run, assert_same, drawn_run, result_of
+from trainers.loss_runs import Group, Run, result_of
 
 LN2 = math.log(2)
 
@@ -60,11 +57,3 @@ def test_a_step_in_which_every_weight_is_zero_has_loss_zero() -> None:
     result = result_of(sft_loss, [Group([Run([-1.0, -2.0], weight=0.0)])])
     assert result.loss == 0.0
     assert result.gradient == [[0.0, 0.0]]
-
-
-@settings(max_examples=30, deadline=None)
-@given(seed=st.integers(0, 2**32 - 1), passes=st.lists(st.integers(0, 3), min_size=1, max_size=8))
-def test_splitting_a_step_changes_nothing(seed: int, passes: list[int]) -> None:
-    rng = np.random.default_rng(seed)
-    groups = [Group([drawn_run(rng)]) for _ in passes]
-    assert_same(result_of(sft_loss, groups), result_of(sft_loss, groups, passes=passes))

@@ -7,22 +7,20 @@ the action itself is read. Observations find their action by the id of the call,
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from quintain.errors import InvalidInput
+from quintain.importers.coding_agents.openhands_events import EventStream, conversation_of, events_beside, exit_failed
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.row_reader import object_rows
-from quintain.importers.run_builder import build_session_run
 from quintain.importers.transcripts.chat_messages import append_turn, parse_message
 from quintain.importers.transcripts.field_values import as_dict, as_list, as_text, dicts_in, first_text, nonblank
 from quintain.importers.transcripts.message_parts import join_messages, visible_content
 from quintain.importers.transcripts.token_usage import parse_usage
 from quintain.importers.transcripts.tool_schemas import parse_tool_schemas
-from quintain.importers.transcripts.transcript import Transcript, make_call, parse_time
-from quintain.records.trajectory import AgentInfo
+from quintain.importers.transcripts.transcript import make_call, parse_time
 
 _FIRST_FILE = re.compile(r"0+\.json")
 _NO_TURN = {"recall", "change_agent_state", "agent_state_changed", "null", "condensation_request", "pause", "resume"}
@@ -60,20 +58,12 @@ class OpenHandsV0:
         for _, row in object_rows(log, report):
             events.extend(dicts_in(row["trajectory"]) if isinstance(row.get("trajectory"), list) else [row])
         if _FIRST_FILE.fullmatch(log.path.name):
-            session = next((part for part in reversed(log.parts[:-1]) if part != "events"), None)
-            events = sorted(events_beside(log, events, re.compile(r"\d+\.json"), report), key=_number)
+            session = conversation_of(log)
+            events = sorted([*events, *events_beside(log, re.compile(r"\d+\.json"), report)], key=_number)
         stream = V0Stream(report)
-        stream.write_all(events)
-        yield from build_session_run(
-            stream.script,
-            report,
-            None,
-            format="openhands_v0",
-            key=f"openhands_v0:{session}" if session else None,
-            session_id=session,
-            tools=stream.tools,
-            agent=stream.agent,
-        )
+        for event in events:
+            stream.write(event)
+        yield from stream.run("openhands_v0", session)
 
 
 def is_event(row: Any) -> bool:
@@ -84,52 +74,27 @@ def is_event(row: Any) -> bool:
     )
 
 
-def events_beside(
-    log: LogFile, events: list[dict[str, Any]], names: re.Pattern[str], report: Report
-) -> list[dict[str, Any]]:
-    """Return the events of a file and of the matching files in its folder, in the order of names."""
-    found = list(events)
-    for sibling in log.siblings("."):
-        if sibling.path.name != log.path.name and names.fullmatch(sibling.path.name):
-            try:
-                found.append(as_dict(sibling.document()))
-            except InvalidInput as error:
-                report.reject(None, error.message)
-    return found
-
-
 def _number(event: dict[str, Any]) -> int:
     return event["id"] if isinstance(event.get("id"), int) else 0
 
 
-class V0Stream:
-    """Writes events as turns in order."""
+class V0Stream(EventStream):
+    """Writes events before version 1."""
 
-    def __init__(self, report: Report) -> None:
-        self.script, self.report = Transcript(), report
-        self.tools: list[dict[str, Any]] = []
-        self.version: str | None = None
-        self.agent_class: str | None = None
-        self._calls: dict[Any, str] = {}
-        """Event id of an action -> id of its call."""
+    def __init__(self, report: Report, model: str | None = None) -> None:
+        super().__init__(report, model)
         self._replies: set[str] = set()
         self._quiet: set[Any] = set()
         """Ids of events that are not turns; observations of them are skipped too."""
 
-    @property
-    def agent(self) -> AgentInfo:
-        """Agent of the run."""
-        return AgentInfo(name=self.agent_class or "openhands", version=self.version, model=self.script.model)
-
-    def write_all(self, events: Iterable[dict[str, Any]]) -> None:
-        """Write events."""
-        for event in events:
-            if isinstance(event.get("action"), str):
-                self._action(event, event["action"])
-            elif isinstance(event.get("observation"), str):
-                self._observation(event, event["observation"])
-            else:
-                self.report.skip("event without action or observation")
+    def write(self, event: dict[str, Any]) -> None:
+        """Write one event."""
+        if isinstance(event.get("action"), str):
+            self._action(event, event["action"])
+        elif isinstance(event.get("observation"), str):
+            self._observation(event, event["observation"])
+        else:
+            self.report.skip("event without action or observation")
 
     def _action(self, event: dict[str, Any], kind: str) -> None:
         args, by_agent = as_dict(event.get("args")), event.get("source") == "agent"
@@ -139,10 +104,7 @@ class V0Stream:
             self.agent_class = self.agent_class or nonblank(args.get("agent_class"))
             self.script.add_message("system", self._words(event, args), timestamp=parse_time(event.get("timestamp")))
         elif kind == "condensation":
-            self.report.skip(kind)
-            self.report.note("the context was condensed: the model no longer saw some turns before the summary")
-            if summary := as_text(args.get("summary")):
-                self.script.add_message("user", summary, extra={"compacted": True})
+            self._condense(kind, args)
         elif kind in _NO_TURN:
             self._quiet.add(_key(event.get("id")))
             self.report.skip(f"action/{kind}")
@@ -174,12 +136,11 @@ class V0Stream:
         turn = parse_message({"role": "assistant", **known}, "message", self.report.refuse)
         if turn is None:
             return
-        about = {
+        turn.fields |= {
             "model": nonblank(response.get("model")),
             "usage": parse_usage(response.get("usage")),
             "timestamp": parse_time(event.get("timestamp")),
         }
-        turn.fields |= about
         append_turn(turn, self.script)
 
     def _action_without_reply(
@@ -203,8 +164,7 @@ class V0Stream:
             return
         call_id = nonblank(as_dict(event.get("tool_call_metadata")).get("tool_call_id")) or self._calls.get(cause)
         extras = as_dict(event.get("extras"))
-        code: Any = as_dict(extras.get("metadata")).get("exit_code", extras.get("exit_code"))
-        failed = kind in ("error", "user_rejected") or extras.get("error") is True or (type(code) is int and code > 0)
+        failed = kind in ("error", "user_rejected") or extras.get("error") is True or exit_failed(extras)
         content = visible_content(event.get("content"))
         self.script.add_result(content or as_text(event.get("message")), call_id=call_id, is_error=failed)
 

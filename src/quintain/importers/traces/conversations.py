@@ -42,7 +42,6 @@ class ModelCall:
 class ToolCall:
     """One tool execution as recorded by the trace."""
 
-    tool: str
     call: dict[str, Any]
     """As returned by `make_call`, with arguments and id where known."""
     result: Result
@@ -198,7 +197,7 @@ def _match(
     wanted = seen.call["call_id"]
     if wanted and (same_id := next((asked for asked in by_id.get(wanted, ()) if asked not in used), None)):
         return same_id
-    named = by_tool.get(seen.tool, [])
+    named = by_tool.get(seen.call["tool"], [])
     while named and named[0] in used:
         named.pop(0)
     left = [asked for asked in named[:1000] if asked not in used and not (wanted and asked.call["call_id"])]

@@ -93,7 +93,8 @@ def tool_call(span: Span) -> ToolCall | None:
     given = span.get(
         "gen_ai.tool.call.arguments", "ai.toolCall.args", "tool.parameters", "input.value", "traceloop.entity.input"
     )
-    result = span.get("gen_ai.tool.call.result", "ai.toolCall.result", "output.value", "traceloop.entity.output")
+    answers = ("gen_ai.tool.call.result", "ai.toolCall.result", "output.value", "traceloop.entity.output")
+    result = span.first(*answers) or span.get(*answers)
     message = next((e.fields for e in span.events if e.name == "gen_ai.tool.message"), {})
     answered = next((e.fields for e in span.events if e.name == "gen_ai.choice"), None)
     if answered is not None:  # Strands stores the arguments where others store the result
@@ -103,10 +104,8 @@ def tool_call(span: Span) -> ToolCall | None:
     call_id = span.first("gen_ai.tool.call.id", "ai.toolCall.id", "tool_call.id", "tool.id") or as_name(
         message.get("id")
     )
-    written = span.first("gen_ai.tool.call.result", "ai.toolCall.result", "output.value", "traceloop.entity.output")
-    answer = visible_content(written if written is not None else result) or (span.error or "")
-    wrong = span.error is not None
-    return ToolCall(tool, make_call(tool, given, call_id), Result(answer, call_id, wrong), span.start)
+    answer = visible_content(result) or (span.error or "")
+    return ToolCall(make_call(tool, given, call_id), Result(answer, call_id, span.error is not None), span.start)
 
 
 def agent_name(span: Span) -> str | None:

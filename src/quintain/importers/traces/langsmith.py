@@ -15,14 +15,19 @@ from typing import Any
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.traces.call_payloads import input_turns, model_of, output_turns, payload_usage
-from quintain.importers.traces.conversations import ModelCall, ToolCall, whole_exchange
+from quintain.importers.traces.conversations import ModelCall, ToolCall
 from quintain.importers.traces.trace_records import (
     Trace,
     TraceGroup,
+    TraceNode,
     TraceRecord,
+    add_calls,
     build_trace_runs,
     group_records,
+    outermost,
+    tags_of,
     trace_outcome,
+    whole_call,
 )
 from quintain.importers.transcripts.chat_messages import Turn
 from quintain.importers.transcripts.field_values import (
@@ -94,38 +99,30 @@ def _units(row: Any, report: Report) -> Iterator[TraceRecord]:
 def _trace(group: TraceGroup, report: Report) -> Trace:
     runs = _merged(group.values)
     trace = Trace(group.id, "langsmith", line=group.line)
-    models = {run_id for run_id, run in runs.items() if run.get("run_type") == "llm"}
-    for run in runs.values():
-        kind = run.get("run_type")
-        if kind == "llm" and not _lies_in(run, runs, models):
-            call = _call(run, report)
-            trace.calls += [call] if call.inputs or call.outputs else []
-        elif kind == "llm":
-            report.skip("model call within a model call (a duplicate record)")
-        elif kind == "tool":
-            trace.tool_calls.append(_tool_call(run))
-        else:
-            report.skip(f"run: {kind}" if isinstance(kind, str) else "run without a type")
-    flat = [run for run in runs.values() if run.get("run_type") == "llm" and _is_text(run)]
-    roots = [run for run in runs.values() if as_name(run.get("parent_run_id")) not in runs]
-    root = roots[0] if roots else {}
+    nodes = [TraceNode(run_id, as_name(run.get("parent_run_id")), _kind(run), run) for run_id, run in runs.items()]
+    add_calls(trace, nodes, lambda run: _call(run, report), _tool_call, report)
+    models = [run for run in runs.values() if run.get("run_type") == "llm"]
+    root = outermost(nodes)
     if not trace.calls and root.get("run_type") != "tool":
-        whole = whole_exchange(
-            input_turns(root.get("inputs"), report), output_turns(root.get("outputs"), report, whole=True)
-        )
-        whole.start = parse_time(root.get("start_time"))
-        if whole.inputs or whole.outputs:
+        if whole := whole_call(root.get("inputs"), root.get("outputs"), root.get("start_time"), report):
             report.note(_WHOLE)
             trace.calls = [whole]
-    elif trace.calls and len(flat) == len(models) and (root_call := _of_root(root, flat[0], trace.calls, report)):
+    elif all(map(_is_text, models)) and trace.calls and (root_call := _of_root(root, models[0], trace.calls, report)):
         trace.calls = [root_call]
     about = as_dict(as_dict(root.get("extra")).get("metadata"))
     trace.agent = first_text(root.get("name")) if root.get("run_type") != "llm" else None
     thread = first_text(*(about.get(key) for key in ("session_id", "thread_id", "conversation_id")))
     trace.extra = short_fields({"project": root.get("session_name"), "thread": thread})
-    trace.tags = tuple(tag for tag in as_list(root.get("tags")) if isinstance(tag, str) and 0 < len(tag) <= 100)[:20]
+    trace.tags = tags_of(root.get("tags"))
     trace.outcome = _outcome(root, list(runs.values()))
     return trace
+
+
+def _kind(run: dict[str, Any]) -> str:
+    kind = run.get("run_type")
+    if not isinstance(kind, str):
+        return "run without a type"
+    return {"llm": "model", "tool": "tool"}.get(kind, f"run: {kind}")
 
 
 def _is_text(run: dict[str, Any]) -> bool:
@@ -141,7 +138,9 @@ def _of_root(
     asked, outputs = root.get("inputs"), root.get("outputs")
     if not isinstance(as_dict(parse_json_text(outputs)).get("messages"), list):
         return None
-    whole = whole_exchange(input_turns(asked, report), output_turns(outputs, report, whole=True))
+    whole = whole_call(asked, outputs, root.get("start_time"), report)
+    if whole is None:
+        return None
     made = {turn.key: call for call in calls for turn in call.outputs}
     acted = [turn for turn in whole.outputs if turn.actor == "agent"]
     if not acted or {turn.key for turn in acted} != set(made):
@@ -156,7 +155,7 @@ def _of_root(
     found = _RENDERED.match(as_dict(first_run.get("inputs"))["prompts"][0])
     if found and found["system"] and not any(turn.actor == "system" for turn in whole.inputs):
         whole.inputs = [Turn("system", found["system"]), *whole.inputs]
-    whole.start, whole.tools = parse_time(root.get("start_time")), calls[0].tools
+    whole.tools = calls[0].tools
     return whole
 
 
@@ -170,17 +169,6 @@ def _merged(values: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
         runs.items(), key=lambda pair: (as_text(pair[1].get("dotted_order")), to_text(pair[1].get("start_time")))
     )
     return dict(order)
-
-
-def _lies_in(run: dict[str, Any], runs: dict[str, dict[str, Any]], models: set[str]) -> bool:
-    seen: set[str] = set()
-    at = as_name(run.get("parent_run_id"))
-    while at is not None and at in runs and at not in seen:
-        if at in models:
-            return True
-        seen.add(at)
-        at = as_name(runs[at].get("parent_run_id"))
-    return False
 
 
 def _call(run: dict[str, Any], report: Report) -> ModelCall:
@@ -211,11 +199,8 @@ def _answered_by(outputs: Any) -> str | None:
 
 
 def _tool_call(run: dict[str, Any]) -> ToolCall:
-    inputs, outputs, error = (
-        parse_json_text(run.get("inputs")),
-        parse_json_text(run.get("outputs")),
-        first_text(run.get("error")),
-    )
+    inputs, outputs = parse_json_text(run.get("inputs")), parse_json_text(run.get("outputs"))
+    error = first_text(run.get("error"))
     given = parse_json_text(as_dict(inputs).get("input")) if set(as_dict(inputs)) == {"input"} else inputs
     answer = as_dict(outputs).get("output", outputs) if isinstance(outputs, dict) else outputs
     message = (
@@ -223,28 +208,21 @@ def _tool_call(run: dict[str, Any]) -> ToolCall:
         if isinstance(answer, dict) and (answer.keys() & {"kwargs", "tool_call_id"})
         else None
     )
-    call_id = as_name(as_dict(as_dict(run.get("extra")).get("metadata")).get("tool_call_id"))
     result = message.results[0] if message and message.results else Result(to_text(answer))
-    shown = result.content or error or ""
-    call_id = result.call_id or call_id
+    call_id = result.call_id or as_name(as_dict(as_dict(run.get("extra")).get("metadata")).get("tool_call_id"))
+    if isinstance(given, dict) and given.keys() >= {"name", "args", "id"}:
+        given = given["args"]  # some LangChain versions pass the whole call
     return ToolCall(
-        as_text(run.get("name")),
-        make_call(as_text(run.get("name")), _arguments(given), call_id),
-        Result(shown, call_id, result.is_error or error is not None),
+        make_call(as_text(run.get("name")), given, call_id),
+        Result(result.content or error or "", call_id, result.is_error or error is not None),
         parse_time(run.get("start_time")),
     )
-
-
-def _arguments(given: Any) -> Any:
-    """Return a tool's arguments; some LangChain versions pass the whole call `{name, args, id, type}`."""
-    return given["args"] if isinstance(given, dict) and given.keys() >= {"name", "args", "id"} else given
 
 
 def _outcome(root: dict[str, Any], runs: list[dict[str, Any]]) -> Outcome:
     scores: dict[str, float] = {}
     for run in [*runs, root]:
         for key, stats in as_dict(run.get("feedback_stats")).items():
-            given = as_score(as_dict(stats).get("avg")) if isinstance(stats, dict) else as_score(stats)
+            given = as_score(stats["avg"] if isinstance(stats, dict) and "avg" in stats else stats)
             scores |= {key: given} if given is not None else {}
-    error = first_text(root.get("error"))
-    return trace_outcome(error, scores)
+    return trace_outcome(first_text(root.get("error")), scores)

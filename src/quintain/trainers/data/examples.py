@@ -16,7 +16,7 @@ import numpy as np
 from quintain.datasets.selection import agent_digest
 from quintain.records.dataset import DatasetRow, GroupRow, LabelledRow, PairRow, Row, StepLabelRow, TextRow
 from quintain.records.hyperparameters import BCConfig, DPOConfig, GRPOConfig, RewardConfig, SFTConfig, TrainingConfig
-from quintain.records.trajectory import Actor, OutcomeStatus, Trajectory
+from quintain.records.trajectory import Actor, Trajectory
 from quintain.scoring.preferences.mining import Candidate, mine_pairs
 from quintain.trainers.data.chunking import chunk
 from quintain.trainers.data.streams import Example, TokenRow, token_row
@@ -28,8 +28,6 @@ from quintain.trainers.value_head import heads_of
 
 _REASONS = {"no_contrast": "no_variance"}
 """Reasons that mining names differently."""
-
-_VERDICTS = {OutcomeStatus.SUCCESS: 1.0, OutcomeStatus.FAILURE: 0.0, OutcomeStatus.TRUNCATED: 0.0}
 
 
 @dataclass
@@ -392,7 +390,7 @@ def _agent_text(rows: Sequence[TokenRow]) -> list[bytes]:
 def _reward(row: DatasetRow) -> float | None:
     """Return the reward of a run: as exported, else of its outcome; None if unknown."""
     outcome = row.trajectory.outcome
-    known = (row.reward, outcome.reward, _VERDICTS.get(outcome.status))
+    known = (row.reward, outcome.reward, outcome.status.verdict)
     return next((reward for reward in known if reward is not None), None)
 
 

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from quintain.errors import InvalidInput
+from quintain.trainers.adapters import first_line
 from quintain.trainers.data.streams import TokenRow, token_row
 from quintain.trainers.engine import head as output
 from quintain.trainers.engine.attention import Layout, attention_configs, is_packed, kernel_for, packed_attention_in
@@ -25,7 +26,7 @@ from quintain.trainers.engine.head import TokenScores as TokenScores
 from quintain.trainers.engine.packing import computed_tokens, pack
 from quintain.trainers.engine.pruning import last_block, pruned, query_runs
 from quintain.trainers.engine.rotary import PADDING, Rotary
-from quintain.trainers.engine.self_check import distance, line_of, own_states, padded_inputs, probes
+from quintain.trainers.engine.self_check import distance, own_states, padded_inputs, probes
 from quintain.trainers.models import decoder_and_head, eval_mode, is_adapter
 from quintain.trainers.value_head import head_of
 
@@ -212,7 +213,7 @@ class Engine:
             decoder_and_head(self.model)
         except AttributeError as error:
             raise InvalidInput(
-                f"cannot read the hidden states of a {type(self.model).__name__}, which a value head needs ({line_of(error)}); use "
+                f"cannot read the hidden states of a {type(self.model).__name__}, which a value head needs ({first_line(error)}); use "
                 "a model whose class has get_decoder",
                 code="no_hidden_states",
             ) from None
@@ -311,7 +312,9 @@ def _checked(wanted: Engine) -> Engine:
     try:
         own = own_states(wanted.model, rows)
     except _MISFITS as error:
-        return replace(padded, whole_logits=True, reason=f"its decoder and head cannot be separated: {line_of(error)}")
+        return replace(
+            padded, whole_logits=True, reason=f"its decoder and head cannot be separated: {first_line(error)}"
+        )
     if own is None:
         return replace(padded, whole_logits=True, reason="its logits are not head(hidden states)")
     decoder, _ = decoder_and_head(wanted.model)
@@ -332,7 +335,7 @@ def _disagreement(engine: Engine, rows: Sequence[TokenRow], own: torch.Tensor) -
     try:
         hidden = engine._hidden(rows)
     except _MISFITS as error:
-        return line_of(error)
+        return first_line(error)
     states = hidden.states[hidden.source]
     exact = own.dtype in (torch.float32, torch.float64)
     bound = (1e-4 if own.device.type == "cpu" else 5e-3) if exact else 0.1  # float32 may be TF32 on CUDA

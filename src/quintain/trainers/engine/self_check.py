@@ -71,8 +71,3 @@ def distance(a: torch.Tensor, b: torch.Tensor) -> float:
     """Return |a - b| / |b| in the Frobenius norm; infinity instead of NaN."""
     ratio = float((a.float() - b.float()).norm() / b.float().norm().clamp_min(1e-30))
     return ratio if ratio == ratio else float("inf")
-
-
-def line_of(error: Exception) -> str:
-    """Return the first line of an error's message."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:200]
