@@ -12,18 +12,10 @@ import pytest
 from agent_logs import outline, read_as, read_one, survives, write
 from quintain.importers.log_file import LogFile
 from quintain.importers.outcome_fields import outcome_from
-from quintain.importers.pipeline import ImportOptions, import_logs
 from quintain.importers.probing import probe
-from quintain.importers.protocol import Run
 from quintain.importers.registry import detect
-from quintain.importers.run_sink import DryRun
 from quintain.importers.training_data.rendered_prompts import rendered_messages
 from quintain.records.trajectory import ImagePart, text_of
-
-
-def copied(run: Run) -> list[bool]:
-    return [step.copied_context for step in run.trajectory.steps]
-
 
 # --- gemini
 
@@ -51,25 +43,6 @@ def test_a_result_that_gemini_also_wrote_as_a_turn_of_the_user_comes_in_once(tmp
         "user: and now?",
         "agent: Done.",
     ]
-
-
-# --- inspect
-
-
-def test_a_sample_whose_id_has_a_slash_is_read_and_names_that_are_none_are_told(tmp_path: Path) -> None:
-    sample = {
-        "id": "s one/two",
-        "epoch": 1,
-        "messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}],
-    }
-    for name, member in (("good.eval", "samples/s one/two_epoch_1.json"), ("odd.eval", "samples/x/y.bin")):
-        with zipfile.ZipFile(tmp_path / name, "w") as packed:
-            packed.writestr("header.json", json.dumps({"eval": {"task": "t"}}))
-            packed.writestr(member, json.dumps(sample))
-    run, _ = read_one("inspect_ai", tmp_path / "good.eval", tmp_path)
-    assert run.trajectory.task.id == "s one/two"
-    runs, report = read_as("inspect_ai", tmp_path / "odd.eval", tmp_path)
-    assert (runs, report.n_rejected) == ([], 1)
 
 
 # --- OpenHands
@@ -100,176 +73,6 @@ def test_a_download_from_the_openhands_cloud_is_read_as_a_folder_and_as_a_zip(tm
         run, report = read_one("openhands_v1", path, tmp_path)
         assert outline(run) == ["user: Fix", "agent:  > terminal(c) < ok(c)"]
         assert (run.trajectory.session_id, run.trajectory.agent.model, report.rejected) == ("conv", "m-1", [])
-
-
-# --- Claude Code
-
-
-def claude(
-    uuid: str, parent: str | None, session: str, kind: str, said: Any, minute: int = 0, **more: Any
-) -> dict[str, Any]:
-    message = {"role": kind, "content": said, **({"id": uuid, "model": "m"} if kind == "assistant" else {})}
-    links = {"uuid": uuid, "parentUuid": parent, "sessionId": session, "isSidechain": False}
-    return {**links, "type": kind, "timestamp": f"2026-01-01T00:{minute:02d}:00Z", "message": message, **more}
-
-
-def test_a_claude_fork_goes_on_from_its_parent_and_marks_what_it_repeats(tmp_path: Path) -> None:
-    def opening(session: str) -> list[dict[str, Any]]:
-        return [claude("u1", None, session, "user", "Go", 1), claude("a1", "u1", session, "assistant", "Gone", 2)]
-
-    parent = [*opening("p"), claude("u2", "a1", "p", "user", "More", 3), claude("a2", "u2", "p", "assistant", "Yes", 4)]
-    queued = {
-        "type": "queue-operation",
-        "operation": "enqueue",
-        "content": "Else",
-        "sessionId": "f",
-        "timestamp": "2026-01-01T00:09:00Z",
-    }
-    fork = [
-        queued,
-        *opening("f"),
-        claude("u3", "a1", "f", "user", "Else", 10),
-        claude("a3", "u3", "f", "assistant", "No", 11),
-    ]
-    other = [claude("u1", None, "x", "user", "Another", 1), claude("a1", "u1", "x", "assistant", "A", 2)]
-    paths = [
-        write(tmp_path / f"{name}.jsonl", rows) for name, rows in (("a-fork", fork), ("b-parent", parent), ("c", other))
-    ]
-    forked, _ = read_one("claude_code", paths[0], tmp_path)
-    assert (forked.continues, copied(forked)) == ("claude_code:p", [True, True, False, False])
-    for path in paths[1:]:
-        run, _ = read_one("claude_code", path, tmp_path)
-        assert (run.continues, any(copied(run))) == (None, False)
-
-
-def test_claude_lines_that_name_no_parent_go_on_from_the_line_before(tmp_path: Path) -> None:
-    rows = [claude("u1", None, "s", "user", "First"), claude("a1", None, "s", "assistant", "One")]
-    loose = [{key: value for key, value in row.items() if key != "parentUuid"} for row in rows]
-    call = {"type": "tool_use", "sessionId": "s", "name": "bash", "input": {"command": "ls"}, "uuid": "t1"}
-    result = {"type": "tool_result", "sessionId": "s", "name": "bash", "output": "a.py", "uuid": "r1"}
-    later = [claude("u2", "a1", "s", "user", "Second"), claude("a2", "u2", "s", "assistant", "Two")]
-    path = write(tmp_path / "s.jsonl", [loose[0], call, result, loose[1], *later])
-    run, _ = read_one("claude_code", path, tmp_path)
-    assert outline(run) == [
-        "user: First",
-        "agent:  > bash(None) < a.py(None)",
-        "agent: One",
-        "user: Second",
-        "agent: Two",
-    ]
-    assert run.trajectory.task.prompt == "First"
-
-
-def test_what_a_person_typed_while_claude_worked_is_a_turn_unless_another_line_says_it(tmp_path: Path) -> None:
-    def queue(operation: str, **more: Any) -> dict[str, Any]:
-        return {"type": "queue-operation", "operation": operation, "sessionId": "s", **more}
-
-    told = {"type": "attachment", "uuid": "t", "parentUuid": "a1", "sessionId": "s"}
-    told["attachment"] = {"type": "queued_command", "prompt": "duplicate record"}
-    rows = [
-        claude("u1", None, "s", "user", "Start"),
-        claude("a1", "u1", "s", "assistant", "On it"),
-        queue("enqueue", content="parser first"),
-        queue("remove"),
-        queue("enqueue", content="duplicate record"),
-        queue("remove", content="duplicate record"),
-        told,
-        queue("enqueue", content="taken back"),
-        queue("popAll", content="taken back"),
-        claude("a2", "t", "s", "assistant", "Fine"),
-        claude("x", "a2", "s", "assistant", [{"type": "text", "text": "No response requested."}]),
-    ]
-    rows[-1]["message"]["model"] = "<synthetic>"
-    run, report = read_one("claude_code", write(tmp_path / "s.jsonl", rows), tmp_path)
-    assert outline(run) == [
-        "user: Start",
-        "agent: On it",
-        "user: parser first",
-        "user: duplicate record",
-        "agent: Fine",
-    ]
-    assert report.unknown["no response requested"] == 1
-    assert "api error" not in report.unknown
-
-
-def test_what_stands_beside_a_claude_subagent_is_no_file_of_its_own(tmp_path: Path) -> None:
-    rows = [claude("u", None, "s", "user", "Look"), claude("a", "u", "s", "assistant", "Seen")]
-    path = tmp_path / "s" / "subagents" / "agent-1.jsonl"
-    write(path, [{**row, "isSidechain": True, "agentId": "1"} for row in rows])
-    write(path.with_name("agent-1.meta.json"), {"agentType": "explorer", "description": "d"})
-    run, report = read_one("claude_code", path, tmp_path)
-    assert run.trajectory.extra["agent_type"] == "explorer"
-    assert [kept.name for kept in report.consumed] == ["agent-1.meta.json"]
-    told = import_logs(tmp_path, ImportOptions(), DryRun({}))
-    assert (told.imported, [file.file for file in told.files]) == (1, ["s/subagents/agent-1.jsonl"])
-
-
-# --- Codex
-
-
-def codex(kind: str, **payload: Any) -> dict[str, Any]:
-    return {"timestamp": "2026-01-01T00:00:00Z", "type": kind, "payload": payload}
-
-
-def said(role: str, words: str) -> dict[str, Any]:
-    return codex("response_item", type="message", role=role, content=[{"type": "text", "text": words}])
-
-
-def heard(words: str) -> dict[str, Any]:
-    return codex("event_msg", type="user_message", message=words)
-
-
-def test_codex_turns_that_were_rolled_back_are_left_out_with_their_calls(tmp_path: Path) -> None:
-    call = codex("response_item", type="function_call", name="shell", arguments="{}", call_id="c")
-    output = codex("response_item", type="function_call_output", call_id="c", output="late")
-    rows = [codex("session_meta", id="s"), heard("one"), said("user", "one"), said("assistant", "1")]
-    rows += [said("user", "bad"), heard("bad"), call, said("user", "worse"), said("assistant", "x")]
-    rows += [
-        codex("event_msg", type="thread_rolled_back", num_turns=2),
-        said("user", "two"),
-        said("assistant", "2"),
-        output,
-    ]
-    run, report = read_one("codex", write(tmp_path / "r.jsonl", rows), tmp_path)
-    assert outline(run) == ["user: one", "agent: 1", "user: two", "agent: 2 < late(c)"]
-    assert any("rolled back" in note for note in report.notes)
-
-
-def test_a_turn_of_the_person_that_only_an_event_tells_is_a_turn_of_the_codex_run(tmp_path: Path) -> None:
-    rows = [
-        codex("session_meta", id="s"),
-        heard("only told"),
-        said("assistant", "1"),
-        said("user", "both"),
-        heard("both"),
-    ]
-    rows += [
-        said("assistant", "2"),
-        heard("again"),
-        codex("turn_context", model="m"),
-        said("user", "IDE: again"),
-        said("assistant", "3"),
-    ]
-    run, _ = read_one("codex", write(tmp_path / "r.jsonl", rows), tmp_path)
-    assert outline(run) == ["user: only told", "agent: 1", "user: both", "agent: 2", "user: IDE: again", "agent: 3"]
-
-
-def test_a_codex_fork_marks_what_it_repeats_where_its_parent_lies_in_the_logs(tmp_path: Path) -> None:
-    shared = [said("user", "one"), said("assistant", "1")]
-    parent, name = "019a0000-0000-7000-8000-000000000001", "rollout-2026-01-0{}T00-00-00-{}.jsonl"
-    write(
-        tmp_path / "2026/01/01" / name.format(1, parent),
-        [codex("session_meta", id=parent), *shared, said("user", "two")],
-    )
-    rows = [codex("session_meta", id="f", forked_from_id=parent), codex("session_meta", id=parent), *shared]
-    rows += [said("user", "else"), said("assistant", "2")]
-    path = write(tmp_path / "2026/01/02" / name.format(2, "f"), rows)
-    run, _ = read_one("codex", path, tmp_path)
-    assert (run.continues, copied(run)) == (f"codex:{parent}", [True, True, False, False])
-    alone = write(tmp_path / "apart" / "f.jsonl", rows)
-    run, report = read_one("codex", alone, tmp_path / "apart")
-    assert not any(copied(run))
-    assert any("not marked" in note for note in report.notes)
 
 
 # --- SWE-agent and SWE-bench
@@ -363,30 +166,6 @@ def test_without_a_verdict_a_limit_truncates_and_an_exception_is_an_error(ended:
 # --- rows of data sets
 
 
-def test_a_verifiers_completion_that_repeats_its_prompt_is_no_second_question(tmp_path: Path) -> None:
-    asked = [{"role": "user", "content": "2+2?"}]
-    call = json.dumps({"id": "c", "type": "function", "function": {"name": "py", "arguments": "{}"}})
-    made = [{"role": "assistant", "content": "", "tool_calls": [call]}, {"role": "tool", "content": "4"}]
-    made.append({"role": "assistant", "content": "4"})
-    row = {"example_id": 0, "prompt": asked, "completion": [*asked, *made], "reward": 1.0, "answer": "4"}
-    counts = {"turns": 2.0, "prompt_tokens": 9.0, "sub_call_count": 1.0}
-    run, report = read_one("verifiers", write(tmp_path / "results.jsonl", [{**row, **counts, "fmt": 0.5}]), tmp_path)
-    assert outline(run) == ["user: 2+2?", "agent:  > py(c) < 4(c)", "agent: 4"]
-    assert run.trajectory.outcome.scores == {"fmt": 0.5}
-    assert run.trajectory.extra["turns"] == 2.0
-    assert not any("without a call in the log" in note for note in report.notes)
-
-
-def test_a_verifiers_task_is_asked_by_its_data_and_not_by_a_summary_of_its_past(tmp_path: Path) -> None:
-    nodes = [
-        {"message": {"role": "user", "content": "SUMMARY of what was done"}},
-        {"parent": 0, "sampled": True, "message": {"role": "assistant", "content": "Done"}},
-    ]
-    row = {"id": "t", "nodes": nodes, "rewards": {}, "task": {"data": {"idx": 1, "prompt": "The task"}}}
-    run, _ = read_one("verifiers_v1", write(tmp_path / "traces.jsonl", [row]), tmp_path)
-    assert run.trajectory.task.prompt == "The task"
-
-
 def test_pictures_in_a_column_come_where_they_are_marked(tmp_path: Path) -> None:
     turns = [{"from": "human", "value": "<image>What? <image>"}, {"from": "gpt", "value": "A cat"}]
     row = {"conversations": turns, "images": ["a.jpg", {"path": "b.jpg", "bytes": None}]}
@@ -474,30 +253,6 @@ def test_text_that_a_template_rendered_is_taken_apart_where_it_is_plainly_marked
     assert rendered_messages("What does <|im_start|>user\n mean?", "A mark") is None
 
 
-def test_a_conversation_that_opens_with_instructions_and_an_ok_is_one_of_an_environment(tmp_path: Path) -> None:
-    words = [
-        "Interact with a household.",
-        "OK. I'll follow your instructions.",
-        "Put a mug.",
-        "go to shelf",
-        "Observation: there",
-        "take",
-    ]
-    turns = [{"from": "gpt" if n % 2 else "human", "value": said} for n, said in enumerate(words)]
-    run, _ = read_one(
-        "agentgym", write(tmp_path / "sft.json", [{"id": 3, "conversations": turns, "reward": 1.0}]), tmp_path
-    )
-    assert [step.train for step in run.trajectory.agent_steps] == [False, None, None]
-    assert run.trajectory.task.prompt == "Put a mug."
-    plain = [
-        {"from": "human", "value": "Hi"},
-        {"from": "gpt", "value": "OK then, ask."},
-        {"from": "human", "value": "2+2?"},
-    ]
-    plain.append({"from": "gpt", "value": "4"})
-    read_one("sharegpt", write(tmp_path / "plain.json", [{"conversations": plain}]), tmp_path)
-
-
 def test_harbor_names_the_task_of_a_trial_beside_its_trajectory(tmp_path: Path) -> None:
     steps = [{"step_id": 1, "source": "user", "message": "Go"}, {"step_id": 2, "source": "agent", "message": "Done"}]
     document = {"schema_version": "ATIF-v1.5", "agent": {"name": "a", "version": "1"}, "steps": steps}
@@ -505,43 +260,6 @@ def test_harbor_names_the_task_of_a_trial_beside_its_trajectory(tmp_path: Path) 
     write(tmp_path / "t1__abc" / "result.json", {"task_name": "t1", "verifier_result": {"rewards": {"reward": 1.0}}})
     run, _ = read_one("atif", path, tmp_path)
     assert (run.trajectory.task.id, run.trajectory.outcome.status.value) == ("t1", "success")
-
-
-def test_a_trace_whose_model_calls_only_hold_text_is_told_by_its_outermost_run(tmp_path: Path) -> None:
-    def message(kind: str, said: str, **more: Any) -> dict[str, Any]:
-        return {
-            "lc": 1,
-            "type": "constructor",
-            "id": ["langchain", "schema", "messages", kind],
-            "kwargs": {"content": said, **more},
-        }
-
-    call = {"name": "add", "args": {"x": 1}, "id": "c", "type": "tool_call"}
-    acted, done = message("AIMessage", "adding", tool_calls=[call]), message("AIMessage", "3")
-    told = [message("HumanMessage", "add"), acted, message("ToolMessage", "3", tool_call_id="c"), done]
-    prompts = ["System: You add.\nHuman: add", "System: You add.\nHuman: add\nAI: adding[{'name': 'add'}]\nTool: 3"]
-    root = {"id": "r", "trace_id": "r", "name": "agent", "run_type": "chain", "inputs": {"messages": [["user", "add"]]}}
-    rows = [{**root, "outputs": {"messages": told}, "start_time": "2026-01-01T00:00:00Z"}]
-    for n, (prompt, made) in enumerate(zip(prompts, [acted, done], strict=True)):
-        generations = {"generations": [[{"text": "", "message": made}]]}
-        about = {
-            "id": f"l{n}",
-            "trace_id": "r",
-            "parent_run_id": "r",
-            "run_type": "llm",
-            "extra": {"metadata": {"ls_model_name": "m"}},
-        }
-        rows.append(
-            {
-                **about,
-                "inputs": {"prompts": [prompt]},
-                "outputs": generations,
-                "start_time": f"2026-01-01T00:00:0{n + 1}Z",
-            }
-        )
-    run, _ = read_one("langsmith", write(tmp_path / "runs.json", rows), tmp_path)
-    assert outline(run) == ["system: You add.", "user: add", "agent: adding > add(c) < 3(c)", "agent: 3"]
-    assert [step.model for step in run.trajectory.agent_steps] == ["m", "m"]
 
 
 @pytest.mark.parametrize(
@@ -582,22 +300,6 @@ def test_the_folder_of_a_log_is_not_left_when_reports_are_looked_for(tmp_path: P
 
 
 VARIANTS: dict[str, list[Any]] = {
-    "claude_code": [
-        claude("u1", None, "s", "user", "Go", forkedFrom={"sessionId": "p", "messageUuid": "u0"}),
-        {"type": "tool_use", "sessionId": "s", "name": "bash", "input": {"command": "ls"}, "uuid": "t1"},
-        {"type": "tool_result", "sessionId": "s", "output": "a.py", "uuid": "r1"},
-        {"type": "queue-operation", "operation": "enqueue", "sessionId": "s", "content": "more"},
-        {"type": "queue-operation", "operation": "remove", "sessionId": "s"},
-        claude("a1", "u1", "s", "assistant", "Done"),
-    ],
-    "codex": [
-        codex("session_meta", id="s", forked_from_id="p"),
-        heard("one"),
-        said("assistant", "1"),
-        said("user", "two"),
-        codex("event_msg", type="thread_rolled_back", num_turns=1),
-        said("assistant", "2"),
-    ],
     "gemini_cli": [
         {"sessionId": "s", "projectHash": "h"},
         {"id": "2", "type": "gemini", "content": "x", "toolCalls": [{"id": "c", "name": "ls", "args": {}}]},

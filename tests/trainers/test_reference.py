@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from quintain.trainers import reference
 from quintain.trainers.data.streams import Example, TokenRow, token_row
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.models import LoadedModel
-from quintain.trainers.reference import References, adapters_off, eval_mode, model_identity, with_reference
+from quintain.trainers.reference import References, adapters_off, model_identity, with_reference
 from tiny_models import tiny_model, tiny_tokenizer
 
 pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")
@@ -72,10 +72,10 @@ def values(examples: list[Example]) -> list[np.ndarray[Any, Any]]:
 
 class Warnings:
     def __init__(self) -> None:
-        self.told: list[tuple[str, str]] = []
+        self.heard: list[tuple[str, str]] = []
 
     def __call__(self, code: str, message: str) -> None:
-        self.told.append((code, message))
+        self.heard.append((code, message))
 
 
 @pytest.fixture
@@ -110,16 +110,18 @@ def test_every_row_gets_the_models_own_log_probs_however_examples_are_batched(
             assert row.ref_logprob is None
 
 
-def test_what_was_kept_comes_back_bit_equal_and_nothing_is_computed(
-    engine: Engine, tmp_path: Path, warn: Warnings, monkeypatch: pytest.MonkeyPatch
+def test_stored_values_come_back_bit_equal_and_nothing_is_computed(
+    engine: Engine, tmp_path: Path, warn: Warnings
 ) -> None:
+    assert scored(engine, [], tmp_path / "cache", warn) == []
+    assert not (tmp_path / "cache").exists()
     first = values(scored(engine, some_examples(), tmp_path / "cache", warn))
     assert len(list((tmp_path / "cache").iterdir())) == 1
     with torch.no_grad():
         engine.model.get_input_embeddings().weight.add_(1.0)  # computed anew, the values would be others
     again = values(scored(engine, some_examples(), tmp_path / "cache", warn))
     assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
-    assert warn.told == []
+    assert warn.heard == []
 
 
 def test_another_model_other_tokens_and_another_mask_have_files_of_their_own(
@@ -140,22 +142,10 @@ def test_another_model_other_tokens_and_another_mask_have_files_of_their_own(
     assert len(list(tmp_path.iterdir())) == 4, "weights and rewards do not change a log-prob"
 
 
-def torn(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-9])
-
-
-def empty(path: Path) -> None:
-    path.write_bytes(b"")
-
-
 def bit_flipped(path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[-3] ^= 1
     path.write_bytes(content)
-
-
-def of_another_run(path: Path) -> None:
-    save_file(load_file(path), path, metadata={"key": "another"})
 
 
 def of_another_shape(path: Path) -> None:
@@ -163,15 +153,25 @@ def of_another_shape(path: Path) -> None:
     save_file({"logprobs": np.zeros(2, np.float32)}, path, metadata={"key": key})
 
 
-@pytest.mark.parametrize("damage", [torn, empty, bit_flipped, of_another_run, of_another_shape])
-def test_a_damaged_file_is_told_and_replaced(engine: Engine, tmp_path: Path, warn: Warnings, damage: Any) -> None:
+DAMAGE: dict[str, Callable[[Path], object]] = {
+    "torn": lambda path: path.write_bytes(path.read_bytes()[:-9]),
+    "empty": lambda path: path.write_bytes(b""),
+    "bit flipped": bit_flipped,
+    "of another run": lambda path: save_file(load_file(path), path, metadata={"key": "another"}),
+    "of another shape": of_another_shape,
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_file_is_reported_and_replaced(engine: Engine, tmp_path: Path, warn: Warnings, damage: str) -> None:
     first = values(scored(engine, some_examples(), tmp_path, warn))
     (path,) = tmp_path.iterdir()
-    damage(path)
+    DAMAGE[damage](path)
     again = values(scored(engine, some_examples(), tmp_path, warn))
     assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
-    assert [code for code, _ in warn.told] == ["reference_damaged"]
-    assert path.name in warn.told[0][1]
+    ((code, message),) = warn.heard
+    assert code == "reference_damaged"
+    assert path.name in message
     assert np.array_equal(load_file(path)["logprobs"], np.concatenate(first))
     assert list(tmp_path.iterdir()) == [path], "nothing is left aside"
 
@@ -182,7 +182,7 @@ def test_a_cache_that_cannot_be_written_costs_a_warning_and_no_run(
     (tmp_path / "cache").write_text("a file where the folder should be", encoding="utf-8")
     given = scored(engine, some_examples(), tmp_path / "cache", warn)
     assert len(values(given)) == 6
-    assert "reference_not_kept" in [code for code, _ in warn.told]
+    assert "reference_not_kept" in [code for code, _ in warn.heard]
 
 
 def test_writers_of_the_same_file_leave_it_whole(tmp_path: Path, warn: Warnings) -> None:
@@ -199,7 +199,7 @@ def test_writers_of_the_same_file_leave_it_whole(tmp_path: Path, warn: Warnings)
     with ThreadPoolExecutor(3) as pool:
         for done in [pool.submit(write_and_read) for _ in range(3)]:
             done.result(60)
-    assert warn.told == []
+    assert warn.heard == []
     assert list(tmp_path.iterdir()) == []
 
 
@@ -211,11 +211,6 @@ def test_a_reference_that_is_not_finite_ends_the_run_and_is_not_kept(
     with pytest.raises(TrainingFailed) as caught:
         scored(engine, some_examples(), tmp_path, warn)
     assert caught.value.code == "reference_not_finite"
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_nothing_to_score_is_no_work(engine: Engine, tmp_path: Path, warn: Warnings) -> None:
-    assert scored(engine, [], tmp_path, warn) == []
     assert list(tmp_path.iterdir()) == []
 
 
@@ -240,19 +235,6 @@ def test_dropout_modes_gradients_and_random_states_are_left_alone(warn: Warnings
     assert model.training
     assert not frozen.training
     assert all(p.grad is None for p in model.parameters())
-
-
-def test_the_mode_returns_after_an_error_too() -> None:
-    model = tiny_model(TOKENIZER).train()
-
-    def fail() -> None:
-        with eval_mode(model):
-            assert not model.training
-            raise RuntimeError("out of memory")
-
-    with pytest.raises(RuntimeError, match="out of memory"):
-        fail()
-    assert model.training
 
 
 def test_without_its_adapters_a_model_is_its_base_and_trains_on_as_before() -> None:
@@ -297,7 +279,7 @@ def test_the_identity_changes_with_values_configuration_and_adapters() -> None:
 
 
 class Reporter:
-    """Hears what `References` says."""
+    """Records phases and warnings of `References`."""
 
     def __init__(self) -> None:
         self.phases: list[str] = []
@@ -362,7 +344,7 @@ def test_a_run_that_is_under_way_still_compares_with_the_model_it_began_with(
     assert max(np.abs(a - b).max() for a, b in zip(before, current, strict=True)) > 1e-2
 
 
-def test_a_later_attempt_uses_what_an_earlier_one_kept(tmp_path: Path) -> None:
+def test_a_later_attempt_uses_the_values_of_an_earlier_one(tmp_path: Path) -> None:
     folder = tmp_path / "job"
     spec = online(tmp_path, lora=None)
     first, second = (
