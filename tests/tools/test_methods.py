@@ -15,7 +15,7 @@ from quintain.datasets.selection import ExportCounts
 from quintain.datasets.splits import KeyedRow
 from quintain.errors import QuintainError
 from quintain.records.dataset import DatasetRow, PairRow, TextRow
-from quintain.records.documents import parse_yaml
+from quintain.records.documents import parse_yaml, read_document
 from quintain.records.evolve import EvolveConfig
 from quintain.records.hyperparameters import CONFIGS, DATASET_KINDS, LoraConfig
 from quintain.records.job import RecipeSpec, TrainSpec
@@ -25,7 +25,7 @@ from quintain.settings import Settings
 from quintain.tools import RLTrainingTool
 from quintain.tools.data.dataset_folders import freeze, new_options
 from quintain.tools.services import Services
-from quintain.tools.training.config_files import read_config, start_config
+from quintain.tools.training.config_files import settings_of, start_config
 from quintain.tools.training.methods import METHODS, describe_method, outline_methods, read_hyperparameters
 from quintain.tools.training.start import start_training
 from trajectory_runs import answer, run, user
@@ -168,8 +168,9 @@ NESTED = {"method": "sft", "hyperparameters": {"epochs": 2, "learning_rate": 1e-
 def test_a_config_file_reads_alike_in_yaml_and_json_in_these_names_and_others(tmp_path: Path) -> None:
     (tmp_path / "flat.yaml").write_text(FLAT, encoding="utf-8")
     (tmp_path / "nested.json").write_text(json.dumps(NESTED), encoding="utf-8")
-    method, config = read_config(tmp_path / "flat.yaml")
-    assert (method, config) == read_config(tmp_path / "nested.json")
+    flat, nested = (read_document(tmp_path / name) for name in ("flat.yaml", "nested.json"))
+    config = read_hyperparameters("sft", settings_of(flat))
+    assert (flat["method"], config) == (nested["method"], read_hyperparameters("sft", settings_of(nested)))
     assert (config.epochs, config.learning_rate, config.batch_size) == (2, 1e-4, 8)
 
 

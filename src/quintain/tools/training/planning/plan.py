@@ -15,7 +15,7 @@ from quintain.records.plan import Blocker, Estimate, TrainingPlan
 from quintain.tools.evaluation.environment_references import Environments, usable_reference
 from quintain.tools.services import Services
 from quintain.tools.training.agents import resolve_agent
-from quintain.tools.training.evolve import require_evolvable
+from quintain.tools.training.evolve import evolution_spec
 from quintain.tools.training.methods import EVOLVE, canonical_settings, describe_method, require_method
 from quintain.tools.training.planning.choice import Choice, Wish, choose, environment_in, wish_of
 from quintain.tools.training.planning.data import look_at_data
@@ -138,7 +138,7 @@ def _require_startable(services: Services, choice: Choice, settled: Settled, mod
     """Check the source as start_training does, so that a plan only promises trainings that start."""
     method, dataset = choice.method or "", choice.dataset
     if method == EVOLVE:
-        require_evolvable(services, Request(model=model), choice.environment, settled.hyperparameters)
+        evolution_spec(services, Request(model=model), choice.environment, settled.hyperparameters)
     else:
         training_source(services, method, dataset.id if dataset else None, choice.environment)
         require_effect(settled.config, choice.environment is not None)
