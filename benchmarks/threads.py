@@ -32,7 +32,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.threads", description=__doc__.partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=3, help="of all cells; a figure is the median of its rounds")
     parser.add_argument("--seconds", type=float, default=0.5, help="time of each workload in a round")
-    parser.add_argument("--counts", nargs="+", default=_COUNTS, help="spin counts; `default` leaves GOMP_SPINCOUNT unset")
+    parser.add_argument(
+        "--counts", nargs="+", default=_COUNTS, help="spin counts; `default` leaves GOMP_SPINCOUNT unset"
+    )
     parser.add_argument("--busy", nargs="+", type=int, default=_BUSY, help="numbers of busy processes beside")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
