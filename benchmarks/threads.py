@@ -1,9 +1,10 @@
 """Time that torch's threads lose beside other processes, by how long a thread spins while it waits.
 
-Run as `python -m benchmarks.threads [--rounds N] [--seconds S] [--counts default 0 1000 10000] [--busy 0 1 2]` on a quiet
-machine; prints one JSON line a figure. A cell of the default counts and loads takes about 8 s. Each cell is measured in a child process, because OpenMP reads GOMP_SPINCOUNT once, when it is loaded. `..._fair` is the time that a fair
-scheduler would give, (threads + busy processes) / cores times the quiet time without a setting, over the measured time: below 1,
-waiting threads have wasted the processor.
+Run as `python -m benchmarks.threads [--rounds N] [--seconds S] [--counts default 0 1000] [--busy 0 1 2]` on a quiet
+machine; prints one JSON line a figure. A cell takes about 6 s. Each cell is measured in a child process, because OpenMP
+reads GOMP_SPINCOUNT once, when it is loaded. `..._fair` is the time that a fair scheduler would give, (threads + busy
+processes) / cores times the quiet time without a setting, over the measured time: below 1, waiting threads have wasted
+the processor.
 """
 
 from __future__ import annotations
