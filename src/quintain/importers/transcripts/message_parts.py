@@ -1,6 +1,6 @@
 """Sort the parts of a chat message of any vendor: content, thoughts, calls and results.
 
-`Refuse` decides what happens to a part that holds nothing that a record has: it raises, or counts it and goes on.
+An `OnInvalid` decides what happens to a part without a place in a record: an error, or one more in a count.
 """
 
 from __future__ import annotations

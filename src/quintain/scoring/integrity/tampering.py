@@ -18,7 +18,6 @@ from quintain.scoring.file_activity.paths import Files, normal
 from quintain.scoring.file_activity.programs import Purpose, purpose_of
 from quintain.scoring.file_activity.shell import Command, parse_script
 from quintain.scoring.integrity import check_paths, code_signs
-from quintain.scoring.integrity.hard_coding import hard_coded_outputs
 from quintain.scoring.integrity.permissions import Permissions, means, names_in
 from quintain.scoring.integrity.samples import Sign
 from quintain.scoring.integrity.subject import Subject
@@ -187,7 +186,7 @@ class _Detector:
             yield Trace("lets failing checks pass", quoted(found.group()), False, turn)
         yield from _printed_report(turn, operation)
         yield from _early_exit(turn, operation)
-        if outputs := hard_coded_outputs(added, self._subject.shown):
+        if outputs := code_signs.hard_coded_outputs(added, self._subject.shown):
             yield Trace("returns the expected outputs of its tests", quoted(outputs.evidence), outputs.is_sure, turn)
         if not in_suite:
             for opened in _OPENED.findall(added):
