@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 
@@ -15,18 +15,31 @@ from quintain.records.protocols import Reporter
 from quintain.trainers.data.streams import Example
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.engine.machine import Machine
+from quintain.trainers.loop.meter import Meter
 from quintain.trainers.loop.objectives import Objective
+from quintain.trainers.loop.passes import ValidationSums
 from quintain.trainers.loop.schedule import ExampleSource
 from quintain.trainers.loop.sinks import Sinks
-
-if TYPE_CHECKING:
-    from quintain.trainers.distributed.ranks import Ranks
+from quintain.trainers.losses.loss_output import StepTotals
 
 PARTS = ("held_out_sum", "held_out_count")
 """Suffixes under which the tally keeps sum and count of a validation figure of the final weights."""
 
 Sampler = Callable[[int], dict[str, float | None]]
 """Samples from the model on its probes after a step, and returns figures of the samples."""
+
+
+class OtherRanks(Protocol):
+    """The other processes that share the passes (`distributed.ranks.Ranks`)."""
+
+    def on_all_ranks(self, name: str, *arguments: Any) -> AbstractContextManager[None]:
+        """Run a method of `distributed.member.Member` on the other ranks while the body runs on this one."""
+
+    def backward(self, run: Run, examples: Sequence[Example], totals: StepTotals, meter: Meter) -> float:
+        """Sum the gradients of a step over all ranks; return the loss."""
+
+    def held_out(self, run: Run, totals: StepTotals) -> ValidationSums:
+        """Return loss and figures of the validation examples, summed over all ranks."""
 
 
 @dataclass
@@ -48,7 +61,7 @@ class Run:
     reporter: Reporter
     sinks: Sinks
     sample: Sampler | None = None
-    ranks: Ranks | None = None
+    ranks: OtherRanks | None = None
     """Other processes that share the passes; None for a run of one process."""
     step: int = 0
     tally: dict[str, float] = field(default_factory=dict)
