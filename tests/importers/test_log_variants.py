@@ -2,168 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import zipfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agent_logs import outline, read_as, read_one, survives, write
-from quintain.importers.log_file import LogFile
-from quintain.importers.outcome_fields import outcome_from
 from quintain.importers.probing import probe
 from quintain.importers.registry import detect
 from quintain.importers.training_data.rendered_prompts import rendered_messages
 from quintain.records.trajectory import ImagePart, text_of
-
-# --- gemini
-
-
-def test_a_result_that_gemini_also_wrote_as_a_turn_of_the_user_comes_in_once(tmp_path: Path) -> None:
-    def answer(name: str, said: str) -> dict[str, Any]:
-        return {"functionResponse": {"id": name, "name": "ls", "response": {"output": said}}}
-
-    calls = [
-        {"id": "c1", "name": "ls", "args": {}, "result": [answer("c1", "one")]},
-        {"id": "c2", "name": "ls", "args": {}},
-    ]
-    lines = [
-        {"sessionId": "s", "projectHash": "h"},
-        {"id": "1", "type": "user", "content": [{"text": "Look"}]},
-        {"id": "2", "type": "gemini", "content": "I look.", "toolCalls": calls},
-        {"id": "3", "type": "user", "content": [answer("c1", "one"), answer("c2", "two")]},
-        {"id": "4", "type": "user", "content": [answer("c1", "one"), {"text": "and now?"}]},
-        {"id": "5", "type": "gemini", "content": "Done."},
-    ]
-    run, _ = read_one("gemini_cli", write(tmp_path / "session-1.jsonl", lines), tmp_path)
-    assert outline(run) == [
-        "user: Look",
-        "agent: I look. > ls(c1) > ls(c2) < one(c1) < two(c2)",
-        "user: and now?",
-        "agent: Done.",
-    ]
-
-
-# --- OpenHands
-
-
-def event(kind: str, source: str, **more: Any) -> dict[str, Any]:
-    return {"id": "e", "kind": kind, "source": source, "timestamp": "2026-01-01T00:00:00", **more}
-
-
-def test_a_download_from_the_openhands_cloud_is_read_as_a_folder_and_as_a_zip(tmp_path: Path) -> None:
-    call = {"id": "c", "name": "terminal", "arguments": "{}"}
-    acted = event(
-        "ActionEvent", "agent", tool_name="terminal", tool_call_id="c", tool_call=call, action={}, llm_response_id="r"
-    )
-    seen = event(
-        "ObservationEvent", "environment", tool_call_id="c", observation={"content": [{"type": "text", "text": "ok"}]}
-    )
-    asked = event("MessageEvent", "user", llm_message={"role": "user", "content": [{"type": "text", "text": "Fix"}]})
-    files = {f"event_{n:06d}_ab-cd.json": row for n, row in enumerate([asked, acted, seen])}
-    files["meta.json"] = {"id": "conv", "llm_model": "m-1", "title": "T"}
-    for name, value in files.items():
-        write(tmp_path / "download" / name, value)
-    with zipfile.ZipFile(tmp_path / "download.zip", "w") as packed:
-        for name, value in files.items():
-            packed.writestr(name, json.dumps(value))
-    first = tmp_path / "download" / "event_000000_ab-cd.json"
-    for path in (first, tmp_path / "download.zip"):
-        run, report = read_one("openhands_v1", path, tmp_path)
-        assert outline(run) == ["user: Fix", "agent:  > terminal(c) < ok(c)"]
-        assert (run.trajectory.session_id, run.trajectory.agent.model, report.rejected) == ("conv", "m-1", [])
-
-
-# --- SWE-agent and SWE-bench
-
-
-def history(words: str = "Fix") -> list[dict[str, Any]]:
-    call = {"id": "c", "type": "function", "function": {"name": "bash", "arguments": "{}"}}
-    asked = {"role": "user", "content": words, "message_type": "observation"}
-    acted = {"role": "assistant", "content": "ls", "message_type": "action", "action": "ls", "tool_calls": [call]}
-    return [asked, acted, {"role": "tool", "content": "a.py", "tool_call_ids": ["c"], "message_type": "observation"}]
-
-
-def swe_run(folder: Path, instance: str) -> Path:
-    info = {"exit_status": "submitted", "submission": "diff --git a b"}
-    return write(folder / instance / f"{instance}.traj", {"history": history(), "trajectory": [], "info": info})
-
-
-HARNESS = {"resolved_ids": ["a-1"], "unresolved_ids": ["a-2"], "error_ids": []}
-
-
-@pytest.mark.parametrize("place", ["beside", "inside", "instances", "leaderboard"])
-def test_verdicts_of_the_swe_bench_harness_are_joined(tmp_path: Path, place: str) -> None:
-    folder = tmp_path / ("trajs" if place == "leaderboard" else "run")
-    for instance in ("a-1", "a-2"):
-        path = swe_run(folder, instance)
-        write(path.with_suffix(".pred"), {"instance_id": instance, "model_name_or_path": "org/m"})
-        alone = {instance: {"resolved": instance == "a-1"}}
-        if place == "instances":
-            write(tmp_path / "logs/run_evaluation/e/org__m" / instance / "report.json", alone)
-            write(
-                tmp_path / "logs/run_evaluation/e/other" / instance / "report.json",
-                {instance: {"resolved": instance != "a-1"}},
-            )
-        elif place == "leaderboard":
-            write(tmp_path / "logs" / instance / "report.json", alone)
-    if place in ("beside", "inside"):
-        write((tmp_path if place == "beside" else folder) / "org__m.first.json", HARNESS)
-        write(tmp_path / "another.first.json", {"resolved_ids": ["a-2"], "unresolved_ids": ["a-1"]})
-    for instance, status in (("a-1", "success"), ("a-2", "failure")):
-        run, _ = read_one("swe_agent", folder / instance / f"{instance}.traj", tmp_path)
-        assert (run.trajectory.outcome.status.value, run.trajectory.extra["submission"]) == (status, "diff --git a b")
-
-
-def test_a_harness_report_on_another_model_is_no_verdict_on_a_run(tmp_path: Path) -> None:
-    path = swe_run(tmp_path / "run", "a-1")
-    write(tmp_path / "run" / "preds.json", {"a-1": {"model_name_or_path": "mine"}})
-    write(tmp_path / "theirs.e.json", HARNESS)
-    run, _ = read_one("swe_agent", path, tmp_path)
-    assert run.trajectory.outcome.status.value == "unknown"
-
-
-def test_without_a_history_calls_and_whole_outputs_come_from_the_queries_of_later_steps(tmp_path: Path) -> None:
-    first, second = history()[:1], history()
-    elided = [*second[:2], {**second[2], "content": "Old environment output: (1 lines omitted)"}]
-    last = [*elided, {**second[1], "content": "again"}, {**second[2], "content": "b.py"}]
-    steps = [
-        {"query": first, "response": "ls", "action": "ls", "observation": "a.py"},
-        {"query": second, "response": "again", "action": "ls", "observation": "b.py"},
-        {"query": last, "response": "Done", "action": "submit", "observation": "diff"},
-    ]
-    run, _ = read_one("swe_agent", write(tmp_path / "x.traj", {"trajectory": steps, "info": {}}), tmp_path)
-    assert outline(run) == [
-        "user: Fix",
-        "agent: ls > bash(c) < a.py(c)",
-        "agent: again > bash(c) < b.py(c)",
-        "agent: Done > submit(None) < diff(None)",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("ended", "status"),
-    [
-        ("LimitsExceeded", "truncated"),
-        ("exit_cost", "truncated"),
-        ("submitted (exit_context)", "truncated"),
-        ("max_steps", "truncated"),
-        ("RuntimeError: Agent reached maximum iteration in headless mode", "truncated"),
-        ("IndexError", "error"),
-        ("exit_error", "error"),
-        ("submitted", "unknown"),
-        ("Submitted", "unknown"),
-        ("exit_format", "unknown"),
-        (None, "unknown"),
-    ],
-)
-def test_without_a_verdict_a_limit_truncates_and_an_exception_is_an_error(ended: str | None, status: str) -> None:
-    assert outcome_from(None, ended).status.value == status
-    assert outcome_from(True, ended).status.value == "success"
-
-
-# --- rows of data sets
 
 
 def test_pictures_in_a_column_come_where_they_are_marked(tmp_path: Path) -> None:
@@ -291,32 +139,7 @@ def test_a_page_that_an_adp_agent_saw_is_its_tree_and_its_address_stands_beside_
     assert run.trajectory.steps[1].extra == {"led_to": {"url": "http://x", "html": "<a>"}}
 
 
-def test_the_folder_of_a_log_is_not_left_when_reports_are_looked_for(tmp_path: Path) -> None:
-    write(tmp_path / "logs" / "a-1" / "report.json", {"a-1": {"resolved": True}})
-    path = swe_run(tmp_path / "inner", "a-1")
-    run, _ = read_one("swe_agent", path, tmp_path / "inner")
-    assert run.trajectory.outcome.status.value == "unknown"
-    assert LogFile(path, tmp_path / "inner").folders("../..") == []
-
-
 VARIANTS: dict[str, list[Any]] = {
-    "gemini_cli": [
-        {"sessionId": "s", "projectHash": "h"},
-        {"id": "2", "type": "gemini", "content": "x", "toolCalls": [{"id": "c", "name": "ls", "args": {}}]},
-        {
-            "id": "3",
-            "type": "user",
-            "content": [{"functionResponse": {"id": "c", "name": "ls", "response": {"output": "a"}}}],
-        },
-    ],
-    "swe_agent": [
-        {
-            "trajectory": [
-                {"query": history()[:1], "response": "ls", "action": "ls"},
-                {"query": history(), "action": "submit"},
-            ]
-        }
-    ],
     "sharegpt": [
         {
             "conversations": [{"from": "human", "value": "<image>?"}, {"from": "gpt", "value": "A"}],

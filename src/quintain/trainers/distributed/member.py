@@ -1,4 +1,4 @@
-"""A rank other than 0: it holds the model, or a shard of it, and executes rank 0's commands (`ranks`)."""
+"""A rank other than 0: it keeps the model, or a shard of it, and executes rank 0's commands (`ranks`)."""
 
 from __future__ import annotations
 
