@@ -73,7 +73,7 @@ def test_a_run_earns_alpha_of_its_task_and_beta_of_the_models_value(judges: dict
         for trajectory, value in zip(row.trajectories, read, strict=True):
             assert isinstance(value, RunValue)
             assert [step.reward for step in trajectory.agent_steps] == [step.value for step in value.steps]
-            assert value.value == pytest.approx(sum(step.value for step in value.steps) / len(value.steps))
+            assert value.value == pytest.approx(sum(step.value or 0.0 for step in value.steps) / len(value.steps))
 
 
 def test_a_run_that_the_model_cannot_read_is_left_out_and_not_worth_zero(judges: dict[str, Agent]) -> None:
@@ -147,7 +147,7 @@ def test_a_refresh_fits_the_head_to_newest_outcomes_after_they_were_valued(judge
         good, bad = (value for value in mixed.model.read(group().trajectories) if isinstance(value, RunValue))
         if good.reward is not None and bad.reward is not None:
             return math.log1p(math.exp(bad.reward - good.reward))
-        losses = [-math.log(s.value) for s in good.steps] + [-math.log(1 - s.value) for s in bad.steps]
+        losses = [-math.log(s.value or 0.0) for s in good.steps] + [-math.log(1 - (s.value or 0.0)) for s in bad.steps]
         return sum(losses) / len(losses)
 
     before = misfit()
