@@ -51,6 +51,16 @@ def write(path: Path, value: Any) -> Path:
     return path
 
 
+def message(role: str, content: Any, **more: Any) -> dict[str, Any]:
+    """Return a message as chat APIs write it."""
+    return {"role": role, "content": content, **more}
+
+
+def function_call(name: str, arguments: str, call_id: str) -> dict[str, Any]:
+    """Return a call as OpenAI's chat API writes it."""
+    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
 def read(path: Path, root: Path) -> Read:
     """Read a file by the reader that detection finds."""
     found = detect(probe(path, root)).importer

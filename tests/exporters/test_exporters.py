@@ -32,7 +32,7 @@ from exported_runs import (
 )
 from quintain.errors import InvalidInput
 from quintain.exporters.registry import EXPORTERS, exporter
-from quintain.records.dataset import DatasetKind, DatasetRow, GroupRow, LabelledRow, PairRow, Row, StepLabelRow
+from quintain.records.dataset import DatasetKind, DatasetRow, PairRow, Row, StepLabelRow
 from quintain.records.trajectory import Action, Actor, ImagePart, Observation, Step, Task, TextPart, Trajectory, text_of
 
 CASES = [(known.name, kind) for known in EXPORTERS for kind in sorted(known.kinds)]
@@ -553,13 +553,6 @@ def test_text_from_logs_is_no_markup_in_a_hub_card(tmp_path: Path) -> None:
     card = (folder / "README.md").read_text()
     assert "<script>" not in card
     assert "\n# [x]" not in card
-
-
-def test_labelled_and_grouped_rows_fit_the_hub_too(tmp_path: Path) -> None:
-    assert exported("hub", rows_of("kto"), "kto", tmp_path / "a")[0].rows.total() == 4
-    group = GroupRow(key="k", trajectories=(trajectory(),), rewards=(1.0,))
-    assert exported("hub", [group], "grpo", tmp_path / "b")[0].rows.total() == 1
-    assert exported("hub", [LabelledRow(trajectory=trajectory(), desirable=True)], "kto", tmp_path / "c")[0].rows
 
 
 def test_weights_and_margins_of_pairs_are_told_and_a_weight_of_0_leaves_a_pair_out(tmp_path: Path) -> None:

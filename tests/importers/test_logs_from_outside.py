@@ -84,81 +84,6 @@ def test_calls_between_tags_stay_text_where_the_user_answers_or_one_is_no_call(t
         assert (run.steps[1].message, run.steps[1].actions) == (said, ())
 
 
-def event(name: str, **fields: str) -> dict[str, Any]:
-    return {"name": name, "attributes": [{"key": k, "value": {"stringValue": v}} for k, v in fields.items()]}
-
-
-def test_strands_writes_content_as_json_and_a_tools_arguments_where_others_write_its_result(tmp_path: Path) -> None:
-    asked, call = [{"text": "Weather?"}], {"toolUse": {"toolUseId": "c", "name": "get", "input": {"at": "Oslo"}}}
-    result = {"toolResult": {"toolUseId": "c", "status": "success", "content": [{"text": "3C"}]}}
-    user = event("gen_ai.user.message", content=json.dumps(asked))
-    spans = [
-        ("chat", [user, event("gen_ai.choice", message=json.dumps([call]), finish_reason="tool_use")]),
-        (
-            "execute_tool",
-            [
-                event("gen_ai.tool.message", id="c", content='{"at": "Oslo"}'),
-                event("gen_ai.choice", id="c", message='[{"text": "3C"}]'),
-            ],
-        ),
-        (
-            "chat",
-            [
-                user,
-                event("gen_ai.assistant.message", content=json.dumps([call])),
-                event("gen_ai.tool.message", content=json.dumps([result])),
-                event("gen_ai.choice", message='[{"text": "It is 3C."}]'),
-            ],
-        ),
-    ]
-    rows = [
-        {
-            "traceId": "t",
-            "spanId": f"s{n}",
-            "parentSpanId": "s",
-            "name": "execute_tool get" if kind == "execute_tool" else kind,
-            "startTimeUnixNano": str(1_760_000_000_000_000_000 + n),
-            "attributes": [{"key": "gen_ai.operation.name", "value": {"stringValue": kind}}],
-            "events": events,
-        }
-        for n, (kind, events) in enumerate(spans)
-    ]
-    path = write(tmp_path / "otlp.json", {"resourceSpans": [{"scopeSpans": [{"spans": rows}]}]})
-    run = read(path, tmp_path).only
-    assert outline(run) == WEATHER
-    assert run.agent_steps[0].actions[0].args == {"at": "Oslo"}
-
-
-def test_a_span_whose_content_stands_in_events_alone_is_a_model_call_and_names_its_model(tmp_path: Path) -> None:
-    events = [
-        event("gen_ai.content.prompt", **{"gen_ai.prompt": json.dumps([{"role": "user", "content": "q"}])}),
-        event(
-            "gen_ai.content.completion", **{"gen_ai.completion": json.dumps([{"role": "assistant", "content": "a"}])}
-        ),
-    ]
-    model = [{"key": "gen_ai.request.model", "value": {"stringValue": "m-1"}}]
-    spans = [{"traceId": "t", "spanId": "s", "name": "chat m-1", "attributes": model, "events": events}]
-    got = read(write(tmp_path / "otlp.json", {"resourceSpans": [{"scopeSpans": [{"spans": spans}]}]}), tmp_path)
-    assert outline(got.only) == ["user: q", "agent: a"]
-    assert got.only.agent_steps[0].model == "m-1"
-
-
-def test_pages_after_a_text_action_are_turns_of_the_user(tmp_path: Path) -> None:
-    steps = [
-        {"observation": "[1] shop", "action": "click [1]", "url": "http://x"},
-        {"observation": "[2] cart", "action": "stop []"},
-    ]
-    got = read(write(tmp_path / "w.jsonl", [{"intent": "Buy it", "trajectory": steps}]), tmp_path)
-    assert outline(got.only) == [
-        "user: Buy it",
-        "user: [1] shop",
-        "agent: click [1]",
-        "user: [2] cart",
-        "agent: stop []",
-    ]
-    assert not got.report.notes
-
-
 def test_a_value_too_large_to_be_known_by_its_beginning_says_so(tmp_path: Path) -> None:
     path = tmp_path / "big.json"
     with path.open("wb") as file:
@@ -167,20 +92,3 @@ def test_a_value_too_large_to_be_known_by_its_beginning_says_so(tmp_path: Path) 
         file.write(b'{"role":"assistant","content":"a"}]}')
     (rejected,) = import_logs(tmp_path, ImportOptions(), DryRun({})).rejected
     assert "too large to detect from its beginning (set its format)" in rejected.reason
-
-
-def test_a_block_of_an_unknown_kind_is_no_word_of_the_agent(tmp_path: Path) -> None:
-    strange = [{"type": "text", "text": "Done."}, {"type": "later_invention", "x": 1}]
-    lines = [
-        {"type": kind, "uuid": uuid, "parentUuid": above, "sessionId": "s", "message": {"role": kind, "content": said}}
-        for kind, uuid, above, said in (("user", "u", None, "Go"), ("assistant", "a", "u", strange))
-    ]
-    items = [
-        {"type": "message", "role": role, "content": said} for role, said in (("user", "Go"), ("assistant", strange))
-    ]
-    rollout = [{"type": "session_meta", "payload": {"id": "s"}}]
-    rollout += [{"type": "response_item", "payload": item} for item in items]
-    for name, rows in (("claude.jsonl", lines), ("codex.jsonl", rollout)):
-        got = read(write(tmp_path / name, rows), tmp_path)
-        assert outline(got.only) == ["user: Go", "agent: Done."]
-        assert got.report.unknown["part:later_invention"] == 1

@@ -34,16 +34,11 @@ def run_judge(use: Use) -> int:
     elif use.own["answers"] is not None:
         answers = check(tool("submit_scores"), _answers(use.own["answers"]))
         _show_submitted(console, submit_file(services, **answers), json_out=use.json_out)
-    elif use.json_out or use.arguments.get("judge") == "assistant":
-        print_json(use.call(services, **_defaults(use)))
+    elif use.json_out or use.arguments["judge"] == "assistant":
+        print_json(use.call(services))
     else:
-        _interview(console, services, check(use.spec, {**use.arguments, **_defaults(use)}))
+        _interview(console, services, check(use.spec, use.arguments))
     return 0
-
-
-def _defaults(use: Use) -> dict[str, Any]:
-    """Return the terminal's own defaults: a person judges five items."""
-    return {"judge": "person", "limit": 5, **use.arguments}
 
 
 def _answers(file: str) -> dict[str, Any]:

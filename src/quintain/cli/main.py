@@ -132,7 +132,7 @@ def _tool_command(name: str) -> TyperCommand:
             status = _loaded(about.run)(use)
         raise typer.Exit(status)
 
-    parameters = [*(option.parameter() for option in options), *own_parameters(about, about.own), *_common(name)]
+    parameters = [*(option.parameter() for option in options), *own_parameters(about.own), *_common(name)]
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     app = typer.Typer(add_completion=False)
     app.command(name.split()[-1], help=_help(name))(run)

@@ -7,8 +7,8 @@ import os
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -128,21 +128,26 @@ def write_dataset(
     if folder.exists():
         raise Conflict(f"{folder} exists and a dataset never changes; export under a new id")
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-        try:
-            with gc_relaxed():
-                written = _fill(lines, aside, folder, options, tally)
-            aside.rename(folder)
-        finally:
-            shutil.rmtree(aside, ignore_errors=True)
+        with folder_aside(folder) as aside, gc_relaxed():
+            return _fill(lines, aside, folder, options, tally)
     except QuintainError:  # Refused is an OSError too, and has its own remedy
         raise
     except OSError as error:
         raise Unavailable(
             f"the dataset could not be written to {folder}: {error}; {disk_remedy(error)}, then export again"
         ) from error
-    return written
+
+
+@contextmanager
+def folder_aside(folder: Path) -> Iterator[Path]:
+    """Yield a hidden folder that is renamed to `folder` at the end of the block; after an error nothing is left."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    try:
+        yield aside
+        aside.rename(folder)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
 
 
 def _fill(

@@ -78,7 +78,7 @@ def drop_near_duplicates(
 
     Args:
         runs: Oldest first.
-        threshold: As in `Texts`.
+        threshold: As in `NearDuplicateIndex`.
         tally: Counts those that are left out as `near_duplicate`.
         by_value: Only runs of equal value are compared: where good and bad runs are contrasted, two that
             differ in one word and in their worth are the most telling ones.

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 from pathlib import Path
 
+from quintain.datasets.dataset_writer import folder_aside
 from quintain.datasets.manifest import sha256_of
 from quintain.datasets.rows import read_rows
 from quintain.errors import Conflict, InvalidInput, Unavailable, disk_remedy
@@ -46,20 +45,15 @@ def convert_dataset(dataset: Dataset, writer: Exporter, folder: Path) -> Export:
     require_kind(writer, dataset.kind)
     if folder.exists():
         raise Conflict(f"{folder} exists and an export never changes; remove it, or export under a new id")
+    source, hashes = Path(dataset.path), dataset.files
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-        try:
-            source, hashes = Path(dataset.path), dataset.files
+        with folder_aside(folder) as aside:
             export = writer.write(
                 dataset,
                 lambda split: read_rows(source, split, hashes.get(f"{split}.jsonl"), kind=dataset.kind),
                 aside,
             )
             _seal(aside)
-            aside.rename(folder)
-        finally:
-            shutil.rmtree(aside, ignore_errors=True)
     except OSError as error:
         raise Unavailable(
             f"the export could not be written to {folder}: {error}; {disk_remedy(error)}, then export again"

@@ -120,7 +120,8 @@ IMPORTERS: tuple[Importer, ...] = (
 """Every reader; at equal confidence the earlier one wins."""
 
 
-_FAULTS = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+FAULTS = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+"""Exceptions of a reader that does not expect a value: a bug, which must not stop the import of other files."""
 
 
 class Detection(NamedTuple):
@@ -159,8 +160,8 @@ def detect(probe: Probe) -> Detection:
     failed = []
     for place, known in enumerate(IMPORTERS):
         try:
-            confidence = confidence_of(known, probe)
-        except _FAULTS as error:
+            confidence = known.detect(probe)
+        except FAULTS as error:
             failed.append(f"{known.name} ({type(error).__name__})")
         else:
             if confidence > 0:
@@ -169,9 +170,3 @@ def detect(probe: Probe) -> Detection:
     if not ranked:
         return Detection(None, 0.0, None, tuple(failed))
     return Detection(ranked[0][1], ranked[0][0], ranked[1][1].name if len(ranked) > 1 else None, tuple(failed))
-
-
-def confidence_of(known: Importer, probe: Probe) -> float:
-    """Return a reader's confidence in a file, 0 to 1."""
-    confidence = known.detect(probe)
-    return min(confidence, 1.0) if confidence > 0 else 0.0

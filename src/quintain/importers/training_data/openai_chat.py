@@ -2,7 +2,7 @@
 
 Tool calls that an agent wrote as text (`<function=..>`, `<tool_call>{..}</tool_call>`) stay text, and the observations that
 came back as user messages stay user turns: that protocol is what the model would be trained on. Only calls between tags that
-turns of a tool answer are calls (`formats.tool_tags`).
+turns of a tool answer are calls (`transcripts.tool_tags`).
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ def settle(
         InvalidInput: a wrong setting.
     """
     if method == EVOLVE:
-        return _settle_evolution(given, model, device)
+        return _settle_evolution(given, model)
     changes, reasons = _by_model(model)
     if data is not None:
         more, more_reasons = _by_data(method, data, given)
@@ -189,7 +189,7 @@ def pass_tokens(method: str, config: TrainingConfig, data: DataFacts | None, mod
     return work_of(method, config, data, model, float(tokens)).pass_tokens
 
 
-def _settle_evolution(given: Mapping[str, Any], model: ModelFacts | None, device: Device) -> Settled:
+def _settle_evolution(given: Mapping[str, Any], model: ModelFacts | None) -> Settled:
     changes, reasons = _by_model(model)
     config, training = check_evolution(merge_settings({"training": changes} if changes else {}, given))
     return Settled(_differing(config, _SHOWN_OF_EVOLVE), training, tuple(reasons))
