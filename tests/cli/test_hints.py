@@ -99,7 +99,7 @@ def played_flow(folder: Path) -> Flow:
     for name in ("search_trajectories", "list_jobs"):
         flow.do(name)
     flow.do("get_judging_batch", limit=2)
-    flow.do("plan_training", goal="imitate the good runs")
+    flow.do("plan_training", goal=["imitate"])
     for kind in ("datasets", "agents", "environments", "scorers", "methods"):
         flow.do("list_library", kind=kind)
     messages = [{"role": "user", "content": "2 + 2?"}, {"role": "assistant", "content": "4"}]

@@ -72,137 +72,103 @@ def test_a_live_recording_grows_and_closes_with_its_outcome(tool: Caller) -> Non
     assert (late["code"], "never change" in late["message"]) == ("conflict", True)
 
 
-@pytest.mark.parametrize(
-    ("parameters", "code", "words"),
-    [
-        ({"action": "dance"}, "unknown_action", ["'dance'", "valid", "train"]),
-        ({"action": "search", "limitt": 3}, "unknown_argument", ["'limitt'", "did you mean 'limit'"]),
-        ({"action": "search", "limit": 0}, "invalid_input", ["limit", "1", "got 0"]),
-        ({"action": "search", "filter": {"outcome": "great"}}, "invalid_input", ["filter.outcome", "great", "success"]),
-        ({"action": "search", "cursor": "nonsense"}, "bad_cursor", ["cursor"]),
-        ({"action": "get", "trajectory_id": "traj-none"}, "not_found", ["traj-none"]),
-        ({"action": "status", "job_id": "job-none"}, "not_found", ["job-none"]),
-        ({"action": "score", "scorer": "outcome", "filter": {}}, "empty_filter", ["no condition", "job_id"]),
-        ({"action": "score", "scorer": "outcome"}, "invalid_input", ["exactly one"]),
-        ({"action": "score", "scorer": "magic", "filter": {"tags": ["x"]}}, "not_found", ["magic", "outcome"]),
-        (
-            {"action": "export", "kind": "sft", "name": "d", "filter": {"job_id": "job-none"}},
-            "nothing_matches",
-            ["loosen"],
-        ),
-        (
-            {"action": "export", "kind": "sft", "name": "../d", "filter": {"tags": ["x"]}},
-            "invalid_input",
-            ["name", "../d"],
-        ),
-        (
-            {"action": "export", "kind": "sft", "name": "d", "filter": {"tags": ["x"]}, "min_score": 0.5},
-            "invalid_input",
-            ["together"],
-        ),
-        ({"action": "record"}, "invalid_input", ["exactly one"]),
-        ({"action": "record", "trajectory": {"steps": []}}, "invalid_input", ["steps"]),
-        (
-            {"action": "record", "messages": [{"role": "user", "content": "x\ud800"}], "task": "x"},
-            "lone_surrogate",
-            ["U+D800"],
-        ),
-        ({"action": "record", "messages": MESSAGES, "outcome": {"reward": float("nan")}}, "not_finite", ["nan"]),
-        (
-            {"action": "record", "messages": [{"role": "user", "content": "cut \ud83d"}]},
-            "lone_surrogate",
-            ["U+D83D", "character 4", "arguments.messages[0].content"],
-        ),
-        (
-            {"action": "record", "trajectory": {"extra": {"\udc00": 1}}},
-            "lone_surrogate",
-            ["a key of", "trajectory.extra"],
-        ),
-        ({"action": "train", "dataset": "none"}, "not_found", ["none"]),
-        (
-            {"action": "train", "dataset": "none", "model_name": "/no/such/folder"},
-            "model_not_found",
-            ["no/such/folder"],
-        ),
-        ({"action": "train", "dataset": "none", "model_name": "org/name"}, "hub_not_allowed", ["QUINTAIN_ALLOW_HUB"]),
-        ({"action": "train", "dataset": "d", "epochs": 3}, "unknown_argument", ["'epochs'", "num_epochs"]),
-        (
-            {"action": "train", "dataset": "d", "hyperparameters": {"learn_rate": 1}},
-            "invalid_input",
-            ["hyperparameters.learn_rate", "learning_rate"],
-        ),
-        ({"action": "train", "dataset": "d", "num_epochs": -1}, "invalid_input", ["epochs", "-1"]),
-        (
-            {"action": "evaluate", "agent": "starter", "environment": "moon"},
-            "environment_not_found",
-            ["moon", "quintain/inventory"],
-        ),
-        ({"action": "evaluate"}, "invalid_input", ["model_path"]),
-        ({"action": "compare", "agents": ["starter"]}, "invalid_input", ["agents"]),
-        ({"action": "compare", "agents": ["a", "a"]}, "invalid_input", ["twice"]),
-        ({"action": "compare", "agents": ["eval-1", "eval-2"]}, "not_found", ["eval-1"]),
-        ({"action": "register", "name": "a b", "model": "starter"}, "invalid_input", ["name", "a b"]),
-        ({"action": "wait", "job_id": "job-x"}, "not_found", ["job-x"]),
-        ({"action": "wait"}, "invalid_input", ["needs `job_id`"]),
-        ({"action": "register", "name": "starter", "model": "starter"}, "invalid_input", ["embedded model"]),
-        ({"action": "register", "name": "long", "model": "x" * 5000}, "invalid_input", ["is not an agent"]),
-        (
-            {"action": "score", "scorer": {"outcome": 1e308}, "filter": {"tags": ["x"]}},
-            "invalid_input",
-            ["only ratios"],
-        ),
-        ({"action": "search", "filter": {"text": "\x00"}}, "invalid_input", ["NUL"]),
-        ({"action": "train", "dataset": "d", "max_samples": -1}, "invalid_input", ["max_samples", "-1"]),
-        ({"action": "train", "config": "~no_such_user/a.yaml"}, "invalid_input", ["without a home folder"]),
-        (
-            {"action": "train", "dataset": "d", "model_name": "~no_such_user/a"},
-            "model_not_found",
-            ["cannot read folder"],
-        ),
-        ({"action": "train", "dataset": "d", "model_name": "x" * 900}, "model_not_found", ["cannot read folder"]),
-        ({"action": ["train"]}, "unknown_action", ["['train']"]),
-        ({"action": "train", "dataset": 5}, "invalid_input", ["dataset_id", "string", "got 5"]),
-        ({"action": "train", "dataset": "d", "seed": 2**31}, "invalid_input", ["seed", "2147483647"]),
-        ({"action": "train", "dataset": "d", "name": "starter"}, "invalid_input", ["embedded model"]),
-        ({"action": "train", "dataset": "d", "x" * 5000: 1}, "unknown_argument", ["'xxx", "...", "valid: "]),
-        (
-            {"action": "train", "dataset": "d", "hyperparameters": {"lora": {"rnak": 1}}},
-            "invalid_input",
-            ["hyperparameters.lora.rnak", "did you mean 'lora.rank'"],
-        ),
-        (
-            {"action": "train", "dataset": "d", "hyperparameters": {"lr": float("nan")}},
-            "not_finite",
-            ["hyperparameters.lr", "is nan", "must be finite"],
-        ),
-        (
-            {"action": "train", "dataset": "d", "hyperparameters": {1: 2}},
-            "invalid_input",
-            ["valid string (got 1)"],
-        ),
-        ({"action": "evaluate", "agent": "starter", "max_samples": 0}, "invalid_input", ["n_tasks", "got 0"]),
-    ],
-)
-def test_bad_input_is_told_plainly_and_nothing_is_half_written(
-    tool: Caller, parameters: dict[str, Any], code: str, words: list[str]
-) -> None:
-    answer = tool(**parameters)
-    assert (answer["status"], answer["code"]) == ("error", code), answer
-    assert all(word in answer["message"] for word in words), answer["message"]
+BAD_INPUT: list[tuple[Any, dict[Any, Any], str, list[str]]] = [
+    ("dance", {}, "unknown_action", ["'dance'", "valid", "train"]),
+    ("search", {"limitt": 3}, "unknown_argument", ["'limitt'", "did you mean 'limit'"]),
+    ("search", {"limit": 0}, "invalid_input", ["limit", "1", "got 0"]),
+    ("search", {"filter": {"outcome": "great"}}, "invalid_input", ["filter.outcome", "great", "success"]),
+    ("search", {"cursor": "nonsense"}, "bad_cursor", ["cursor"]),
+    ("get", {"trajectory_id": "traj-none"}, "not_found", ["traj-none"]),
+    ("status", {"job_id": "job-none"}, "not_found", ["job-none"]),
+    ("score", {"scorer": "outcome", "filter": {}}, "empty_filter", ["no condition", "job_id"]),
+    ("score", {"scorer": "outcome"}, "invalid_input", ["exactly one"]),
+    ("score", {"scorer": "magic", "filter": {"tags": ["x"]}}, "not_found", ["magic", "outcome"]),
+    ("export", {"kind": "sft", "name": "d", "filter": {"job_id": "job-none"}}, "nothing_matches", ["loosen"]),
+    ("export", {"kind": "sft", "name": "../d", "filter": {"tags": ["x"]}}, "invalid_input", ["name", "../d"]),
+    (
+        "export",
+        {"kind": "sft", "name": "d", "filter": {"tags": ["x"]}, "min_score": 0.5},
+        "invalid_input",
+        ["together"],
+    ),
+    ("record", {}, "invalid_input", ["exactly one"]),
+    ("record", {"trajectory": {"steps": []}}, "invalid_input", ["steps"]),
+    ("record", {"messages": [{"role": "user", "content": "x\ud800"}], "task": "x"}, "lone_surrogate", ["U+D800"]),
+    ("record", {"messages": MESSAGES, "outcome": {"reward": float("nan")}}, "not_finite", ["nan"]),
+    (
+        "record",
+        {"messages": [{"role": "user", "content": "cut \ud83d"}]},
+        "lone_surrogate",
+        ["U+D83D", "character 4", "arguments.messages[0].content"],
+    ),
+    ("record", {"trajectory": {"extra": {"\udc00": 1}}}, "lone_surrogate", ["a key of", "trajectory.extra"]),
+    ("train", {"dataset": "none"}, "not_found", ["none"]),
+    ("train", {"dataset": "none", "model_name": "/no/such/folder"}, "model_not_found", ["no/such/folder"]),
+    ("train", {"dataset": "none", "model_name": "org/name"}, "hub_not_allowed", ["QUINTAIN_ALLOW_HUB"]),
+    ("train", {"dataset": "d", "epochs": 3}, "unknown_argument", ["'epochs'", "num_epochs"]),
+    (
+        "train",
+        {"dataset": "d", "hyperparameters": {"learn_rate": 1}},
+        "invalid_input",
+        ["hyperparameters.learn_rate", "learning_rate"],
+    ),
+    ("train", {"dataset": "d", "num_epochs": -1}, "invalid_input", ["epochs", "-1"]),
+    ("evaluate", {"agent": "starter", "environment": "moon"}, "environment_not_found", ["moon", "quintain/inventory"]),
+    ("evaluate", {}, "invalid_input", ["model_path"]),
+    ("compare", {"agents": ["starter"]}, "invalid_input", ["agents"]),
+    ("compare", {"agents": ["a", "a"]}, "invalid_input", ["twice"]),
+    ("compare", {"agents": ["eval-1", "eval-2"]}, "not_found", ["eval-1"]),
+    ("register", {"name": "a b", "model": "starter"}, "invalid_input", ["name", "a b"]),
+    ("wait", {"job_id": "job-x"}, "not_found", ["job-x"]),
+    ("wait", {}, "invalid_input", ["needs `job_id`"]),
+    ("register", {"name": "starter", "model": "starter"}, "invalid_input", ["embedded model"]),
+    ("register", {"name": "long", "model": "x" * 5000}, "invalid_input", ["is not an agent"]),
+    ("score", {"scorer": {"outcome": 1e308}, "filter": {"tags": ["x"]}}, "invalid_input", ["only ratios"]),
+    ("search", {"filter": {"text": "\x00"}}, "invalid_input", ["NUL"]),
+    ("train", {"dataset": "d", "max_samples": -1}, "invalid_input", ["max_samples", "-1"]),
+    ("train", {"config": "~no_such_user/a.yaml"}, "invalid_input", ["without a home folder"]),
+    ("train", {"dataset": "d", "model_name": "~no_such_user/a"}, "model_not_found", ["cannot read folder"]),
+    ("train", {"dataset": "d", "model_name": "x" * 900}, "model_not_found", ["cannot read folder"]),
+    (["train"], {}, "unknown_action", ["['train']"]),
+    ("train", {"dataset": 5}, "invalid_input", ["dataset_id", "string", "got 5"]),
+    ("train", {"dataset": "d", "seed": 2**31}, "invalid_input", ["seed", "2147483647"]),
+    ("train", {"dataset": "d", "name": "starter"}, "invalid_input", ["embedded model"]),
+    ("train", {"dataset": "d", "x" * 5000: 1}, "unknown_argument", ["'xxx", "...", "valid: "]),
+    (
+        "train",
+        {"dataset": "d", "hyperparameters": {"lora": {"rnak": 1}}},
+        "invalid_input",
+        ["hyperparameters.lora.rnak", "did you mean 'lora.rank'"],
+    ),
+    (
+        "train",
+        {"dataset": "d", "hyperparameters": {"lr": float("nan")}},
+        "not_finite",
+        ["hyperparameters.lr", "is nan", "must be finite"],
+    ),
+    ("train", {"dataset": "d", "hyperparameters": {1: 2}}, "invalid_input", ["valid string (got 1)"]),
+    ("evaluate", {"agent": "starter", "max_samples": 0}, "invalid_input", ["n_tasks", "got 0"]),
+    ("train", {"algorithm": "gpro", "environment": "quintain/inventory"}, "invalid_input", ["did you mean 'grpo'"]),
+]
+"""Action, its parameters, the code of the error, and words of its message."""
+
+
+def test_bad_input_is_told_plainly_and_nothing_is_half_written(tool: Caller) -> None:
+    for action, parameters, code, words in BAD_INPUT:
+        answer = json.loads(tool.run({"action": action, **parameters}))
+        assert (answer["status"], answer["code"]) == ("error", code), answer
+        assert all(word in answer["message"] for word in words), answer["message"]
     assert tool(action="search")["items"] == []
     assert tool(action="jobs")["items"] == []
     assert tool(action="library", kind="datasets")["items"] == []
 
 
-def test_the_run_of_the_prompt_may_be_ten_megabytes_too_large(tool: Caller) -> None:
-    answer = tool(action="record", messages=[{"role": "assistant", "content": "x" * 10_000_000}], task="t")
-    assert (answer["code"], "8,000,000" in answer["message"]) == ("too_large", True)
-
-
-def test_a_registered_dataset_can_be_loaded_by_name(tool: Caller) -> None:
+def test_a_registered_dataset_can_be_loaded_by_name_and_a_run_of_ten_megabytes_is_refused(tool: Caller) -> None:
     dataset = tool.register_dataset("mine", [{"messages": MESSAGES, "task": "Price of the lamp?"}])
     answer = tool(action="load_dataset", dataset="mine", max_samples=5)
     assert (answer["dataset_id"], answer["dataset_size"]) == (dataset, 1)
+    large = tool(action="record", messages=[{"role": "assistant", "content": "x" * 10_000_000}], task="t")
+    assert (large["code"], "8,000,000" in large["message"]) == ("too_large", True)
 
 
 def test_the_library_lists_what_there_is_to_work_with(tool: Caller) -> None:
@@ -265,5 +231,7 @@ def test_a_created_reward_is_a_scorer_with_its_parameters(tool: Caller, monkeypa
 
 def test_waiting_for_what_needed_no_job_is_answered_with_the_result(tool: Caller, tmp_path: Path) -> None:
     (tmp_path / "chat.jsonl").write_text(json.dumps({"messages": MESSAGES}))
-    answer = tool(action="import", path=str(tmp_path / "chat.jsonl"), wait=True)
-    assert (answer["status"], answer["imported"]) == ("success", 1), answer
+    for wait, imported in ((True, 1), (False, 0)):
+        answer = tool(action="import", path=str(tmp_path / "chat.jsonl"), wait=wait)
+        assert (answer["status"], answer["imported"]) == ("success", imported), answer
+    assert tool(action="library", kind="scorers")["status"] == "success"

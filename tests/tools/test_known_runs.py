@@ -172,10 +172,3 @@ def test_unknown_outcomes_are_refused_with_what_helps_the_kind_and_the_advice_wo
     for name, outcome in zip(names, ("success", "failure"), strict=True):
         tool.record(trajectory_id=name, outcome=outcome)
     assert tool(action="export", kind="dpo", name="pairs", trajectory_ids=names)["rows"] == 1
-
-
-def test_every_finished_answer_says_success(tool: Caller, tmp_path: Path) -> None:
-    folder = log(tmp_path / "logs", "1")
-    assert tool(action="import", path=str(folder))["status"] == "success"
-    assert tool(action="import", path=str(folder), wait=True)["status"] == "success"
-    assert tool(action="library", kind="scorers")["status"] == "success"

@@ -21,7 +21,7 @@ from quintain.settings import Settings
 from quintain.tools import RLTrainingTool
 from quintain.tools.catalog import CATALOG
 from quintain.tools.services import open_services
-from quintain.tools.training.start import require_intact
+from quintain.tools.training.sources import require_intact
 from tools.dict_calls import Caller
 
 RUN = {"task": {"prompt": "Go"}, "outcome": {"status": "success"}}

@@ -33,6 +33,8 @@ def _show(console: Console, plan: TrainingPlan) -> None:
     for name, text in [*facts, *_estimated(plan.estimate)]:
         console.print(printable(f"{name}: {text}"))
     console.print(printable(for_terminal(plan.why)))
+    for branch in plan.branches:
+        console.print(printable(f"- {branch.question} {branch.answer} Otherwise: {branch.otherwise}."))
     for note in plan.notes:
         console.print(printable(f"- {for_terminal(note)}"))
     for name, how in plan.estimate.unknown.items():

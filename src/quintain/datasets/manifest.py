@@ -71,12 +71,18 @@ def read_manifest(folder: Path) -> Dataset:
         raise InvalidInput(f"{path} cannot be read as a manifest ({error}); export the dataset again") from None
 
 
+def manifest_entries(folder: Path) -> dict[str, Any]:
+    """Return the manifest of a folder; empty if it cannot be read."""
+    try:
+        content = json.loads((folder / FILE_NAME).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
 def notes_of(folder: Path) -> tuple[str, ...]:
     """Return the manifest's notes on the selection; empty if it cannot be read."""
-    try:
-        notes = json.loads((folder / FILE_NAME).read_text(encoding="utf-8")).get("notes", [])
-    except (OSError, ValueError, AttributeError):
-        return ()
+    notes = manifest_entries(folder).get("notes")
     return tuple(note for note in notes if isinstance(note, str)) if isinstance(notes, list) else ()
 
 

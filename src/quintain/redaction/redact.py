@@ -240,11 +240,11 @@ class _Redactor:
             clean[name] = kept = self.named(kind, item) if kind else self.value(item)
             changed = changed or kept is not item or name is not key
         # {"name": "API_KEY", "value": "..."}, as headers and variables are often listed.
-        if type(given := value.get("value")) is str and clean.get("value") is given:
+        if type(labelled := value.get("value")) is str and clean.get("value") is labelled:
             label = next((value[key] for key in ("name", "key") if type(value.get(key)) is str), "")
             if kind := secret_kind(label):
-                clean["value"] = self.named(kind, given)
-                changed = changed or clean["value"] is not given
+                clean["value"] = self.named(kind, labelled)
+                changed = changed or clean["value"] is not labelled
         return clean if changed else value
 
     def named(self, kind: str, value: Any) -> Any:

@@ -37,7 +37,8 @@ from quintain.tools.spec import Picture
 from quintain.tools.training.config_files import start_config
 from quintain.tools.training.methods import EVOLVE, canonical_settings, check_settings, merge_settings, require_method
 from quintain.tools.training.requests import Request
-from quintain.tools.training.start import Source, create_folder, train
+from quintain.tools.training.sources import Source
+from quintain.tools.training.start import create_folder, train
 
 logger = logging.getLogger(__name__)
 

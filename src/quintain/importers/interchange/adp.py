@@ -96,7 +96,7 @@ def _act(transcript: Transcript, turn: list[dict[str, Any]]) -> None:
     transcript.add_agent_turn(
         message or description,
         thought="\n\n".join(filter(None, [thought, description if message else ""])),
-        actions=[made for made in map(_call, turn) if made],
+        actions=[call for call in map(_call, turn) if call],
         reward=rewards[-1] if rewards else None,
     )
 

@@ -124,9 +124,9 @@ def _of_items(row: Mapping[str, Any]) -> list[Any]:
 def _output(response: Mapping[str, Any], items: Any) -> list[Any]:
     """Return the messages of a Responses API response, with its model, usage and time."""
     messages = list(items_to_messages(items)) if isinstance(items, list) else []
-    made = [message for message in messages if isinstance(message, dict) and message.get("role") == "assistant"]
-    if len(made) == 1:  # of several, nobody knows which one took the tokens
-        made[0] |= _about(response, "created_at")
+    answers = [message for message in messages if isinstance(message, dict) and message.get("role") == "assistant"]
+    if len(answers) == 1:  # of several, nobody knows which one took the tokens
+        answers[0] |= _about(response, "created_at")
     return messages
 
 

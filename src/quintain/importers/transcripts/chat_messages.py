@@ -258,11 +258,11 @@ def _answers(rest: dict[str, Any], content: Any, where: str, refuse: OnInvalid) 
 def _read_agent(turn: Turn, rest: dict[str, Any], where: str, refuse: OnInvalid) -> None:
     if turn.results and not all(str(result.call_id).startswith("srvtoolu") for result in turn.results):
         refuse("result", f"{where} is an assistant message with a tool_result; results belong in a user message")
-    made = _calls(rest, where, refuse)
+    calls = _calls(rest, where, refuse)
     if turn.calls:
         known_ids = set(turn.call_ids)
-        made = [call for call in made if not call["call_id"] or call["call_id"] not in known_ids]
-    turn.calls = [*made, *turn.calls]
+        calls = [call for call in calls if not call["call_id"] or call["call_id"] not in known_ids]
+    turn.calls = [*calls, *turn.calls]
     thought_fields = _thoughts_beside(rest, refuse) if rest else []  # most messages hold nothing more than their calls
     if thought_fields or turn.thoughts:
         turn.thoughts = list(dict.fromkeys(thought for thought in [*thought_fields, *turn.thoughts] if thought.strip()))
@@ -294,16 +294,16 @@ def _calls(rest: dict[str, Any], where: str, refuse: OnInvalid) -> list[dict[str
     if not isinstance(calls, list):
         refuse("calls", f"{where}.tool_calls is {type(calls).__name__}; it must be a list")
         calls = [calls]
-    made = [parse_call(each, f"{where}.tool_calls[{i}]", refuse) for i, each in enumerate(calls)]
+    parsed = [parse_call(each, f"{where}.tool_calls[{i}]", refuse) for i, each in enumerate(calls)]
     if legacy:
         legacy_call = parse_call({"function": legacy}, f"{where}.function_call", refuse)
         again = legacy_call and any(
             each
             and (each["tool"], canonical_arguments(each)) == (legacy_call["tool"], canonical_arguments(legacy_call))
-            for each in made
+            for each in parsed
         )
-        made.append(None if again else legacy_call)
-    return [each for each in made if each]
+        parsed.append(None if again else legacy_call)
+    return [each for each in parsed if each]
 
 
 def _left_over(rest: dict[str, Any], where: str, refuse: OnInvalid) -> dict[str, Any]:

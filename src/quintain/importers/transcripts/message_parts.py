@@ -173,18 +173,18 @@ def parse_call(value: Any, where: str, refuse: OnInvalid) -> dict[str, Any] | No
             **inner,
             "name": first_text(function, *(inner.get(key) for key in ("name", "toolName", "tool_name"))),
         }
-    name, call_id, given = function.get("name"), _first_field(value, _CALL_IDS), _first_field(function, _ARGUMENTS)
+    name, call_id, arguments = function.get("name"), _first_field(value, _CALL_IDS), _first_field(function, _ARGUMENTS)
     if not isinstance(name, str) or not name:
         refuse("call without a name", f"{where}: the tool's name is {name!r}; it must be text that is not empty")
     if call_id is not None and not isinstance(call_id, str):
         refuse("call id", f"{where}: the call's id is {call_id!r}; it must be text or left out")
         call_id = str(call_id) if isinstance(call_id, int) else None
-    if given is not None and not isinstance(given, (str, dict, Mapping)):
-        refuse("arguments", f"{where}: arguments are {type(given).__name__}; they must be a JSON text or an object")
-    made = make_call(name if isinstance(name, str) else "", given, call_id)
-    if made["args"] is None:
-        _check_characters(made["raw_args"], where, refuse)
-    return made
+    if arguments is not None and not isinstance(arguments, (str, dict, Mapping)):
+        refuse("arguments", f"{where}: arguments are {type(arguments).__name__}; they must be a JSON text or an object")
+    call = make_call(name if isinstance(name, str) else "", arguments, call_id)
+    if call["args"] is None:
+        _check_characters(call["raw_args"], where, refuse)
+    return call
 
 
 def _first_field(held: Mapping[str, Any], keys: Iterable[str]) -> Any:
@@ -264,13 +264,13 @@ def _call(part: Mapping[str, Any], where: str, parts: Parts, refuse: OnInvalid) 
         value = {"id": value.get("id"), "function": value}
     elif part.get("type") in CALLS:
         value = {**part, "function": part} if not part.get("function") else part
-    if (made := parse_call(value, where, refuse)) is None:
+    if (call := parse_call(value, where, refuse)) is None:
         return
-    parts.calls.append(made)
+    parts.calls.append(call)
     if (
         part.get("type") == "tool_use" and "result" in part
     ):  # a tool that ran at the model's vendor, as inspect records it
-        parts.results.append(parse_result(part, part["result"], where, refuse)._replace(call_id=made["call_id"]))
+        parts.results.append(parse_result(part, part["result"], where, refuse)._replace(call_id=call["call_id"]))
 
 
 def _think(part: Mapping[str, Any], where: str, parts: Parts, refuse: OnInvalid) -> None:

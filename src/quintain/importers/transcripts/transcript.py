@@ -34,14 +34,14 @@ class Transcript:
     @classmethod
     def resumed(cls, steps: Sequence[dict[str, Any]]) -> Transcript:
         """Create a transcript that continues these steps; their unanswered calls wait for results."""
-        made = cls(list(steps))
-        for index, step in enumerate(made.steps):
+        transcript = cls(list(steps))
+        for index, step in enumerate(transcript.steps):
             answered = [seen.get("call_id") for seen in step.get("observations", ())]
             calls = list(enumerate(call.get("call_id") for call in step.get("actions", ())))
             nameless = [n for n, call_id in calls if call_id is None]
-            made._open |= {(index, n): index for n in nameless[answered.count(None) :]}
-            made._open |= {call_id: index for _, call_id in calls if call_id and call_id not in answered}
-        return made
+            transcript._open |= {(index, n): index for n in nameless[answered.count(None) :]}
+            transcript._open |= {call_id: index for _, call_id in calls if call_id and call_id not in answered}
+        return transcript
 
     def cut(self, length: int) -> None:
         """Drop all steps but the first `length`, and their open calls."""
@@ -80,15 +80,15 @@ class Transcript:
             }
         )
 
-    def add_call(self, made: Mapping[str, Any]) -> None:
+    def add_call(self, call: Mapping[str, Any]) -> None:
         """Add a call to the last agent turn, for logs that list the calls of a turn one by one."""
         index = self._last_agent_step()
         if index is None:
-            self.add_agent_turn(actions=[made])
+            self.add_agent_turn(actions=[call])
             return
         calls = self.steps[index]["actions"]
-        self._open[made["call_id"] or (index, len(calls))] = index
-        calls.append(made)
+        self._open[call["call_id"] or (index, len(calls))] = index
+        calls.append(call)
 
     def add_result(
         self, content: Parts, *, call_id: str | None = None, is_error: bool = False, tool: str | None = None

@@ -27,7 +27,7 @@ from quintain.tools.services import Services
 from quintain.tools.training.agents import require_weights, resolve_agent
 from quintain.tools.training.methods import read_hyperparameters
 from quintain.tools.training.requests import AgentReference
-from quintain.tools.training.start import training_source
+from quintain.tools.training.sources import training_source
 
 WAIT_S = 40.0
 """Hosts end calls at 60 s; a longer preview is fetched by calling again."""

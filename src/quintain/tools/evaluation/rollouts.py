@@ -20,7 +20,7 @@ from quintain.tools.labels.live_scores import live_scorer
 from quintain.tools.results import JobStarted
 from quintain.tools.services import Services
 from quintain.tools.training.agents import endpoint_of, require_policy, require_weights, resolve_agent, sampling_of
-from quintain.tools.training.start import require_intact
+from quintain.tools.training.sources import require_intact
 
 AgentName = Annotated[str, Field(description="Agent id or name, `starter`, a model folder, or endpoint:NAME.")]
 EnvironmentId = Annotated[

@@ -46,7 +46,8 @@ from quintain.tools.training.requests import (
     reward_agent,
     spec_key,
 )
-from quintain.tools.training.start import Source, require_no_dataset, train
+from quintain.tools.training.sources import Source
+from quintain.tools.training.start import require_no_dataset, train
 
 _SOURCES = ("dataset", "text", "environment")
 _REQUEST = ("method", "model", *_SOURCES, "max_samples", "name", "seed", "request_key", "hyperparameters")
