@@ -3,7 +3,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,14 +22,14 @@ from transformers import (
 )
 
 from quintain.errors import InvalidInput
-from quintain.records.agent import Agent, ModelRef, Sampling
+from quintain.records.agent import Sampling
 from quintain.records.protocols import Message, Reply, Stop, Turn
 from quintain.records.trajectory import Actor, Step, Trajectory
-from quintain.trainers.acting.policy import LocalPolicy, live_policy, open_policy
+from quintain.trainers.acting.policy import LocalPolicy
 from quintain.trainers.acting.sampling import pick
 from quintain.trainers.models import LoadedModel
 from quintain.trainers.rendering.renderer import Renderer
-from tiny_models import save_tiny_model, tiny_model, tiny_tokenizer
+from tiny_models import tiny_model, tiny_tokenizer
 from trainers.episodes import TOOLS
 from trainers.playing import GREEDY, TOKENIZER, WARM, first, ids_of, later, play, policy, spread
 from trainers.templates import QWEN3
@@ -210,7 +209,7 @@ def test_the_model_under_training_acts_by_its_weights_of_the_moment(adapt: Any) 
     turn = first("a", 3)
     written = []
     for _ in range(2):
-        reply = live_policy(loaded, renderer, WARM, seed=7).act([turn, first("b", 8)])[0]
+        reply = LocalPolicy(loaded, renderer, WARM, seed=7).act([turn, first("b", 8)])[0]
         assert model.training
         assert not head.training
         assert reply.sampled
@@ -391,11 +390,3 @@ def test_picking_inverts_the_cumulative_distribution() -> None:
     token, logprob = pick(logits, Sampling(temperature=3.0), late, heat)
     assert token.tolist() == [2, 0, 0, 1]
     assert torch.allclose(logprob, torch.tensor([math.log(p) for p in (0.2, 0.5, 0.5, 0.3)]))
-
-
-def test_a_policy_opens_from_a_folder(tmp_path: Path) -> None:
-    folder = save_tiny_model(tmp_path / "model")
-    agent = Agent(name="tiny", model=ModelRef(source="folder", path=str(folder)))
-    reply = open_policy(agent, GREEDY).act([first("a", 2)])[0]
-    assert reply.sampled
-    assert reply.sampled.tokenizer == Renderer.of(TOKENIZER).fingerprint

@@ -91,7 +91,7 @@ def test_every_template_supervises_what_the_agent_wrote_and_its_end_token(
     assert all(("You are an agent." in renderer.decode(row.token_ids)) == system for row in rows)
     assert all(row.weight[~row.supervised].tolist() == [0.0] * int((~row.supervised).sum()) for row in rows)
     # Gemma refuses a system message, and Mistral loses it from finished turns: both get it in the user's.
-    assert renderer.has_system_role == (name not in {"gemma", "mistral"})
+    assert renderer.writer.has_system_role == (name not in {"gemma", "mistral"})
     assert Renderer.of(renderer.tokenizer).style == ("tools" if name in NATIVE else "react")
 
 
@@ -123,7 +123,7 @@ def marked(renderer: Renderer, trajectory: Trajectory, last: int) -> tuple[list[
     said = [(message, step) for message, step in messages_of(trajectory) if step <= last and message.role != "tool"]
     answers = [(message, step) for message, step in messages_of(trajectory) if step < last and message.role == "tool"]
     messages = [message for message, _ in sorted(said + answers, key=lambda entry: entry[1])]
-    chat = to_chat(messages, TOOLS, style=renderer.style, has_system_role=renderer.has_system_role)
+    chat = to_chat(messages, TOOLS, style=renderer.style, has_system_role=renderer.writer.has_system_role)
     written = renderer.tokenizer.apply_chat_template(
         chat,
         tools=list(TOOLS) if renderer.style == "tools" else None,

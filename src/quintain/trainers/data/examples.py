@@ -254,7 +254,7 @@ class ExampleMaker:
         if row.weight <= 0:
             return "zero_weight"
         tokenizer = self.renderer.tokenizer
-        ids = encode(tokenizer, self.renderer.spellings.defuse(row.text, own=True))
+        ids = encode(tokenizer, self.renderer.writer.spellings.defuse(row.text, own=True))
         if tokenizer.eos_token_id is not None:
             ids.append(tokenizer.eos_token_id)
         if len(ids) < 2:

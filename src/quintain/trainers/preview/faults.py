@@ -120,7 +120,7 @@ class Faults:
                     self.found["unknown_arguments"].add(line, 1, about)
 
     def _control_tokens(self, run: Trajectory, line: int) -> None:
-        spellings = self.renderer.spellings
+        spellings = self.renderer.writer.spellings
         texts = [
             (text, False)
             for text in (run.task.prompt, *(text_of(o.content) for s in run.steps for o in s.observations))

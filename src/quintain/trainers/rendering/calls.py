@@ -193,8 +193,3 @@ def _action(tool: str, arguments: Any) -> Action:
 def _after(pattern: re.Pattern[str], text: str, place: int) -> int:
     found = pattern.match(text, place)
     return found.end() if found else place
-
-
-def parse(text: str, form: str) -> ParsedTurn:
-    """Parse an agent's text in a form of `FORMS`; never raises."""
-    return TurnReader(form).read(text)
