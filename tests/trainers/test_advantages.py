@@ -84,8 +84,6 @@ def test_without_different_step_rewards_all_steps_get_the_same() -> None:
     assert step_advantages(1.5, [9.0]) == [1.5]
     assert step_advantages(1.5, []) == []
     assert step_advantages(0.0, [1.0, 2.0]) == [0.0, 0.0]
-    with pytest.raises(ValueError, match="finite"):
-        step_advantages(math.nan, [1.0])
 
 
 @settings(max_examples=25)
@@ -124,11 +122,3 @@ def test_cloning_weights_are_finite_at_the_ends_of_temperature() -> None:
     """Rewards 1,000 temperatures apart: the best run takes all. A huge temperature: all alike."""
     assert cloning_weights([0.0, 1.0], 1e-3) == pytest.approx([0.0, 2.0])
     assert cloning_weights([-5e8, 5e8], 1e12) == pytest.approx([1.0, 1.0], rel=1e-3)
-    assert cloning_weights([], 1.0).tolist() == []
-
-
-def test_cloning_weights_refuse_what_has_no_meaning() -> None:
-    with pytest.raises(ValueError, match="1 of 2 rewards are not finite"):
-        cloning_weights([1.0, math.nan], 1.0)
-    with pytest.raises(ValueError, match="above 0, got 0"):
-        cloning_weights([1.0], 0.0)

@@ -1,8 +1,8 @@
 """Replace keys, passwords and personal data by `[REDACTED:kind]`, and count them by kind.
 
-One search over all texts of a run finds those that match a rule (see `search`). A run without a match, without secret names and
-without escaped JSON is returned unchanged. On by default: secrets, e-mail addresses, payment cards and IBANs. Hashes, UUIDs,
-base64 images and other long strings stay, unless their name marks a secret.
+One search over all texts of a run finds the matches (see `search`); a run without any is returned unchanged. The
+default is secrets, e-mail addresses, payment cards and IBANs. Hashes, UUIDs, base64 images and other long strings stay,
+unless their name marks a secret.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def redact(run: Trajectory, also: Collection[OptionalKind] = ()) -> Trajectory:
         also: Further kinds to redact.
 
     Returns:
-        The run with the counts added to `redactions`. Changed steps lose their `sampled` tokens, which still contain the text.
-        The run loses an id that was derived from its old content.
+        The run with the counts added to `redactions`. Changed steps lose their `sampled` tokens, which still spell the
+        text. An id derived from the old content is removed.
     """
     known: frozenset[str] = frozenset()
     if not also:
@@ -240,11 +240,11 @@ class _Redactor:
             clean[name] = kept = self.named(kind, item) if kind else self.value(item)
             changed = changed or kept is not item or name is not key
         # {"name": "API_KEY", "value": "..."}, as headers and variables are often listed.
-        if type(given := value.get("value")) is str and clean.get("value") is given:
+        if type(labelled := value.get("value")) is str and clean.get("value") is labelled:
             label = next((value[key] for key in ("name", "key") if type(value.get(key)) is str), "")
             if kind := secret_kind(label):
-                clean["value"] = self.named(kind, given)
-                changed = changed or clean["value"] is not given
+                clean["value"] = self.named(kind, labelled)
+                changed = changed or clean["value"] is not labelled
         return clean if changed else value
 
     def named(self, kind: str, value: Any) -> Any:

@@ -38,7 +38,7 @@ from quintain.trainers.loop.loop import resume
 from quintain.trainers.loop.loop import train as run_loop
 from quintain.trainers.loop.objectives import Objective, objective_of
 from quintain.trainers.loop.optimizer import adamw
-from quintain.trainers.loop.precision import Format, LossScale, choose
+from quintain.trainers.loop.precision import Format, choose, loss_scale
 from quintain.trainers.loop.probes import Probes, append_samples
 from quintain.trainers.loop.report import (
     TrainingReport,
@@ -252,7 +252,7 @@ class _Start:
             engine=engine,
             machine=ranks.machine(self.machine) if ranks else self.machine,
             optimizer=adamw(model, config),
-            scale=LossScale(model.device, enabled=self.format.scales_loss),
+            scale=loss_scale(model.device, enabled=self.format.scales_loss),
             source=source,
             objective=objective,
             validation=held_out,

@@ -25,7 +25,7 @@ from quintain.trainers.loop.meter import Meter, Sums
 from quintain.trainers.loop.objectives import objective_of
 from quintain.trainers.loop.optimizer import adamw, clip, update
 from quintain.trainers.loop.passes import ValidationSums, backward, held_out
-from quintain.trainers.loop.precision import LossScale, choose
+from quintain.trainers.loop.precision import choose, loss_scale
 from quintain.trainers.losses.loss_output import StepTotals
 from quintain.trainers.models import load_model
 from quintain.trainers.value_head import heads_of
@@ -111,7 +111,7 @@ class Member:
             autocast=number_format.autocast,
         )
         self._objective = objective_of(setup.objective)
-        self._scale = LossScale(self._model.device, enabled=number_format.scales_loss)
+        self._scale = loss_scale(self._model.device, enabled=number_format.scales_loss)
 
     def join(self) -> None:
         """Connect to the other ranks, and keep one shard of the model where it is sharded."""
@@ -130,7 +130,7 @@ class Member:
         """Compute the gradients of some micro-batches."""
         self._objective.settings |= work.settings
         torch.manual_seed(work.seed)
-        self._scale.restore(work.scale)
+        self._scale.load_state_dict(work.scale)
         meter = Meter(self._engine, Machine(None, False, ()))
         loss = backward(self._engine, self._objective, self._scale, work.batches, work.totals, meter)
         return Gradients(loss, meter.sums, [parameter.grad is not None for parameter in self._parameters])

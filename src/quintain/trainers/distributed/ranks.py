@@ -228,7 +228,7 @@ class Ranks:
         if self._sharded:
             most = max(map(len, dealt))
             dealt = [[*batches, *[[]] * (most - len(batches))] for batches in dealt]
-        settings, scale = dict(run.objective.settings), run.scale.state()
+        settings, scale = dict(run.objective.settings), run.scale.state_dict()
         return [
             RankBatches(batches, totals, settings, scale, stable_seed(self._spec.seed, "dropout", run.step, rank))
             for rank, batches in enumerate(dealt)

@@ -14,7 +14,7 @@ from itertools import accumulate
 from typing import Any, Protocol
 
 from quintain.records.hyperparameters import CurriculumConfig, TrainingConfig
-from quintain.trainers.data.curriculum import epoch_indices, epoch_share, epoch_steps
+from quintain.trainers.data.curriculum import epoch_indices, epoch_steps
 from quintain.trainers.data.streams import Example
 
 
@@ -101,7 +101,7 @@ class EpochSource:
         if self._curriculum is None:
             return list(range(len(self._examples)))
         config, difficulties = self._curriculum
-        return epoch_indices(difficulties, epoch_share(epoch, config.start_ratio, config.warmup_epochs))
+        return epoch_indices(difficulties, epoch, config)
 
 
 def learning_rate(step: int, total: int, config: TrainingConfig) -> float:

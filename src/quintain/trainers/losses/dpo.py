@@ -78,17 +78,7 @@ def dpo_loss(
 def pair_losses(
     margin: torch.Tensor, *, beta: float, loss: PairLoss = "sigmoid", label_smoothing: float = 0.0
 ) -> torch.Tensor:
-    """The loss of each pair from the difference h of its log-ratios; see `dpo_loss`.
-
-    Args:
-        margin: float [pairs], nats.
-        beta: As in `dpo_loss`.
-        loss: As in `dpo_loss`.
-        label_smoothing: As in `dpo_loss`.
-
-    Returns:
-        float [pairs].
-    """
+    """Return the loss of each pair, float [pairs], from the difference h of its log-ratios; see `dpo_loss`."""
 
     def of(h: torch.Tensor) -> torch.Tensor:
         if loss == "sigmoid":

@@ -77,16 +77,9 @@ def grpo_loss(
 
 
 def k3(logprobs: torch.Tensor, ref_logprobs: torch.Tensor) -> torch.Tensor:
-    """e^d - d - 1 with d = log pi_ref - log pi: an unbiased, non-negative estimate of KL(pi || pi_ref) for tokens from pi.
+    """Return e^d - d - 1 with d = log pi_ref - log pi, in nats: an unbiased estimate of KL(pi || pi_ref) for tokens from pi.
 
-    arXiv 2402.03300, eq. 4 (Schulman 2020, "Approximating KL divergence").
-
-    Args:
-        logprobs: float [N], nats.
-        ref_logprobs: float [N], nats.
-
-    Returns:
-        float [N], nats.
+    It is never negative (arXiv 2402.03300, eq. 4; Schulman 2020, "Approximating KL divergence").
     """
     difference = ref_logprobs - logprobs
     return torch.expm1(difference) - difference

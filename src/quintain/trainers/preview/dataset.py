@@ -148,7 +148,6 @@ class _Survey:
     room: Room = field(default_factory=Room)
     shared: list[float] = field(default_factory=list)
     sizes: Counter[int] = field(default_factory=Counter)
-    refusal: str | None = None
 
     def add(self, split: SplitName, line: int, row: Row, examined: ExaminedRow, maker: ExampleMaker) -> None:
         """Count one row."""
