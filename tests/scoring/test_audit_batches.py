@@ -7,7 +7,7 @@ import tracemalloc
 
 import pytest
 
-from audit_cases import chat
+from audit_cases import audit, chat
 from quintain.records.audit import AuditReport, Finding
 from quintain.records.score import Component, Score
 from quintain.records.trajectory import OutcomeStatus, Trajectory
@@ -32,19 +32,12 @@ DETAIL = (
 )
 
 
-def audit(runs: list[Trajectory]) -> AuditReport:
-    auditor = Auditor()
-    for run in runs:
-        auditor.add(run)
-    return auditor.report()
-
-
 def flags(runs: list[Trajectory]) -> list[str]:
-    return [found.check for found in audit(runs).findings if found.severity == "flag"]
+    return [found.check for found in audit(*runs).findings if found.severity == "flag"]
 
 
 def finding(runs: list[Trajectory], check: str) -> Finding | None:
-    return next((found for found in audit(runs).findings if found.check == check), None)
+    return next((found for found in audit(*runs).findings if found.check == check), None)
 
 
 def padded(

@@ -5,24 +5,13 @@ from __future__ import annotations
 import pytest
 
 import audit_cases
-from audit_cases import FIX, TIDES, chat, create, edit, sh, work
+from audit_cases import FIX, TIDES, audit, chat, create, edit, sh, work
 from quintain.records.audit import AuditReport
 from quintain.records.score import Score
 from quintain.records.trajectory import Trajectory
 from quintain.scoring.integrity.auditor import Auditor
 
 KINDS = {"ECHO": "answer_echo", "FORM": "format_only", "REPETITION": "repetition", "TAMPERING": "verifier_tampering"}
-
-
-def audit(*runs: Trajectory, value: float | None = None) -> AuditReport:
-    auditor = Auditor()
-    for run in runs:
-        run = run.identified()
-        score = (
-            value if value is None else Score(trajectory_id=run.id or "", scorer="judge", status="scored", value=value)
-        )
-        auditor.add(run, score)
-    return auditor.report()
 
 
 def cases(which: str) -> list[object]:

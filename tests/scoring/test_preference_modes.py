@@ -149,6 +149,15 @@ def test_every_pair_is_of_one_task_passes_the_margin_and_all_runs_are_counted(
     assert len({frozenset(sides) for _, *sides in both}) == len(both)
     assert options["max_pairs_per_task"] is None or max(per_task.values(), default=0) <= options["max_pairs_per_task"]
     assert len(used) + mined.runs_left_out.total() == len(runs)
+    assert len(per_task) + mined.tasks_left_out.total() == len({run.task for run in runs})
+    if options["mode"] == "all_pairs":
+        beaten = Counter(
+            one.task
+            for one, other in permutations(runs, 2)
+            if one.task == other.task and one.value - other.value > options["margin"] and one.content != other.content
+        )
+        most = options["max_pairs_per_task"] or len(runs) ** 2
+        assert Counter(pair.task for pair in mined.pairs) == {task: min(most, n) for task, n in beaten.items()}
 
 
 @given(_RUNS, _OPTIONS, st.randoms(use_true_random=False))

@@ -18,17 +18,10 @@ from quintain.records.score import Score, StepScore
 from quintain.records.trajectory import OutcomeStatus, Step, Task, Trajectory
 from quintain.server.app import create_server
 from quintain.settings import Settings
-from quintain.tools.services import Services, open_services
+from quintain.tools.services import Services
 from trajectory_runs import NOW, answer, call, run, user
 
 S, F, U = OutcomeStatus.SUCCESS, OutcomeStatus.FAILURE, OutcomeStatus.UNKNOWN
-
-
-@pytest.fixture
-def services(settings: Settings) -> Iterator[Services]:
-    opened = open_services(settings)
-    yield opened
-    opened.close()
 
 
 def _said(task_id: str | None, text: str, status: OutcomeStatus = U, **fields: Any) -> Trajectory:
@@ -174,9 +167,7 @@ def test_circles_are_told_also_when_earlier_words_close_them(services: Services,
 @pytest.mark.parametrize(
     ("mode", "pairs"),
     [
-        ("outside_in", {(0, 3), (1, 2)}),
         ("adjacent", {(0, 1), (1, 2), (2, 3)}),
-        ("all_pairs", {(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)}),
         ("best_worst", {(0, 3)}),
     ],
 )

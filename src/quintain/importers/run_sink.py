@@ -23,7 +23,7 @@ class RunSink(Protocol):
         """Record which runs belong together; called once, after all files."""
 
     def finish_files(self, stamps: Sequence[FileStamp]) -> None:
-        """Record files whose runs have all been added; one call for many files, because each call may wait for a disk."""
+        """Record files whose runs have all been added, several in one call."""
 
     def should_stop(self) -> bool:
         """Return whether the import should end early."""

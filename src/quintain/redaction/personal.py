@@ -1,9 +1,8 @@
 """Personal data: e-mail addresses, payment cards and bank accounts; on request also phone numbers and IP addresses.
 
-Cards and accounts need correct check digits (Luhn, ISO/IEC 7812-1; IBAN, ISO 13616), so timestamps, ids and hashes stay. One
-number in ten passes Luhn, and order numbers often begin like cards. A card must therefore be grouped as by its network, or be
-near a word such as card or payment, or under a name that marks a card. Test cards published by payment providers stay, and so do
-e-mail addresses of reserved domains (RFC 2606, section 3).
+Cards and accounts need correct check digits (Luhn, ISO/IEC 7812-1; IBAN, ISO 13616). One number in ten passes Luhn, so
+a card must also be grouped as by its network, or be near a word such as card or payment, or under a name that marks a
+card. Test cards of payment providers and e-mail addresses of reserved domains (RFC 2606, section 3) stay.
 """
 
 from __future__ import annotations

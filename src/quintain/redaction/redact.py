@@ -1,8 +1,8 @@
 """Replace keys, passwords and personal data by `[REDACTED:kind]`, and count them by kind.
 
-One search over all texts of a run finds those that match a rule (see `search`). A run without a match, without secret names and
-without escaped JSON is returned unchanged. On by default: secrets, e-mail addresses, payment cards and IBANs. Hashes, UUIDs,
-base64 images and other long strings stay, unless their name marks a secret.
+One search over all texts of a run finds the matches (see `search`); a run without any is returned unchanged. The
+default is secrets, e-mail addresses, payment cards and IBANs. Hashes, UUIDs, base64 images and other long strings stay,
+unless their name marks a secret.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def redact(run: Trajectory, also: Collection[OptionalKind] = ()) -> Trajectory:
         also: Further kinds to redact.
 
     Returns:
-        The run with the counts added to `redactions`. Changed steps lose their `sampled` tokens, which still contain the text.
-        The run loses an id that was derived from its old content.
+        The run with the counts added to `redactions`. Changed steps lose their `sampled` tokens, which still spell the
+        text. An id derived from the old content is removed.
     """
     known: frozenset[str] = frozenset()
     if not also:

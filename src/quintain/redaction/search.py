@@ -109,10 +109,7 @@ def join_texts(texts: Sequence[str]) -> str:
 
 
 def texts_with_spans(texts: Sequence[str], joined: str) -> frozenset[str]:
-    """Return the texts in which `spans_of` finds a span.
-
-    One search over the joined texts costs little more than the search of one text, and most runs contain many short texts.
-    """
+    """Return the texts in which `spans_of` finds a span, by one search over the joined texts."""
     found = _search().matching_texts(texts, joined)
     if may_contain_number(joined):
         found.update(n for n, text in enumerate(texts) if may_contain_number(text) and any(number_spans(text)))

@@ -28,15 +28,11 @@ class Codex:
     def detect(self, probe: Probe) -> float:
         """Match lines with type and payload, bare items, or events of `codex exec --json`."""
         if probe.document is not None and isinstance(probe.document.get("session"), dict):
-            return (
-                0.9
-                if any(as_text(item.get("type")) in ITEMS for item in dicts_in(probe.document.get("items")))
-                else 0.0
-            )
+            items = dicts_in(probe.document.get("items"))
+            return 0.9 if any(as_text(item.get("type")) in ITEMS for item in items) else 0.0
         # An array of items, or messages without a type among them, is what the Responses API takes: no rollout is.
-        is_request = probe.shape == "array" or any(
-            "role" in row and "type" not in row for row in map(as_dict, probe.rows)
-        )
+        untyped = any("role" in row and "type" not in row for row in map(as_dict, probe.rows))
+        is_request = probe.shape == "array" or untyped
         best = 0.0
         is_first = "type" not in probe.first and {"id", "instructions"} <= set(probe.first)  # of the first generation
         for row in map(as_dict, [*probe.rows, probe.document]):

@@ -124,9 +124,8 @@ class Rollout:
             self.report.skip(kind)
             self.report.note(COMPACTED)
             if summary := as_text(payload.get("message")):
-                self.script.add_message(
-                    "user", summary, timestamp=parse_time(row.get("timestamp")), extra={"compacted": True}
-                )
+                time = parse_time(row.get("timestamp"))
+                self.script.add_message("user", summary, timestamp=time, extra={"compacted": True})
         elif kind in ITEMS and not payload:
             self._item(line, row, row.get("timestamp"))
         else:
@@ -179,12 +178,9 @@ class Rollout:
         else:
             opening = plain_text(content).lstrip().startswith(_PREAMBLE)
             if not opening:
-                self._prompts_from_items, self._pending_prompt = (
-                    self._prompts_from_items + (self._pending_prompt is None),
-                    None,
-                )
-            if not opening and self.prompt is None and plain_text(content).strip():
-                self.prompt = plain_text(content)
+                self._prompts_from_items += self._pending_prompt is None
+                self._pending_prompt = None
+                self.prompt = self.prompt or nonblank(plain_text(content))
             self._write_message("user", content, time, {"context": True} if opening else {})
             self._asked_at += [] if opening else [len(self.script.steps) - 1]
 
@@ -299,7 +295,8 @@ class Rollout:
         parent = first_text(spawned.get("parent_thread_id"), self.meta.get("parent_thread_id"))
         forked = nonblank(self.meta.get("forked_from_id"))
         known = parse_tool_schemas(self.meta.get("dynamic_tools"))
-        tools = known + [t for t in inferred_tools(self.script) if t["function"]["name"] not in _names(known)]
+        names = {tool["function"]["name"] for tool in known}
+        tools = known + [tool for tool in inferred_tools(self.script) if tool["function"]["name"] not in names]
         if tools:
             self.report.note("the log has no schemas of the built-in tools: they are inferred from the calls")
         git = as_dict(self.meta.get("git"))
@@ -318,10 +315,6 @@ class Rollout:
             extra={name: value for name, value in where.items() if nonblank(value)}
             | ({"tools": "inferred"} if tools else {}),
         )
-
-
-def _names(tools: list[dict[str, Any]]) -> set[str]:
-    return {tool["function"]["name"] for tool in tools}
 
 
 def _failed(answer: str) -> bool:

@@ -16,7 +16,7 @@ from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.row_reader import object_rows
 from quintain.importers.transcripts.chat_messages import append_turn, parse_message
-from quintain.importers.transcripts.field_values import as_dict, as_list, as_text, dicts_in, first_text, nonblank
+from quintain.importers.transcripts.field_values import as_dict, as_list, as_text, dicts_in, nonblank
 from quintain.importers.transcripts.message_parts import join_messages, visible_content
 from quintain.importers.transcripts.token_usage import parse_usage
 from quintain.importers.transcripts.tool_schemas import parse_tool_schemas
@@ -59,7 +59,8 @@ class OpenHandsV0:
             events.extend(dicts_in(row["trajectory"]) if isinstance(row.get("trajectory"), list) else [row])
         if _FIRST_FILE.fullmatch(log.path.name):
             session = conversation_of(log)
-            events = sorted([*events, *events_beside(log, re.compile(r"\d+\.json"), report)], key=_number)
+            events += events_beside(log, re.compile(r"\d+\.json"), report)
+            events.sort(key=lambda event: event["id"] if isinstance(event.get("id"), int) else 0)
         stream = V0Stream(report)
         for event in events:
             stream.write(event)
@@ -72,10 +73,6 @@ def is_event(row: Any) -> bool:
     return (isinstance(event.get("action"), str) or isinstance(event.get("observation"), str)) and (
         "source" in event or "cause" in event
     )
-
-
-def _number(event: dict[str, Any]) -> int:
-    return event["id"] if isinstance(event.get("id"), int) else 0
 
 
 class V0Stream(EventStream):
@@ -152,9 +149,7 @@ class V0Stream(EventStream):
             self.script.add_agent_turn(self._words(event, args), thought=nonblank(args.get("thought")), timestamp=time)
             return
         given = {name: value for name, value in args.items() if name not in _BESIDE_ARGS}
-        call = make_call(
-            first_text(called.get("function_name"), kind) or kind, given, self._calls[_key(event.get("id"))]
-        )
+        call = make_call(nonblank(called.get("function_name")) or kind, given, self._calls[_key(event.get("id"))])
         self.script.add_agent_turn(thought=nonblank(args.get("thought")), actions=[call], timestamp=time)
 
     def _observation(self, event: dict[str, Any], kind: str) -> None:

@@ -160,10 +160,8 @@ class V1Stream(EventStream):
         last = self.script.steps[-1] if self.script.steps else {}
         if reply and reply == self._reply and last.get("actor") == "agent":
             self.script.add_call(calling)
-            last["message"], last["thought"] = (
-                join_messages(last["message"], content),
-                join_thoughts([last["thought"], thought]),
-            )
+            last["message"] = join_messages(last["message"], content)
+            last["thought"] = join_thoughts([last["thought"], thought])
             return
         self._reply = reply
         self._act(event, content, thought, [calling])
@@ -200,17 +198,12 @@ class V1Stream(EventStream):
             self.script.add_message(actor, content, timestamp=parse_time(event.get("timestamp")))
 
     def _system(self, event: dict[str, Any]) -> None:
-        content = join_messages(
-            visible_content(event.get("system_prompt")), visible_content(event.get("dynamic_context"))
-        )
+        content = join_messages(*(visible_content(event.get(key)) for key in ("system_prompt", "dynamic_context")))
         given = dicts_in(event.get("tools"))
         known = [tool for tool in given if "function" in tool or "parameters" in tool]
-        named = [
-            function_tool(tool["name"], nonblank(tool.get("description")))
-            for tool in given
-            if nonblank(tool.get("name"))
-        ]
-        self.tools = (parse_tool_schemas(known) if known else named) or self.tools
+        named = [tool for tool in given if nonblank(tool.get("name"))]
+        bare = [function_tool(tool["name"], nonblank(tool.get("description"))) for tool in named]
+        self.tools = (parse_tool_schemas(known) if known else bare) or self.tools
         self.script.add_message("system", content, timestamp=parse_time(event.get("timestamp")))
 
 

@@ -48,11 +48,9 @@ class SweAgent:
         """Match objects with SWE-agent's history or steps."""
         whole = probe.first
         history, steps = dicts_in(whole.get("history")), dicts_in(whole.get("trajectory"))
-        if history and any(
-            "role" in message and ("message_type" in message or "agent" in message) for message in history
-        ):
+        if any("role" in message and {"message_type", "agent"} & message.keys() for message in history):
             return 0.96
-        if steps and any("response" in step and "observation" in step for step in steps):
+        if any("response" in step and "observation" in step for step in steps):
             return 0.95
         if probe.name.endswith(".traj") and history and all("role" in message for message in history):
             return 0.9
@@ -78,12 +76,10 @@ def _run(
         _write_history(dicts_in(row["history"]), script, report)
     else:
         _write_steps(dicts_in(row.get("trajectory")), script, report)
-    info, settings = as_dict(row.get("info")), _settings(row.get("replay_config"))
+    info, settings = as_dict(row.get("info")), as_dict(parse_json_text(row.get("replay_config")))
     problem = as_dict(settings.get("problem_statement"))
-    is_traj = log.path.name.endswith(".traj")
-    instance = first_text(
-        problem.get("id"), row.get("instance_id"), log.path.name.removesuffix(".traj") if is_traj else None
-    )
+    stem = log.path.stem if log.path.suffix == ".traj" else None
+    instance = first_text(problem.get("id"), row.get("instance_id"), stem)
     resolved = find_verdict(log, [row.get("report"), info], instance) if is_judged else None
     cost = as_dict(info.get("model_stats")).get("instance_cost")
     yield from build_session_run(
@@ -110,11 +106,6 @@ def submission_of(info: dict[str, Any], report: Report) -> dict[str, str]:
     if submission and len(submission) > MAX_PATCH:
         report.note(f"patches of more than {MAX_PATCH:,} characters are not kept")
     return {"submission": submission} if submission and len(submission) <= MAX_PATCH else {}
-
-
-def _settings(value: Any) -> dict[str, Any]:
-    """Return the configuration of the run, given as an object or JSON."""
-    return as_dict(parse_json_text(value))
 
 
 def _write_history(history: list[dict[str, Any]], script: Transcript, report: Report) -> None:
@@ -151,9 +142,8 @@ def _write_steps(steps: list[dict[str, Any]], script: Transcript, report: Report
         spoken = {key: step.get(key) for key in ("tool_calls", "action", "thinking_blocks")}
         command = first_text(step.get("action")) or ""
         if not spoken["tool_calls"] and command.isidentifier() and any(s.get("actions") for s in script.steps):
-            spoken["tool_calls"] = [
-                {"function": {"name": command, "arguments": {}}}
-            ]  # as the last one mostly is: submit
+            # as the last one mostly is: submit
+            spoken["tool_calls"] = [{"function": {"name": command, "arguments": {}}}]
         _write_history([{"role": "assistant", "content": step.get("response"), **spoken}], script, report)
         seen = visible_content(step.get("observation"))
         if script.steps[-1]["actions"]:
@@ -168,11 +158,7 @@ def _between(query: list[dict[str, Any]], later: list[dict[str, Any]]) -> list[d
     The newest turns of a query are whole: a program that elides old outputs has not yet done so.
     """
     new_messages = later[len(query) :] if query else []
-    return (
-        new_messages if new_messages and new_messages[0].get("role") == "assistant" and _is_same(query, later) else []
-    )
-
-
-def _is_same(query: list[dict[str, Any]], later: list[dict[str, Any]]) -> bool:
-    """Whether the later query continues this one; its content may have been elided since."""
-    return [message.get("role") for message in query] == [message.get("role") for message in later[: len(query)]]
+    roles = [message.get("role") for message in query]
+    if not new_messages or new_messages[0].get("role") != "assistant":
+        return []
+    return new_messages if roles == [message.get("role") for message in later[: len(query)]] else []

@@ -108,17 +108,11 @@ def _units(row: Any, report: Report) -> Iterator[TraceRecord]:
             inner = [value]
         for part in inner:
             owner = as_name(_pick(part, "traceId")) or trace
-            kind = (
-                "observation"
-                if as_text(part.get("type")) in _TYPES
-                else "score"
-                if "value" in part and "name" in part
-                else None
-            )
-            if owner is None or kind is None:
+            is_observation = as_text(part.get("type")) in _TYPES
+            if owner is None or not (is_observation or {"name", "value"} <= part.keys()):
                 report.skip("record other than a trace, observation or score")
             else:
-                yield TraceRecord(owner, (kind, part))
+                yield TraceRecord(owner, ("observation" if is_observation else "score", part))
 
 
 def _score(value: dict[str, Any]) -> dict[str, float]:
@@ -193,7 +187,10 @@ def _call(observation: dict[str, Any], report: Report) -> ModelCall:
         input_turns(inputs, report),
         output_turns(outputs, report),
         parse_time(_pick(observation, "startTime")),
-        {"model": named or model_of(outputs, inputs), "usage": parse_usage(*details, plain) or payload_usage(outputs)},
+        {
+            "model": named or model_of(outputs) or model_of(inputs),
+            "usage": parse_usage(*details, plain) or payload_usage(outputs),
+        },
         offered_tools(inputs, params, as_dict(parse_json_text(observation.get("metadata")))),
         _error(observation),
     )

@@ -65,12 +65,8 @@ class LangSmith:
         """Match runs with a type and a trace, alone or in a batch."""
         for row in [probe.first, *probe.rows[:5]]:
             for run in [as_dict(row), *(run for key in _BATCHES for run in dicts_in(as_dict(row).get(key)))]:
-                if isinstance(run.get("run_type"), str) and run.keys() & {
-                    "trace_id",
-                    "dotted_order",
-                    "session_id",
-                    "inputs",
-                }:
+                marks = run.keys() & {"trace_id", "dotted_order", "session_id", "inputs"}
+                if isinstance(run.get("run_type"), str) and marks:
                     return 0.97
         return 0.0
 
@@ -88,9 +84,8 @@ def _units(row: Any, report: Report) -> Iterator[TraceRecord]:
         if run_id is None:
             report.skip("record other than a run")
             continue
-        trace = (
-            as_name(run.get("trace_id")) or as_text(run.get("dotted_order")).split(".")[0].partition("Z")[2] or run_id
-        )
+        root = as_text(run.get("dotted_order")).split(".")[0].partition("Z")[2]
+        trace = as_name(run.get("trace_id")) or root or run_id
         children = dicts_in(run.get("child_runs"))
         yield TraceRecord(trace, {key: value for key, value in run.items() if key != "child_runs"})
         stack += [{"trace_id": trace, "parent_run_id": run_id, **child} for child in children]
@@ -147,11 +142,8 @@ def _of_root(
         return None
     for turn in acted:
         call = made[turn.key]
-        turn.fields = {
-            "timestamp": call.start,
-            **turn.fields,
-            **{k: v for k, v in call.fields.items() if v is not None},
-        }
+        known = {key: value for key, value in call.fields.items() if value is not None}
+        turn.fields = {"timestamp": call.start, **turn.fields, **known}
     found = _RENDERED.match(as_dict(first_run.get("inputs"))["prompts"][0])
     if found and found["system"] and not any(turn.actor == "system" for turn in whole.inputs):
         whole.inputs = [Turn("system", found["system"]), *whole.inputs]
@@ -175,27 +167,16 @@ def _call(run: dict[str, Any], report: Report) -> ModelCall:
     inputs, outputs = run.get("inputs"), run.get("outputs")
     extra = as_dict(run.get("extra"))
     about, params = as_dict(extra.get("metadata")), as_dict(extra.get("invocation_params"))
-    made = output_turns(outputs, report)
-    names = (model_of(outputs), _answered_by(outputs), model_of(as_dict(outputs).get("llm_output")))
-    asked = (about.get("ls_model_name"), model_of(params), model_of(inputs))
+    names = (model_of(outputs), about.get("ls_model_name"), model_of(params), model_of(inputs))
     given = payload_usage(outputs) or parse_usage({key: run.get(key) for key in ("prompt_tokens", "completion_tokens")})
     return ModelCall(
         input_turns(inputs, report),
-        made,
+        output_turns(outputs, report),
         parse_time(run.get("start_time")),
-        {"model": first_text(*names, *asked), "usage": given},
+        {"model": first_text(*names), "usage": given},
         offered_tools(inputs, params, extra),
         first_text(run.get("error")),
     )
-
-
-def _answered_by(outputs: Any) -> str | None:
-    """Return the model named by a LangChain message."""
-    generations = as_list(as_dict(outputs).get("generations"))
-    inner = generations[0] if generations else None
-    message = as_dict(as_dict(inner[0] if isinstance(inner, list) and inner else inner).get("message"))
-    metadata = as_dict((as_dict(message.get("kwargs")) or message).get("response_metadata"))
-    return first_text(metadata.get("model_name"), metadata.get("model"))
 
 
 def _tool_call(run: dict[str, Any]) -> ToolCall:
@@ -203,12 +184,10 @@ def _tool_call(run: dict[str, Any]) -> ToolCall:
     error = first_text(run.get("error"))
     given = parse_json_text(as_dict(inputs).get("input")) if set(as_dict(inputs)) == {"input"} else inputs
     answer = as_dict(outputs).get("output", outputs) if isinstance(outputs, dict) else outputs
-    message = (
-        parse_vendor_message(answer, Report(), "tool")
-        if isinstance(answer, dict) and (answer.keys() & {"kwargs", "tool_call_id"})
-        else None
-    )
-    result = message.results[0] if message and message.results else Result(to_text(answer))
+    result = Result(to_text(answer))
+    if as_dict(answer).keys() & {"kwargs", "tool_call_id"}:
+        message = parse_vendor_message(answer, Report(), "tool")
+        result = message.results[0] if message and message.results else result
     call_id = result.call_id or as_name(as_dict(as_dict(run.get("extra")).get("metadata")).get("tool_call_id"))
     if isinstance(given, dict) and given.keys() >= {"name", "args", "id"}:
         given = given["args"]  # some LangChain versions pass the whole call

@@ -22,7 +22,7 @@ from quintain.importers.traces.genai_spans import (
     model_call,
     tool_call,
 )
-from quintain.importers.traces.otel_spans import Span, is_export, is_span, spans_in
+from quintain.importers.traces.otel_spans import Span, attributes_of, is_export, is_span, spans_in
 from quintain.importers.traces.trace_records import (
     NO_CONTENT,
     Trace,
@@ -55,14 +55,9 @@ class OTel:
                 return 0.96
             known = as_dict(row)
             if is_span(known):
-                attributes = known.get("attributes")
-                names = (
-                    list(attributes)
-                    if isinstance(attributes, dict)
-                    else [as_dict(pair).get("key") for pair in attributes or ()]
-                )
-                names += [key.removeprefix("attributes.") for key in known if key.startswith("attributes.")]
-                return 0.95 if any(isinstance(key, str) and key.startswith(_MARKS) for key in names) else 0.5
+                flat = (key.removeprefix("attributes.") for key in known if key.startswith("attributes."))
+                names = [*attributes_of(known.get("attributes")), *flat]
+                return 0.95 if any(name.startswith(_MARKS) for name in names) else 0.5
             if as_text(known.get("_type")) in {"log", "metric", "span"} and {"scope", "attrs"} & known.keys():
                 return 0.9
         return 0.0

@@ -20,22 +20,29 @@ def _sign(label: str, *alternatives: str) -> CodeSign:
     return CodeSign(label, re.compile("|".join(alternatives), re.MULTILINE))
 
 
-SKIPS = _sign(
-    "skips a test",
-    r"^[ \t]*@(?:pytest\.mark\.(?:skip\b|xfail\b|skipif\(\s*(?:True|1)\b)|"
-    r"unittest\.(?:skip\b|expectedFailure|skipIf\(\s*(?:True|1)\b))(?!if)",
-    r"^[ \t]*(?:pytest\.(?:skip|xfail)|self\.skipTest|raise (?:unittest\.)?SkipTest|pytestmark\s*=\s*pytest\.mark\.(?:skip|xfail)\b(?!if))",
-    r"\bfor \w+ in items:\s*\w+\.add_marker\(\s*pytest\.mark\.(?:skip|xfail)\b",
-    r"^[ \t]*(?:x(?:it|describe|test|context|specify|scenario)|(?:it|test|describe|context|suite)\.skip)\b\s*[('\"]",
-    r"^[ \t]*(?:skip|pending)\b\s*(?:['\"(]|$)",
-    r"^[ \t]*#\[ignore",
-    r"^//(?:go:build ignore| \+build ignore)\b|^[ \t]*t\.Skip(?:Now|f)?\(",
-    r"^[ \t]*@(?:Ignore|Disabled)\b|\bAssum(?:e|ptions)\.assumeTrue\(\s*false",
-    r"\bmarkTest(?:Skipped|Incomplete)\(",
-    r"\[(?:[\w.]+(?:\([^)\n]*\))?,\s*)*(?:NUnit\.Framework\.)?Ignore(?:\(|\])|\[(?:Fact|Theory)\([^)\n]*\bSkip\s*=",
-    r"^[ \t]*@(?:module|describe)?tag:?\s+(?::skip|skip:)",
-    r"\bXCTSkip|\bGTEST_SKIP\(|\bTEST(?:_F)?\([^)\n]*\bDISABLED_",
+SKIPS = (
+    _sign(
+        "skips a test",
+        r"^[ \t]*(?:"
+        r"@(?:pytest\.mark\.(?:skip\b|xfail\b|skipif\(\s*(?:True|1)\b)|"
+        r"unittest\.(?:skip\b|expectedFailure|skipIf\(\s*(?:True|1)\b))(?!if)|"
+        r"pytest\.(?:skip|xfail)|self\.skipTest|raise (?:unittest\.)?SkipTest|pytestmark\s*=\s*pytest\.mark\.(?:skip|xfail)\b(?!if)|"
+        r"(?:x(?:it|describe|test|context|specify|scenario)|(?:it|test|describe|context|suite)\.skip)\b\s*[('\"]|"
+        r"(?:skip|pending)\b\s*(?:['\"(]|$)|#\[ignore|t\.Skip(?:Now|f)?\(|@(?:Ignore|Disabled)\b|"
+        r"@(?:module|describe)?tag:?\s+(?::skip|skip:))",
+        r"^//(?:go:build ignore| \+build ignore)\b",
+    ),
+    _sign(
+        "skips a test",
+        r"\b(?:for \w+ in items:\s*\w+\.add_marker\(\s*pytest\.mark\.(?:skip|xfail)\b|Assum(?:e|ptions)\.assumeTrue\(\s*false|"
+        r"markTest(?:Skipped|Incomplete)\(|XCTSkip|GTEST_SKIP\(|TEST(?:_F)?\([^)\n]*\bDISABLED_)",
+    ),
+    _sign(
+        "skips a test",
+        r"\[(?:(?:[\w.]+(?:\([^)\n]*\))?,\s*)*(?:NUnit\.Framework\.)?Ignore(?:\(|\])|(?:Fact|Theory)\([^)\n]*\bSkip\s*=)",
+    ),
 )
+"""By the beginning of a line, by a word, by an attribute: three patterns take a quarter of the time of one."""
 IN_TESTS = (
     _sign(
         "asserts what is always true",

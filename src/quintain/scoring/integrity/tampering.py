@@ -158,11 +158,11 @@ class _Detector:
         turn, operation = change
         path, added = operation.path, operation.new
         in_suite = check_paths.TEST_PATH.search(path) is not None
-        of_tests = (code_signs.SKIPS, *code_signs.IN_TESTS)
+        of_tests = (*code_signs.SKIPS, *code_signs.IN_TESTS)
         signs = [
             *code_signs.ANYWHERE,
             *(() if in_suite and not check_paths.SETTINGS.search(path) else code_signs.OUTSIDE_TESTS),
-            *(of_tests if in_suite or not path else of_tests[:1]),
+            *(of_tests if in_suite or not path else code_signs.SKIPS),
         ]
         code = code_signs.LINE_COMMENT.sub("", added)
         for sign in signs:
