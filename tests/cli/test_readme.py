@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from jobs_in_process import jobs_in_process  # noqa: F401
 from terminal import quintain
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.usefixtures("jobs_in_process")
 def test_the_commands_from_logs_to_a_dataset_give_what_the_readme_shows(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,8 +14,9 @@ from quintain.datasets.benchmark import benchmark_row, rank_references, referenc
 from quintain.datasets.sampling import RunValue, SampleMember, draw_sample, top_share
 from quintain.datasets.selection import Criteria, ExportCounts, ValuedRun, drop_remedy, filter_runs
 from quintain.datasets.step_labels import outcome_labels, recorded_labels
+from quintain.datasets.task_classes import task_class
 from quintain.records.dataset import Curation
-from quintain.records.trajectory import Actor, AgentInfo, OutcomeStatus, Step, Trajectory
+from quintain.records.trajectory import Actor, AgentInfo, OutcomeStatus, Step, Task, Trajectory
 from trajectory_runs import answer, call, run, user
 
 
@@ -190,3 +191,26 @@ def test_the_best_run_gives_the_plan_of_a_benchmark_row() -> None:
     assert (row.target_tools, row.plan) == (("look", "take"), ("look", "take", "look"))
     unsolved = benchmark_row(runs[3], [reference_of(runs[3])])
     assert (unsolved.plan, unsolved.target_tools, unsolved.reward_range) == ((), (), None)
+
+
+def _asked(prompt: str, *steps: Step, **fields: object) -> Trajectory:
+    return run(None, user(prompt), *(steps or (call(), answer())), task=Task(prompt=prompt, **fields))  # type: ignore[arg-type]
+
+
+def test_three_tools_or_eight_turns_are_planning_and_words_decide_nothing() -> None:
+    """Two tools and seven turns are not: user, four calls of two tools, two answers."""
+    calls = [call("look"), call("take"), call("look"), call("take")]
+    assert task_class(_asked("Find it if you can", *calls, answer(), answer())) == "tool_selection"
+    assert task_class(_asked("Find it", *calls, answer(), answer(), answer())) == "multi_step_planning"
+    assert task_class(_asked("Find it", call("a"), call("b"), call("c"))) == "multi_step_planning"
+    assert task_class(_asked("")) == "tool_selection"
+
+
+def test_a_stated_class_goes_before_the_rules_and_a_mapping_before_that() -> None:
+    assert task_class(_asked("Find it", type="timing_decision")) == "timing_decision"
+    assert task_class(_asked("Find it", type="code", metadata={"task_type": "tool_retrieval"})) == "tool_retrieval"
+    assert task_class(_asked("Find it", metadata={"task_type": ["tool_retrieval"]})) == "tool_selection"
+    known = {"code": "multi_step_planning", "t1": "timing_decision"}
+    assert task_class(_asked("Find it", type="code"), known) == "multi_step_planning"  # type: ignore[arg-type]
+    assert task_class(_asked("Find it", id="t1", type="code"), known) == "timing_decision"  # type: ignore[arg-type]
+    assert task_class(_asked("Find it", type="other"), known) == "tool_selection"  # type: ignore[arg-type]

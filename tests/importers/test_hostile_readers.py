@@ -25,23 +25,8 @@ from quintain.records.trajectory import Trajectory
 from small_logs import SMALL_LOGS, content, eval_archive
 
 WRONG: tuple[Any, ...] = (
-    None,
-    0,
-    -1.5,
-    True,
-    "",
-    "x",
-    "{",
-    [],
-    ["x"],
-    [None],
-    [[]],
-    [{}],
-    {},
-    {"x": None},
-    1e300,
-    "\ufffd",
-)
+    None, 0, -1.5, True, "", "x", "{", [], ["x"], [None], [[]], [{}], {}, {"x": None}, 1e300, "\ufffd",
+)  # fmt: skip
 FORMATS = [known.name for known in IMPORTERS if known.name in SMALL_LOGS]
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from scripts import log_formats
 
 from quintain.errors import Conflict, InvalidInput, NotFound, Unavailable
 from quintain.importers import registry
@@ -453,3 +454,7 @@ def test_a_packed_log_counts_as_about_what_it_unpacks_to(tmp_path: Path) -> None
     (tmp_path / "b.jsonl.GZ").write_bytes(gzip.compress(b"{}\n" * 100))
     sizes = [path.stat().st_size for path in sorted(tmp_path.iterdir())]
     assert measure(tmp_path) == (2, sizes[0] + UNPACKED * sizes[1])
+
+
+def test_the_formats_page_is_generated_from_the_registries() -> None:
+    assert log_formats.PAGE.read_text(encoding="utf-8") == log_formats.page(), "run python -m scripts.log_formats"

@@ -271,10 +271,10 @@ def test_the_planned_settings_start_a_job_that_ends_and_the_next_plan_goes_by_it
     assert f"Earlier trainings of this model ({started.job_id})" in again.why
 
 
-def test_what_blocks_a_plan_is_a_warning_of_a_training_that_starts_all_the_same(services: Services) -> None:
-    few = good_runs(services, 3, OutcomeStatus.FAILURE)
-    planned = plan_training(services, dataset_id=few)
-    started = start_training(services, "sft", "starter", few)
+def test_what_blocks_a_plan_is_a_warning_of_a_training_that_starts_all_the_same(waiting: Services) -> None:
+    few = good_runs(waiting, 3, OutcomeStatus.FAILURE)
+    planned = plan_training(waiting, dataset_id=few)
+    started = start_training(waiting, "sft", "starter", few)
     assert [f"[{one.code}] {one.message}; {one.remedy}" for one in planned.blockers] == list(started.warnings)
     assert [text.split("]")[0] for text in started.warnings] == ["[too_few_rows", "[no_successes"]
 

@@ -33,7 +33,7 @@ class Killed(Exception):
 
 
 class Recorder:
-    """A reporter that keeps what it hears, and can kill or stop the run after a step."""
+    """A reporter that records its calls, and can kill or stop the run after a step."""
 
     def __init__(self, *, kill_at: int | None = None, stop_at: int | None = None) -> None:
         self.phases: list[str] = []

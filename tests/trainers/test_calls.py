@@ -108,7 +108,7 @@ def test_every_turn_reads_back_with_nested_values_text_of_any_kind_and_two_calls
 
 
 @in_every_form
-def test_what_a_policy_feeds_between_turns_is_what_stands_in_the_row(name: str) -> None:
+def test_a_policy_feeds_the_tokens_of_the_row_between_turns(name: str) -> None:
     renderer = renderer_of(name)
     messages = [message for message, _ in messages_of(SHORT)]
     call, answer = turns(renderer, SHORT)

@@ -324,7 +324,7 @@ class DoublesLogits(LlamaForCausalLM):
         (LlamaConfig, DoublesLogits, {}, True, "its logits are not head("),
     ],
 )
-def test_a_model_outside_of_the_fast_path_is_padded_and_says_why(
+def test_a_model_outside_of_the_fast_path_is_padded_with_the_reason(
     config: type[Any], model: type[Any], settings: dict[str, Any], whole: bool, reason: str
 ) -> None:
     built = make(config, model, **settings)

@@ -53,7 +53,7 @@ def test_prepare_measures_the_machine_and_finds_nothing_to_warn_of() -> None:
     assert found.notes == ()
 
 
-def test_a_rate_that_cannot_be_measured_is_unknown_and_said() -> None:
+def test_a_rate_that_cannot_be_measured_is_unknown_with_a_warning() -> None:
     """PyTorch has no matrix product of booleans."""
     found = machine.prepare("cpu", torch.bool)
     assert found.matmul_flops is None

@@ -88,7 +88,7 @@ def test_a_process_of_another_machine_shares_a_sharded_run(tmp_path: Path, there
 
 
 @pytest.mark.soak
-def test_a_run_whose_other_machine_is_gone_says_so(tmp_path: Path, there: Address) -> None:
+def test_a_run_that_loses_its_other_machine_reports_it(tmp_path: Path, there: Address) -> None:
     job = spec(save_tiny_model(tmp_path / "model", hidden=16), tmp_path / "out", **two(there))
     with other_machine(there, tmp_path) as launcher:
         heard = KillsTheOtherMachine(launcher)

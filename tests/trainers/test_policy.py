@@ -44,6 +44,13 @@ UNUSUAL: dict[str, Callable[[], Any]] = {
         Mamba2Config(**SIZES, num_heads=8, head_dim=8, state_size=8, n_groups=1, chunk_size=8)
     ).eval(),
     "rwkv": lambda: RwkvForCausalLM(RwkvConfig(**SIZES)).eval(),
+    "mistral": lambda: spread(
+        MistralForCausalLM(
+            MistralConfig(
+                **SIZES, intermediate_size=64, num_attention_heads=4, num_key_value_heads=2, sliding_window=16
+            )
+        )
+    ),
     "gpt_neo": lambda: spread(
         GPTNeoForCausalLM(
             GPTNeoConfig(
@@ -328,26 +335,7 @@ def test_a_template_that_rewrites_history_is_encoded_from_scratch() -> None:
     assert episode.ids[: len(fresh)] == fresh
 
 
-def test_a_model_with_sliding_windows_acts_without_padding() -> None:
-    config = MistralConfig(
-        vocab_size=len(TOKENIZER),
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        sliding_window=16,
-        max_position_embeddings=1024,
-    )
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        model = spread(MistralForCausalLM(config))
-    played = play(policy(model=model), "ab")
-    for name in "ab":
-        assert ids_of(played[name]) == reencoded(model, Renderer.of(TOKENIZER), name)
-
-
-@pytest.mark.parametrize("family", ["mamba", "mamba2", "rwkv", "gpt_neo"])
+@pytest.mark.parametrize("family", UNUSUAL)
 def test_a_model_whose_cache_is_of_another_kind_records_its_own_logprobs(family: str) -> None:
     """States that are not kept, or are lost when several tokens come at a time, and windows that count padding."""
     model = UNUSUAL[family]()

@@ -352,7 +352,7 @@ def test_opening_and_continuation_are_the_masked_segments_of_the_row() -> None:
     assert stripping.continuation(messages[:3], messages[3:4], TOOLS) is None
 
 
-def test_the_task_prompt_stands_in_for_a_missing_user_message() -> None:
+def test_the_task_prompt_replaces_a_missing_user_message() -> None:
     whole = episode(1).model_copy(update={"steps": episode(1).steps[2:]})
     assert messages_of(whole)[0] == (Message(role="user", content="price of the mango?"), -1)
 

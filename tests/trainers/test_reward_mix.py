@@ -73,7 +73,7 @@ def test_a_run_earns_alpha_of_its_task_and_beta_of_the_models_value(judges: dict
         for trajectory, value in zip(row.trajectories, read, strict=True):
             assert isinstance(value, RunValue)
             assert [step.reward for step in trajectory.agent_steps] == [step.value for step in value.steps]
-            assert value.value == pytest.approx(sum(step.value for step in value.steps) / len(value.steps))
+            assert value.value == pytest.approx(sum(step.value or 0.0 for step in value.steps) / len(value.steps))
 
 
 def test_a_run_that_the_model_cannot_read_is_left_out_and_not_worth_zero(judges: dict[str, Agent]) -> None:
@@ -110,8 +110,8 @@ def test_the_model_separates_equal_task_rewards_unless_beta_is_zero(
 
 
 def online(model: Path, output: Path, judge: Agent, **config: Any) -> TrainSpec:
-    made = job(model, output, judge, rollouts=3, updates_per_rollout=2, checkpoint_every_steps=3, **config)
-    return made.model_copy(update={"dataset_id": None, "dataset_path": None, "environment": "x"})
+    offline = job(model, output, judge, rollouts=3, updates_per_rollout=2, checkpoint_every_steps=3, **config)
+    return offline.model_copy(update={"dataset_id": None, "dataset_path": None, "environment": "x"})
 
 
 def collect(*arguments: Any) -> list[GroupRow]:
@@ -120,15 +120,13 @@ def collect(*arguments: Any) -> list[GroupRow]:
     return [GroupRow(key=f"t{arguments[-1]}", trajectories=(good, bad), rewards=(1.0, 0.0))]
 
 
-@pytest.mark.parametrize("role", ["reward_model", "step_model"])
-def test_a_killed_run_whose_reward_model_is_refreshed_resumes_to_bit_equal_weights(
-    model_folder: Path, tmp_path: Path, judges: dict[str, Agent], role: str
+def test_a_killed_run_whose_step_model_is_refreshed_resumes_to_bit_equal_weights(
+    model_folder: Path, tmp_path: Path, judges: dict[str, Agent]
 ) -> None:
     """6 steps of 3 rollouts; refreshes when rollouts 1 and 2 have been valued; killed after 5, from a checkpoint at 3."""
-    options = {"refresh_every_steps": 2}
-    whole = Recorder()
-    train(online(model_folder, tmp_path / "whole", judges[role], **options), Data(), tmp_path / "a", whole, collect)
-    spec_ = online(model_folder, tmp_path / "out", judges[role], **options)
+    judge, options, whole = judges["step_model"], {"refresh_every_steps": 2}, Recorder()
+    train(online(model_folder, tmp_path / "whole", judge, **options), Data(), tmp_path / "a", whole, collect)
+    spec_ = online(model_folder, tmp_path / "out", judge, **options)
     with pytest.raises(Killed):
         train(spec_, Data(), tmp_path / "b", Recorder(kill_at=5), collect)
     heard = Recorder()
@@ -149,7 +147,7 @@ def test_a_refresh_fits_the_head_to_newest_outcomes_after_they_were_valued(judge
         good, bad = (value for value in mixed.model.read(group().trajectories) if isinstance(value, RunValue))
         if good.reward is not None and bad.reward is not None:
             return math.log1p(math.exp(bad.reward - good.reward))
-        losses = [-math.log(s.value) for s in good.steps] + [-math.log(1 - s.value) for s in bad.steps]
+        losses = [-math.log(s.value or 0.0) for s in good.steps] + [-math.log(1 - (s.value or 0.0)) for s in bad.steps]
         return sum(losses) / len(losses)
 
     before = misfit()

@@ -88,7 +88,7 @@ def test_a_reward_model_learns_the_order_of_pairs_and_of_runs_it_has_not_seen(
 
 
 def test_a_reward_model_can_be_an_adapter(model_folder: Path, tmp_path: Path) -> None:
-    job = spec(model_folder, tmp_path / "out", "reward", lora=LORA, **QUICK)
+    job = spec(model_folder, tmp_path / "out", "reward", lora=LORA, **QUICK | {"epochs": 4})
     run(job, tmp_path / "job", rows_for("reward", 4))
     better, worse = rewards(judge(job, "reward_model"), [run_of(9, "It costs 40."), run_of(9, "No idea.")])
     assert better > worse
@@ -159,7 +159,7 @@ def test_a_reward_model_can_be_trained_further_and_keeps_its_head(reward_model: 
         run(spec(first, tmp_path / "other", "prm", heads=["value"]), tmp_path / "job-other", steps_of(2))
 
 
-def test_what_cannot_be_read_is_unscored_with_the_reason(reward_model: Agent) -> None:
+def test_unreadable_runs_are_unscored_with_the_reason(reward_model: Agent) -> None:
     silent = episode(1).model_copy(update={"steps": episode(1).steps[:2]})
     scores = list(score_runs(reward_model, [run_of(0, "It costs 40."), episode(60), silent]))
     assert [score.status for score in scores] == ["scored", "unscored", "unscored"]

@@ -1,4 +1,4 @@
-"""What a value head reads: the right token, the same number however rows are packed, and the gradients of the plain way."""
+"""Values of a value head: at the right token, the same however rows are packed, with the gradients of the padded path."""
 
 from __future__ import annotations
 

@@ -156,7 +156,7 @@ def test_an_episode_that_passes_a_border_is_read_again_and_does_not_move_its_nei
     assert n_crossings == 2  # and the third passes the border between its turns
 
 
-def test_what_changes_with_a_rows_length_is_found_at_the_model_and_reported_where_it_cannot_agree() -> None:
+def test_positions_that_depend_on_a_rows_length_are_found_and_reported() -> None:
     model = phi3()
     assert Rotary.of(model).borders == ((False, BORDER),)
     assert [Rotary.of(model).factors_of(n) for n in (1, 30, 31, 57)] == [0, 0, 31, 31]

@@ -1,4 +1,4 @@
-"""`quintain plan`: which method, which settings, will it fit, how long, and what stands in the way."""
+"""`quintain plan`: which method, which settings, will it fit, how long, and what prevents it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from quintain.records.plan import Estimate, TrainingPlan
 from quintain.records.text import printable
 
 BLOCKED = 1
-"""Exit status of a plan that cannot be carried out as it stands."""
+"""Exit status of a plan that cannot be carried out."""
 
 
 def run_plan(use: Use) -> int:

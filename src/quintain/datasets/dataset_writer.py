@@ -114,15 +114,15 @@ def write_dataset(
     """Stream rows into a new dataset folder, which appears whole or not at all.
 
     Args:
-        lines: Read once, one at a time; all rows are of the kind that `options` names.
+        lines: Rows of the kind of `options`, read once.
         folder: The dataset's final place; must not exist.
         options: The split, and the entries of the manifest.
-        tally: What was left out; may still be filled while `lines` is read.
+        tally: Counts of what was left out; may still change while `lines` is read.
 
     Raises:
         Conflict: the folder exists.
         InvalidInput: no row is left to train on; lists the drops and the remedy.
-        Unavailable: the disk did not take it.
+        Unavailable: the disk is full or not writable.
     """
     check_shares(options.shares)
     if folder.exists():

@@ -31,10 +31,10 @@ def write_manifest(
     """Write the manifest into a folder under construction; renaming the folder publishes it.
 
     Args:
-        folder: Where the rows stand now.
-        dataset: What the store will hold; its `path` is the final one.
+        folder: Where the rows are now.
+        dataset: As it will be stored; its `path` is the final one.
         selection: The options that chose the rows, as JSON values.
-        counts: What else there is to count, such as the distinct trajectories.
+        counts: Further counts, such as the distinct trajectories.
         more: Further entries by name.
     """
     content = {

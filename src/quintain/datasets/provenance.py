@@ -1,7 +1,7 @@
 """Source models of a dataset, and restrictions in their terms of use.
 
-Only vendors whose published terms plainly restrict it are listed; open-weight models of the same vendors (gpt-oss, Gemma,
-Grok-1) are not. A model that is not listed may still have a restrictive licence. None of this is legal advice.
+Only vendors whose published terms plainly restrict it are listed; open-weight models of the same vendors (gpt-oss,
+Gemma, Grok-1) are not. A model that is not listed may still have a restrictive licence. None of this is legal advice.
 """
 
 from __future__ import annotations
@@ -140,8 +140,8 @@ def allowed_models(run: Trajectory, patterns: Sequence[str]) -> bool:
     Args:
         run: Any run.
         patterns: Globs, case ignored, against the name as logged and the plain name (`claude-*` covers
-            `anthropic/claude-sonnet-4-5`); `restricted` is every model whose terms restrict training; one with `!` before
-            it excludes. With exclusions alone all others are allowed.
+            `anthropic/claude-sonnet-4-5`); `restricted` is every model whose terms restrict training; one with `!`
+            before it excludes. With exclusions alone all others are allowed.
     """
     models = {written_by(step, run) for step in run.agent_steps if step.train is not False and not step.copied_context}
     return all(_is_named(model, patterns) for model in models)

@@ -126,11 +126,11 @@ def write_lines(rows: Iterable[Numbered], columns: Mapping[str, str], target: Pa
 
     Args:
         rows: In ascending order of their numbers.
-        columns: Name that the readers know -> name of the column; a column of the first name goes.
-        target: Is made.
+        columns: Name that the readers know -> name of the column; it replaces a column of that name.
+        target: The new file.
 
     Raises:
-        InvalidInput: the first row has none of a named column.
+        InvalidInput: the first row lacks a named column.
     """
     last = 0
     with target.open("w", encoding="utf-8") as file:

@@ -17,10 +17,10 @@ SUMS = "SHA256SUMS"
 
 
 def require_kind(writer: Exporter, kind: DatasetKind) -> None:
-    """Refuse a kind of dataset that a format cannot hold.
+    """Raise if a format does not support a kind of dataset.
 
     Raises:
-        InvalidInput: names the kinds that it can.
+        InvalidInput: names the supported kinds.
     """
     if kind not in writer.kinds:
         raise InvalidInput(
@@ -34,13 +34,13 @@ def convert_dataset(dataset: Dataset, writer: Exporter, folder: Path) -> Export:
 
     Args:
         dataset: Frozen, its folder unchanged.
-        writer: Holds this kind of dataset.
+        writer: Supports this kind of dataset.
         folder: The final place; must not exist.
 
     Raises:
         Conflict: the folder exists.
-        InvalidInput: the format cannot hold this kind or any of the rows.
-        Unavailable: the disk did not take it.
+        InvalidInput: the format supports neither this kind nor any of the rows.
+        Unavailable: the disk is full or not writable.
     """
     require_kind(writer, dataset.kind)
     if folder.exists():

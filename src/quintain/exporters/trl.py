@@ -1,6 +1,6 @@
-"""TRL's rows, conversational, with dict arguments: checked with TRL 1.16, which reads `tools` from JSON text.
+"""TRL's conversational rows with arguments as objects, checked with TRL 1.16, which reads `tools` from JSON text.
 
-`README.md` declares `messages` as JSON for `datasets` (4.7 and later), so that no keys of other rows come into arguments.
+`README.md` declares `messages` as JSON for `datasets` (4.7 and later), so that rows do not mix their keys.
 """
 
 from __future__ import annotations

@@ -142,7 +142,7 @@ class _Loop:
         self._advance(0)
 
     def _reader(self, tally: FileSummary) -> tuple[Importer | None, Mapping[bytes, Any]]:
-        """Return the reader of a file and the rows parsed by detection; without a log, None, and the summary has the reason."""
+        """Return the reader of a file and the rows that detection parsed; if it is no log, note the reason."""
         assert tally.path is not None
         report = Report()
         try:

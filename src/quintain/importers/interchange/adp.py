@@ -1,6 +1,6 @@
 """Trajectories of the Agent Data Protocol: a list of actions and observations, versions 1.0 to 1.3.
 
-An action stands alone there; actions with nothing between them are the calls of one turn where each has an id.
+Consecutive actions with ids are the calls of one turn.
 """
 
 from __future__ import annotations

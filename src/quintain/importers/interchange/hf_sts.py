@@ -1,6 +1,6 @@
 """Session traces of the Hugging Face Hub (STS: a header line, then one message a line) and the similar sessions of Pi.
 
-Described at hf.co/docs/hub/session-traces-format. Pi's sessions are trees by `parentId`: the branch that ends last is read.
+Described at hf.co/docs/hub/session-traces-format. Pi's sessions are trees by `parentId`: the last branch is read.
 """
 
 from __future__ import annotations

@@ -76,11 +76,6 @@ def messages_of(row: Mapping[str, Any]) -> tuple[list[Any], Mapping[str, Any]] |
 def read_chats(log: LogFile, report: Report, name: str) -> Iterator[Run]:
     """Yield the runs of a file of chats: single messages (one run), lists of messages, or records with messages.
 
-    Args:
-        log: The file.
-        report: Of it.
-        name: Of the reader.
-
     Raises:
         InvalidInput: a chat of too many messages.
     """

@@ -1,8 +1,8 @@
 """Preference data: pairs of a better and a worse answer, and answers labelled good or bad.
 
-Both runs of a pair stand in one group, the group of their prompt, and are tagged by their side; what an answer was worth is
-only known where the row gives a score. Read are TRL's explicit and implicit prompts, LLaMA-Factory's v0 (`conversations`,
-or instruction rows) and v1 (`chosen_messages`), OpenAI's `preferred_output`, UltraFeedback's scores, and KTO's labels.
+Both runs of a pair belong to the group of their prompt and are tagged by their side. Only a score in the row gives a
+value. Covers TRL's explicit and implicit prompts, LLaMA-Factory's v0 (`conversations`, or instruction rows) and v1
+(`chosen_messages`), OpenAI's `preferred_output`, UltraFeedback's scores, and KTO's labels.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
-"""Convert ATIF (Agent Trajectory Interchange Format, Harbor's RFC 0001, versions 1.0 to 1.8) to a trajectory and back, lossless.
+"""Convert ATIF (Agent Trajectory Interchange Format, Harbor's RFC 0001, 1.0 to 1.8) to a trajectory and back, lossless.
 
-Fields that only one side has are kept: ATIF's under `extra.atif` of the trajectory or step, ours under `extra.quintain` of
-the document or step. Each is an overlay (`json_overlay.py`) over the plain mapping. Writing a document that was read gives
-an equal document, and reading a document that was written gives an equal trajectory.
+Fields that only one side defines are kept as an overlay (`json_overlay.py`): ATIF's under `extra.atif`, ours under
+`extra.quintain`. A document that was read is written as an equal document, and the other way round.
 
-Two things are normalized first. A key whose value is null equals a missing key, except inside arguments, tool definitions
-and `extra`. Embedded subagents become runs of their own (`runs_of_document`).
+Two things are normalized first. A null value equals a missing key, except inside arguments, tool definitions and
+`extra`. Embedded subagents become runs of their own (`runs_of_document`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Insert images from a row's image column where its messages mark them (`<image>` or an image part without a source)."""
+"""Insert images from a row's image column where its messages mark them (`<image>` or an empty image part)."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ class Parts:
 
 
 def sort_parts(content: Any, where: str, refuse: OnInvalid) -> Parts:
-    """Sort the content of a message: text, null or a list of parts; other values become text if `refuse` does not raise."""
+    """Sort the content of a message: text, null or a list of parts; other values are refused or become text."""
     parts = Parts()
     if isinstance(content, str):
         parts.content += [_text(content)] if content else []
@@ -110,7 +110,7 @@ def visible_content(value: Any) -> Message:
 
 
 def spoken_content(value: Any, skip: Callable[[str], None]) -> Message:
-    """Return the agent's message content; parts of unknown kind go to `skip`, because their JSON is not the agent's text."""
+    """Return the agent's message content; parts of an unknown kind are not its text and go to `skip`."""
     parts = []
     for part in value if isinstance(value, list) else [value]:
         kind = part_kind(part)
@@ -140,7 +140,7 @@ def join_thoughts(pieces: Iterable[str | None]) -> str | None:
 
 
 def part_kind(part: Any) -> str:
-    """Return the normalized kind of a part (`tool_call` for `toolCall`, `tool-call`), by its type or identifying key."""
+    """Return the normalized kind of a part (`tool_call` for `toolCall`), by its type or identifying key."""
     if not isinstance(part, (dict, Mapping)):
         return ""
     if part.get("thought") is True:
@@ -155,8 +155,8 @@ def part_kind(part: Any) -> str:
 def parse_call(value: Any, where: str, refuse: OnInvalid) -> dict[str, Any] | None:
     """Parse an entry of `tool_calls`: `function` with `name` and `arguments`; None if it was skipped.
 
-    Passed over by `refuse`, the flat forms (name and arguments beside the id, by any vendor's names), a call as JSON text,
-    and custom tools are read too, and arguments that are no object are kept as their JSON.
+    If `refuse` does not raise, other forms are read too: fields beside the id by any vendor's names, a call as JSON
+    text, custom tools, and arguments that are not an object, which are kept as their JSON.
     """
     if isinstance(value, str):
         refuse("call as text", f"{where} must be an object with `function` holding `name` and `arguments`")
@@ -196,7 +196,7 @@ def _first_field(held: Mapping[str, Any], keys: Iterable[str]) -> Any:
 
 
 def parse_result(held: Mapping[str, Any], body: Any, where: str, refuse: OnInvalid) -> Result:
-    """Parse a tool result and its error status by any vendor's names; an error without text is described by its own fields."""
+    """Parse a tool result and its error status by any vendor's names; an error without text gets that of its fields."""
     error = held.get("error")
     failed = bool(error) or held.get("status") == "error" or bool(held.get("is_error", held.get("isError", False)))
     if refuse is raise_invalid:
@@ -377,8 +377,6 @@ def raise_invalid(_: str, sentence: str) -> None:
 
 def count_invalid(skip: Callable[[str], None], note: Callable[[str], None] = lambda _: None) -> OnInvalid:
     """Return a handler that counts skipped parts by kind and continues (tolerant).
-
-    What was only written in another way than a recording must be is read all the same, and not worth a word.
 
     Args:
         skip: Called with the kind of lost content, such as `role:critic` or `part:video`.

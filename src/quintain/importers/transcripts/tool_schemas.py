@@ -57,7 +57,7 @@ def offered_tools(*holders: Any) -> list[dict[str, Any]]:
 
 
 def declared_tools(transcript: Transcript) -> list[dict[str, Any]]:
-    """Return the tools in the system prompt if the log separates calls from text; otherwise calls and tools stay text."""
+    """Return the tools in the system prompt if the log separates calls from text; else both stay text."""
     if not any(step.get("actions") for step in transcript.steps):
         return []
     opening: Mapping[str, Any] = transcript.steps[0]

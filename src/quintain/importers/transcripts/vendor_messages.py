@@ -1,7 +1,7 @@
 """Parse messages as evaluation harnesses and tracing tools store them.
 
-Those of OpenAI (chat and responses), Anthropic, Gemini, LangChain, the AI SDK, verifiers, inspect and OpenTelemetry. Fields
-that make no turn are left out: traces repeat the whole history at each call.
+Covers OpenAI (chat and responses), Anthropic, Gemini, LangChain, the AI SDK, verifiers, inspect and OpenTelemetry.
+Fields without a turn are left out: traces repeat the whole history at each call.
 """
 
 from __future__ import annotations

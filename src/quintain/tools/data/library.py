@@ -90,14 +90,14 @@ def _agent(services: Services, agent: dict[str, Any]) -> dict[str, Any]:
     return {**agent, "results": results, **({"note": note} if note else {})}
 
 
-def _calibration(made: Calibration) -> dict[str, Any]:
+def _calibration(calibration: Calibration) -> dict[str, Any]:
     """Return a calibration and its errors on held-out labels by domain."""
     fits = {
         domain: fit.model_dump(mode="json", include={"n_labels", "error_before", "error_after", "spearman"})
-        for domain, fit in made.domains.items()
+        for domain, fit in calibration.domains.items()
     }
-    kept = made.model_dump(mode="json", include={"id", "scorer", "version", "labels", "warnings", "created_at"})
-    return {**kept, "domains": fits, "resource_uri": f"calibration://{made.id}"}
+    kept = calibration.model_dump(mode="json", include={"id", "scorer", "version", "labels", "warnings", "created_at"})
+    return {**kept, "domains": fits, "resource_uri": f"calibration://{calibration.id}"}
 
 
 def _blocked(forgotten: int) -> dict[str, Any]:

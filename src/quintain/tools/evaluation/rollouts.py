@@ -135,7 +135,7 @@ def evaluate_agent(
     """
     if (environment is None) == (dataset_id is None):
         raise InvalidInput(
-            "evaluate_agent needs one of the two: `environment`, where the agent acts, or `dataset_id`, a dataset that holds "
+            "evaluate_agent needs one of the two: `environment`, where the agent acts, or `dataset_id`, a dataset with "
             "turns to compare it with"
         )
     if environment is None:
@@ -210,7 +210,7 @@ def _split_of(dataset: Dataset, asked: str) -> SplitName:
         if dataset.splits.get(name):
             return name
     raise InvalidInput(
-        f"dataset {dataset.id} holds nothing back (its splits: {dataset.splits}); export it with validation_share=0.1, or "
+        f"dataset {dataset.id} has nothing held out (its splits: {dataset.splits}); export it with validation_share=0.1, or "
         "measure on what was trained on with split='train'",
         code="nothing_held_out",
     )

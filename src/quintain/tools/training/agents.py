@@ -114,7 +114,7 @@ def resolve_agent(services: Services, reference: str) -> Agent:
     """Return the stored agent of a reference; a base model becomes `agent:NAME@1` on first use.
 
     Raises:
-        NotFound: nothing has this name, there is no such endpoint profile, or the folder holds no model.
+        NotFound: nothing has this name, there is no such endpoint profile, or the folder contains no model.
         Refused: a folder outside the allowed roots, or a Hub name without the operator's permission.
     """
     if reference.startswith(ENDPOINT):

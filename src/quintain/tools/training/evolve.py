@@ -117,7 +117,7 @@ def _whole(level: str, environment: str) -> str:
         return level
     if parts_of(environment) is not None:
         raise InvalidInput(
-            f"{level!r} is an option alone, and {environment} holds several environments; write ID{level}"
+            f"{level!r} is an option alone, and {environment} names several environments; write ID{level}"
         )
     name, options = parse_reference(environment)
     return write_reference(Reference(name, {**options, **parse_reference(f"level{level}").options}))

@@ -72,7 +72,7 @@ def training_source(
         InvalidInput: neither or both are given, the method does not learn online, or the dataset is of another kind or was
             changed on disk.
         NotFound: there is no such dataset or environment.
-        Conflict: the dataset holds forgotten runs.
+        Conflict: the dataset contains forgotten runs.
     """
     kind = DATASET_KINDS[method]
     if (dataset_id is None) == (environment is None):
@@ -128,8 +128,8 @@ def require_intact(dataset: Dataset) -> None:
     """
     folder = Path(dataset.path)
     try:
-        made = (folder / FILE_NAME).stat().st_mtime_ns
-        newer = [name for name in sorted(dataset.files) if (folder / name).stat().st_mtime_ns > made]
+        written = (folder / FILE_NAME).stat().st_mtime_ns
+        newer = [name for name in sorted(dataset.files) if (folder / name).stat().st_mtime_ns > written]
     except OSError as error:
         raise InvalidInput(
             f"dataset {dataset.id} has lost its file {Path(error.filename).name!r}; export it again",

@@ -1,4 +1,4 @@
-"""Planning: which method, which settings, will it fit, how long, and what stands in the way."""
+"""Planning: which method, which settings, will it fit, how long, and what prevents it."""
 
 from __future__ import annotations
 
