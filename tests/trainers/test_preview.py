@@ -1,4 +1,4 @@
-"""The X-ray: the very tokens of training, and each planted fault found, named and gone when it is mended."""
+"""The preview has the exact tokens of training, and reports each planted fault with its remedy."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ METHODS: dict[str, tuple[str, Callable[[], list[Row]], dict[str, Any]]] = {
 
 @pytest.mark.parametrize("case", METHODS)
 @pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")
-def test_a_preview_holds_the_very_tokens_masks_and_weights_that_training_builds(
+def test_a_preview_has_the_exact_tokens_masks_and_weights_that_training_builds(
     case: str, model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What training builds is caught in a real training; the digest covers ids, mask, weights and advantages."""
@@ -378,7 +378,7 @@ def test_leaks_between_splits_are_reported_by_task_and_by_tokens(model_folder: P
     same_task = look(tmp_path / "b", model_folder, train, [DatasetRow(trajectory=other)])
     renamed = runs[0].model_copy(update={"task": runs[0].task.model_copy(update={"id": "other"})})
     same_tokens = look(tmp_path / "c", model_folder, train, [DatasetRow(trajectory=renamed)])
-    for report, word in ((same_task, "task that is trained on"), (same_tokens, "very tokens")):
+    for report, word in ((same_task, "task that is trained on"), (same_tokens, "exact tokens")):
         assert codes(report) == {"leak"}
         assert word in report.statistics.verdict
 

@@ -213,23 +213,5 @@ def start(services: Services, spec: JobSpec, request_key: str | None) -> JobStar
 
 def view_of(job: Job) -> JobView:
     """A job as the tools show it."""
-    return JobView(
-        job_id=job.id,
-        kind=job.kind,
-        status=job.status,
-        phase=job.phase,
-        step=job.step,
-        total_steps=job.total_steps,
-        metrics=job.metrics,
-        eta_s=job.eta_s,
-        attempt=job.attempt,
-        error=job.error,
-        result=job.result,
-        warnings=job.warnings,
-        resumed_from=job.resumed_from,
-        created_at=job.created_at,
-        started_at=job.started_at,
-        ended_at=job.ended_at,
-        resource_uri=f"job://{job.id}",
-        next_step=next_step(job),
-    )
+    shared = {name: getattr(job, name) for name in JobView.model_fields if name in Job.model_fields}
+    return JobView(job_id=job.id, resource_uri=f"job://{job.id}", next_step=next_step(job), **shared)

@@ -43,7 +43,7 @@ def select(dataset: ExampleBatch, spec: TrainSpec, maker: ExampleMaker, engine: 
 
     Args:
         dataset: The dataset's examples.
-        spec: The job; `cache_dir` holds the replay buffers.
+        spec: The job; `cache_dir` contains the replay buffers.
         maker: Renderer and maximum length: rows of another tokenizer or template, and longer rows, are not replayed.
         engine: Computes the losses for a coreset.
         directory: The job's folder; replayed examples are kept there for a resumed run.

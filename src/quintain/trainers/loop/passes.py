@@ -30,7 +30,7 @@ def backward(
         engine: Computes the log-probs; its parameters receive the gradients.
         objective: The loss, prepared for the step.
         scale: The loss scale.
-        batches: Examples of each pass; an empty batch is an idle pass, made because other ranks make one.
+        batches: Examples of each pass; an empty batch is an idle pass, needed because other ranks have one.
         totals: Totals of the whole step.
         meter: Counts tokens, FLOPs and metrics of the passes.
 

@@ -62,7 +62,7 @@ class EpochSource:
             config: Batch size, epochs and maximum number of steps.
             seed: Seed of the order.
             curriculum: Growth of the share of examples, and the difficulty of each example.
-            figures_of: Returns figures of the examples with the given keys.
+            figures_of: Returns figures of the examples with these keys.
         """
         self._figures_of, self._keys = figures_of, list[str]()
         self._examples, self._batch_size, self._seed = examples, config.batch_size, seed
