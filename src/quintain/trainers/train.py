@@ -26,6 +26,7 @@ from quintain.records.hyperparameters import (
     TrainingConfig,
 )
 from quintain.records.job import TrainSpec
+from quintain.records.learning_rates import default_rate
 from quintain.records.protocols import Reporter
 from quintain.trainers.data.example_selection import Selection, select
 from quintain.trainers.data.examples import ExampleBatch, ExampleMaker, labelled_heads, mismatched
@@ -100,6 +101,7 @@ def train(
         reporter.phase("loading_model")
         _seed_everything(spec.seed)
         loaded = load_model(spec.agent.model, lora=spec.config.lora, train=True, heads=heads_of(spec.config))
+        spec, rate_rule = _with_rate(spec, loaded)
         number_format = choose(spec.config.precision, loaded.model.device)
         remembered = directory / "checkpoints" / "machine.json"
         machine = prepare(
@@ -129,7 +131,8 @@ def train(
             dataset.left_out_members.update(start.mix.left_out)
         if not stopped:
             _conclude(run, dataset, start, selection)
-    return report_of(run, dataset, selection, start.format, tuple(warnings), stopped=stopped)
+    report = report_of(run, dataset, selection, start.format, tuple(warnings), stopped=stopped)
+    return report.model_copy(update={"learning_rate": spec.config.learning_rate, "learning_rate_rule": rate_rule})
 
 
 def _conclude(run: Run, dataset: ExampleBatch, start: _Start, selection: Selection) -> None:
@@ -162,6 +165,16 @@ def _with_heads(spec: TrainSpec, data: Data) -> TrainSpec:
         return spec
     heads = stored_heads(spec.agent.model) or labelled_heads([*data.train, *data.validation]) or ("value",)
     return spec.model_copy(update={"config": config.model_copy(update={"heads": heads})})
+
+
+def _with_rate(spec: TrainSpec, loaded: LoadedModel) -> tuple[TrainSpec, str]:
+    """Return the job with its learning rate, and the rule that gave it."""
+    config = spec.config
+    if config.learning_rate is not None:
+        return spec, "as requested"
+    hidden = loaded.model.config.get_text_config(decoder=True).hidden_size
+    rate = default_rate(spec.method, hidden, adapters=config.lora is not None)
+    return spec.model_copy(update={"config": config.model_copy(update={"learning_rate": rate.value})}), rate.rule
 
 
 class _Acting(NamedTuple):
