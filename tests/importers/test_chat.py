@@ -88,7 +88,7 @@ def test_nothing_is_invented_and_what_the_caller_knows_is_kept() -> None:
     assert [(step.reward, step.train) for step in trajectory.steps] == [(None, None)] * 4
     assert trajectory.agent_steps[1].extra == {"name": "calc"}
     assert not any(o.is_error for step in trajectory.steps for o in step.observations)
-    known: dict[str, Any] = {"task": Task(id="t", prompt="p"), "agent": AgentInfo(name="a"), "session_id": "s"}
+    known: dict[str, Any] = {"task": Task(id="t", prompt="p"), "agent": AgentInfo(name="a")}
     known["outcome"] = Outcome(status=OutcomeStatus.FAILURE, reward=0.5)
     trajectory = from_messages(OPENAI, **known)
     assert {name: getattr(trajectory, name) for name in known} == known

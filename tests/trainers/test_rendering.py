@@ -46,6 +46,8 @@ def test_a_template_that_strips_thinking_gives_one_row_for_each_turn() -> None:
     """Thinking is supervised in its own turn and stripped from later rows; an empty one is not part of the thought."""
     renderer = Renderer.of(tiny_tokenizer(QWEN3))
     assert len(renderer.rows(episode(), 4096)) == 3
+    messages = [message for message, _ in messages_of(episode())]
+    assert renderer.continuation(messages[:3], messages[3:4], TOOLS) is None
     steps = (
         Step(actor=Actor.USER, message="2 + 2?"),
         Step(actor=Actor.AGENT, thought="<think>\nsimple sum\n</think>\n\nfour"),
@@ -333,23 +335,6 @@ def test_sampled_ids_are_used_as_they_are_under_the_same_fingerprint_only() -> N
         last = sampled_as(whole.steps[-1], "It  costs 40 .", tokenizer=fingerprint)
         rows = CHATML.rows(whole.model_copy(update={"steps": (*whole.steps[:-1], last)}), 4096)
         assert supervised(CHATML, rows)[-1] == expected
-
-
-def test_opening_and_continuation_are_the_masked_segments_of_the_row() -> None:
-    whole = episode(3)
-    messages = [message for message, _ in messages_of(whole)]
-    row = CHATML.rows(whole, 4096)[0]
-    ids = CHATML.opening(messages[:2], TOOLS)
-    for place in (2, 4):
-        start = len(ids)
-        ids += [t for t, step in zip(row.token_ids, row.step_index, strict=True) if step == place // 2 + 1]
-        assert row.token_ids[start : len(ids)].tolist() == ids[start:]
-        following = CHATML.continuation(messages[: place + 1], messages[place + 1 : place + 2], TOOLS)
-        assert following is not None
-        ids += following
-    assert row.token_ids[: len(ids)].tolist() == ids
-    stripping = Renderer.of(tiny_tokenizer(QWEN3))
-    assert stripping.continuation(messages[:3], messages[3:4], TOOLS) is None
 
 
 def test_the_task_prompt_replaces_a_missing_user_message() -> None:

@@ -12,10 +12,8 @@ from typing import TYPE_CHECKING
 
 from quintain.redaction.credentials import credential_rules
 from quintain.redaction.personal import (
-    OptionalKind,
     may_contain_number,
     number_spans,
-    optional_spans,
     personal_rules,
 )
 from quintain.redaction.secrets import Reader, Rule, Span, token_rules
@@ -93,13 +91,11 @@ def _search() -> _Search:
     )
 
 
-def spans_of(text: str, also: frozenset[OptionalKind]) -> list[Span]:
+def spans_of(text: str) -> list[Span]:
     """Return all spans to redact; rules for specific tokens come before those for any secret."""
     found = _search().spans(text)
     if may_contain_number(text):
         found += number_spans(text)
-    if also:
-        found += optional_spans(text, also)
     return found
 
 

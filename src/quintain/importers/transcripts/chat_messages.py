@@ -75,7 +75,6 @@ def from_messages(
     task: Task | None = None,
     agent: AgentInfo | None = None,
     outcome: Outcome | None = None,
-    session_id: str | None = None,
     unfinished: bool = False,
 ) -> Trajectory:
     """Build one run from chat messages.
@@ -86,7 +85,6 @@ def from_messages(
         task: The task; its prompt defaults to the text of the first user message.
         agent: The agent.
         outcome: The outcome; unknown by default.
-        session_id: Of the log that the messages come from.
         unfinished: Whether the run goes on (see `extend_run`): the agent need not have acted yet.
 
     Raises:
@@ -104,9 +102,7 @@ def from_messages(
             raise InvalidInput(f"the {len(messages)} messages hold no assistant message; a run needs at least one")
         transcript.steps.append(_NOT_YET)
     schemas = [_tool(index, tool) for index, tool in enumerate(tools)]
-    return transcript.trajectory(
-        format="chat", task=task, agent=agent, tools=schemas, outcome=outcome, session_id=session_id
-    )
+    return transcript.trajectory(format="chat", task=task, agent=agent, tools=schemas, outcome=outcome)
 
 
 def extend_run(run: Trajectory, messages: Sequence[Mapping[str, Any]]) -> Trajectory:

@@ -20,6 +20,7 @@ from quintain.tools.labels.live_scores import live_scorer
 from quintain.tools.results import JobStarted
 from quintain.tools.services import Services
 from quintain.tools.training.agents import endpoint_of, require_policy, require_weights, resolve_agent, sampling_of
+from quintain.tools.training.requests import RequestKey
 from quintain.tools.training.sources import require_intact
 
 AgentName = Annotated[str, Field(description="Agent id or name, `starter`, a model folder, or endpoint:NAME.")]
@@ -32,9 +33,6 @@ EnvironmentId = Annotated[
 Seed = Annotated[int, Field(ge=0, le=2**31 - 1, description="Same seed, same tasks and same sampling.")]
 MaxTurns = Annotated[
     int | None, Field(ge=1, le=1000, description="Turns of an episode; null: the environment's limit.")
-]
-RequestKey = Annotated[
-    str | None, Field(max_length=200, description="An unfinished job with this key is returned instead.")
 ]
 
 
