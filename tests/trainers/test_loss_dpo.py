@@ -40,25 +40,19 @@ def test_the_sigmoid_loss_and_its_metrics_by_hand() -> None:
     }
 
 
-def test_hinge_and_ipo_by_hand() -> None:
-    """hinge: max(0, 1 - 0.25 * 2) = 0.5, and 0 with beta 1.
+def test_the_other_forms_by_hand() -> None:
+    """Hinge: max(0, 1 - 0.25 * 2) = 0.5, and 0 with beta 1.
 
-    ipo averages over tokens: 1/2 - (-1/1) = 1.5; (1.5 - 1 / (2 * 0.5))^2 = 0.25.
+    - ipo averages over tokens: 1/2 - (-1/1) = 1.5; (1.5 - 1 / (2 * 0.5))^2 = 0.25.
+    - Label smoothing takes a share of pairs as flipped: 0.9 * 0.313262 + 0.1 * log(1 + e^1) = 0.281936 + 0.131326.
+    - Without a reference the log-probs are compared: h = (-1 - 2) - (-3) = 0, so log 2, though the rows have none.
     """
     assert result_of(dpo_loss, [PAIR], beta=0.25, loss="hinge").loss == pytest.approx(0.5)
     assert result_of(dpo_loss, [PAIR], beta=1.0, loss="hinge").loss == 0.0
     assert result_of(dpo_loss, [PAIR], beta=0.5, loss="ipo").loss == pytest.approx(0.25)
-
-
-def test_label_smoothing_takes_a_share_of_pairs_as_flipped() -> None:
-    """0.9 * 0.313262 + 0.1 * log(1 + e^1) = 0.281936 + 0.1 * 1.313262 = 0.413262."""
     assert result_of(dpo_loss, [PAIR], beta=0.5, label_smoothing=0.1).loss == pytest.approx(0.413262, abs=1e-6)
-
-
-def test_without_a_reference_the_log_probs_themselves_are_compared() -> None:
-    """h = (-1 - 2) - (-3) = 0: log 2, though the rows have no reference."""
-    group = pair(Run([-1.0, -2.0]), Run([-3.0]))
-    assert result_of(dpo_loss, [group], beta=0.5, reference_free=True).loss == pytest.approx(LN2)
+    bare = pair(Run([-1.0, -2.0]), Run([-3.0]))
+    assert result_of(dpo_loss, [bare], beta=0.5, reference_free=True).loss == pytest.approx(LN2)
 
 
 def test_the_sft_term_is_the_mean_over_each_chosen_runs_tokens() -> None:
@@ -80,7 +74,7 @@ def test_step_weights_weigh_log_ratios_and_zero_takes_a_shared_step_out() -> Non
     assert result.gradient[0] == pytest.approx([-0.322730, 0.0], abs=1e-6)
 
 
-def test_an_impossible_token_of_weight_zero_is_not_there() -> None:
+def test_an_impossible_token_of_weight_zero_does_not_count() -> None:
     """Without the -inf the pair is PAIR's rejected run against half of its chosen one: h = 0.5 + 1, beta 1."""
     group = pair(Run([-1.0, -math.inf], reference=[-1.5, -2.5], weight=[1.0, 0.0]), PAIR.runs[1])
     result = result_of(dpo_loss, [group], beta=1.0)
@@ -141,15 +135,12 @@ def test_long_runs_do_not_lose_their_signal_to_rounding() -> None:
     assert abs(math.log1p(math.exp(-(rough[0] - rough[1]))) - expected) > 1e-5
 
 
-def test_unknown_reference_log_probs_are_refused_with_their_number() -> None:
+def test_unknown_reference_log_probs_and_examples_that_are_not_pairs_are_refused() -> None:
     group = pair(Run([-1.0, -2.0], reference=[math.nan, -2.5]), Run([-3.0], reference=[math.nan]))
     with pytest.raises(ValueError, match="2 of 3 values that are not finite"):
         result_of(dpo_loss, [group], beta=0.5)
     with pytest.raises(ValueError, match="expected the stream 'ref_logprob'"):
         result_of(dpo_loss, [pair(Run([-1.0]), Run([-3.0]))], beta=0.5)
-
-
-def test_examples_that_are_no_pairs_are_refused() -> None:
     run = PAIR.runs[0]
     with pytest.raises(ValueError, match="3 members in 1 examples"):
         result_of(dpo_loss, [Group([run] * 3)], beta=0.5)

@@ -41,14 +41,10 @@ def test_step_and_example_weights_weigh_log_ratios_and_runs() -> None:
 
 
 def test_a_negative_point_of_reference_counts_as_zero() -> None:
-    options = {"beta": 0.5}
-    assert_same(
-        result_of(kto_loss, [GOOD, BAD], kl=-4.0, **options), result_of(kto_loss, [GOOD, BAD], kl=0.0, **options)
-    )
-
-
-def test_runs_of_one_kind_leave_no_metric_of_the_other() -> None:
-    assert result_of(kto_loss, [GOOD], beta=0.5, kl=0.0).metrics.keys() == {"chosen_reward"}
+    at_zero = result_of(kto_loss, [GOOD, BAD], beta=0.5, kl=0.0)
+    assert_same(result_of(kto_loss, [GOOD, BAD], beta=0.5, kl=-4.0), at_zero)
+    one_kind = result_of(kto_loss, [GOOD], beta=0.5, kl=0.0)
+    assert one_kind.metrics.keys() == {"chosen_reward"}
 
 
 def test_the_kl_estimate_is_the_mean_log_ratio_of_runs_held_above_zero() -> None:
@@ -73,12 +69,6 @@ def test_values_and_gradients_are_those_of_trl(case: dict[str, Any]) -> None:
     assert kl == pytest.approx(case["kl"], abs=1e-6)
     groups = [Group([run], (1.0 if i % 2 == 0 else -1.0,)) for i, run in enumerate(trl_runs())]
     assert_as_trl(result_of(kto_loss, groups, kl=kl, **case["options"]), case)
-
-
-def test_both_signs_of_the_kl_estimate_are_among_the_recorded_values() -> None:
-    kls = [case["kl"] for case in trl_values()["values"]["kto"]]
-    assert 0.0 in kls
-    assert max(kls) > 0.1
 
 
 def test_an_empty_run_has_the_loss_of_a_log_ratio_of_zero() -> None:

@@ -61,18 +61,12 @@ def test_members_of_equal_or_unknown_value_make_no_pair() -> None:
 
 
 def test_runs_of_different_examples_are_never_compared() -> None:
-    """A group without differences adds nothing, whatever its runs are beside another group's."""
+    """A group without differences adds nothing, whatever its runs are beside another group's; alone it has no metrics."""
     flat = Group([run(9.0), run(-9.0)], (0.7, 0.7), 0.0)
     result = result_of(ranking_loss, [RANKED, flat], beta=1.0)
     assert result.loss == pytest.approx(0.329584, abs=1e-6)
     assert result.gradient[3:] == [[0.0, 0.0], [0.0, 0.0]]
-
-
-def test_a_pass_without_any_pair_has_loss_and_gradient_zero_and_no_metrics() -> None:
-    result = result_of(ranking_loss, [Group([run(1.0), run(2.0)], (0.0, 0.0), 0.0)], beta=1.0)
-    assert result.loss == 0.0
-    assert result.gradient == [[0.0, 0.0], [0.0, 0.0]]
-    assert result.metrics == {}
+    assert result_of(ranking_loss, [flat], beta=1.0) == (0.0, [[0.0, 0.0], [0.0, 0.0]], {})
 
 
 def test_unknown_reference_log_probs_are_refused_with_their_number() -> None:

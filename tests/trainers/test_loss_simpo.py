@@ -34,15 +34,12 @@ def test_gamma_is_a_margin_of_rewards_not_of_log_probs(beta: float) -> None:
     assert result_of(simpo_loss, [group], beta=beta, gamma=1.4).loss == pytest.approx(math.log(2))
 
 
-def test_token_weights_weigh_the_mean() -> None:
+def test_token_weights_weigh_the_mean_and_equal_sides_give_log_two() -> None:
     """Chosen (3 * -0.5 + 1 * -1.5) / 4 = -0.75 instead of -1; beta 2: reward -1.5."""
     group = Group([Run([-0.5, -1.5], weight=[3.0, 1.0]), Run([-2.0])])
     assert result_of(simpo_loss, [group], beta=2.0, gamma=0.0).metrics["chosen_reward"] == pytest.approx(-1.5)
-
-
-def test_equal_sides_without_margin_give_log_two() -> None:
-    group = Group([Run([-1.0, -1.0]), Run([-1.0])])
-    assert result_of(simpo_loss, [group], beta=2.0, gamma=0.0).loss == pytest.approx(math.log(2))
+    equal = Group([Run([-1.0, -1.0]), Run([-1.0])])
+    assert result_of(simpo_loss, [equal], beta=2.0, gamma=0.0).loss == pytest.approx(math.log(2))
 
 
 def test_a_pair_with_an_empty_side_is_refused() -> None:

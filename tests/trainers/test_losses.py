@@ -29,6 +29,7 @@ from trainers.loss_runs import (
     result_of,
     trl_pairs,
     trl_values,
+    valued_pairs,
 )
 
 Draw = Callable[[np.random.Generator], Group]
@@ -53,6 +54,7 @@ CASES: dict[str, tuple[Loss, Draw, dict[str, Any]]] = {
     "kto": (kto_loss, a_run, {"beta": 0.4, "desirable_weight": 1.2, "kl": 0.3}),
     "orpo": (orpo_loss, a_pair, {"beta": 0.4}),
     "simpo": (simpo_loss, a_pair, {"beta": 2.0, "gamma": 0.7}),
+    "reward": (valued_pairs, a_pair, {"margin_weight": 1.0, "centring": 0.1}),
     "ranking": (ranking_loss, a_ranking, {"beta": 0.4}),
 }
 for form in ("sigmoid", "hinge", "ipo"):

@@ -24,13 +24,6 @@ RESTRICTED = "restricted"
 """Pattern for every model whose terms restrict training on its outputs."""
 
 
-class Restriction(NamedTuple):
-    """Reason to check the terms of a model."""
-
-    vendor: str
-    sentence: str
-
-
 class _Vendor(NamedTuple):
     name: str
     product: str
@@ -77,17 +70,16 @@ def plain_name(model: str) -> str:
     return _ROUTE.sub("", last, count=1) if _ROUTE.match(last) else last
 
 
-def find_restriction(model: str | None) -> Restriction | None:
-    """Return the restriction on training with a model's outputs; None for other vendors or no name."""
+def find_restriction(model: str | None) -> str | None:
+    """Return a sentence on the terms of a model that restrict training on its outputs; None for other models."""
     name = plain_name(model or "")
     if _DERIVED.search(name):
         return None
     for vendor in _VENDORS:
         if vendor.models.match(name):
-            return Restriction(
-                vendor.name,
+            return (
                 f"{vendor.name}'s terms restrict using outputs of {vendor.product} for {vendor.forbids}: read them before "
-                "you train on these runs or share the dataset.",
+                "you train on these runs or share the dataset."
             )
     return None
 
@@ -107,7 +99,7 @@ def check_terms(source_models: Mapping[str, int], policy: Terms) -> tuple[str, .
     """
     if policy == "allow":
         return ()
-    models: dict[Restriction, list[str]] = {}
+    models: dict[str, list[str]] = {}
     for model in sorted(source_models):
         if restriction := find_restriction(model):
             models.setdefault(restriction, []).append(model)
@@ -125,7 +117,7 @@ def check_terms(source_models: Mapping[str, int], policy: Terms) -> tuple[str, .
     for restriction, concerned in models.items():
         steps = sum(source_models[model] for model in concerned)
         wrote = f"{', '.join(concerned)} wrote {steps:,} {'step' if steps == 1 else 'steps'} of it"
-        warnings.append(f"{restriction.sentence} ({wrote}.)")
+        warnings.append(f"{restriction} ({wrote}.)")
     return tuple(warnings)
 
 

@@ -47,7 +47,6 @@ class DocumentRun(NamedTuple):
     """Its `trajectory_id`."""
     parent: str | None
     """Name of the run that embeds it; None for the document's own run or an unnamed parent."""
-    embedded: bool
 
 
 def is_atif(document: Any) -> bool:
@@ -85,7 +84,7 @@ def runs_of_document(document: Mapping[str, Any]) -> Iterator[DocumentRun]:
             run = _read(held, ignore_fault)
         except InvalidInput as error:
             run = error
-        yield DocumentRun(run, name, parent, depth > 0)
+        yield DocumentRun(run, name, parent)
         embedded = held.get("subagent_trajectories")
         if isinstance(embedded, list) and depth < MAX_DEPTH:
             inner = [(each, name, depth + 1) for each in embedded if isinstance(each, Mapping)]
