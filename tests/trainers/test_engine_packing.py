@@ -46,7 +46,6 @@ def test_every_supervised_token_is_predicted_from_exactly_its_own_prefix(seed: i
     got = [(seen[plan.select[s]], int(t)) for s, t in zip(plan.source, plan.target, strict=True)]
     assert got == expected
     assert plan.positions.tolist() == [len(prefix) - 1 for prefix in seen]
-    assert plan.n_logical == sum(map(len, rows))
     assert len(plan.token_ids) == computed_tokens(rows, share=share)
 
 
@@ -100,7 +99,6 @@ def test_plans_of_special_rows(name: str) -> None:
     plan = pack(rows)
     assert (plan.token_ids.tolist(), plan.source.tolist(), plan.target.tolist()) == (ids, source, target)
     assert len(plan.segments) == len({r.token_ids[0] for r in rows if r.n_supervised}) + (name == "a large id")
-    assert plan.n_logical == sum(map(len, rows))
 
 
 def example(*rows: TokenRow, member: tuple[int, ...] | None = None, divisible: bool = True, key: str = "") -> Example:

@@ -26,7 +26,7 @@ from quintain.records.agent import Sampling
 from quintain.records.protocols import Message, Reply, Stop, Turn
 from quintain.records.trajectory import Actor, Step, Trajectory
 from quintain.trainers.acting.policy import LocalPolicy
-from quintain.trainers.acting.sampling import pick
+from quintain.trainers.acting.sampling import Draws, pick
 from quintain.trainers.models import LoadedModel
 from quintain.trainers.rendering.renderer import Renderer
 from tiny_models import tiny_model, tiny_tokenizer
@@ -360,21 +360,18 @@ def test_picking_inverts_the_cumulative_distribution() -> None:
     0.5 the chances are squared: 0.25, 0.09, 0.04 of 0.38, so token 0 ends at 0.658.
     """
     logits = torch.tensor([0.5, 0.3, 0.2]).log().repeat(4, 1)
-    uniform = torch.tensor([0.49, 0.51, 0.79, 0.81], dtype=torch.float64)
-    token, logprob = pick(logits, Sampling(temperature=1.0), uniform)
-    assert token.tolist() == [0, 1, 1, 2]
+
+    def picked(uniform: list[float], temperature: list[float], top_p: float = 1.0) -> tuple[list[int], torch.Tensor]:
+        draws = Draws(*(torch.tensor(numbers, dtype=torch.float64) for numbers in (uniform, temperature)))
+        token, logprob = pick(logits, draws, top_p)
+        return token.tolist(), logprob
+
+    tokens, logprob = picked([0.49, 0.51, 0.79, 0.81], [1.0] * 4)
+    assert tokens == [0, 1, 1, 2]
     assert torch.allclose(logprob, torch.tensor([math.log(p) for p in (0.5, 0.3, 0.3, 0.2)]))
-    edge = torch.tensor([0.62, 0.63, 0.99, 1.0 - 2**-53], dtype=torch.float64)
-    assert pick(logits, Sampling(temperature=1.0, top_p=0.6), edge)[0].tolist() == [0, 1, 1, 1]
-    assert pick(logits, Sampling(temperature=0.5), torch.tensor([0.65, 0.66, 0.89, 0.9]).double())[0].tolist() == [
-        0,
-        1,
-        1,
-        2,
-    ]
-    assert pick(logits, Sampling(), None)[0].tolist() == [0, 0, 0, 0]
-    heat = torch.tensor([1.0, 0.0, 0.5, 1.0], dtype=torch.float64)
-    late = torch.tensor([0.81, 0.81, 0.65, 0.79], dtype=torch.float64)
-    token, logprob = pick(logits, Sampling(temperature=3.0), late, heat)
-    assert token.tolist() == [2, 0, 0, 1]
+    assert picked([0.62, 0.63, 0.99, 1.0 - 2**-53], [1.0] * 4, 0.6)[0] == [0, 1, 1, 1]
+    assert picked([0.65, 0.66, 0.89, 0.9], [0.5] * 4)[0] == [0, 1, 1, 2]
+    assert pick(logits, None)[0].tolist() == [0, 0, 0, 0]
+    tokens, logprob = picked([0.81, 0.81, 0.65, 0.79], [1.0, 0.0, 0.5, 1.0])
+    assert tokens == [2, 0, 0, 1]
     assert torch.allclose(logprob, torch.tensor([math.log(p) for p in (0.2, 0.5, 0.5, 0.3)]))

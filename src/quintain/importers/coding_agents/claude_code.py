@@ -18,7 +18,7 @@ from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.row_reader import object_rows
 from quintain.importers.run_builder import COMPACTED, build_session_run
-from quintain.importers.transcripts.field_values import as_dict, as_text, first_text, nonblank
+from quintain.importers.transcripts.field_values import as_dict, as_text, first_text, nonblank, text_fields
 from quintain.importers.transcripts.message_parts import (
     join_messages,
     join_thoughts,
@@ -30,14 +30,14 @@ from quintain.importers.transcripts.token_usage import parse_usage
 from quintain.importers.transcripts.transcript import Transcript, make_call, parse_time
 from quintain.records.trajectory import AgentInfo, Outcome
 
-_SIDE_RECORDS = (
+_SIDE_RECORDS = {
     "summary",
     "file-history-snapshot",
     "queue-operation",
     "custom-title",
     "permission-mode",
     "last-prompt",
-)
+}
 _NOT_A_TASK = (
     "<command-name>",
     "<command-message>",
@@ -65,7 +65,7 @@ class ClaudeCode:
             kind, session = row.get("type"), first_text(row.get("sessionId"), row.get("session_id"))
             if kind in ("user", "assistant") and session and "content" in as_dict(row.get("message")):
                 return 0.95
-            if session and (kind in _SIDE_RECORDS or (kind == "system" and "subtype" in row)):
+            if session and (as_text(kind) in _SIDE_RECORDS or (kind == "system" and "subtype" in row)):
                 best = max(best, 0.8)
             elif kind == "summary" and "leafUuid" in row:
                 best = max(best, 0.7)
@@ -136,7 +136,6 @@ def _run(
         n = sum((above := graph.turn_above(line)) is None or above.uuid not in out for line in left)
         report.note(f"only the branch with the latest turn is imported: {n} left out (edits, retries, rewinds)")
     last_row = branch[-1].row
-    where = {"cwd": nonblank(last_row.get("cwd")), "git_branch": nonblank(last_row.get("gitBranch"))}
     end = graph.ends.get(session) if not side else None
     key = f"claude_code:{session}"
     yield from build_session_run(
@@ -151,7 +150,7 @@ def _run(
         session_id=f"{session}:{side}" if side else session,
         agent=AgentInfo(name="claude-code", version=nonblank(last_row.get("version")), model=writer.script.model),
         outcome=Outcome(exit_status=end or None),
-        extra={name: value for name, value in where.items() if value},
+        extra=text_fields({"cwd": last_row.get("cwd"), "git_branch": last_row.get("gitBranch")}),
     )
 
 

@@ -21,6 +21,7 @@ from quintain.importers.transcripts.field_values import (
     first_text,
     nonblank,
     parse_json_text,
+    text_fields,
 )
 from quintain.importers.transcripts.message_parts import (
     Message,
@@ -250,9 +251,9 @@ class Rollout:
 
     def _answer(self, item: dict[str, Any]) -> None:
         given = item.get("output", item.get("tools"))
-        held, failed = as_dict(given), None
-        if isinstance(held.get("content"), str | list):
-            given, failed = held["content"], held.get("success") is False
+        fields, failed = as_dict(given), None
+        if isinstance(fields.get("content"), str | list):
+            given, failed = fields["content"], fields.get("success") is False
         answer, call_id = visible_content(given), nonblank(item.get("call_id"))
         self.script.add_result(answer, call_id=call_id, is_error=bool(failed) or _failed(plain_text(answer)))
 
@@ -288,8 +289,8 @@ class Rollout:
         self._close()
         self._write_pending_prompt()
         for step in self.script.steps:
-            for seen in step.get("observations", ()):
-                seen["is_error"] = self._failed.get(seen["call_id"], seen["is_error"])
+            for observation in step.get("observations", ()):
+                observation["is_error"] = self._failed.get(observation["call_id"], observation["is_error"])
         source, session = as_dict(as_dict(self.meta.get("source")).get("subagent")), self.session
         spawned = as_dict(source.get("thread_spawn"))
         parent = first_text(spawned.get("parent_thread_id"), self.meta.get("parent_thread_id"))
@@ -312,8 +313,7 @@ class Rollout:
             session_id=session,
             tools=tools,
             agent=AgentInfo(name="codex", version=nonblank(self.meta.get("cli_version")), model=self.script.model),
-            extra={name: value for name, value in where.items() if nonblank(value)}
-            | ({"tools": "inferred"} if tools else {}),
+            extra=text_fields(where | {"tools": "inferred" if tools else None}),
         )
 
 

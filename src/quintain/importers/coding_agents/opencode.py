@@ -60,8 +60,8 @@ class OpenCode:
         events: dict[str, _Session] = {}
         for line, row in object_rows(log, report):
             if isinstance(row.get("info"), dict):
-                held = ((as_dict(m.get("info")), dicts_in(m.get("parts"))) for m in dicts_in(row.get("messages")))
-                yield from _run(line, _Session(row["info"], list(held)), report)
+                messages = ((as_dict(m.get("info")), dicts_in(m.get("parts"))) for m in dicts_in(row.get("messages")))
+                yield from _run(line, _Session(row["info"], list(messages)), report)
             elif isinstance(row.get("part"), dict) and nonblank(row.get("sessionID")):
                 events.setdefault(row["sessionID"], _Session({"id": row["sessionID"]}, [])).part(row["part"])
             elif "part" in row or "sessionID" in row:
@@ -103,7 +103,7 @@ def _stored(log: LogFile, session: dict[str, Any], report: Report) -> list[tuple
     found = [message for message in _documents(log, f"{up}/message/{name}", report) if nonblank(message.get("id"))]
     named = [item for item in as_list(session.get("messages")) if isinstance(item, str)]
     found.sort(key=lambda m: (_place(m["id"], named), _created(m), m["id"]))
-    held = []
+    messages = []
     for message in found:
         parts = dicts_in(message.get("parts"))
         if not parts and "/" not in message["id"]:
@@ -111,8 +111,8 @@ def _stored(log: LogFile, session: dict[str, Any], report: Report) -> list[tuple
             parts = _documents(log, folder, report)
             order = [item for item in as_list(message.get("parts")) if isinstance(item, str)]
             parts.sort(key=lambda p: (_place(p.get("id"), order), as_text(p.get("id"))))
-        held.append((message, parts))
-    return held
+        messages.append((message, parts))
+    return messages
 
 
 def _documents(log: LogFile, folder: str, report: Report) -> list[dict[str, Any]]:
@@ -237,8 +237,8 @@ class _Writer:
             if state.get("status") in ("completed", "error"):
                 failed = state["status"] == "error"
                 answer = state.get("error") if failed else state.get("output")
-                seen = join_messages(visible_content(answer), visible_content(dicts_in(state.get("attachments"))))
-                self.script.add_result(seen, call_id=_id(call), is_error=failed)
+                content = join_messages(visible_content(answer), visible_content(dicts_in(state.get("attachments"))))
+                self.script.add_result(content, call_id=_id(call), is_error=failed)
 
 
 def _id(call: dict[str, Any]) -> str | None:

@@ -83,14 +83,14 @@ def _archived(log: LogFile, report: Report) -> Iterator[Run]:
             above = folder.removesuffix("events/")
             for name in [*members, *({f"{folder}meta.json", f"{above}base_state.json"} & names)]:
                 try:
-                    held = as_dict(parser.parse(opened.read(name)))
+                    document = as_dict(parser.parse(opened.read(name)))
                 except InvalidInput as error:
                     report.reject(None, f"{name[:80]}: {error.message}")
                     continue
                 if name in members:
-                    events.append(held)
+                    events.append(document)
                 else:
-                    about = held
+                    about = document
             yield from _run(events, about, first_text(about.get("id"), _file(above.strip("/"))), report)
 
 
@@ -148,10 +148,10 @@ class V1Stream(EventStream):
                 self.model = _model(event) or self.model
 
     def _action(self, event: dict[str, Any]) -> None:
-        call, made = as_dict(event.get("tool_call")), as_dict(event.get("action"))
+        call, action = as_dict(event.get("tool_call")), as_dict(event.get("action"))
         function = as_dict(call.get("function")) or call
         call_id = first_text(event.get("tool_call_id"), call.get("id"))
-        arguments = function.get("arguments", {name: value for name, value in made.items() if name != "kind"})
+        arguments = function.get("arguments", {name: value for name, value in action.items() if name != "kind"})
         calling = make_call(first_text(event.get("tool_name"), function.get("name")) or "", arguments, call_id)
         if (name := nonblank(event.get("id"))) and call_id:
             self._calls[name] = call_id
@@ -172,16 +172,18 @@ class V1Stream(EventStream):
 
     def _observation(self, event: dict[str, Any], kind: str) -> None:
         call_id = nonblank(event.get("tool_call_id")) or self._calls.get(as_text(event.get("action_id")))
-        seen = as_dict(event.get("observation"))
+        observation = as_dict(event.get("observation"))
         if kind == "AgentErrorEvent":
             answer, failed = visible_content(event.get("error")), True
         elif kind == "UserRejectObservation":
             answer, failed = visible_content(event.get("rejection_reason")), True
         else:
-            answer = visible_content(seen.get("content", seen.get("output", seen.get("message"))))
-            flag = seen.get("is_error")
-            failed = flag if isinstance(flag, bool) else bool(seen.get("error")) or exit_failed(seen)
-            answer = answer or visible_content(seen.get("error") if isinstance(seen.get("error"), str) else None)
+            answer = visible_content(observation.get("content", observation.get("output", observation.get("message"))))
+            flag = observation.get("is_error")
+            failed = flag if isinstance(flag, bool) else bool(observation.get("error")) or exit_failed(observation)
+            answer = answer or visible_content(
+                observation.get("error") if isinstance(observation.get("error"), str) else None
+            )
         self.script.add_result(answer, call_id=call_id, is_error=failed)
 
     def _message(self, event: dict[str, Any]) -> None:

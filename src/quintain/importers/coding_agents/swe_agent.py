@@ -145,11 +145,13 @@ def _write_steps(steps: list[dict[str, Any]], script: Transcript, report: Report
             # as the last one mostly is: submit
             spoken["tool_calls"] = [{"function": {"name": command, "arguments": {}}}]
         _write_history([{"role": "assistant", "content": step.get("response"), **spoken}], script, report)
-        seen = visible_content(step.get("observation"))
+        observation = visible_content(step.get("observation"))
         if script.steps[-1]["actions"]:
-            script.add_result(seen, call_id=first_text(*as_list(step.get("tool_call_ids"))[:1], script.waiting[-1]))
-        elif seen and n + 1 < len(steps):
-            script.add_message("user", seen)
+            script.add_result(
+                observation, call_id=first_text(*as_list(step.get("tool_call_ids"))[:1], script.waiting[-1])
+            )
+        elif observation and n + 1 < len(steps):
+            script.add_message("user", observation)
 
 
 def _between(query: list[dict[str, Any]], later: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -78,7 +78,7 @@ def opens_with_ok(messages: list[dict[str, Any]]) -> bool:
     ):
         return True
     later = [message["content"] for message in messages[2:_LOOKED_AT] if message["role"] == "user"]
-    observed = any(isinstance(seen, str) and seen.startswith("Observation:") for seen in later)
+    observed = any(isinstance(content, str) and content.startswith("Observation:") for content in later)
     return observed and isinstance(answer, str) and len(answer) <= _SHORT and _UNDERSTOOD.match(answer) is not None
 
 

@@ -146,7 +146,7 @@ def _thin(event: dict[str, Any]) -> dict[str, Any]:
     output = as_dict(event.get("output"))
     return {
         **{key: event.get(key) for key in ("model", "timestamp", "tools")},
-        "made": _output_message(event),
+        "message": _output_message(event),
         "usage": as_dict(output.get("usage")),
         "output_model": output.get("model"),
     }
@@ -155,10 +155,10 @@ def _thin(event: dict[str, Any]) -> dict[str, Any]:
 def _events(thin: list[dict[str, Any]]) -> _Events:
     known = _Events()
     for event in thin:
-        turn = parse_vendor_message({"role": "assistant", **event["made"]}, Report()) if event["made"] else None
+        turn = parse_vendor_message({"role": "assistant", **event["message"]}, Report()) if event["message"] else None
         if turn is None:
             continue
-        if (message_id := as_name(event["made"].get("id"))) is not None:
+        if (message_id := as_name(event["message"].get("id"))) is not None:
             known.by_id[message_id] = event
         known.by_key[turn.key].append(event)
     return known

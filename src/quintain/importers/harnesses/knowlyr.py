@@ -110,7 +110,7 @@ class Knowlyr:
         meta = as_dict(row.get("metadata"))
         margin = as_number(row.get("reward_margin"))
         for side in ("chosen", "rejected"):
-            held = row[side]
+            trajectory = row[side]
             fields: dict[str, Any] = {
                 "group_id": first_name(row, ("task_id",)) or f"pair-{pair}",
                 "tags": (f"preference:{side}",),
@@ -118,9 +118,9 @@ class Knowlyr:
             }
             reward = as_number(meta.get(f"{side}_reward"))
             scores = {} if margin is None else {"margin": margin}
-            if isinstance(held, dict):
-                inner = {"task_id": row.get("task_id"), "metadata": meta, **held}
-                if not isinstance(held.get("steps"), list):
+            if isinstance(trajectory, dict):
+                inner = {"task_id": row.get("task_id"), "metadata": meta, **trajectory}
+                if not isinstance(trajectory.get("steps"), list):
                     raise InvalidInput(f"{side}: expected a list `steps`")
                 for run in self._run(inner, line, report):
                     outcome = run.trajectory.outcome.model_copy(update={"scores": scores})
@@ -133,7 +133,7 @@ class Knowlyr:
                     "agent": AgentInfo(model=nonblank(meta.get(f"{side}_model"))),
                     "outcome": Outcome(reward=reward, scores=scores),
                 }
-                yield from self._written(held, None, line, report, fields)
+                yield from self._written(trajectory, None, line, report, fields)
 
     def _group(self, row: dict[str, Any], line: int, report: Report) -> Iterator[Run]:
         """Yield the answers of a GRPO group as separate attempts."""
@@ -218,12 +218,12 @@ def _add_step(transcript: Transcript, step: dict[str, Any], reward: float | None
         timestamp=parse_time(step.get("timestamp")),
         extra=None if tokens is None else {"token_count": tokens},
     )
-    seen = first_text(result.get("output"), step.get("output"), step.get("observation"))
+    output = first_text(result.get("output"), step.get("output"), step.get("observation"))
     error = as_text(result.get("error"))
     failed = bool(error) or (result.get("exit_code", step.get("exit_code")) or 0) != 0
-    if seen is not None or error or result:
+    if output is not None or error or result:
         # A step without a call was answered all the same: no result is lost, and none is an orphan.
-        known = transcript.add_result("\n".join(filter(None, [seen or "", error])), is_error=failed)
+        known = transcript.add_result("\n".join(filter(None, [output or "", error])), is_error=failed)
         transcript.orphans -= not known
 
 

@@ -66,15 +66,15 @@ class Verifiers:
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
         """Yield one run a row; `metadata.json` beside the file names environment and model."""
         about = _companion(log, report)
-        seen: Counter[str] = Counter()
+        attempts: Counter[str] = Counter()
         for line, row in log.rows(report):
             if not isinstance(row, dict) or not {"prompt", "completion"} & row.keys():
                 report.reject(line, "expected a row with `prompt` and `completion`")
                 continue
             example = as_name(row.get("example_id", row.get("id")))
             rollout = as_name(row.get("rollout_id")) or as_name(row.get("trajectory_id"))
-            attempt = rollout or f"{example if example is not None else 'row'}.{seen[example or '']}"
-            seen[example or ""] += 1
+            attempt = rollout or f"{example if example is not None else 'row'}.{attempts[example or '']}"
+            attempts[example or ""] += 1
             yield from _run(row, about, line, attempt, report)
 
 

@@ -218,13 +218,13 @@ def _usage(span: Span) -> dict[str, int | None] | None:
     def known(*keys: str) -> int | None:
         return next((n for key in keys if (n := as_count(span.attributes.get(key))) is not None), None)
 
-    taken = known(
+    input_tokens = known(
         "gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens", "llm.token_count.prompt", "ai.usage.promptTokens"
     )
-    made = known(
+    output_tokens = known(
         "gen_ai.usage.output_tokens",
         "gen_ai.usage.completion_tokens",
         "llm.token_count.completion",
         "ai.usage.completionTokens",
     )
-    return parse_usage({"input_tokens": taken, "output_tokens": made})
+    return parse_usage({"input_tokens": input_tokens, "output_tokens": output_tokens})

@@ -130,18 +130,17 @@ def _of_root(
     root: dict[str, Any], first_run: dict[str, Any], calls: list[ModelCall], report: Report
 ) -> ModelCall | None:
     """Return the conversation of the outermost run with the model runs' data on each turn; None if it has no messages."""
-    asked, outputs = root.get("inputs"), root.get("outputs")
-    if not isinstance(as_dict(parse_json_text(outputs)).get("messages"), list):
+    if not isinstance(as_dict(parse_json_text(root.get("outputs"))).get("messages"), list):
         return None
-    whole = whole_call(asked, outputs, root.get("start_time"), report)
+    whole = whole_call(root.get("inputs"), root.get("outputs"), root.get("start_time"), report)
     if whole is None:
         return None
-    made = {turn.key: call for call in calls for turn in call.outputs}
+    calls_by_turn = {turn.key: call for call in calls for turn in call.outputs}
     acted = [turn for turn in whole.outputs if turn.actor == "agent"]
-    if not acted or {turn.key for turn in acted} != set(made):
+    if not acted or {turn.key for turn in acted} != set(calls_by_turn):
         return None
     for turn in acted:
-        call = made[turn.key]
+        call = calls_by_turn[turn.key]
         known = {key: value for key, value in call.fields.items() if value is not None}
         turn.fields = {"timestamp": call.start, **turn.fields, **known}
     found = _RENDERED.match(as_dict(first_run.get("inputs"))["prompts"][0])
@@ -157,10 +156,8 @@ def _merged(values: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     for value in values:
         known = runs.setdefault(as_name(value.get("id")) or as_name(value.get("run_id")) or "", {})
         known |= {key: new for key, new in value.items() if new not in (None, "", [], {}) or key not in known}
-    order = sorted(
-        runs.items(), key=lambda pair: (as_text(pair[1].get("dotted_order")), to_text(pair[1].get("start_time")))
-    )
-    return dict(order)
+    started = {key: (as_text(run.get("dotted_order")), to_text(run.get("start_time"))) for key, run in runs.items()}
+    return {key: runs[key] for key in sorted(runs, key=started.__getitem__)}
 
 
 def _call(run: dict[str, Any], report: Report) -> ModelCall:

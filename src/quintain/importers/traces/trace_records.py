@@ -110,15 +110,7 @@ def add_calls(
     tool_call: Callable[[Any], ToolCall | None],
     report: Report,
 ) -> None:
-    """Add the model calls and tool calls of a trace.
-
-    Args:
-        trace: Gets the calls.
-        nodes: All records of the trace. Model calls within a model call are duplicates.
-        model_call: Converts the value of a node; None if it has no content.
-        tool_call: Converts the value of a node; None if it does not name the tool.
-        report: Counts the other records.
-    """
+    """Convert the nodes to calls of the trace, and count the other nodes. A model call within another is a duplicate."""
     parents = {node.id: node.parent for node in nodes}
     models = {node.id for node in nodes if node.kind == "model"}
     for node in nodes:

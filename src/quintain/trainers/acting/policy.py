@@ -200,10 +200,8 @@ class LocalPolicy:
         done = limits == 0
         parts: list[tuple[Cohort, torch.Tensor]] = [(cohort, rows)]
         for step in range(shape[1]):
-            if draws is None:
-                token, logprob = pick(logits, self._sampling, None)
-            else:
-                token, logprob = pick(logits, self._sampling, draws.uniform[rows, step], draws.temperature[rows])
+            own = None if draws is None else Draws(draws.uniform[rows, step], draws.temperature[rows])
+            token, logprob = pick(logits, own, self._sampling.top_p)
             tokens[rows, step], logprobs[rows, step] = token, logprob
             done = done | torch.isin(token, self._end_ids) | (limits[rows] <= step + 1)
             n_writing = len(done) - int(done.sum())
