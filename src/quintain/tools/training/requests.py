@@ -11,12 +11,24 @@ from pydantic import Field, ValidationError
 
 from quintain.errors import InvalidInput
 from quintain.records.agent import Agent
-from quintain.records.hyperparameters import ACTING_ONLY, ROLES, DPOConfig, GRPOConfig, TrainingConfig
+from quintain.records.hyperparameters import (
+    ACTING_ONLY,
+    ONLINE_METHODS,
+    ROLES,
+    DPOConfig,
+    GRPOConfig,
+    TrainingConfig,
+)
 from quintain.records.job import JobSpec
 from quintain.records.record import Record, Seed, explain
+from quintain.records.reward import RewardSpec
+from quintain.tools.labels.reward_parsing import RewardInput
 from quintain.tools.services import Services
 from quintain.tools.training.agents import require_policy, require_reward_model, require_weights, resolve_agent
 from quintain.tools.training.methods import describe_settings
+
+REWARDED = frozenset({"grpo", "ranking", "dpo", "orpo", "simpo", "bc"})
+"""Methods that learn from the rewards or the order of a dataset's runs."""
 
 AgentReference = Annotated[str, Field(description="Where to start: agent id or name, `starter` or a model folder.")]
 NewName = Annotated[
@@ -25,6 +37,10 @@ NewName = Annotated[
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$",
         description="Name of the resulting agent; default: NAME-METHOD.",
     ),
+]
+RewardArgument = Annotated[
+    RewardInput | None,
+    Field(description='Scorers by weight instead of the given reward: {"outcome": 0.8, "length": 0.2}.'),
 ]
 TrainingSeed = Annotated[Seed, Field(description="Seed of data order and initialisation.")]
 RequestKey = Annotated[
@@ -38,6 +54,7 @@ class Request(Record):
 
     model: AgentReference = "starter"
     name: NewName = None
+    reward: RewardArgument = None
     seed: TrainingSeed = 0
     request_key: RequestKey = None
 
@@ -65,6 +82,26 @@ def start_agent(services: Services, method: str, model: str) -> Agent:
     """
     agent = require_weights(resolve_agent(services, model), f"be trained by {method}")
     return agent if agent.role == ROLES.get(method) else require_policy(agent, f"be trained by {method}")
+
+
+def training_reward(services: Services, method: str, reward: object, *, acts: bool) -> RewardSpec | None:
+    """Return the reward of a training; None where none is named.
+
+    Raises:
+        InvalidInput: The method does not learn from rewards, or as `reward_spec`.
+        NotFound: As `reward_spec`.
+    """
+    if reward is None:
+        return None
+    if not acts and method not in REWARDED:
+        raise InvalidInput(
+            f"{method} does not learn from rewards, so `reward` would have no effect; leave it out, or use one of "
+            f"{', '.join(sorted(REWARDED))} on a dataset, or {', '.join(sorted(ONLINE_METHODS))} or evolve in an environment",
+            code="no_reward",
+        )
+    from quintain.tools.labels.rewards import reward_spec
+
+    return reward_spec(services, reward)
 
 
 def reward_agent(services: Services, config: TrainingConfig) -> Agent | None:
