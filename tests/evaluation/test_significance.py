@@ -13,14 +13,15 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from quintain.errors import InvalidInput
-from quintain.evaluation.statistics.effects import cohens_dz, required_tasks
 from quintain.evaluation.statistics.significance import (
     benjamini_hochberg,
     bonferroni,
     bootstrap_mean,
+    cohens_dz,
     compact_letter_display,
     equivalence,
     paired_t,
+    required_tasks,
     wilcoxon,
 )
 

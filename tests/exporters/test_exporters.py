@@ -31,6 +31,7 @@ from exported_runs import (
     trajectory,
 )
 from quintain.errors import InvalidInput
+from quintain.exporters.dataset_conversion import convert_dataset
 from quintain.exporters.registry import EXPORTERS, exporter
 from quintain.records.dataset import DatasetKind, DatasetRow, PairRow, Row, StepLabelRow
 from quintain.records.trajectory import Action, Actor, ImagePart, Observation, Step, Task, TextPart, Trajectory, text_of
@@ -64,8 +65,9 @@ def test_every_format_writes_its_kinds_with_hashes_and_equal_bytes_each_time(
 ) -> None:
     rows = plain_pairs(4) if (format, kind) == ("axolotl", "dpo") else rows_of(kind, 4)
     share = 0.0 if kind == "benchmark" else 0.5
-    first, folder = exported(format, rows, kind, tmp_path / "a", validation=share)
-    second, again = exported(format, rows, kind, tmp_path / "b", validation=share)
+    dataset, writer = frozen(rows, kind, tmp_path, validation=share), exporter(format)
+    folder, again = tmp_path / "a", tmp_path / "b"
+    first, second = (convert_dataset(dataset, writer, target) for target in (folder, again))
     assert first.rows == second.rows
     assert sum(first.rows.values()) > 0
     files = {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
