@@ -1,15 +1,18 @@
-"""Variants of logs that programs write in the field: forks, downloads, dumps and rendered texts, on small ones made by hand."""
+"""Chats and rows of data sets as other programs write them, on small ones made by hand."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agent_logs import outline, read_as, read_one, survives, write
+from agent_logs import function_call, message, outline, read, read_as, read_one, survives, write
+from quintain.importers.pipeline import ImportOptions, import_logs
 from quintain.importers.probing import probe
 from quintain.importers.registry import detect
+from quintain.importers.run_sink import DryRun
 from quintain.importers.training_data.rendered_prompts import rendered_messages
 from quintain.records.trajectory import ImagePart, text_of
 
@@ -18,21 +21,20 @@ def test_pictures_in_a_column_come_where_they_are_marked(tmp_path: Path) -> None
     turns = [{"from": "human", "value": "<image>What? <image>"}, {"from": "gpt", "value": "A cat"}]
     row = {"conversations": turns, "images": ["a.jpg", {"path": "b.jpg", "bytes": None}]}
     run, _ = read_one("sharegpt", write(tmp_path / "rows.jsonl", [row]), tmp_path)
-    message = run.trajectory.steps[0].message
-    assert not isinstance(message, str)
-    assert [part.uri if isinstance(part, ImagePart) else part.text for part in message] == ["a.jpg", "What? ", "b.jpg"]
+    shown = run.trajectory.steps[0].message
+    assert not isinstance(shown, str)
+    assert [part.uri if isinstance(part, ImagePart) else part.text for part in shown] == ["a.jpg", "What? ", "b.jpg"]
+    survives("sharegpt", [row], tmp_path)
     parts = [{"type": "image"}, {"type": "text", "text": "Q"}]
-    chat = {
-        "messages": [{"role": "user", "content": parts}, {"role": "assistant", "content": "A"}],
-        "images": [{"bytes": "x"}],
-    }
+    chat = {"messages": [message("user", parts), message("assistant", "A")], "images": [{"bytes": "x"}]}
     _, report = read_one("openai_chat", write(tmp_path / "chat.jsonl", [chat]), tmp_path)
     assert any("as bytes" in note for note in report.notes)
 
 
-LANGCHAIN = [
+THINKING = [{"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "ok"}]
+LANGCHAIN: list[tuple[str, str, dict[str, Any]]] = [
     ("HumanMessage", "human", {"content": "add"}),
-    ("AIMessage", "ai", {"content": [{"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "ok"}]}),
+    ("AIMessage", "ai", {"content": THINKING, "tool_calls": [{"name": "add", "args": {"x": 1}, "id": "c"}]}),
     ("ToolMessage", "tool", {"content": "3", "tool_call_id": "c"}),
     ("AIMessage", "ai", {"content": "3"}),
 ]
@@ -43,11 +45,6 @@ def test_dumped_messages_of_langchain_are_a_chat(tmp_path: Path, style: str) -> 
     made = []
     for kind, role, fields in LANGCHAIN:
         about = {**fields, "type": role, "response_metadata": {"model_name": "m"} if role == "ai" else {}}
-        about |= (
-            {"tool_calls": [{"name": "add", "args": {"x": 1}, "id": "c", "type": "tool_call"}]}
-            if "thinking" in str(fields)
-            else {}
-        )
         path = ["langchain", "schema", "messages", kind]
         styles = {"dumpd": {"lc": 1, "type": "constructor", "id": path, "kwargs": about}, "model_dump": about}
         made.append(styles.get(style, {"type": role, "data": about}))
@@ -56,12 +53,12 @@ def test_dumped_messages_of_langchain_are_a_chat(tmp_path: Path, style: str) -> 
     assert outline(run) == ["user: add", "agent: ok > add(c) < 3(c)", "agent: 3"]
     assert [step.model for step in run.trajectory.agent_steps] == ["m", "m"]
     assert run.trajectory.agent_steps[0].thought == "hm"
+    survives("openai_chat", value, tmp_path)
 
 
 def test_messages_in_a_column_named_trajectory_are_a_chat_with_its_verdict(tmp_path: Path) -> None:
-    call = {"id": "c", "type": "function", "function": {"name": "bash", "arguments": "{}"}}
-    turns = [{"role": "user", "content": "U"}, {"role": "assistant", "content": "ok", "tool_calls": [call]}]
-    turns.append({"role": "tool", "content": "a", "tool_call_id": "c"})
+    acted = message("assistant", "ok", tool_calls=[function_call("bash", "{}", "c")])
+    turns = [message("user", "U"), acted, message("tool", "a", tool_call_id="c")]
     row = {"trajectory_id": "t", "instance_id": "x", "trajectory": turns, "resolved": 1, "exit_status": "submit"}
     run, _ = read_one("openai_chat", write(tmp_path / "rows.jsonl", [row]), tmp_path)
     assert outline(run) == ["user: U", "agent: ok > bash(c) < a(c)"]
@@ -70,8 +67,8 @@ def test_messages_in_a_column_named_trajectory_are_a_chat_with_its_verdict(tmp_p
 
 def test_results_with_names_and_without_ids_stand_in_the_order_of_their_calls(tmp_path: Path) -> None:
     calls = [{"type": "function", "function": {"name": name, "arguments": "{}"}} for name in "ab"]
-    results = [{"role": "tool", "name": name, "content": f"of {name}"} for name in "ba"]
-    chat = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "", "tool_calls": calls}, *results]
+    results = [message("tool", f"of {name}", name=name) for name in "ba"]
+    chat = [message("user", "q"), message("assistant", "", tool_calls=calls), *results]
     run, _ = read_one("openai_chat", write(tmp_path / "chat.jsonl", [{"messages": chat}]), tmp_path)
     assert [text_of(seen.content) for seen in run.trajectory.steps[1].observations] == ["of a", "of b"]
 
@@ -87,6 +84,7 @@ def test_text_that_a_template_rendered_is_taken_apart_where_it_is_plainly_marked
     told = ["system: S", "user: Q", "agent: call", "user: <tool_response>1</tool_response>", "agent: A"]
     assert (outline(runs[0]), len(runs[1].trajectory.steps)) == (told, 2)
     assert any("without its special tokens" in note for note in report.notes)
+    survives("verl", rows[:1], tmp_path)
     llama = "<|begin_of_text|><|start_header_id|>user<|end_header_id|>\n\nQ<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n"
     again = (
         llama
@@ -139,35 +137,85 @@ def test_a_page_that_an_adp_agent_saw_is_its_tree_and_its_address_stands_beside_
     assert run.trajectory.steps[1].extra == {"led_to": {"url": "http://x", "html": "<a>"}}
 
 
-VARIANTS: dict[str, list[Any]] = {
-    "sharegpt": [
-        {
-            "conversations": [{"from": "human", "value": "<image>?"}, {"from": "gpt", "value": "A"}],
-            "images": ["a.jpg", {"path": "b"}],
-        }
-    ],
-    "verl": [
-        {"input": "<|im_start|>user\nQ<|im_end|>\n<|im_start|>assistant\n", "output": "A<|im_end|>", "score": 1.0}
-    ],
-    "openai_chat": [
-        {
-            "messages": [
-                {"type": "human", "data": {"content": "q", "response_metadata": {}}},
-                {
-                    "lc": 1,
-                    "id": ["m", "AIMessage"],
-                    "kwargs": {
-                        "content": "a",
-                        "response_metadata": {"model": "m"},
-                        "tool_calls": [{"name": "f", "args": {}}],
-                    },
-                },
-            ]
-        }
-    ],
-}
+ITEMS: list[dict[str, Any]] = [
+    message("user", "Weather?"),
+    {"type": "function_call", "call_id": "c", "name": "get", "arguments": "{}"},
+    {"type": "function_call_output", "call_id": "c", "output": "3C"},
+    {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "It is 3C."}]},
+]
+WEATHER = ["user: Weather?", "agent:  > get(c) < 3C(c)", "agent: It is 3C."]
 
 
-@pytest.mark.parametrize("name", VARIANTS)
-def test_variants_with_odd_values_are_rejected_at_worst(tmp_path: Path, name: str) -> None:
-    survives(name, VARIANTS[name], tmp_path)
+def test_items_of_the_responses_api_keep_the_turn_of_the_user_and_are_no_codex_rollout(tmp_path: Path) -> None:
+    for name, value in (("a.json", ITEMS), ("b.jsonl", ITEMS), ("c.jsonl", [{"messages": ITEMS}])):
+        got = read(write(tmp_path / name, value), tmp_path)
+        assert (got.format, outline(got.only)) == ("openai_chat", WEATHER)
+
+
+def test_a_response_of_the_responses_api_brings_its_question_model_tokens_and_time(tmp_path: Path) -> None:
+    told = {
+        "object": "response",
+        "created_at": 1_740_000_000,
+        "model": "gpt-5-2025",
+        "output": [ITEMS[3]],
+        "usage": {"input_tokens": 3, "output_tokens": 4},
+    }
+    asked = {"model": "gpt-5", "instructions": "Be brief.", "input": "Weather?"}
+    rows = [{"request": asked, "response": told}, {"custom_id": "1", "response": {"status_code": 200, "body": told}}]
+    both, batch = read(write(tmp_path / "log.jsonl", rows), tmp_path).all
+    assert outline(both) == ["system: Be brief.", "user: Weather?", "agent: It is 3C."]
+    for run in (both, batch):
+        (step,) = run.agent_steps
+        assert step.usage is not None
+        assert step.timestamp is not None
+        assert (step.model, step.usage.input_tokens, step.timestamp.isoformat()) == (
+            "gpt-5-2025",
+            3,
+            "2025-02-19T21:20:00+00:00",
+        )
+
+
+def test_a_chat_completion_tells_when_it_was_made_and_columns_of_json_are_kept_once(tmp_path: Path) -> None:
+    chat = [message("user", "q")]
+    response = {"created": 1_740_000_000, "choices": [{"message": message("assistant", "a")}]}
+    rows = [{"messages": json.dumps(chat), "response": response, "tools": "[]", "kept": 1}]
+    run = read(write(tmp_path / "log.jsonl", rows), tmp_path).only
+    assert run.agent_steps[0].timestamp is not None
+    assert run.extra == {"row": {"kept": 1}}
+
+
+def test_calls_between_tags_are_calls_where_their_results_are_turns_of_a_tool(tmp_path: Path) -> None:
+    call = '<tool_call>\n{"name": "get", "arguments": {"id": {"n": 7}}}\n</tool_call>'
+    answers = "<tool_response>\none\n</tool_response>\n<tool_response>\ntwo\n</tool_response>"
+    hermes = [
+        {"from": "human", "value": "q"},
+        {"from": "gpt", "value": f"<think>\nplan\n</think>\nI look.\n{call}\n{call}"},
+        {"from": "tool", "value": answers},
+        {"from": "gpt", "value": "Done."},
+    ]
+    run = read(write(tmp_path / "a.jsonl", [{"conversations": hermes}]), tmp_path).only
+    assert outline(run) == [
+        "user: q",
+        "agent: I look. > get(None) > get(None) < one(None) < two(None)",
+        "agent: Done.",
+    ]
+    assert (run.steps[1].thought, run.steps[1].actions[0].args) == ("plan", {"id": {"n": 7}})
+
+
+def test_calls_between_tags_stay_text_where_the_user_answers_or_one_is_no_call(tmp_path: Path) -> None:
+    call = '<tool_call>\n{"name": "get"}\n</tool_call>'
+    for n, (said, answers) in enumerate(((call, "user"), (call + "<tool_call>\nnot so\n</tool_call>", "tool"))):
+        chat = [message("user", "q"), message("assistant", said)]
+        chat += [{"role": answers, "content": "r"}, message("assistant", "a")]
+        run = read(write(tmp_path / f"{n}.jsonl", [{"messages": chat}]), tmp_path).only
+        assert (run.steps[1].message, run.steps[1].actions) == (said, ())
+
+
+def test_a_value_too_large_to_be_known_by_its_beginning_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "big.json"
+    with path.open("wb") as file:
+        file.write(b'{"messages":[')
+        file.writelines(b'{"role":"user","content":"%s"},' % (b"x" * 2**22) for _ in range(9))
+        file.write(b'{"role":"assistant","content":"a"}]}')
+    (rejected,) = import_logs(tmp_path, ImportOptions(), DryRun({})).rejected
+    assert "too large to detect from its beginning (set its format)" in rejected.reason

@@ -12,9 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
-from mcp import Client, StdioServerParameters
 
 from quintain.server.lines import MAX_LINE_BYTES, LineCutter, LongLine, Refusal, read_line
 
@@ -172,18 +170,6 @@ def test_the_server_ends_when_nobody_reads_its_answers_any_more() -> None:
         process.stdin.flush()
         # Standard input is still open.
         assert process.wait(20) == 0
-
-
-@pytest.mark.parametrize("mode", ["auto", "legacy"])
-def test_the_sdks_own_client_works_over_stdio(mode: str) -> None:
-    async def main() -> None:
-        parameters = StdioServerParameters(command=COMMAND[0], args=COMMAND[1:], cwd=SCRIPT.parents[1])
-        with anyio.fail_after(30):
-            async with Client(parameters, mode=mode) as client:
-                result = await client.call_tool("count", {"steps": 2})
-                assert result.structured_content["step"] == 2
-
-    anyio.run(main)
 
 
 def test_lines_are_cut_whatever_the_chunks() -> None:

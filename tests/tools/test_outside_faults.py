@@ -61,22 +61,11 @@ def test_blocked_terms_are_refused_with_their_globs_and_without_advice_on_disks(
     assert (kept["rows"], kept["dropped"]) == (1, {"source_model": 1})
 
 
-@pytest.mark.parametrize(
-    ("model", "restricted"),
-    [
-        ("anthropic/claude-3", True),
-        ("us.anthropic.claude-3-5-sonnet-v2:0", True),
-        ("CLAUDE-3", True),
-        ("us-gov.anthropic.claude-3", True),
-        ("bedrock/global.anthropic.claude-4", True),
-        ("qwen3", False),
-    ],
-)
-def test_a_glob_and_the_shorthand_cover_a_model_under_every_name_of_it(model: str, restricted: bool) -> None:
-    run = Trajectory(steps=(Step(actor=Actor.AGENT, message="m", model=model),))
-    for glob in ("claude-*", "restricted"):
-        assert allowed_models(run, [glob]) is restricted
-        assert allowed_models(run, [f"!{glob}"]) is not restricted
+def test_the_shorthand_covers_a_restricted_model_under_another_name_of_it() -> None:
+    for model, restricted in (("us-gov.anthropic.claude-3", True), ("qwen3", False)):
+        run = Trajectory(steps=(Step(actor=Actor.AGENT, message="m", model=model),))
+        assert allowed_models(run, ["restricted"]) is restricted
+        assert allowed_models(run, ["!restricted"]) is not restricted
 
 
 def test_training_on_a_dataset_that_was_changed_or_lost_is_refused_at_once(tool: Caller) -> None:

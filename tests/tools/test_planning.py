@@ -20,6 +20,7 @@ from quintain.next_step import call as tool_call
 from quintain.records.agent import ModelRef
 from quintain.records.dataset import BenchmarkRow, DatasetRow, LabelledRow, PairRow, Row
 from quintain.records.hyperparameters import CONFIGS, DATASET_KINDS, ONLINE_METHODS, LoraConfig, SFTConfig
+from quintain.records.learning_rates import default_rate
 from quintain.records.plan import Estimate, TrainingPlan
 from quintain.records.preview import Histogram, Sample, SplitCounts, Statistics
 from quintain.records.trajectory import Outcome, OutcomeStatus, Task, Trajectory
@@ -213,7 +214,7 @@ def test_uncounted_tokens_are_null_with_a_range_and_the_call_that_counts_them(se
     assert "held-out" not in plan.why
     assert any("validation_share" in note for note in plan.notes)
     assert plan.fields == describe_method("sft")["hyperparameters"]
-    assert plan.fields["learning_rate"].startswith("default 0.0005, above 0 to 1: ")
+    assert plan.fields["learning_rate"].startswith("number, default null, above 0 to 1: ")
     assert plan.fields["max_steps"].startswith("integer, default null, 1 to 1000000: ")
 
 
@@ -266,6 +267,8 @@ def test_the_planned_settings_start_a_job_that_ends_and_the_next_plan_goes_by_it
     assert plan.estimate.memory_mb is not None
     assert 0.5 <= plan.estimate.memory_mb / peak <= 2
     again = plan_training(services, dataset_id=dataset_id, hyperparameters={"max_steps": 2})
+    assert view.result.report["learning_rate"] == plan.hyperparameters["learning_rate"]
+    assert view.result.report["learning_rate_rule"] == "as requested"
     assert again.estimate.measured_by == (started.job_id,)
     assert again.estimate.memory_mb == pytest.approx(peak, rel=0.2)
     assert f"Earlier trainings of this model ({started.job_id})" in again.why
@@ -286,7 +289,10 @@ def test_settings_of_every_method_are_taken_as_they_are(method: str) -> None:
     if acts:
         assert check_evolution(settled.hyperparameters)[1] == settled.config
     else:
-        assert read_hyperparameters(method, settled.hyperparameters) == CONFIGS[method]()
+        rate = default_rate(method, 64, adapters=False)
+        planned = CONFIGS[method](learning_rate=rate.value)
+        assert read_hyperparameters(method, settled.hyperparameters) == planned
+        assert settled.reasons[-1] == f"Learning rate {rate.value:g}: {rate.rule}."
         large = FACTS._replace(parameters=200_000_000)
         assert settle(method, {}, model=large, data=None, device=CPU).config.lora == LoraConfig()
         kept = settle(method, {"lora": None, "epochs": 1}, model=large, data=None, device=CPU)

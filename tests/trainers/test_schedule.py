@@ -52,7 +52,7 @@ def test_the_number_of_steps_is_exact(n: int, batch: int, epochs: float, max_ste
 def test_a_curriculum_begins_with_the_easiest_and_the_schedule_counts_what_really_runs() -> None:
     """10 examples, start ratio 0.2 over 2 epochs: shares 0.2, 0.6, 1, so 2, 6 and 10 examples in steps of 4: 1 + 2 + 3."""
     shape = CurriculumConfig(start_ratio=0.2, warmup_epochs=2)
-    config = SFTConfig(batch_size=4, epochs=3)
+    config = SFTConfig(batch_size=4, epochs=3, learning_rate=5e-4)
     run = EpochSource(examples(10), config, 5, (shape, [float(10 - i) for i in range(10)]))
     assert run.total_steps == 6
     assert sorted(keys(run, range(1))[0]) == ["8", "9"]

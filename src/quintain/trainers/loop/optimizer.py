@@ -12,13 +12,16 @@ from quintain.trainers.loop.checkpoints import trainable
 
 
 def adamw(model: Any, config: TrainingConfig) -> torch.optim.Optimizer:
-    """AdamW (Loshchilov and Hutter 2019, arXiv 1711.05101); biases and norm weights do not decay."""
+    """Return AdamW (Loshchilov and Hutter 2019, arXiv 1711.05101); biases and norm weights do not decay.
+
+    Its learning rate is set at each update.
+    """
     parameters = list(trainable(model).values())
     groups = [
         {"params": [p for p in parameters if p.ndim > 1], "weight_decay": config.weight_decay},
         {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": 0.0},
     ]
-    return torch.optim.AdamW([g for g in groups if g["params"]], lr=config.learning_rate, fused=True)
+    return torch.optim.AdamW([g for g in groups if g["params"]], lr=0.0, fused=True)
 
 
 def clip(model: Any, optimizer: torch.optim.Optimizer, scale: torch.amp.GradScaler, bound: float) -> float:

@@ -34,6 +34,10 @@ class TrainingReport(Record):
     )
     best_step: int | None = Field(default=None, description="Step whose weights were kept, with a validation split.")
     ended_early: str | None = None
+    learning_rate: float | None = Field(default=None, description="Peak learning rate.")
+    learning_rate_rule: str = Field(
+        default="", description="Rule that gave it: as requested, or method, width, adapters."
+    )
     supervised_tokens: int = Field(description="Tokens in the loss, summed over the steps.")
     tokens: int = Field(description="Tokens of the rows, shared prefixes counted in each, padding in none.")
     rows: int = Field(description="Token rows of the training examples.")

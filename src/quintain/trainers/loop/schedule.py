@@ -106,9 +106,11 @@ class EpochSource:
 
 def learning_rate(step: int, total: int, config: TrainingConfig) -> float:
     """Return the learning rate of a step, counted from 0: linear warm-up, then the schedule, above 0 up to the last step."""
-    warmup = math.ceil(config.warmup_ratio * total)
+    peak, warmup = config.learning_rate, math.ceil(config.warmup_ratio * total)
+    if peak is None:
+        raise ValueError("expected a learning rate, got None; resolve it with records.learning_rates.default_rate")
     if step < warmup:
-        return config.learning_rate * (step + 1) / warmup
+        return peak * (step + 1) / warmup
     done = (step - warmup) / max(total - warmup, 1)
     decay = {"cosine": (1 + math.cos(math.pi * done)) / 2, "linear": 1 - done, "constant": 1.0}
-    return config.learning_rate * decay[config.schedule]
+    return peak * decay[config.schedule]
