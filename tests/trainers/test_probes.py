@@ -89,7 +89,7 @@ def test_samples_report_prompt_and_text_and_do_not_change_with_the_calls() -> No
     model = spread(tiny_model(TOKENIZER)).eval()
     probes = Probes.of(ROWS[:2], RENDERER, 1024)
     samples, figures = probes.write(loaded(model), 5)
-    assert samples == probes.write(loaded(model), 5).samples
+    assert samples == probes.write(loaded(model), 5)[0]
     for sample, turn in zip(samples, probes.turns, strict=True):
         assert sample.step == 5
         assert turn.messages[-1].content in sample.prompt
@@ -114,7 +114,7 @@ def test_adapters_take_part_in_what_is_written() -> None:
     """The wrapped model writes what the same model writes with its adapters merged into the weights."""
     probes = Probes.of(ROWS[:1], RENDERER, 1024)
     wrapped, merged, base = (
-        probes.write(loaded(model), 0).samples
+        probes.write(loaded(model), 0)[0]
         for model in (with_adapters(), with_adapters().merge_and_unload(), with_adapters().unload())
     )
     assert wrapped == merged
@@ -123,11 +123,11 @@ def test_adapters_take_part_in_what_is_written() -> None:
 
 def test_plain_text_is_continued_as_it_stands() -> None:
     probes = Probes.of([TextRow(text="the quick brown fox " * 20)], RENDERER, 1024)
-    written = probes.write(loaded(), 0)
+    (sample,), figures = probes.write(loaded(), 0)
     seen = ("the quick brown fox " * 20)[:200]
-    assert written.samples[0].prompt == seen
-    assert written.samples[0].error is None
-    assert written.diversity.parsed is None
+    assert sample.prompt == seen
+    assert sample.error is None
+    assert figures.parsed is None
 
 
 def test_diversity_counts_distinct_tokens_and_pairs_by_all_tokens() -> None:

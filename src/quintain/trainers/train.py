@@ -319,11 +319,11 @@ def _sampler(start: _Start) -> Sampler | None:
     probes = Probes.of(rows, start.renderer, start.loaded.context_tokens, seed=spec.seed)
 
     def sample(step: int) -> dict[str, float | None]:
-        written = probes.write(start.loaded, step)
+        samples, diversity = probes.write(start.loaded, step)
         file = start.directory / "samples.jsonl"
         with disk_errors_explained(file, start.directory / "checkpoints"):
-            append_samples(file, written.samples)
-        return written.diversity.metrics()
+            append_samples(file, samples)
+        return diversity.metrics()
 
     return sample
 

@@ -1,7 +1,4 @@
-"""Curriculum learning: epochs start with the easiest examples and grow to all of them (Bengio et al. 2009, ICML).
-
-The functions compute numbers of examples, so that the learning-rate schedule fits the steps that really run.
-"""
+"""Curriculum learning: epochs start with the easiest examples and grow to all of them (Bengio et al. 2009, ICML)."""
 
 from __future__ import annotations
 

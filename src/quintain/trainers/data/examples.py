@@ -26,9 +26,6 @@ from quintain.trainers.rendering.control_tokens import encode
 from quintain.trainers.rendering.renderer import Renderer, Rendering
 from quintain.trainers.value_head import heads_of
 
-_REASONS = {"no_contrast": "no_variance"}
-"""Reasons that mining names differently."""
-
 
 @dataclass
 class ExampleBatch:
@@ -228,7 +225,8 @@ class ExampleMaker:
             Candidate(row.key, str(i), row.rewards[i], agent_digest(row.trajectories[i])) for i in sorted(runs)
         ]
         mined = mine_pairs(candidates, mode=config.pairs, max_pairs_per_task=config.max_pairs_per_task)
-        reasons = [_REASONS.get(reason, reason) for reason in mined.tasks_left_out]
+        # Mining has another name for the reason of equal rewards.
+        reasons = ["no_variance" if reason == "no_contrast" else reason for reason in mined.tasks_left_out]
         examples = list[Example]()
         for chosen, rejected in ((int(pair.chosen), int(pair.rejected)) for pair in mined.pairs):
             key = f"{row.key}/{chosen}/{rejected}"
@@ -349,8 +347,10 @@ def _cloning_factors(rows: Iterable[Row], config: BCConfig) -> list[float | str]
     )
     following = iter(weights)
     return [
-        reason or float(np.float32(next(following))) for reason in reasons
-    ]  # float32 as in rows, where tiny weights are 0
+        # float32 as in rows, where tiny weights are 0
+        reason or float(np.float32(next(following)))
+        for reason in reasons
+    ]
 
 
 def _from_the_branch_on(chosen: list[TokenRow], rejected: list[TokenRow]) -> list[list[TokenRow]]:

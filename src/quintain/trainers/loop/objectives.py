@@ -80,11 +80,7 @@ class Objective:
 
 
 def objective_of(config: TrainingConfig, unpaired: Mapping[str, Example] | None = None) -> Objective:
-    """Return the objective of a method.
-
-    Args:
-        config: The hyperparameters.
-        unpaired: KTO: see `Objective.unpaired`.
+    """Return the objective of a method; `unpaired` is for KTO, see `Objective.unpaired`.
 
     Raises:
         InvalidInput: The method does not train by gradients.

@@ -71,13 +71,6 @@ class Diversity(NamedTuple):
         return {f"sample_{name}": value for name, value in self._asdict().items()}
 
 
-class ProbeSamples(NamedTuple):
-    """Samples of one step and their diversity."""
-
-    samples: list[Sample]
-    diversity: Diversity
-
-
 @dataclass(frozen=True)
 class Probes:
     """Fixed openings of a run; create them by `Probes.of`."""
@@ -113,8 +106,8 @@ class Probes:
                 break
         return Probes(tuple(chosen.values()), renderer, plain)
 
-    def write(self, loaded: LoadedModel, step: int) -> ProbeSamples:
-        """Sample from the model on every opening.
+    def write(self, loaded: LoadedModel, step: int) -> tuple[list[Sample], Diversity]:
+        """Sample from the model on every opening; return the samples and their diversity.
 
         The model's mode and all random states stay unchanged: a run with samples ends bit-equal to one without.
 
@@ -141,7 +134,7 @@ class Probes:
                 )
             )
         readable = [] if self.plain else [sample.error is None for sample in samples]
-        return ProbeSamples(samples, diversity(token_rows, readable))
+        return samples, diversity(token_rows, readable)
 
 
 def diversity(token_rows: Sequence[Sequence[int]], readable: Sequence[bool] = ()) -> Diversity:
