@@ -28,7 +28,17 @@ _NO_TURN = {"recall", "change_agent_state", "agent_state_changed", "null", "cond
 _REPLY_FIELDS = ("content", "tool_calls", "function_call", "reasoning_content", "thinking_blocks")
 _BESIDE_ARGS = {"thought", "blocking", "is_static", "hidden", "confirmation_state", "security_risk", "is_confirmed"}
 _BESIDE_ARGS |= {"keep_prompt", "kernel_init_code"}
-_ENVELOPE = {"action", "observation", "id", "source", "cause", "timestamp", "message", "tool_call_metadata", "llm_metrics"}
+_ENVELOPE = {
+    "action",
+    "observation",
+    "id",
+    "source",
+    "cause",
+    "timestamp",
+    "message",
+    "tool_call_metadata",
+    "llm_metrics",
+}
 
 
 @dataclass(frozen=True)

@@ -136,8 +136,8 @@ def _write_unrecorded(
     steps: list[dict[str, Any]], history: list[dict[str, Any]], script: Transcript, report: Report
 ) -> None:
     """Write the last steps that the history lacks: some versions end before the step that submits reaches it."""
-    last = next((message for message in reversed(history) if message.get("role") == "assistant"), {})
-    places = [n for n, step in enumerate(steps) if _is_step_of(step, last)]
+    spoken = [message for message in history if message.get("role") == "assistant"]
+    places = [n for n, step in enumerate(steps) if spoken and _is_step_of(step, spoken[-1])]
     left = steps[places[-1] + 1 :] if places else []
     for n, step in enumerate(left, 1):
         report.note("the last steps are not in the history: they are added from the steps beside it")
