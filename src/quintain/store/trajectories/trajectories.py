@@ -136,7 +136,7 @@ class Trajectories:
             InvalidInput: The limit is outside 1..200, or the cursor belongs to another list.
         """
         bound = page_parameters(table.name, limit, cursor)
-        values = {**filter_parameters(filter), **bound}
+        values = {**filter_parameters(filter, self.engine.dialect.name), **bound}
         statement = _page_statement(tuple(values), self.engine.dialect)
         with read_transaction(self.engine) as connection:
             rows = statement.rows(connection, values)
@@ -154,7 +154,7 @@ class Trajectories:
         Raises:
             NotFound: Some ids do not exist; raised at once.
         """
-        values = filter_parameters(filter or TrajectoryFilter())
+        values = filter_parameters(filter or TrajectoryFilter(), self.engine.dialect.name)
         conditions, key = filter_clause(tuple(values))
         with read_transaction(self.engine) as connection:
             if ids is None:
@@ -172,7 +172,7 @@ class Trajectories:
 
     def count(self, filter: TrajectoryFilter) -> int:
         """Return the number of matching trajectories."""
-        values = filter_parameters(filter)
+        values = filter_parameters(filter, self.engine.dialect.name)
         counted = select(func.count()).select_from(table).where(*filter_clause(tuple(values)).conditions)
         with read_transaction(self.engine) as connection:
             return connection.scalar(counted, values) or 0
