@@ -143,9 +143,15 @@ def test_a_session_of_the_second_schema_still_grows_and_a_forgotten_one_stays_aw
     store.close()
     with closing(sqlite3.connect(path)) as database, database:
         database.execute("UPDATE trajectories SET opening = 'of the second schema'")
-        for later_table in ("preferences", "judging_batches", "calibrations", "trajectories_text"):
+        for later_table in (
+            "preferences",
+            "judging_batches",
+            "calibrations",
+            "trajectories_text",
+            "trajectories_text_state",
+        ):
             database.execute(f"DROP TABLE {later_table}")
-        for change in ("insert", "delete", "update"):
+        for change in ("delete", "update"):
             database.execute(f"DROP TRIGGER trajectories_text_{change}")
         database.execute("DROP INDEX ix_trajectories_reward")
         database.execute("UPDATE alembic_version SET version_num = '0002'")

@@ -8,9 +8,9 @@ import pytest
 from pydantic import ValidationError
 
 from quintain.records.filters import TrajectoryFilter
-from quintain.store.engine import read_transaction
-from quintain.store.store import Store
-from quintain.store.trajectories.text_index import trigram_query
+from quintain.store.engine import read_transaction, write_transaction
+from quintain.store.store import Store, open_store
+from quintain.store.trajectories.text_index import index_new_texts, trigram_query
 from trajectory_runs import NOW, answer, later, run, user
 
 
@@ -26,7 +26,7 @@ def plan(store: Store, **conditions: object) -> list[str]:
     store.trajectories.search(TrajectoryFilter.model_validate(conditions))
     with read_transaction(store.engine) as connection:
         connection.connection.driver_connection.set_trace_callback(None)  # type: ignore[union-attr]
-        (select,) = (text for text in statements if text.startswith("SELECT"))
+        (select,) = (text for text in statements if text.startswith("SELECT trajectories.seq"))
         return [row.detail for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {select}")]
 
 
@@ -74,16 +74,33 @@ def test_the_index_keeps_in_step_with_growth_replacement_and_forgetting(store: S
     assert any(b"oka" in block for block in blocks)
 
 
+def test_a_run_that_the_index_lacks_is_found_and_later_indexed(store: Store, tmp_path: Path) -> None:
+    store.trajectories.add_many([run(f"t{i}", user(f"case {i}"), answer()) for i in range(3)], NOW)
+    assert index_new_texts(store.engine, most=2) is False
+    hurried = open_store(f"sqlite:///{tmp_path / 'quintain.db'}", wait_s=0.05)
+    with write_transaction(store.engine):
+        # The index cannot be written now, so that every text is compared.
+        assert found(hurried, text="case") == ["t2", "t1", "t0"]
+    hurried.close()
+    assert store.trajectories.index_new_texts() is True
+    with read_transaction(store.engine) as connection:
+        query = "SELECT rowid FROM trajectories_text WHERE trajectories_text MATCH 'cas'"
+        assert len(connection.exec_driver_sql(query).all()) == 3
+
+
 def test_a_search_for_text_starts_from_the_index_and_keeps_the_order_of_pages(store: Store) -> None:
     store.trajectories.add_many([run(f"t{i}", user(f"case {i:03d}"), answer(), tags=("all",)) for i in range(40)], NOW)
-    for more in ({}, {"agent": "agent"}, {"tags": ("all",)}, {"outcome": "success", "environment": "quintain/inventory"}):
+    for more in (
+        {},
+        {"agent": "agent"},
+        {"tags": ("all",)},
+        {"outcome": "success", "environment": "quintain/inventory"},
+    ):
         steps = plan(store, text="case 03", **more)
         assert "trajectories_text VIRTUAL TABLE INDEX" in steps[0], steps
         assert not any("TEMP B-TREE" in step for step in steps), steps
     first = store.trajectories.search(TrajectoryFilter(text="case 03", tags=("all",)), limit=4)
-    rest = store.trajectories.search(
-        TrajectoryFilter(text="case 03", tags=("all",)), limit=9, cursor=first.next_cursor
-    )
+    rest = store.trajectories.search(TrajectoryFilter(text="case 03", tags=("all",)), limit=9, cursor=first.next_cursor)
     assert [item.task_id for item in (*first.items, *rest.items)] == [f"t{i}" for i in range(39, 29, -1)]
 
 

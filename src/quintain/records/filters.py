@@ -26,7 +26,10 @@ class TrajectoryFilter(Record):
     max_reward: float | None = None
     since: Instant | None = Field(default=None, description="Stored at or after this time.")
     text: str | None = Field(
-        default=None, min_length=1, max_length=500, description="Substring of the run, ignoring case; fast from 3 characters on."
+        default=None,
+        min_length=1,
+        max_length=500,
+        description="Substring of the run, ignoring case; fast from 3 characters on.",
     )
 
     @field_validator("text")

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, String, bindparam, func, literal_column, select
+from sqlalchemy import ColumnElement, Engine, String, bindparam, func, literal_column, select
 
+from quintain.errors import Unavailable
 from quintain.records.filters import TrajectoryFilter
 from quintain.store.tables import Moment, dataset_members, trajectory_tags
 from quintain.store.tables import trajectories as table
-from quintain.store.trajectories.text_index import MATCHED_SEQ, TEXT_INDEX, trigram_query
+from quintain.store.trajectories.text_index import MATCHED_SEQ, TEXT_INDEX, index_new_texts, trigram_query
 
 _c = table.c
 _t = trajectory_tags.c
@@ -26,14 +27,16 @@ class FilterClause(NamedTuple):
     """Column `seq` of the table whose index provides the order."""
 
 
-def filter_parameters(filter: TrajectoryFilter, dialect: str) -> dict[str, Any]:
+def filter_parameters(filter: TrajectoryFilter, engine: Engine) -> dict[str, Any]:
     """Return parameter name -> value for the conditions that are set.
 
-    Args:
-        filter: The conditions.
-        dialect: Name of the database; SQLite takes the trigrams of the text beside it.
+    A search for text first brings the index of SQLite up to date, as far as that is quick. It does without the index
+    where runs are still missing from it, or where the database cannot be written.
     """
     text = filter.text and filter.text.casefold()
+    trigrams = trigram_query(text) if text and engine.dialect.name == "sqlite" else None
+    if trigrams and not _is_indexed(engine):
+        trigrams = None
     agent = filter.agent and filter.agent.removeprefix("agent:")
     values = {
         "job_id": filter.job_id,
@@ -47,10 +50,17 @@ def filter_parameters(filter: TrajectoryFilter, dialect: str) -> dict[str, Any]:
         "max_reward": filter.max_reward,
         "since": filter.since and Moment.text_of(filter.since),
         "text": text and f"%{_escaped(text)}%",
-        "trigrams": trigram_query(text) if text and dialect == "sqlite" else None,
+        "trigrams": trigrams,
         **{f"tag_{i}": tag for i, tag in enumerate(dict.fromkeys(filter.tags))},
     }
     return {name: value for name, value in values.items() if value is not None}
+
+
+def _is_indexed(engine: Engine) -> bool:
+    try:
+        return index_new_texts(engine)
+    except Unavailable:
+        return False
 
 
 def _escaped(text: str) -> str:
