@@ -35,20 +35,19 @@ JobId = Annotated[str, Field(description="From a start tool, or list_jobs.")]
 Detail = Annotated[
     Literal["metrics", "log"] | None, Field(description="Also return the curves of all metrics, or the end of the log.")
 ]
-WaitS = Annotated[float, Field(ge=0, le=50, description="Wait so many seconds at most for `until`.")]
+WaitS = Annotated[float, Field(ge=0, le=50, description="Wait so many seconds at most.")]
 Until = Annotated[
     Literal["change", "done"],
-    Field(description="Wait for the next change of phase or status, or for the end of the job."),
+    Field(description="Wait for the next change of phase or status, or the end."),
 ]
 
 
 def get_job(
     services: Services, job_id: JobId, wait_s: WaitS = 0, detail: Detail = None, until: Until = "change"
 ) -> JobView:
-    """Show a job: status, phase, step of total, newest metrics, time left, result or error.
+    """Show a job: status, phase, step of total, metrics, time left, silence, result or error.
 
-    `wait_s` waits for the next change of phase or status, or with `until="done"` for the end; call it again to keep
-    waiting. `quiet_for_s` and `stalled` show a job that stands still. Jobs outlive this conversation: list_jobs finds them.
+    Jobs outlive this conversation: list_jobs finds them.
     """
     view: JobView | None = None
     for view in watch_job(services, job_id, wait_s, detail, until):
