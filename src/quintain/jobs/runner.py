@@ -107,7 +107,7 @@ class JobRunner:
         )
 
     def reconcile(self, wait_s: float = 0.0) -> set[str]:
-        """Ingest the files of all jobs, finish or retry dead ones, start queued ones.
+        """Ingest the files of all jobs, finish or retry dead ones, start queued ones; index the texts of new runs.
 
         Args:
             wait_s: Seconds to wait while another process reconciles.
@@ -115,9 +115,8 @@ class JobRunner:
         Returns:
             Ids of the jobs that changed.
         """
-        return self._run_elected(
-            (reconciler.dispatch, reconciler.reconcile_running, reconciler.dispatch), wait_s=wait_s
-        )
+        steps = (reconciler.dispatch, reconciler.reconcile_running, reconciler.dispatch, reconciler.index_texts)
+        return self._run_elected(steps, wait_s=wait_s)
 
     def queue(self) -> Queue:
         """Return the jobs that hold a slot, and those that wait for one."""

@@ -33,19 +33,19 @@ if TYPE_CHECKING:
 
 JobId = Annotated[str, Field(description="From a start tool, or list_jobs.")]
 Detail = Annotated[
-    Literal["metrics", "log"] | None, Field(description="Also return the curves of all metrics, or the end of the log.")
+    Literal["metrics", "log"] | None, Field(description="Also return all curves, or the end of the log.")
 ]
 WaitS = Annotated[float, Field(ge=0, le=50, description="Wait so many seconds at most.")]
 Until = Annotated[
     Literal["change", "done"],
-    Field(description="Wait for the next change of phase or status, or the end."),
+    Field(description="Wait for the next change, or the end."),
 ]
 
 
 def get_job(
     services: Services, job_id: JobId, wait_s: WaitS = 0, detail: Detail = None, until: Until = "change"
 ) -> JobView:
-    """Show a job: status, phase, step of total, metrics, time left, silence, result or error.
+    """Show a job: status, phase, step, metrics, time left, silence, result or error.
 
     Jobs outlive this conversation: list_jobs finds them.
     """
