@@ -9,11 +9,13 @@ from quintain.errors import NotFound
 from quintain.importers.coding_agents.claude_code import ClaudeCode
 from quintain.importers.coding_agents.codex import Codex
 from quintain.importers.coding_agents.gemini_cli import GeminiCli
+from quintain.importers.coding_agents.grok_cli import GrokCli
 from quintain.importers.coding_agents.mini_swe_agent import MiniSweAgent
 from quintain.importers.coding_agents.opencode import OpenCode
 from quintain.importers.coding_agents.openhands_output import OpenHandsOutput
 from quintain.importers.coding_agents.openhands_v0 import OpenHandsV0
 from quintain.importers.coding_agents.openhands_v1 import OpenHandsV1
+from quintain.importers.coding_agents.qwen_code import QwenCode
 from quintain.importers.coding_agents.swe_agent import SweAgent
 from quintain.importers.coding_agents.swe_agent_flat import SweAgentFlat
 from quintain.importers.harnesses.agentgym import AgentGym
@@ -88,6 +90,7 @@ IMPORTERS: tuple[Importer, ...] = (
     Codex(),
     Crew(),
     GeminiCli(),
+    GrokCli(),
     HarborTraces(),
     HfSts(),
     InspectAI(),
@@ -105,6 +108,7 @@ IMPORTERS: tuple[Importer, ...] = (
     PromptCompletion(),
     QuestionAnswer(),
     Quintain(),
+    QwenCode(),
     Sage(),
     ShareGpt(),
     Stepwise(),

@@ -21,6 +21,9 @@ from quintain.tools.services import Services
 from quintain.tools.training.model_folders import HUB_NAME, near_models, starter_folder
 from quintain.tools.training.model_references import agent_of_job, agent_of_path, path_of, store_base, unknown_agent
 
+EXPERT = "expert"
+"""The agent of the environments' scripted experts."""
+
 ENDPOINT = "endpoint:"
 """Prefix of references to endpoint profiles."""
 
@@ -102,10 +105,12 @@ def require_free_name(name: str) -> None:
     """Refuse a reserved name.
 
     Raises:
-        InvalidInput: `starter` always names the embedded model.
+        InvalidInput: `starter` always names the embedded model, and `expert` the scripted experts.
     """
     if name == "starter":
         raise InvalidInput("the name 'starter' always means the embedded model; give your agent another name")
+    if name == EXPERT:
+        raise InvalidInput(f"the name {EXPERT!r} always means the scripted experts; give your agent another name")
 
 
 def resolve_agent(services: Services, reference: str) -> Agent:
@@ -117,6 +122,11 @@ def resolve_agent(services: Services, reference: str) -> Agent:
     """
     if reference.startswith(ENDPOINT):
         return store_base(services, _agent_of_endpoint(services, reference.removeprefix(ENDPOINT)))
+    if reference == EXPERT:
+        scripts = ModelRef(source="expert", path="")
+        return store_base(
+            services, Agent(name=EXPERT, model=scripts, description="The environments' scripted experts.")
+        )
     known = services.store.agents.find(reference)
     if known is not None:
         return _with_starter_path(known)
@@ -164,8 +174,17 @@ def require_weights(agent: Agent, purpose: str) -> Agent:
     """Return the agent if its weights are on this machine or can be.
 
     Raises:
-        InvalidInput: it acts through an endpoint; the message names its uses.
+        InvalidInput: it acts through an endpoint, or is a script; the message names its uses.
     """
+    if agent.model.source == "expert":
+        raise InvalidInput(
+            Hint(
+                f"{agent.id} is a script without weights, so it cannot {purpose}; name 'starter', a model folder or a trained "
+                "agent. Train one on its demonstrations: ",
+                call("collect_rollouts", agent=EXPERT, environment=...),
+            ),
+            code="no_weights",
+        )
     if agent.model.source == "endpoint":
         raise InvalidInput(
             f"{agent.id or agent.name} acts through the endpoint {agent.model.path!r}, and its weights are not here, so it cannot "

@@ -23,11 +23,11 @@ _MAX_EXPORT_RECORD = 16 * 2**20
 def store_base(services: Services, base: Agent) -> Agent:
     """Return the agent of a base model: the newest version with the same content, else a new one.
 
-    A model with the name of the embedded one gets another name.
+    A model with a reserved name gets another one.
     """
     agents = services.store.agents
-    if base.name == "starter":
-        base = base.model_copy(update={"name": "starter-2"})
+    if base.name in {"starter", "expert"} and (base.model.source != base.name or base.model.adapter):
+        base = base.model_copy(update={"name": f"{base.name}-2"})
     newest = agents.find(base.name)
     for version in range((newest and newest.version) or 0, 0, -1):
         known = agents.find(f"{base.name}@{version}")
