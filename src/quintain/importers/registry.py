@@ -7,6 +7,7 @@ from typing import NamedTuple, Protocol
 
 from quintain.errors import NotFound
 from quintain.importers.coding_agents.claude_code import ClaudeCode
+from quintain.importers.coding_agents.cline import Cline
 from quintain.importers.coding_agents.codex import Codex
 from quintain.importers.coding_agents.gemini_cli import GeminiCli
 from quintain.importers.coding_agents.grok_cli import GrokCli
@@ -87,6 +88,7 @@ IMPORTERS: tuple[Importer, ...] = (
     AnthropicMessages(),
     Atif(),
     ClaudeCode(),
+    Cline(),
     Codex(),
     Crew(),
     GeminiCli(),
