@@ -42,12 +42,6 @@ _PHI3 = (
     "{% if add_generation_prompt %}<|assistant|>\n{% else %}{{ eos_token }}{% endif %}"
 )
 """Closes the conversation with the eos token behind the last turn's own end token."""
-_HARMONY = (
-    "{% for m in messages %}<|start|>{{ m.role }}{% if m.role == 'assistant' %}<|channel|>final{% endif %}<|message|>"
-    "{{ m.content }}{{ '<|return|>' if loop.last and m.role == 'assistant' else '<|end|>' }}{% endfor %}"
-    "{% if add_generation_prompt %}<|start|>assistant{% endif %}"
-)
-"""Lets the agent write a channel before its text, and ends the last turn by another token, as gpt-oss does."""
 
 
 def renderer_of(template: str, *special: str, eos: str = "<|im_end|>") -> Renderer:
@@ -127,18 +121,6 @@ def test_a_turn_ends_with_its_own_end_token_and_not_with_that_of_the_conversatio
     assert len(rows) == 1
     assert turns(renderer, rows)[1] == "It costs 40.<|end|>"
     assert "<|endoftext|>" not in renderer.decode(rows[0].token_ids)
-
-
-def test_a_channel_that_the_template_writes_before_the_text_is_learnt_and_read_over() -> None:
-    renderer = renderer_of(
-        _HARMONY, "<|start|>", "<|message|>", "<|channel|>", "<|end|>", "<|return|>", eos="<|return|>"
-    )
-    rows = renderer.rows(episode(2), 4096)
-    assert turns(renderer, rows)[0] == (
-        '<|channel|>final<|message|>Thought: look it up 0\nAction: search {"query": "mango 0"}<|return|>'
-    )
-    read = renderer.parse('<|channel|>final<|message|>Thought: look it up 0\nAction: search {"query": "mango 0"}')
-    assert (read.thought, read.actions[0].args) == ("look it up 0", {"query": "mango 0"})
 
 
 @pytest.mark.parametrize(

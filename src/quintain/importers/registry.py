@@ -6,14 +6,18 @@ from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
 from quintain.errors import NotFound
+from quintain.importers.coding_agents.amp import Amp
 from quintain.importers.coding_agents.claude_code import ClaudeCode
+from quintain.importers.coding_agents.cline import Cline
 from quintain.importers.coding_agents.codex import Codex
 from quintain.importers.coding_agents.gemini_cli import GeminiCli
+from quintain.importers.coding_agents.grok_cli import GrokCli
 from quintain.importers.coding_agents.mini_swe_agent import MiniSweAgent
 from quintain.importers.coding_agents.opencode import OpenCode
 from quintain.importers.coding_agents.openhands_output import OpenHandsOutput
 from quintain.importers.coding_agents.openhands_v0 import OpenHandsV0
 from quintain.importers.coding_agents.openhands_v1 import OpenHandsV1
+from quintain.importers.coding_agents.qwen_code import QwenCode
 from quintain.importers.coding_agents.swe_agent import SweAgent
 from quintain.importers.coding_agents.swe_agent_flat import SweAgentFlat
 from quintain.importers.harnesses.agentgym import AgentGym
@@ -82,12 +86,15 @@ IMPORTERS: tuple[Importer, ...] = (
     AgentGym(),
     AgentInstruct(),
     Alpaca(),
+    Amp(),
     AnthropicMessages(),
     Atif(),
     ClaudeCode(),
+    Cline(),
     Codex(),
     Crew(),
     GeminiCli(),
+    GrokCli(),
     HarborTraces(),
     HfSts(),
     InspectAI(),
@@ -105,6 +112,7 @@ IMPORTERS: tuple[Importer, ...] = (
     PromptCompletion(),
     QuestionAnswer(),
     Quintain(),
+    QwenCode(),
     Sage(),
     ShareGpt(),
     Stepwise(),

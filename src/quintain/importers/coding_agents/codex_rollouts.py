@@ -193,6 +193,7 @@ class Rollout:
         if self._prompts_from_items:
             self._prompts_from_items -= 1
         elif prompt and not prompt.lstrip().startswith(_PREAMBLE):
+            self._close()  # what the model wrote before answers an earlier prompt
             self._write_pending_prompt()
             self._pending_prompt = {"message": prompt, "timestamp": parse_time(time)}
 

@@ -1,7 +1,8 @@
 """OpenHands events before version 1: a list of actions and observations, a line each, or a file each (`events/0.json`, ...).
 
 The reply of the model stands in `tool_call_metadata.model_response` of every action that it asked for; where it is missing
-the action itself is read. Observations find their action by the id of the call, else by `cause`.
+the action itself is read. Observations find their action by the id of the call, else by `cause`. Events of 2024 have their
+arguments beside `action`, without id, source or cause: an observation answers the action before it.
 """
 
 from __future__ import annotations
@@ -26,6 +27,18 @@ _FIRST_FILE = re.compile(r"0+\.json")
 _NO_TURN = {"recall", "change_agent_state", "agent_state_changed", "null", "condensation_request", "pause", "resume"}
 _REPLY_FIELDS = ("content", "tool_calls", "function_call", "reasoning_content", "thinking_blocks")
 _BESIDE_ARGS = {"thought", "blocking", "is_static", "hidden", "confirmation_state", "security_risk", "is_confirmed"}
+_BESIDE_ARGS |= {"keep_prompt", "kernel_init_code"}
+_ENVELOPE = {
+    "action",
+    "observation",
+    "id",
+    "source",
+    "cause",
+    "timestamp",
+    "message",
+    "tool_call_metadata",
+    "llm_metrics",
+}
 
 
 @dataclass(frozen=True)
@@ -94,7 +107,7 @@ class V0Stream(EventStream):
             self.report.skip("event without action or observation")
 
     def _action(self, event: dict[str, Any], kind: str) -> None:
-        args, by_agent = as_dict(event.get("args")), event.get("source") == "agent"
+        args, by_agent = _arguments(event), _is_by_agent(event, kind)
         if kind == "system":
             self.tools = self.tools or parse_tool_schemas(args.get("tools"))
             self.version = self.version or nonblank(args.get("openhands_version"))
@@ -103,7 +116,7 @@ class V0Stream(EventStream):
         elif kind == "condensation":
             self._condense(kind, args)
         elif kind in _NO_TURN:
-            self._quiet.add(_key(event.get("id")))
+            self._quiet |= {_key(event.get("id"))} - {None}
             self.report.skip(f"action/{kind}")
         elif not by_agent:
             self.script.add_message("user", self._words(event, args), timestamp=parse_time(event.get("timestamp")))
@@ -118,8 +131,9 @@ class V0Stream(EventStream):
     def _acted(self, event: dict[str, Any], kind: str, args: dict[str, Any]) -> None:
         called = as_dict(event.get("tool_call_metadata"))
         response, call_id = as_dict(called.get("model_response")), nonblank(called.get("tool_call_id"))
-        if kind != "message":
-            self._calls[_key(event.get("id"))] = call_id or f"event-{event.get('id')}"
+        event_id = _key(event.get("id"))
+        if kind != "message" and event_id is not None:
+            self._calls[event_id] = call_id or f"event-{event_id}"
         reply = nonblank(response.get("id"))
         if reply in self._replies:
             return
@@ -149,7 +163,7 @@ class V0Stream(EventStream):
             self.script.add_agent_turn(self._words(event, args), thought=nonblank(args.get("thought")), timestamp=time)
             return
         given = {name: value for name, value in args.items() if name not in _BESIDE_ARGS}
-        call = make_call(nonblank(called.get("function_name")) or kind, given, self._calls[_key(event.get("id"))])
+        call = make_call(nonblank(called.get("function_name")) or kind, given, self._calls.get(_key(event.get("id"))))
         self.script.add_agent_turn(thought=nonblank(args.get("thought")), actions=[call], timestamp=time)
 
     def _observation(self, event: dict[str, Any], kind: str) -> None:
@@ -158,10 +172,23 @@ class V0Stream(EventStream):
             self.report.skip(f"observation/{kind}")
             return
         call_id = nonblank(as_dict(event.get("tool_call_metadata")).get("tool_call_id")) or self._calls.get(cause)
-        extras = as_dict(event.get("extras"))
+        extras = as_dict(event.get("extras", event))
         failed = kind in ("error", "user_rejected") or extras.get("error") is True or exit_failed(extras)
         content = visible_content(event.get("content"))
         self.script.add_result(content or as_text(event.get("message")), call_id=call_id, is_error=failed)
+
+
+def _arguments(event: dict[str, Any]) -> dict[str, Any]:
+    if "args" in event:
+        return as_dict(event["args"])
+    return {name: value for name, value in event.items() if name not in _ENVELOPE}
+
+
+def _is_by_agent(event: dict[str, Any], kind: str) -> bool:
+    """Whether the agent acted. Without a source, only messages that wait for a response are the agent's."""
+    if event.get("source") is not None:
+        return bool(event["source"] == "agent")
+    return kind != "message" or _arguments(event).get("wait_for_response") is True
 
 
 def _key(value: Any) -> Any:

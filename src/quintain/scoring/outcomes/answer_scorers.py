@@ -8,7 +8,7 @@ from quintain.checkers.patterns import check_pattern
 from quintain.records.score import Score
 from quintain.records.trajectory import Trajectory
 from quintain.scoring.outcomes.final_message import asked, final_messages
-from quintain.scoring.outcomes.whole_run_scores import of_check
+from quintain.scoring.outcomes.whole_run_scores import of_check, unscored
 
 
 class OutcomeScorer:
@@ -22,8 +22,7 @@ class OutcomeScorer:
         status = trajectory.outcome.status
         value = status.verdict
         if value is None:
-            reason = f"the outcome is {status.value}, which is no verdict"
-            return Score(trajectory_id=run, scorer=self.name, status="unscored", reason=reason)
+            return unscored(trajectory, self.name, f"the outcome is {status.value}, which is no verdict")
         feedback = f"The outcome is {status.value}."
         return Score(trajectory_id=run, scorer=self.name, status="scored", value=value, feedback=feedback)
 

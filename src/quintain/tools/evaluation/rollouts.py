@@ -7,6 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from quintain.environments.demonstrations import expert_of
+from quintain.environments.registry import task_source
 from quintain.errors import InvalidInput
 from quintain.records.agent import Sampling
 from quintain.records.dataset import Dataset, SplitName
@@ -21,11 +23,21 @@ from quintain.tools.labels.reward_parsing import RewardInput
 from quintain.tools.labels.rewards import reward_spec
 from quintain.tools.results import JobStarted
 from quintain.tools.services import Services
-from quintain.tools.training.agents import endpoint_of, require_policy, require_weights, resolve_agent, sampling_of
+from quintain.tools.training.agents import (
+    EXPERT,
+    endpoint_of,
+    require_policy,
+    require_weights,
+    resolve_agent,
+    sampling_of,
+)
 from quintain.tools.training.requests import RequestKey
 from quintain.tools.training.sources import require_intact
 
-AgentName = Annotated[str, Field(description="Agent id or name, `starter`, a model folder, or endpoint:NAME.")]
+AgentName = Annotated[
+    str,
+    Field(description="Agent id or name, `starter`, `expert` (scripted), a model folder, or endpoint:NAME."),
+]
 EnvironmentId = Annotated[
     Environments,
     Field(
@@ -175,6 +187,8 @@ def _acting(services: Services, agent: str, environment: str | Mapping[str, floa
     """Return the fields of a spec that name who acts, and where."""
     reference = usable_reference(services, environment)
     actor = require_policy(resolve_agent(services, agent), "act")
+    if actor.model.source == EXPERT:
+        expert_of(task_source(reference), ())
     return {"agent": actor, "endpoint": endpoint_of(services, actor), "environment": reference}
 
 

@@ -20,7 +20,7 @@ from quintain.tools.jobs.jobs import start
 from quintain.tools.results import JobStarted
 from quintain.tools.roots import readable
 from quintain.tools.services import Services
-from quintain.tools.training.agents import ENDPOINT, agreement_note, require_key, resolve_agent
+from quintain.tools.training.agents import ENDPOINT, agreement_note, require_key, require_weights, resolve_agent
 from quintain.tools.training.requests import spec_key
 
 
@@ -133,6 +133,8 @@ def judge_agent(services: Services, name: str) -> Agent:
             f"judge='{ENDPOINT}{agent.model.path}'",
             code="no_weights",
         )
+    if agent.model.source == "expert":
+        require_weights(agent, "judge")
     return agent
 
 

@@ -13,7 +13,7 @@ from quintain.tools.jobs.jobs import start
 from quintain.tools.labels.replays import placed, recorded_reference, replayable_reference
 from quintain.tools.results import JobStarted
 from quintain.tools.services import Services
-from quintain.tools.training.agents import endpoint_of, require_policy
+from quintain.tools.training.agents import endpoint_of, require_policy, require_weights
 from quintain.tools.training.requests import spec_key
 
 
@@ -33,6 +33,8 @@ def start_step_labels(
         NotFound: the environment is not installed.
     """
     require_policy(agent, "play on from a step")
+    if agent.model.source == "expert":
+        require_weights(agent, "play on from a step")
     reference = recorded_reference(services)
     chosen = [placed(run, reference(run)) for run in runs]
     environments = sorted({run.task.environment or "none" for run in chosen})
