@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from contextlib import suppress
 
 from rich.console import Console
@@ -19,9 +20,9 @@ from quintain.cli.session import (
     print_json,
     show_next_step,
 )
-from quintain.exporters.preview_page import printable
 from quintain.next_step import call
-from quintain.records.job import UNFINISHED
+from quintain.records.job import UNFINISHED, JobResult
+from quintain.records.text import printable
 from quintain.tools.jobs.jobs import get_job
 from quintain.tools.results import JobStarted, JobView
 from quintain.tools.services import Services
@@ -87,30 +88,26 @@ def watch(services: Services, job_id: str, console: Console) -> JobView:
     return view
 
 
-def show_job(console: Console, view: JobView, *, json_out: bool = False) -> int:
-    """Print the end of a job, and return the exit status."""
+def show_facts(console: Console, result: JobResult) -> None:
+    """Print the facts of a result without its report."""
+    for name, value in result.model_dump(mode="json", exclude_none=True, exclude={"report"}).items():
+        console.print(printable(f"{name.replace('_', ' ')}: {in_line(value)}"))
+
+
+def show_job(
+    console: Console, view: JobView, show: Callable[[Console, JobResult], None] = show_facts, *, json_out: bool = False
+) -> int:
+    """Print the end of a job: its error, its result by `show`, its status and the next step. Return the exit status."""
     if json_out:
         print_json(view)
     else:
-        show_error(console, view)
+        if view.error is not None:
+            text = f"[{view.error.code}] {view.error.message} {view.error.hint}".strip()
+            console.print(printable(text), style="red")
         if view.result is not None:
-            facts = view.result.model_dump(mode="json", exclude_none=True, exclude={"report"})
-            for name, value in facts.items():
-                console.print(printable(f"{name.replace('_', ' ')}: {in_line(value)}"))
-        show_end(console, view)
+            show(console, view.result)
+        console.print(printable(f"{view.job_id} is {view.status}. {for_terminal(view.next_step)}"))
     return 0 if view.status == "succeeded" else 1
-
-
-def show_error(console: Console, view: JobView) -> None:
-    """Print the error of a job, if it has one."""
-    if view.error is not None:
-        text = f"[{view.error.code}] {view.error.message} {view.error.hint}".strip()
-        console.print(printable(text), style="red")
-
-
-def show_end(console: Console, view: JobView) -> None:
-    """Print how a job ended, and the next step."""
-    console.print(printable(f"{view.job_id} is {view.status}. {for_terminal(view.next_step)}"))
 
 
 def _figures(view: JobView) -> list[str]:

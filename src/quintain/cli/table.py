@@ -101,7 +101,7 @@ COMMANDS: Mapping[str, Command] = {
     ),
     "calibrate": Command(
         "fit_calibration",
-        run="quintain.cli.calibrate:run_calibrate",
+        run="quintain.cli.score:run_calibrate",
         positional=("scorer",),
         names={**_RUNS, "per_domain": "--per-domain/--one-map"},
         own=(Own("picture", "--picture", Path | None, None, "Also write the reliability diagram (PNG) to this file."),),
@@ -217,7 +217,7 @@ COMMANDS: Mapping[str, Command] = {
     "register": Command("register_agent", positional=("name",)),
     "export-agent": Command(
         "export_agent",
-        run="quintain.cli.export_agent:run_export_agent",
+        run="quintain.cli.export:run_export_agent",
         positional=("agent",),
         defaults={"format": "merged"},
         waits=True,

@@ -143,7 +143,7 @@ def given_arguments(command: Command, options: Iterable[Option], values: Mapping
     Raises:
         InvalidInput: a text of the wrong form, or no runs are selected where the tool needs some.
     """
-    given: dict[str, Any] = dict(command.fixed)
+    given: dict[str, Any] = {**command.defaults, **command.fixed}
     for option in options:
         if option.is_given(values[option.key]):
             value = option.decode(values[option.key])
@@ -169,7 +169,7 @@ def _selected(given: dict[str, Any], *, everything: bool, instead: Sequence[str]
     return given
 
 
-def own_parameters(command: Command, owned: Iterable[Own]) -> Iterator[inspect.Parameter]:
+def own_parameters(owned: Iterable[Own]) -> Iterator[inspect.Parameter]:
     """Return the parameters that belong to the command alone."""
     for one in owned:
         info: Any = typer.Option(one.flag, help=one.help) if one.flag else typer.Argument(help=one.help)

@@ -209,10 +209,10 @@ def drop_remedy(
     """Return the remedy for runs left out for this reason.
 
     Args:
-        reason: As `Tally.dropped` has it.
+        reason: A key of `ExportCounts.dropped`.
         criteria: How the runs were chosen; None: as for kind `sft`.
         kind: Of the dataset.
-        is_ready_made: Are they rows of a file, and no runs that can be recorded or collected again?
+        is_ready_made: Whether the rows come from a file, so that no run can be recorded or collected again.
     """
     criteria = criteria or Criteria()
     if reason == "group_of_one" and is_ready_made:

@@ -6,8 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from quintain.environments.demonstrations import expert_of_parts
 from quintain.errors import InvalidInput
-from quintain.records.protocols import Environment, TaskSource, TimeStep
+from quintain.records.protocols import Environment, Policy, TaskSource, TimeStep
 from quintain.records.record import clip
 from quintain.records.seeds import stable_seed
 from quintain.records.trajectory import Action, Task
@@ -67,6 +68,14 @@ class _Mixture:
     def make(self) -> Environment:
         """Return an environment that delegates to the part of its task."""
         return _Part(self._sources)
+
+    def expert(self, tasks: Sequence[Task]) -> Policy:
+        """Return a policy that leaves each task to the expert of its part.
+
+        Raises:
+            InvalidInput: a part has no expert.
+        """
+        return expert_of_parts(self._sources, tasks)
 
 
 def _is_taken(task: Task, reference: str, taken: Mapping[str, Task]) -> bool:

@@ -58,6 +58,12 @@ def dispatch(store: Store, options: JobOptions, clock: Callable[[], datetime]) -
     return started
 
 
+def index_texts(store: Store, options: JobOptions, clock: Callable[[], datetime]) -> set[str]:
+    """Index the texts of new runs for searches, a bounded number in one pass. No job changes."""
+    store.trajectories.index_new_texts()
+    return set()
+
+
 def _reconcile_job(store: Store, options: JobOptions, job: Job, clock: Callable[[], datetime]) -> bool:
     directory = JobDirectory(options.jobs_dir / job.id)
     lock = processes.try_lock(directory.lock)

@@ -97,7 +97,7 @@ class JobRunner:
         )
 
     def reconcile(self, wait_s: float = 0.0) -> set[str]:
-        """Ingest the files of all jobs, finish or retry dead ones, start queued ones.
+        """Ingest the files of all jobs, finish or retry dead ones, start queued ones; index the texts of new runs.
 
         Args:
             wait_s: Seconds to wait while another process reconciles.
@@ -105,9 +105,8 @@ class JobRunner:
         Returns:
             Ids of the jobs that changed.
         """
-        return self._run_elected(
-            (reconciler.dispatch, reconciler.reconcile_running, reconciler.dispatch), wait_s=wait_s
-        )
+        steps = (reconciler.dispatch, reconciler.reconcile_running, reconciler.dispatch, reconciler.index_texts)
+        return self._run_elected(steps, wait_s=wait_s)
 
     def log_tail(self, job_id: str, lines: int = 50) -> str:
         """Return the last lines that a job's worker wrote."""

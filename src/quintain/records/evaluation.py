@@ -55,9 +55,8 @@ class EpisodeResult(Record):
 
         A truncated episode did not solve its task and counts as a failure.
         """
-        if self.status in {OutcomeStatus.UNKNOWN, OutcomeStatus.ERROR}:
-            return None
-        return self.status is OutcomeStatus.SUCCESS
+        verdict = self.status.verdict
+        return None if verdict is None else verdict == 1.0
 
 
 class Rate(Record):

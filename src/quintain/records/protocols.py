@@ -118,7 +118,8 @@ class TaskSource(Protocol):
     """A family of tasks, and the factory of their environment.
 
     Optional attributes: `at_once`, the maximum number of concurrent episodes, and `waits`, True if environments wait for other
-    processes. These are stepped in threads, each instance in one thread at a time.
+    processes. These are stepped in threads, each instance in one thread at a time. `expert(tasks)` returns a scripted `Policy`
+    that plays these tasks.
     """
 
     id: str

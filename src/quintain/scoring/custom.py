@@ -107,16 +107,17 @@ def load(entry: EntryPoint) -> Scorer:
     where = f"scorer {entry.name!r} is announced as {entry.value!r}"
     try:
         found = entry.load()
-        made = found() if isinstance(found, type) else found
+        target = found() if isinstance(found, type) else found
     except Exception as error:  # other people's code runs when it is imported
         raise Unavailable(
             f"{where}, which cannot be loaded ({type(error).__name__}: {error}); repair or remove the package that brings it",
             code="scorer_broken",
         ) from error
-    if callable(getattr(made, "score", None)):
-        return InstalledScorer(entry.name, made)
-    if callable(made):
-        return FunctionScorer(entry.name, made)
+    if callable(getattr(target, "score", None)):
+        return InstalledScorer(entry.name, target)
+    if callable(target):
+        return FunctionScorer(entry.name, target)
     raise Unavailable(
-        f"{where}, which is {type(made).__name__} and no scorer; repair or remove its package", code="scorer_broken"
+        f"{where}: expected a scorer or a function, got {type(target).__name__}; repair or remove its package",
+        code="scorer_broken",
     )

@@ -11,6 +11,7 @@ from quintain.records.protocols import Scorer
 from quintain.records.record import shown
 from quintain.records.score import Component, Score
 from quintain.records.trajectory import Trajectory
+from quintain.scoring.outcomes.whole_run_scores import scored, unscored
 
 Combine = Literal["mean", "lower_bound"]
 """How parts are combined; see `MixScorer`."""
@@ -80,27 +81,11 @@ class MixScorer:
             if part.value is None and weight > 0:
                 reasons.append(f"{scorer.name}: {part.reason}")
             verdicts.append(part)
-        shown = tuple(components)
         steps = next((part.steps for part in verdicts if part.steps), ())
         if reasons:
-            return Score(
-                trajectory_id=run.id or "",
-                scorer=self.name,
-                status="unscored",
-                reason="; ".join(reasons),
-                components=shown,
-                steps=steps,
-            )
-        feedback = " ".join(part.feedback for part in shown if part.feedback)
-        return Score(
-            trajectory_id=run.id or "",
-            scorer=self.name,
-            status="scored",
-            value=self._value(shown),
-            components=shown,
-            feedback=feedback,
-            steps=steps,
-        )
+            return unscored(run, self.name, "; ".join(reasons), components, steps)
+        feedback = " ".join(part.feedback for part in components if part.feedback)
+        return scored(run, self.name, self._value(components), feedback, components, steps)
 
     def _value(self, parts: Sequence[Component]) -> float:
         known = [(part.weight, part.value) for part in parts if part.value is not None and part.weight > 0]

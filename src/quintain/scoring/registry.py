@@ -146,8 +146,8 @@ def scorer(
     """
 
     def part(name: str) -> Scorer:
-        made = _named(name, profile, recorded or {}, open_sandbox)
-        return around(made) if around else made
+        part_scorer = _named(name, profile, recorded or {}, open_sandbox)
+        return around(part_scorer) if around else part_scorer
 
     if isinstance(spec, str):
         if combine != "mean":

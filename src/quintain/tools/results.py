@@ -198,6 +198,7 @@ class JobStarted(Record):
     status: str
     resource_uri: str
     deduplicated: bool
+    warnings: tuple[Hint, ...] = ()
     next_step: Hint
 
 

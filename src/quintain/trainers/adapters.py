@@ -120,7 +120,7 @@ def with_new_adapter(model: Any, lora: LoraConfig) -> Any:
         ) from None
 
 
-def merged(model: Any) -> Any:
+def merge_adapter(model: Any) -> Any:
     """Merge the adapter into the base model's weights, in place; return the base model.
 
     Merging an adapter on one of two tied matrices would change both, so they are untied first, in the configuration too.

@@ -24,7 +24,7 @@ from quintain.records.agent import ModelRef
 from quintain.records.hyperparameters import LoraConfig
 from quintain.trainers.adapters import (
     first_line,
-    merged,
+    merge_adapter,
     require_adapter,
     require_same_lora,
     with_adapter,
@@ -43,7 +43,7 @@ _UNKNOWN_CONTEXT = 4096
 
 
 class LoadedModel(NamedTuple):
-    """A model on its device, its tokenizer and its context in tokens."""
+    """A model on its device, its tokenizer with its chat template, and its context in tokens."""
 
     model: Any
     tokenizer: Any
@@ -99,14 +99,15 @@ def load_model(
         if train and lora is not None:
             require_same_lora(model, lora)
         elif merge:
-            model = merged(model).requires_grad_(train)
+            model = merge_adapter(model).requires_grad_(train)
     elif lora is not None and train:
         model = with_new_adapter(model, lora)
     if heads:
         attach(model, heads, read_head(_head_folder(ref, folder)))
     model.to(device)
     model.train(train)
-    _fit_threads(model, device)
+    if device.type == "cpu" and sum(p.numel() for p in model.parameters()) < _SMALL_MODEL:
+        torch.set_num_threads(1)  # its products take less time than waking a second thread
     return LoadedModel(model, tokenizer, _context_tokens(model.config, tokenizer), warnings)
 
 
@@ -125,15 +126,8 @@ def _head_folder(ref: ModelRef, folder: Path) -> Path:
     return Path(ref.adapter) if ref.adapter else folder
 
 
-class OpenedTokenizer(NamedTuple):
-    """A model's tokenizer with its chat template, and its context in tokens."""
-
-    tokenizer: Any
-    context_tokens: int
-
-
-def open_tokenizer(ref: ModelRef) -> OpenedTokenizer:
-    """Return the tokenizer and context of `load_model`, without reading the weights.
+def open_tokenizer(ref: ModelRef) -> LoadedModel:
+    """Return the result of `load_model` without reading the weights: its model is None.
 
     Raises:
         NotFound: The folder or Hub model does not exist.
@@ -142,13 +136,7 @@ def open_tokenizer(ref: ModelRef) -> OpenedTokenizer:
     folder = model_folder(ref)
     tokenizer = _load_tokenizer(folder)
     config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
-    return OpenedTokenizer(tokenizer, _context_tokens(config, tokenizer))
-
-
-def _fit_threads(model: Any, device: torch.device) -> None:
-    """Use one thread for a small model on the CPU, whose products take less time than waking a second thread."""
-    if device.type == "cpu" and sum(p.numel() for p in model.parameters()) < _SMALL_MODEL:
-        torch.set_num_threads(1)
+    return LoadedModel(None, tokenizer, _context_tokens(config, tokenizer))
 
 
 def save_model(model: Any, tokenizer: Any, destination: Path) -> None:
@@ -316,7 +304,9 @@ def _load_weights(folder: Path, dtype: torch.dtype | Literal["auto"]) -> Any:
         ) from None
     model, loading = loaded
     # transformers fills missing weights with random numbers.
-    mismatched = [f"{name} {[*there]} for {[*wanted]}" for name, there, wanted in sorted(loading["mismatched_keys"])]
+    mismatched = [
+        f"{name} {[*stored]} for {[*expected]}" for name, stored, expected in sorted(loading["mismatched_keys"])
+    ]
     if gaps := sorted(loading["missing_keys"]) + mismatched:
         raise InvalidInput(
             f"expected the weights of config.json in {folder}, got {len(gaps)} missing or of another shape, "
@@ -327,8 +317,8 @@ def _load_weights(folder: Path, dtype: torch.dtype | Literal["auto"]) -> Any:
 
 
 def _context_tokens(config: Any, tokenizer: Any) -> int:
-    stated = getattr(config.get_text_config(), "max_position_embeddings", None)
-    return int(stated or min(tokenizer.model_max_length, _UNKNOWN_CONTEXT))
+    own_context = getattr(config.get_text_config(), "max_position_embeddings", None)
+    return int(own_context or min(tokenizer.model_max_length, _UNKNOWN_CONTEXT))
 
 
 def sync(path: Path) -> None:

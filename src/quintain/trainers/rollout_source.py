@@ -17,11 +17,9 @@ from typing import Any
 import torch
 
 from quintain.records.dataset import GroupRow
-from quintain.records.trajectory import OutcomeStatus
 from quintain.trainers.data.streams import Example, TokenRow
 from quintain.trainers.reward_mix import RewardMix
 
-_VERDICTS = {OutcomeStatus.SUCCESS: 1.0, OutcomeStatus.FAILURE: 0.0, OutcomeStatus.TRUNCATED: 0.0}
 _STREAMS = tuple(field.name for field in fields(TokenRow))
 
 
@@ -139,7 +137,7 @@ class RolloutSource:
 
 def _figures(groups: Sequence[GroupRow], seconds: float) -> dict[str, float | None]:
     runs = [run for group in groups for run in group.trajectories]
-    verdicts = [_VERDICTS[run.outcome.status] for run in runs if run.outcome.status in _VERDICTS]
+    verdicts = [verdict for run in runs if (verdict := run.outcome.status.verdict) is not None]
     turns = [sum(step.sampled is not None for step in run.agent_steps) for run in runs]
     new_tokens = sum(len(step.sampled.token_ids) for run in runs for step in run.agent_steps if step.sampled)
     return {

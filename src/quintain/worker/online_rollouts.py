@@ -108,11 +108,11 @@ class _Collector:
         self, plans: Sequence[EpisodePlan], loaded: LoadedModel, renderer: Renderer, iteration: int
     ) -> dict[str, Trajectory]:
         """Run the episodes and output them. Returns fewer than planned if the job was asked to stop."""
-        from quintain.trainers.acting.policy import live_policy
+        from quintain.trainers.acting.policy import LocalPolicy
 
         config, name = self.config, run_name(self.directory)
         sampling = Sampling(temperature=config.temperature, max_new_tokens=config.max_new_tokens)
-        policy = live_policy(loaded, renderer, sampling, seed=self.spec.seed)
+        policy = LocalPolicy(loaded, renderer, sampling, seed=self.spec.seed)
         for warning in policy.warnings[len(loaded.warnings) :] if iteration == 0 else ():  # others are reported
             self.reporter.warn("acting", warning)
         settings = EpisodeSettings(

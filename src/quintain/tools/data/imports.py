@@ -13,7 +13,7 @@ from pydantic import Field
 from quintain.errors import NotFound, Unavailable
 from quintain.importers.pipeline import ImportOptions, import_logs, measure
 from quintain.importers.registry import importer
-from quintain.importers.run_sink import DryRun, same_file
+from quintain.importers.run_sink import DryRun, RunSink, same_file
 from quintain.next_step import Hint, call
 from quintain.records.imports import FileStamp, ImportReport, IngestStatus, RunLink
 from quintain.records.job import ImportSpec
@@ -101,7 +101,7 @@ def _stored(place: Path, options: ImportOptions, sink: _StoreSink) -> ImportRepo
 
 
 @dataclass(frozen=True)
-class _StoreSink:
+class _StoreSink(RunSink):
     """Stores runs as they arrive, and records which files are done."""
 
     services: Services
@@ -124,12 +124,6 @@ class _StoreSink:
     def finish_files(self, stamps: Sequence[FileStamp]) -> None:
         self.services.store.imports.add(stamps, self.services.clock())
 
-    def should_stop(self) -> bool:
-        return False
-
-    def report_progress(self, bytes_done: int, bytes_total: int) -> None:
-        """Do nothing: the call is short and not watched."""
-
 
 def _as_job(started: JobStarted) -> ImportResult:
     return ImportResult(
@@ -146,22 +140,13 @@ def _as_job(started: JobStarted) -> ImportResult:
 
 def result_of(report: ImportReport, *, dry_run: bool) -> ImportResult:
     """Return the tool's answer for a finished import."""
+    shared = {name: getattr(report, name) for name in ImportResult.model_fields if name in ImportReport.model_fields}
     return ImportResult(
-        format=report.format,
-        confidence=report.confidence,
-        imported=report.imported,
-        updated=report.updated,
-        duplicates=report.duplicates,
-        forgotten=report.forgotten,
-        rejected=report.rejected[:_SHOWN],
+        **{**shared, "rejected": report.rejected[:_SHOWN], "files": report.files[:_SHOWN]},
         rejected_count=report.n_rejected,
         refused_count=report.n_refused,
-        redactions=report.redactions,
-        files=report.files[:_SHOWN],
         file_count=report.n_files,
         unchanged_files=report.unchanged,
-        unknown=report.unknown,
-        notes=report.notes,
         next_step=_next_step(report, dry_run=dry_run),
     )
 

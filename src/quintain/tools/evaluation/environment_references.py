@@ -89,13 +89,13 @@ def plain_reference(reference: str | Mapping[str, float]) -> str:
 def _usable(services: Services, reference: str) -> str:
     name, options = parse_reference(reference)
     files = {option: str(readable(services, options[option], "tasks")) for option in PATH_OPTIONS if option in options}
-    if fixed := files | _walls(services, name, options):
+    if fixed := files | _sandbox_options(services, name, options):
         reference = write_reference(Reference(name, {**options, **fixed}))
     task_source(reference)
     return reference
 
 
-def _walls(services: Services, name: str, options: Mapping[str, str]) -> dict[str, str]:
+def _sandbox_options(services: Services, name: str, options: Mapping[str, str]) -> dict[str, str]:
     """Return the sandbox settings of the operator as options of an environment."""
     settings = services.settings
     if name != SANDBOX_ID:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, Literal, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from quintain.environments.demonstrations import expert_of
+from quintain.environments.registry import task_source
 from quintain.errors import InvalidInput
-from quintain.records.agent import Agent, Sampling
+from quintain.records.agent import Sampling
 from quintain.records.dataset import Dataset, SplitName
 from quintain.records.evolve import Temperature
 from quintain.records.job import EvaluateDatasetSpec, EvaluateSpec, RolloutSpec
@@ -19,10 +21,21 @@ from quintain.tools.jobs.jobs import start
 from quintain.tools.labels.live_scores import live_scorer
 from quintain.tools.results import JobStarted
 from quintain.tools.services import Services
-from quintain.tools.training.agents import endpoint_of, require_policy, require_weights, resolve_agent, sampling_of
-from quintain.tools.training.start import require_intact
+from quintain.tools.training.agents import (
+    EXPERT,
+    endpoint_of,
+    require_policy,
+    require_weights,
+    resolve_agent,
+    sampling_of,
+)
+from quintain.tools.training.requests import RequestKey
+from quintain.tools.training.sources import require_intact
 
-AgentName = Annotated[str, Field(description="Agent id or name, `starter`, a model folder, or endpoint:NAME.")]
+AgentName = Annotated[
+    str,
+    Field(description="Agent id or name, `starter`, `expert` (scripted), a model folder, or endpoint:NAME."),
+]
 EnvironmentId = Annotated[
     Environments,
     Field(
@@ -32,9 +45,6 @@ EnvironmentId = Annotated[
 Seed = Annotated[int, Field(ge=0, le=2**31 - 1, description="Same seed, same tasks and same sampling.")]
 MaxTurns = Annotated[
     int | None, Field(ge=1, le=1000, description="Turns of an episode; null: the environment's limit.")
-]
-RequestKey = Annotated[
-    str | None, Field(max_length=200, description="An unfinished job with this key is returned instead.")
 ]
 
 
@@ -70,17 +80,14 @@ def collect_rollouts(
     evaluate_agent.
     """
     temperatures = _schedule(temperature, diversity, attempts)
-    reference = usable_reference(services, environment)
-    actor = require_policy(resolve_agent(services, agent), "act")
+    acting = _acting(services, agent, environment)
     spec = RolloutSpec(
-        agent=actor,
-        endpoint=endpoint_of(services, actor),
-        environment=reference,
+        **acting,
         split=split,
         n_tasks=n_tasks,
         attempts=attempts,
         seed=seed,
-        sampling=actor.sampling.model_copy(update={"temperature": temperatures[0]}),
+        sampling=acting["agent"].sampling.model_copy(update={"temperature": temperatures[0]}),
         temperatures=temperatures if len(set(temperatures)) > 1 else None,
         diversity=diversity,
         scorer=None if scorer is None else live_scorer(services, scorer),
@@ -138,7 +145,7 @@ def evaluate_agent(
     """
     if (environment is None) == (dataset_id is None):
         raise InvalidInput(
-            "evaluate_agent needs one of the two: `environment`, where the agent acts, or `dataset_id`, a dataset that holds "
+            "evaluate_agent needs one of the two: `environment`, where the agent acts, or `dataset_id`, a dataset with "
             "turns to compare it with"
         )
     if environment is None:
@@ -147,45 +154,43 @@ def evaluate_agent(
                 "on a dataset nothing is played and actions are decoded greedily, once: leave repeats, max_turns, forbidden "
                 "and a temperature out, or name an environment"
             )
-        measured = require_weights(require_policy(resolve_agent(services, agent), "act"), "be measured on a dataset")
-        rows = _Rows(dataset_id or "", split, n_tasks, seed, sampling_of(measured, sampling).max_new_tokens)
-        return start(services, _on_dataset(services, measured, rows), request_key)
-    reference = usable_reference(services, environment)
-    actor = require_policy(resolve_agent(services, agent), "act")
+        rows = _on_dataset(services, agent, dataset_id or "", split, n_tasks, seed, sampling)
+        return start(services, rows, request_key)
+    acting = _acting(services, agent, environment)
     played = EvaluateSpec(
-        agent=actor,
-        endpoint=endpoint_of(services, actor),
-        environment=reference,
+        **acting,
         split=split,
         n_tasks=n_tasks,
         repeats=repeats,
         seed=seed,
-        sampling=sampling_of(actor, sampling),
+        sampling=sampling_of(acting["agent"], sampling),
         max_turns=max_turns,
         forbidden=tuple(forbidden or ()),
     )
     return start(services, played, request_key)
 
 
-class _Rows(NamedTuple):
-    """What is measured on a dataset, as it was asked for."""
+def _acting(services: Services, agent: str, environment: str | Mapping[str, float]) -> dict[str, Any]:
+    """Return the fields of a spec that name who acts, and where."""
+    reference = usable_reference(services, environment)
+    actor = require_policy(resolve_agent(services, agent), "act")
+    if actor.model.source == EXPERT:
+        expert_of(task_source(reference), ())
+    return {"agent": actor, "endpoint": endpoint_of(services, actor), "environment": reference}
 
-    dataset: str
-    split: str
-    n: int
-    seed: int
-    max_new_tokens: int
 
-
-def _on_dataset(services: Services, agent: Agent, rows: _Rows) -> EvaluateDatasetSpec:
-    """What a job on a dataset needs to know.
+def _on_dataset(
+    services: Services, agent: str, dataset_id: str, split: str, n_rows: int, seed: int, sampling: Sampling | None
+) -> EvaluateDatasetSpec:
+    """Return the spec of a job that measures an agent on a dataset.
 
     Raises:
         InvalidInput: the dataset's kind has no turns to compare with, nothing is held out, or it was changed on disk.
         NotFound: there is no such dataset.
-        Conflict: it holds forgotten runs.
+        Conflict: it contains forgotten runs.
     """
-    dataset = services.store.datasets.get(rows.dataset)
+    measured = require_weights(require_policy(resolve_agent(services, agent), "act"), "be measured on a dataset")
+    dataset = services.store.datasets.get(dataset_id)
     if dataset.kind not in _MEASURABLE:
         raise InvalidInput(
             f"dataset {dataset.id} is of kind {dataset.kind!r}, whose rows are no turns to repeat; measure on one of kind "
@@ -195,15 +200,15 @@ def _on_dataset(services: Services, agent: Agent, rows: _Rows) -> EvaluateDatase
     require_remembered(services, dataset.id)
     require_intact(dataset)
     return EvaluateDatasetSpec(
-        agent=agent,
+        agent=measured,
         dataset_id=dataset.id,
         dataset_path=dataset.path,
         dataset_files=dataset.files,
         dataset_kind=dataset.kind,
-        split=_split_of(dataset, rows.split),
-        n_rows=rows.n,
-        max_new_tokens=rows.max_new_tokens,
-        seed=rows.seed,
+        split=_split_of(dataset, split),
+        n_rows=n_rows,
+        max_new_tokens=sampling_of(measured, sampling).max_new_tokens,
+        seed=seed,
     )
 
 
@@ -217,7 +222,7 @@ def _split_of(dataset: Dataset, asked: str) -> SplitName:
         if dataset.splits.get(name):
             return name
     raise InvalidInput(
-        f"dataset {dataset.id} holds nothing back (its splits: {dataset.splits}); export it with validation_share=0.1, or "
+        f"dataset {dataset.id} has nothing held out (its splits: {dataset.splits}); export it with validation_share=0.1, or "
         "measure on what was trained on with split='train'",
         code="nothing_held_out",
     )

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
 from quintain.errors import Conflict
 from quintain.next_step import Hint, call
@@ -20,10 +20,10 @@ from quintain.records.job import (
     JobSpec,
     JobStatus,
 )
-from quintain.records.record import require_number
 from quintain.tools.data.lineage import forgotten_sources_note, require_no_forgotten_sources, require_remembered
 from quintain.tools.jobs.next_steps import next_step
 from quintain.tools.results import Curve, JobList, JobStarted, JobSummary, JobView
+from quintain.tools.run_selection import Cursor, PageSize
 from quintain.tools.services import Services
 
 JobId = Annotated[str, Field(description="From a start tool, or list_jobs.")]
@@ -120,8 +120,8 @@ def list_jobs(
         | None,
         Field(description="Only jobs of this kind."),
     ] = None,
-    limit: Annotated[int, Field(ge=1, le=200, description="Entries on a page."), BeforeValidator(require_number)] = 20,
-    cursor: Annotated[str | None, Field(description="`next_cursor` of the page before.")] = None,
+    limit: PageSize = 20,
+    cursor: Cursor = None,
 ) -> JobList:
     """List jobs, newest first, by state or kind; those of earlier conversations too."""
     services.jobs.reconcile()
@@ -213,23 +213,5 @@ def start(services: Services, spec: JobSpec, request_key: str | None) -> JobStar
 
 def view_of(job: Job) -> JobView:
     """A job as the tools show it."""
-    return JobView(
-        job_id=job.id,
-        kind=job.kind,
-        status=job.status,
-        phase=job.phase,
-        step=job.step,
-        total_steps=job.total_steps,
-        metrics=job.metrics,
-        eta_s=job.eta_s,
-        attempt=job.attempt,
-        error=job.error,
-        result=job.result,
-        warnings=job.warnings,
-        resumed_from=job.resumed_from,
-        created_at=job.created_at,
-        started_at=job.started_at,
-        ended_at=job.ended_at,
-        resource_uri=f"job://{job.id}",
-        next_step=next_step(job),
-    )
+    shared = {name: getattr(job, name) for name in JobView.model_fields if name in Job.model_fields}
+    return JobView(job_id=job.id, resource_uri=f"job://{job.id}", next_step=next_step(job), **shared)

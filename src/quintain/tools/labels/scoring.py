@@ -340,7 +340,9 @@ def _resolved(
     for name, weight in scorer.items():
         found = full(name)
         if found.name in resolved:
-            raise InvalidInput(f"the mix holds {clip(found.name)!r} twice; add the weights up")
+            raise InvalidInput(
+                f"expected each scorer once in the mix, got {clip(found.name)!r} twice; add the weights up"
+            )
         resolved[found.name] = weight
         warnings += found.warnings
     return _Spec(resolved, tuple(warnings))

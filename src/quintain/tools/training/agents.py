@@ -24,6 +24,9 @@ from quintain.tools.results import AgentResult
 from quintain.tools.roots import readable
 from quintain.tools.services import Services
 
+EXPERT = "expert"
+"""The agent of the environments' scripted experts."""
+
 ENDPOINT = "endpoint:"
 """Prefix of references to endpoint profiles."""
 
@@ -104,21 +107,26 @@ def require_free_name(name: str) -> None:
     """Refuse a reserved name.
 
     Raises:
-        InvalidInput: `starter` always names the embedded model.
+        InvalidInput: `starter` always names the embedded model, and `expert` the scripted experts.
     """
     if name == "starter":
         raise InvalidInput("the name 'starter' always means the embedded model; give your agent another name")
+    if name == EXPERT:
+        raise InvalidInput(f"the name {EXPERT!r} always means the scripted experts; give your agent another name")
 
 
 def resolve_agent(services: Services, reference: str) -> Agent:
     """Return the stored agent of a reference; a base model becomes `agent:NAME@1` on first use.
 
     Raises:
-        NotFound: nothing has this name, there is no such endpoint profile, or the folder holds no model.
+        NotFound: nothing has this name, there is no such endpoint profile, or the folder contains no model.
         Refused: a folder outside the allowed roots, or a Hub name without the operator's permission.
     """
     if reference.startswith(ENDPOINT):
         return _stored(services, _agent_of_endpoint(services, reference.removeprefix(ENDPOINT)))
+    if reference == EXPERT:
+        scripts = ModelRef(source="expert", path="")
+        return _stored(services, Agent(name=EXPERT, model=scripts, description="The environments' scripted experts."))
     known = services.store.agents.find(reference)
     if known is not None:
         return _with_starter_path(known)
@@ -172,8 +180,17 @@ def require_weights(agent: Agent, purpose: str) -> Agent:
     """Return the agent if its weights are on this machine or can be.
 
     Raises:
-        InvalidInput: it acts through an endpoint; the message names its uses.
+        InvalidInput: it acts through an endpoint, or is a script; the message names its uses.
     """
+    if agent.model.source == "expert":
+        raise InvalidInput(
+            Hint(
+                f"{agent.id} is a script without weights, so it cannot {purpose}; name 'starter', a model folder or a trained "
+                "agent. Train one on its demonstrations: ",
+                call("collect_rollouts", agent=EXPERT, environment=...),
+            ),
+            code="no_weights",
+        )
     if agent.model.source == "endpoint":
         raise InvalidInput(
             f"{agent.id or agent.name} acts through the endpoint {agent.model.path!r}, and its weights are not here, so it cannot "
@@ -272,11 +289,11 @@ def _agent_of_endpoint(services: Services, name: str) -> Agent:
 def _stored(services: Services, base: Agent) -> Agent:
     """Return the agent of a base model: the newest version with the same content, else a new one.
 
-    A model with the name of the embedded one gets another name.
+    A model with a reserved name gets another one.
     """
     agents = services.store.agents
-    if base.name == "starter":
-        base = base.model_copy(update={"name": "starter-2"})
+    if base.name in {"starter", EXPERT} and base.model.source != base.name:
+        base = base.model_copy(update={"name": f"{base.name}-2"})
     newest = agents.find(base.name)
     for version in range((newest and newest.version) or 0, 0, -1):
         known = agents.find(f"{base.name}@{version}")

@@ -12,7 +12,7 @@ from pydantic import Field, ValidationError
 from quintain.errors import InvalidInput
 from quintain.records.agent import Agent
 from quintain.records.hyperparameters import ACTING_ONLY, ROLES, DPOConfig, GRPOConfig, TrainingConfig
-from quintain.records.job import EvolveSpec, RecipeSpec, TrainSpec
+from quintain.records.job import JobSpec
 from quintain.records.record import Record, Seed, explain
 from quintain.tools.services import Services
 from quintain.tools.training.agents import require_policy, require_reward_model, require_weights, resolve_agent
@@ -115,6 +115,6 @@ def new_output_dir(services: Services, name: str) -> str:
     return str(services.settings.agents_dir / f"{name}-{uuid.uuid4().hex[:10]}")
 
 
-def spec_key(spec: TrainSpec | RecipeSpec | EvolveSpec) -> str:
+def spec_key(spec: JobSpec) -> str:
     """Return the default request key: a hash of the request without its output folder."""
     return hashlib.sha256(spec.model_dump_json(exclude={"output_dir"}).encode()).hexdigest()

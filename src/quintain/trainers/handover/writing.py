@@ -208,9 +208,9 @@ def _template(renderer: Renderer, agent: Agent) -> dict[str, Any]:
     return {
         "asked": agent.template,
         "style": renderer.style,
-        "system_role": renderer.has_system_role,
+        "system_role": renderer.writer.has_system_role,
         "end_token_ids": ends,
         "end_tokens": [renderer.decode([i]) for i in ends],
         "fingerprint": renderer.fingerprint,
-        "is_fallback": renderer.template == FALLBACK_TEMPLATE,
+        "is_fallback": renderer.writer.source == FALLBACK_TEMPLATE,
     }

@@ -45,7 +45,7 @@ def resume(run: Run) -> None:
         run.step = run.saved_at = run.resumed_from = progress.step
         run.tally, run.ended_early = dict(progress.tally), progress.ended_early
         run.source.restore(dict(progress.source))
-        run.scale.restore(dict(progress.scale))
+        run.scale.load_state_dict(dict(progress.scale))
 
 
 def train(run: Run) -> bool:
@@ -98,7 +98,7 @@ def _take_step(run: Run) -> dict[str, float | None] | None:
     loss = _backward(run, examples, meter)
     with run.on_all_ranks("clip"):
         norm = clip(run.engine.model, run.optimizer, run.scale, run.config.grad_clip)
-    if not math.isfinite(loss) or not (math.isfinite(norm) or run.scale.enabled):
+    if not math.isfinite(loss) or not (math.isfinite(norm) or run.scale.is_enabled()):
         raise _diverged(run, f"step {run.step + 1} of {run.total} gave loss {loss} and gradient norm {norm}")
     with run.on_all_ranks("update", rate):
         update(run.optimizer, run.scale, rate)
@@ -156,7 +156,9 @@ def _validate(run: Run) -> dict[str, float | None]:
         raise _diverged(run, f"the validation after step {run.step} of {run.total} gave loss {loss}")
     tally["validation_loss"] = loss
     agreement = {
-        f"{name}_{part}": x for name, both in sums.figures.items() for part, x in zip(PARTS, both, strict=True)
+        f"{name}_{part}": x
+        for name in run.objective.agreement
+        for part, x in zip(PARTS, sums.figures.get(name, ()), strict=False)
     }
     if not config.keep_best:
         tally |= agreement
@@ -173,10 +175,7 @@ def _validate(run: Run) -> dict[str, float | None]:
                 f"{config.early_stopping_patience} validations"
             )
     means = {f"validation_{name}": total / n for name, (total, n) in sums.figures.items() if n}
-    entropy = (
-        {} if run.objective.on_values else {"validation_entropy": sums.entropy / sums.tokens if sums.tokens else None}
-    )
-    return {"validation_loss": loss, **entropy, **means}
+    return {"validation_loss": loss, **means}
 
 
 def _stop_on_kl(run: Run, metrics: dict[str, float | None]) -> None:
@@ -189,7 +188,7 @@ def _checkpoint(run: Run) -> None:
     """Save a checkpoint of the current step, unless it is saved already."""
     if run.saved_at == run.step:
         return
-    progress = Progress(run.step, run.tally, run.source.state(), run.scale.state(), run.ended_early)
+    progress = Progress(run.step, run.tally, run.source.state(), run.scale.state_dict(), run.ended_early)
     with run.on_all_ranks("gather_state"):
         path = save_checkpoint(
             run.checkpoints,

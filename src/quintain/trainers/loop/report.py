@@ -34,6 +34,10 @@ class TrainingReport(Record):
     )
     best_step: int | None = Field(default=None, description="Step whose weights were kept, with a validation split.")
     ended_early: str | None = None
+    learning_rate: float | None = Field(default=None, description="Peak learning rate.")
+    learning_rate_rule: str = Field(
+        default="", description="Rule that gave it: as requested, or method, width, adapters."
+    )
     supervised_tokens: int = Field(description="Tokens in the loss, summed over the steps.")
     tokens: int = Field(description="Tokens of the rows, shared prefixes counted in each, padding in none.")
     rows: int = Field(description="Token rows of the training examples.")
@@ -82,23 +86,19 @@ def without_validation(config: TrainingConfig, *, online: bool) -> list[str]:
 
 def changing_positions(model: Any, config: TrainingConfig, max_length: int) -> list[str]:
     """Return warnings about a model whose rotary factors depend on the length of a row; see `engine.rotary`."""
-    remedy, sentences = "set max_length to {0} or less where it must be exact", []
+    sentences = []
     for grows, tokens in Rotary.of(model).borders:
-        if max_length <= tokens:
+        if max_length <= tokens or not (grows or isinstance(config, GRPOConfig)):
             continue
-        if grows:
-            sentences.append(
-                "this model's rotary factors (dynamic) change with every token above {0}, and cached keys keep their factors, so "
-                "longer runs are trained slightly differently from how they were sampled; "
-            )
-        elif isinstance(config, GRPOConfig):
-            sentences.append(
-                "this model's rotary factors (longrope) change in rows above {0} tokens: the tokens of a longer run up to there were "
-                "sampled with the short factors and are trained with the long ones, so their ratio does not start at 1; "
-            )
-        else:
-            continue
-        sentences[-1] = (sentences[-1] + remedy).format(tokens)
+        change = (
+            f"(dynamic) change with every token above {tokens}, and cached keys keep their factors, so longer runs are trained "
+            "slightly differently from how they were sampled"
+            if grows
+            else f"(longrope) change in rows above {tokens} tokens: the tokens of a longer run up to there were sampled with the "
+            "short factors and are trained with the long ones, so their ratio does not start at 1"
+        )
+        remedy = f"set max_length to {tokens} or less where it must be exact"
+        sentences.append(f"this model's rotary factors {change}; {remedy}")
     return sentences
 
 

@@ -10,14 +10,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from quintain.environments.registry import open_source
+from quintain.environments.demonstrations import expert_of
+from quintain.environments.registry import open_source, task_source
 from quintain.evaluation.episodes import Episode, EpisodePlan, EpisodeSettings, run_episodes
 from quintain.evaluation.suites import Suite, plan_suite
 from quintain.evaluation.summary import summarize
 from quintain.jobs.directory import read_lines, run_name
 from quintain.records.evaluation import EpisodeResult
 from quintain.records.job import EvaluateSpec, JobResult, RolloutSpec, TrajectorySet
-from quintain.records.protocols import Reporter, TaskSource
+from quintain.records.protocols import Policy, Reporter, TaskSource
 from quintain.records.trajectory import AgentInfo, Trajectory
 from quintain.worker.exploration import Exploration, task_name
 from quintain.worker.request_ledger import spending_report
@@ -72,6 +73,7 @@ def _play(
         folder=directory,
         should_stop=reporter.should_stop,
         warn=reporter.warn,
+        expert=lambda: _expert(spec.environment, source, plans),
     )
     reporter.phase("acting")
     settings = episode_settings(spec, source, directory)
@@ -87,6 +89,12 @@ def _play(
         if reporter.should_stop():
             break
     return fresh
+
+
+def _expert(reference: str, source: TaskSource, plans: list[EpisodePlan]) -> Policy:
+    """Return the scripted expert of the planned tasks. An isolated source has none, so its package is loaded here."""
+    inside = source if hasattr(source, "expert") else task_source(reference)
+    return expert_of(inside, [plan.task for plan in plans])
 
 
 def episode_settings(spec: RolloutSpec | EvaluateSpec, source: TaskSource, directory: Path) -> EpisodeSettings:
