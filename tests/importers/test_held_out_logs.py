@@ -268,3 +268,126 @@ def test_an_openclaw_line_that_hangs_on_a_call_goes_on_from_the_line_with_that_c
     run, report = read_one("hf_sts", write(tmp_path / "s.jsonl", [*rows[:3], side, *rows[3:]]), tmp_path)
     assert outline(run) == expected
     assert any("1 messages of others are left out" in note for note in report.notes)
+
+
+def text_block(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
+
+
+def cline_task(**more: Any) -> list[dict[str, Any]]:
+    """A task whose answers are texts of the user: two calls at once, one that fails, and one under another name."""
+    environment = text_block("<environment_details>\n# Current Mode\n</environment_details>")
+
+    def use(call_id: str, name: str) -> dict[str, Any]:
+        return {"type": "tool_use", "id": call_id, "name": name, "input": {}}
+
+    failed = "[read_file for 'b.py'] Result:\nThe tool execution failed:\n<error>\nNo such file\n</error>"
+    return [
+        {"role": "user", "content": [text_block("<task>\nRead [a] and b\n</task>"), environment], "ts": 1000},
+        {"role": "assistant", "content": [use("c1", "read_file"), use("c2", "read_file")], "ts": 2000, **more},
+        {
+            "role": "user",
+            "content": [text_block("[read_file for 'a.py'] Result:\nx = 1"), text_block(failed), environment],
+        },
+        {"role": "assistant", "content": [text_block("Ask."), use("c3", "use_subagents")], "ts": 4000, **more},
+        {
+            "role": "user",
+            "content": [text_block("[subagents] Result:"), text_block("all good"), text_block("[note] hi")],
+        },
+        {"role": "assistant", "content": [use("c4", "attempt_completion")], "ts": 6000, **more},
+        {"role": "user", "content": "[a thought] Result: none"},
+    ]
+
+
+def test_a_cline_task_has_its_model_and_each_answer_with_its_call(tmp_path: Path) -> None:
+    tokens = {"tokens": {"prompt": 10, "completion": 4, "cached": 5}}
+    task = cline_task(modelInfo={"modelId": "claude-x", "providerId": "anthropic"}, metrics=tokens)
+    path = write(tmp_path / "17" / "api_conversation_history.json", task)
+    run, report = read_one("cline", path, tmp_path)
+    environment = "<environment_details>\n# Current Mode\n</environment_details>"
+    failed = "The tool execution failed:\n<error>\nNo such file\n</error>"
+    assert outline(run) == [
+        f"user: <task>\nRead [a] and b\n</task>{environment}",
+        f"agent:  > read_file(c1) > read_file(c2) < x = 1(c1) < !{failed}(c2)",
+        f"user: {environment}",
+        "agent: Ask. > use_subagents(c3) < all good(c3)",
+        "user: [note] hi",
+        "agent:  > attempt_completion(c4)",
+        "user: [a thought] Result: none",
+    ]
+    made = run.trajectory
+    assert {step.model for step in made.agent_steps} == {"claude-x"} == {made.agent.model}
+    assert (made.task.prompt, made.agent.name, run.key) == ("Read [a] and b", "cline", "cline:17")
+    usage = made.agent_steps[0].usage
+    assert usage is not None
+    assert (usage.input_tokens, usage.output_tokens) == (15, 4)
+    assert not report.n_rejected
+
+
+def test_a_cline_model_comes_from_the_files_beside_it_where_the_messages_lack_it(tmp_path: Path) -> None:
+    folder = tmp_path / "saoudrizwan.claude-dev" / "tasks" / "17"
+    path = write(folder / "api_conversation_history.json", cline_task())
+    write(folder / "ui_messages.json", [{"ts": 1, "type": "say", "say": "text", "text": "Read"}])
+    uses = [{"ts": 3000, "model_id": "m-late"}, {"ts": 500, "model_id": "m-early"}]
+    write(folder / "task_metadata.json", {"files_in_context": [], "model_usage": uses})
+    run, report = read_one("cline", path, tmp_path)
+    assert [step.model for step in run.trajectory.agent_steps] == ["m-early", "m-late", "m-late"]
+    assert {known.name for known in report.consumed} == {"ui_messages.json", "task_metadata.json"}
+    timeless = [{key: value for key, value in message.items() if key != "ts"} for message in cline_task()]
+    run, report = read_one("cline", write(path, timeless), tmp_path)
+    assert {step.model for step in run.trajectory.agent_steps} == {None}
+    assert any("several models" in note for note in report.notes)
+    (folder / "task_metadata.json").unlink()
+    described = (
+        "<environment_details>\n# Current Mode\n<slug>code</slug>\n<model>vendor/m-2</model>\n</environment_details>"
+    )
+    roo = [{**timeless[0], "content": [text_block("<task>Go</task>"), text_block(described)]}, *timeless[1:]]
+    run, _ = read_one("cline", write(tmp_path / "rooveterinaryinc.roo-cline" / "t" / path.name, roo), tmp_path)
+    assert (run.trajectory.agent.name, run.trajectory.agent.model) == ("roo-code", "vendor/m-2")
+
+
+def amp_result(call_id: str, **run: Any) -> dict[str, Any]:
+    return {"type": "tool_result", "toolUseID": call_id, "run": run}
+
+
+def test_an_amp_thread_keeps_what_its_tools_gave_with_model_and_place(tmp_path: Path) -> None:
+    calls = [
+        {"type": "tool_use", "id": f"c{n}", "name": "Bash", "input": {"cmd": "x"}, "complete": True} for n in range(5)
+    ]
+    results = [
+        amp_result("c0", status="done", result={"output": "one", "exitCode": 0}),
+        amp_result("c1", status="done", result={"output": "two", "exitCode": 2}),
+        amp_result("c2", status="done", result=["a.py", "b.py"]),
+        amp_result("c3", status="error", error={"message": "no such tool"}),
+        amp_result("c4", status="done", result={"diff": "+1"}),
+    ]
+    usage = {
+        "model": "m-1",
+        "inputTokens": 1,
+        "cacheReadInputTokens": 4,
+        "cacheCreationInputTokens": 5,
+        "outputTokens": 2,
+    }
+    tree, platform = {"uri": "file:///home/u/p"}, {"client": "CLI", "clientVersion": "0.9"}
+    thread = {
+        "v": 3,
+        "id": "T-1",
+        "title": "Try",
+        "env": {"initial": {"trees": [tree], "platform": platform}},
+        "messages": [
+            {"role": "user", "messageId": 0, "content": [text_block("Go")], "meta": {"sentAt": 1_760_000_000_000}},
+            {"role": "assistant", "messageId": 1, "content": calls, "usage": usage},
+            {"role": "user", "messageId": 2, "content": results},
+            {"role": "assistant", "messageId": 3, "content": [text_block("Done.")], "usage": {"model": "m-1"}},
+        ],
+    }
+    run, report = read_one("amp", write(tmp_path / "T-1.json", thread), tmp_path)
+    made = run.trajectory
+    answers = '< one(c0) < !two(c1) < a.py\nb.py(c2) < !no such tool(c3) < {"diff": "+1"}(c4)'
+    assert outline(run)[1].endswith(answers)
+    assert outline(run)[2:] == ["agent: Done."]
+    assert (made.agent.model, made.agent.version, made.extra["cwd"]) == ("m-1", "0.9", "/home/u/p")
+    first = made.agent_steps[0].usage
+    assert first is not None
+    assert (first.input_tokens, first.output_tokens, run.key) == (10, 2, "amp:T-1")
+    assert any("may have seen other words" in note for note in report.notes)
