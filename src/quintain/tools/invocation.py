@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, reduce
+from operator import or_
 from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin, get_type_hints
 
@@ -97,7 +98,7 @@ def bounded(hint: Any, *, own: bool = False) -> Any:
         limits = (limit for note in notes for limit in getattr(note, "metadata", ()))
         return Annotated[(bounded(kind, own=own or any(isinstance(limit, MaxLen) for limit in limits)), *notes)]
     if origin in (Union, UnionType):
-        return Union[tuple(bounded(member, own=own) for member in inner)]
+        return reduce(or_, (bounded(member, own=own) for member in inner))
     if origin not in (list, tuple, dict):
         return hint
     members = origin[tuple(map(bounded, inner))]

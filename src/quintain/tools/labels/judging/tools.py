@@ -59,7 +59,9 @@ def get_judging_batch(
     judge: Annotated[Judge, Field(description="You or the person.")] = "assistant",
     mode: Annotated[JudgingMode, Field(description="What to judge.")] = "score",
     rubric: Annotated[str | dict[str, Any] | None, Field(description=_RUBRIC)] = None,
-    filter: Annotated[TrajectoryFilter | None, Field(description=_WHICH), _brief("object", _WHICH, maxProperties=FILTER_FIELDS)] = None,
+    filter: Annotated[
+        TrajectoryFilter | None, Field(description=_WHICH), _brief("object", _WHICH, maxProperties=FILTER_FIELDS)
+    ] = None,
     trajectory_ids: Annotated[
         RunIds, Field(description=_BY_ID), _brief("array", _BY_ID, items={"type": "string"}, maxItems=10_000)
     ] = None,
