@@ -45,10 +45,10 @@ from quintain.tools.training.requests import (
     require_effect,
     reward_agent,
     spec_key,
-    training_reward,
 )
 from quintain.tools.training.sources import Source
 from quintain.tools.training.start import require_no_dataset, train
+from quintain.tools.training.training_rewards import training_reward
 
 _SOURCES = ("dataset", "text", "environment")
 _REQUEST = ("method", "model", *_SOURCES, "max_samples", "reward", "name", "seed", "request_key", "hyperparameters")

@@ -24,8 +24,8 @@ from quintain.tools.training.requests import (
     reward_agent,
     spec_key,
     start_agent,
-    training_reward,
 )
+from quintain.tools.training.training_rewards import training_reward
 
 
 def start_evolution(

@@ -13,7 +13,6 @@ from quintain.errors import InvalidInput
 from quintain.records.agent import Agent
 from quintain.records.hyperparameters import (
     ACTING_ONLY,
-    ONLINE_METHODS,
     ROLES,
     DPOConfig,
     GRPOConfig,
@@ -21,14 +20,10 @@ from quintain.records.hyperparameters import (
 )
 from quintain.records.job import JobSpec
 from quintain.records.record import Record, Seed, explain
-from quintain.records.reward import RewardSpec
 from quintain.tools.labels.reward_parsing import RewardInput
 from quintain.tools.services import Services
 from quintain.tools.training.agents import require_policy, require_reward_model, require_weights, resolve_agent
 from quintain.tools.training.methods import describe_settings
-
-REWARDED = frozenset({"grpo", "ranking", "dpo", "orpo", "simpo", "bc"})
-"""Methods that learn from the rewards or the order of a dataset's runs."""
 
 AgentReference = Annotated[str, Field(description="Where to start: agent id or name, `starter` or a model folder.")]
 NewName = Annotated[
@@ -82,26 +77,6 @@ def start_agent(services: Services, method: str, model: str) -> Agent:
     """
     agent = require_weights(resolve_agent(services, model), f"be trained by {method}")
     return agent if agent.role == ROLES.get(method) else require_policy(agent, f"be trained by {method}")
-
-
-def training_reward(services: Services, method: str, reward: object, *, acts: bool) -> RewardSpec | None:
-    """Return the reward of a training; None where none is named.
-
-    Raises:
-        InvalidInput: The method does not learn from rewards, or as `reward_spec`.
-        NotFound: As `reward_spec`.
-    """
-    if reward is None:
-        return None
-    if not acts and method not in REWARDED:
-        raise InvalidInput(
-            f"{method} does not learn from rewards, so `reward` would have no effect; leave it out, or use one of "
-            f"{', '.join(sorted(REWARDED))} on a dataset, or {', '.join(sorted(ONLINE_METHODS))} or evolve in an environment",
-            code="no_reward",
-        )
-    from quintain.tools.labels.rewards import reward_spec
-
-    return reward_spec(services, reward)
 
 
 def reward_agent(services: Services, config: TrainingConfig) -> Agent | None:

@@ -32,9 +32,9 @@ from quintain.tools.training.requests import (
     reward_agent,
     spec_key,
     start_agent,
-    training_reward,
 )
 from quintain.tools.training.sources import Source
+from quintain.tools.training.training_rewards import training_reward
 
 
 def start_training(
