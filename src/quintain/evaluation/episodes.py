@@ -36,6 +36,7 @@ from quintain.records.trajectory import (
     Step,
     Task,
     Trajectory,
+    text_of,
 )
 
 logger = logging.getLogger(__name__)
@@ -237,7 +238,7 @@ def _replay_prefix(episode: _EpisodeState, prefix: Sequence[Step]) -> None:
         if recorded_text is not None and recorded_text.startswith(UNREADABLE):  # never reached the environment
             _add_user_message(episode, recorded_text)
         else:
-            now = episode.environment.step(step.actions)
+            now = respond(episode.environment, step.actions, step.thought or text_of(step.message))
             if (found := find_divergence(episode.turns - 1, now, step, recorded_text)) is not None:
                 return episode.diverge(found)
             _record_answer(episode, now, step.actions)
@@ -287,7 +288,8 @@ def _apply_reply(episode: _EpisodeState, settings: EpisodeSettings) -> None:
         if reply.error is not None:
             _add_user_message(episode, f"{UNREADABLE} {reply.error.rstrip('.')}.")
         else:
-            _record_answer(episode, episode.environment.step(reply.actions), reply.actions)
+            answer = respond(episode.environment, reply.actions, reply.thought or reply.text)
+            _record_answer(episode, answer, reply.actions)
         if episode.status is None and episode.turns >= episode.max_turns:
             episode.end(OutcomeStatus.TRUNCATED, "max_turns")
 
@@ -301,6 +303,13 @@ def _record_answer(episode: _EpisodeState, step: TimeStep, actions: Sequence[Act
     )
     _add_user_message(episode, step.message)
     _record_outcome(episode, step)
+
+
+def respond(environment: Environment, actions: Sequence[Action], text: str) -> TimeStep:
+    """Return an environment's response to a turn. Text without actions is an answer where the environment takes answers."""
+    take_answer = None if actions or not text.strip() else getattr(environment, "take_answer", None)
+    step: TimeStep = environment.step(actions) if take_answer is None else take_answer(text)
+    return step
 
 
 def _with_call_ids(observations: Sequence[Observation], actions: Sequence[Action]) -> tuple[Observation, ...]:
