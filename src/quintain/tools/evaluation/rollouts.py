@@ -10,12 +10,14 @@ from pydantic import Field
 from quintain.environments.demonstrations import expert_of
 from quintain.environments.registry import task_source
 from quintain.errors import InvalidInput
+from quintain.next_step import Hint
 from quintain.records.agent import Sampling
 from quintain.records.dataset import Dataset, SplitName
 from quintain.records.evolve import Temperature
 from quintain.records.job import EvaluateDatasetSpec, EvaluateSpec, RolloutSpec
 from quintain.records.tags import require_tags
 from quintain.tools.data.lineage import require_remembered
+from quintain.tools.evaluation.benchmarks import benchmark_reference
 from quintain.tools.evaluation.environment_references import Environments, usable_reference
 from quintain.tools.jobs.jobs import start
 from quintain.tools.labels.live_scores import live_scorer
@@ -121,12 +123,18 @@ def evaluate_agent(
         Environments | None, Field(description="Environment id, or {id: weight}; or give dataset_id.")
     ] = None,
     dataset_id: Annotated[
-        str | None, Field(description="Dataset id or name: measure loss and next actions on its rows instead.")
+        str | None,
+        Field(
+            description="Dataset id or name: play a benchmark's tasks; of other kinds measure loss and next actions."
+        ),
     ] = None,
     n_tasks: Annotated[int, Field(ge=1, le=100_000, description="Tasks of the suite, or rows.")] = 100,
     repeats: Annotated[int, Field(ge=1, le=256, description="Episodes for each task; above 1 when sampling.")] = 1,
     split: Annotated[
-        Literal["held_out", "train"], Field(description="held_out tasks never occur in training.")
+        Literal["held_out", "train", "all", "test", "validation"],
+        Field(
+            description="held_out: never trained on; all: every task of a file; test, validation: a dataset's, else held_out."
+        ),
     ] = "held_out",
     sampling: Annotated[
         Sampling | None, Field(description="What is left out is as the agent was registered (greedy by default).")
@@ -138,28 +146,46 @@ def evaluate_agent(
     seed: Seed = 0,
     request_key: RequestKey = None,
 ) -> JobStarted:
-    """Measure an agent on a fixed suite of held-out tasks, or on the held-out rows of a dataset, as a background job.
+    """Measure an agent on a fixed suite of held-out tasks, on a benchmark, or on a dataset's held-out rows, as a background job.
 
     The same environment, split, n_tasks, repeats and seed are the same tasks, which compare_agents pairs: measure baseline
     and trained agent with the same arguments.
     """
-    if (environment is None) == (dataset_id is None):
+    if environment is None and dataset_id is None:
         raise InvalidInput(
-            "evaluate_agent needs one of the two: `environment`, where the agent acts, or `dataset_id`, a dataset with "
-            "turns to compare it with"
+            "evaluate_agent needs one of the two: `environment`, where the agent acts, or `dataset_id`, a benchmark to play or "
+            "a dataset with turns to compare it with"
         )
+    warnings: tuple[Hint, ...] = ()
+    if dataset_id is not None:
+        dataset = _measurable(services, dataset_id)
+        if dataset.kind == "benchmark":
+            reference = benchmark_reference(services, dataset, environment)
+            if isinstance(reference, str):
+                environment, split, n_tasks = reference, "all", min(n_tasks, dataset.rows)
+            else:
+                warnings = (
+                    Hint(f"Its tasks cannot be played, so only the first call is compared: {reference.message}"),
+                )
+        elif environment is not None:
+            raise InvalidInput(
+                f"expected a benchmark to play in {environment}, got {dataset.id} of kind {dataset.kind!r}; leave `environment` "
+                "out to compare the agent with its turns, or export the same runs as kind='benchmark'"
+            )
     if environment is None:
         if repeats > 1 or max_turns is not None or forbidden or (sampling is not None and sampling.temperature > 0):
             raise InvalidInput(
                 "on a dataset nothing is played and actions are decoded greedily, once: leave repeats, max_turns, forbidden "
                 "and a temperature out, or name an environment"
             )
-        rows = _on_dataset(services, agent, dataset_id or "", split, n_tasks, seed, sampling)
-        return start(services, rows, request_key)
+        rows = _on_dataset(services, agent, dataset, split, n_tasks, seed, sampling)
+        started = start(services, rows, request_key)
+        return started.model_copy(update={"warnings": (*started.warnings, *warnings)})
     acting = _acting(services, agent, environment)
     played = EvaluateSpec(
         **acting,
-        split=split,
+        dataset_id=None if dataset_id is None else dataset.id,
+        split="held_out" if split in {"test", "validation"} else split,
         n_tasks=n_tasks,
         repeats=repeats,
         seed=seed,
@@ -179,17 +205,14 @@ def _acting(services: Services, agent: str, environment: str | Mapping[str, floa
     return {"agent": actor, "endpoint": endpoint_of(services, actor), "environment": reference}
 
 
-def _on_dataset(
-    services: Services, agent: str, dataset_id: str, split: str, n_rows: int, seed: int, sampling: Sampling | None
-) -> EvaluateDatasetSpec:
-    """Return the spec of a job that measures an agent on a dataset.
+def _measurable(services: Services, dataset_id: str) -> Dataset:
+    """Return a dataset that an agent can be measured on.
 
     Raises:
-        InvalidInput: the dataset's kind has no turns to compare with, nothing is held out, or it was changed on disk.
+        InvalidInput: its kind has no turns to compare with, or it was changed on disk.
         NotFound: there is no such dataset.
         Conflict: it contains forgotten runs.
     """
-    measured = require_weights(require_policy(resolve_agent(services, agent), "act"), "be measured on a dataset")
     dataset = services.store.datasets.get(dataset_id)
     if dataset.kind not in _MEASURABLE:
         raise InvalidInput(
@@ -199,6 +222,18 @@ def _on_dataset(
         )
     require_remembered(services, dataset.id)
     require_intact(dataset)
+    return dataset
+
+
+def _on_dataset(
+    services: Services, agent: str, dataset: Dataset, split: str, n_rows: int, seed: int, sampling: Sampling | None
+) -> EvaluateDatasetSpec:
+    """Return the spec of a job that compares an agent with the turns of a dataset.
+
+    Raises:
+        InvalidInput: the agent has no weights here, or nothing is held out.
+    """
+    measured = require_weights(require_policy(resolve_agent(services, agent), "act"), "be measured on a dataset")
     return EvaluateDatasetSpec(
         agent=measured,
         dataset_id=dataset.id,
@@ -217,15 +252,23 @@ def _split_of(dataset: Dataset, asked: str) -> SplitName:
     held_out: tuple[SplitName, ...] = ("validation", "test")
     if dataset.kind == "benchmark":
         held_out += ("train",)
-    wanted = ("train",) if asked == "train" else held_out
-    for name in wanted:
+    one: tuple[SplitName, ...] = tuple(name for name in _SPLIT_NAMES if name == asked)
+    is_whole = asked == "held_out" or (dataset.kind == "benchmark" and asked != "train")
+    for name in held_out if is_whole else one:
         if dataset.splits.get(name):
             return name
+    if not is_whole:
+        raise InvalidInput(
+            f"expected a split of dataset {dataset.id}, got {asked!r}; its splits: {dataset.splits}",
+            code="no_such_split",
+        )
     raise InvalidInput(
         f"dataset {dataset.id} has nothing held out (its splits: {dataset.splits}); export it with validation_share=0.1, or "
         "measure on what was trained on with split='train'",
         code="nothing_held_out",
     )
 
+
+_SPLIT_NAMES: tuple[SplitName, ...] = ("train", "validation", "test")
 
 _MEASURABLE = ("sft", "dpo", "kto", "reward", "text", "benchmark")
