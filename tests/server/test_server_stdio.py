@@ -90,6 +90,7 @@ def call_line(arguments: bytes) -> bytes:
     return b'{"jsonrpc":"2.0","id":7,"method":"tools/call",' + params + b"}"
 
 
+HALF_AN_ID = b'{"jsonrpc":"2.0","id":"\\ud800","method":"ping"}'
 HOSTILE = {
     "undecodable bytes": (call_line(b'"\xff"'), 7, -32700, "[not_utf8] byte 0xff at offset "),
     "half a surrogate pair": (call_line(b'"\\ud83d"'), 7, -32700, "[lone_surrogate]"),
@@ -101,6 +102,9 @@ HOSTILE = {
     "no message": (b'{"id": 7}', None, -32600, "[invalid_request]"),
     "a batch": (b'[{"jsonrpc":"2.0","id":7,"method":"ping"}]', None, -32600, "[invalid_request]"),
     "an id of a wrong type": (b'{"jsonrpc":"2.0","id":1.5,"method":"ping"}', None, -32600, "[invalid_request] the id"),
+    "an id that is half a pair": (HALF_AN_ID, None, -32700, "[lone_surrogate]"),
+    "such an id after the call": (
+        b'{"method":"tools/call","params":{"name":"\xff"},"id":"a\\udfff"}', None, -32700, "[not_utf8]"),
     "the id at the end": (
         b'{"method":"tools/call","params":{"a":"\\ud800","id":3,"b":"\\"id\\":4}"},"jsonrpc":"2.0","id":"seven"}',
         "seven", -32700, "[lone_surrogate]"),
@@ -117,8 +121,15 @@ def test_hostile_lines_long_lines_and_odd_answers_do_not_end_the_connection(pipe
     assert found["resultType"] == "complete"
     newer = {**MODERN, "io.modelcontextprotocol/protocolVersion": "2099-01-01"}
     assert pipe.ask(2, "server/discover", {"_meta": newer})["error"]["code"] == -32022
+    pipe.write(HALF_AN_ID)
+    assert pipe.answer()["id"] is None
     pipe.greet()
     assert len(pipe.ask(3, "tools/list")["result"]["tools"]) == 6
+    pipe.write(b'{"jsonrpc":"2.0","id":4,"method":"tools/call","params":{"name":"count","arguments":{}}}')
+    pipe.write(HALF_AN_ID)
+    answers = {answer["id"]: answer for answer in (pipe.answer(), pipe.answer())}
+    assert answers[None]["error"]["message"].startswith("[lone_surrogate]")
+    assert answers[4]["result"]["structuredContent"]["step"] == 3
 
     for name, (line, request_id, code, text) in HOSTILE.items():
         pipe.write(line)

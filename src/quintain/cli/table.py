@@ -240,7 +240,7 @@ COMMANDS: Mapping[str, Command] = {
         "get_job",
         run="quintain.cli.jobs:run_watch",
         positional=("job_id",),
-        hidden=("wait_s", "detail"),
+        hidden=("wait_s", "detail", "until"),
         fixed={"wait_s": 30},
         summary="Follow a job until it has ended; Ctrl-C leaves it running.",
     ),

@@ -23,6 +23,7 @@ from quintain.evaluation.failures import NO_ANSWER, UNREADABLE, failure_of
 from quintain.evaluation.reference_metrics import forbidden_calls, read_metrics, reference_metrics
 from quintain.evaluation.replay_divergence import DIVERGED, Divergence, ReplayResult, find_divergence, user_text_after
 from quintain.evaluation.replies import agent_step, output_tokens, with_cost
+from quintain.evaluation.turn_counts import EpisodeTurns, TurnCount, TurnCounter
 from quintain.records.evaluation import EpisodeResult
 from quintain.records.protocols import Environment, Message, Policy, Reply, Stop, TaskSource, TimeStep, Turn
 from quintain.records.seeds import stable_seed
@@ -116,6 +117,10 @@ class _EpisodeState:
     def end(self, status: OutcomeStatus, exit_status: str, error: str | None = None) -> None:
         self.status, self.exit_status, self.error = status, exit_status, error
 
+    @property
+    def count(self) -> EpisodeTurns:
+        return EpisodeTurns(self.turns, self.max_turns, self.status is not None)
+
     def diverge(self, found: Divergence) -> None:
         self.divergence = found
         self.end(OutcomeStatus.ERROR, DIVERGED, f"{DIVERGED}: {found}"[:500])
@@ -128,6 +133,7 @@ def run_episodes(
     settings: EpisodeSettings,
     should_stop: Callable[[], bool] = lambda: False,
     clock: Callable[[], float] = time.monotonic,
+    on_turn: Callable[[TurnCount], None] = lambda count: None,
 ) -> Iterator[Episode]:
     """Run the planned episodes. Each is yielded when its batch is finished, in the order of the plans.
 
@@ -138,7 +144,9 @@ def run_episodes(
         settings: Settings shared by the episodes.
         should_stop: Checked before every turn. Once true, the current batch is discarded and the iteration ends.
         clock: Returns seconds, for the duration of episodes.
+        on_turn: Receives the counts after each turn of a batch.
     """
+    counter = TurnCounter(len(plans), on_turn)
     with _environment_calls(source) as for_each:
         for start in range(0, len(plans), settings.concurrency):
             batch = [
@@ -157,12 +165,14 @@ def run_episodes(
                         episode.ended = clock()
                         if episode.status is not None:
                             policy.close(episode.id)  # immediately, to free its cache rows for the other episodes
+                    counter.update([episode.count for episode in batch])
                 if should_stop():  # the policy may have given up waiting for an answer
                     return
             finally:
                 for episode in batch:
                     policy.close(episode.id)
                 for_each(_close, batch)
+            counter.finish([episode.count for episode in batch])
             for episode in batch:
                 yield _to_episode(episode, settings)
 

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
 from quintain.errors import NotFound
+from quintain.importers.coding_agents.amp import Amp
 from quintain.importers.coding_agents.claude_code import ClaudeCode
+from quintain.importers.coding_agents.cline import Cline
 from quintain.importers.coding_agents.codex import Codex
 from quintain.importers.coding_agents.gemini_cli import GeminiCli
 from quintain.importers.coding_agents.grok_cli import GrokCli
@@ -84,9 +86,11 @@ IMPORTERS: tuple[Importer, ...] = (
     AgentGym(),
     AgentInstruct(),
     Alpaca(),
+    Amp(),
     AnthropicMessages(),
     Atif(),
     ClaudeCode(),
+    Cline(),
     Codex(),
     Crew(),
     GeminiCli(),

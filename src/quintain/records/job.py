@@ -17,6 +17,7 @@ from quintain.records.evolve import EvolveConfig, Temperature
 from quintain.records.handover import ExportAgentSpec
 from quintain.records.hyperparameters import Method, MethodConfig, SFTConfig
 from quintain.records.imports import FileStamp
+from quintain.records.job_events import Activity
 from quintain.records.judging import Endpoint, JudgeControl, JudgingMode, Rubric
 from quintain.records.preview import Sample
 from quintain.records.recipe import Stage
@@ -337,8 +338,11 @@ class JobResult(Record):
     dataset_id: str | None = None
     trajectories: TrajectorySet | None = None
     success_rate: float | None = None
-    n: int | None = None
-    n_error: int | None = None
+    n: int | None = Field(default=None, description="Episodes with a verdict, or runs with a value.")
+    n_error: int | None = Field(default=None, description="Episodes that ended in errors, or runs without a value.")
+    n_unknown: int | None = Field(
+        default=None, description="Episodes that ended without a verdict and without an error."
+    )
     final_loss: float | None = None
     report: dict[str, Any] = Field(default_factory=dict, description="Counts and notes of the run.")
 
@@ -364,6 +368,11 @@ class Job(Record):
     total_steps: int | None = None
     metrics: dict[str, float | None] = Field(default_factory=dict)
     eta_s: float | None = None
+    last_progress_at: Instant | None = Field(default=None, description="Newest report. Null: not running.")
+    usual_gap_s: float | None = Field(
+        default=None, description="Usual seconds between reports in this phase. Null: unknown."
+    )
+    activity: Activity | None = Field(default=None, description="While episodes are played.")
     error: JobError | None = None
     result: JobResult | None = None
     warnings: tuple[str, ...] = ()
@@ -373,28 +382,3 @@ class Job(Record):
     started_at: Instant | None = None
     ended_at: Instant | None = None
     updated_at: Instant
-
-
-class JobEvent(Record):
-    """One line of `events.jsonl`. (attempt, seq) is unique within a job, so ingestion is idempotent."""
-
-    attempt: int
-    seq: int
-    time: Instant
-    type: Literal["phase", "progress", "checkpoint", "warning", "result", "failed", "cancelled"]
-    name: str | None = None
-    step: int | None = None
-    total_steps: int | None = None
-    metrics: dict[str, float | None] | None = None
-    path: str | None = None
-    code: str | None = None
-    message: str | None = None
-    hint: str | None = None
-    result: dict[str, Any] | None = None
-
-
-class Envelope(Record):
-    """One line of `outputs/<kind>.jsonl`: a record for the store."""
-
-    kind: Literal["trajectory", "dataset", "agent", "evaluation", "link", "stamp", "score", "preference"]
-    record: dict[str, Any]

@@ -26,6 +26,7 @@ from quintain.records.protocols import Reporter, TaskSource
 from quintain.records.seeds import stable_seed
 from quintain.records.trajectory import AgentInfo, Task, Trajectory
 from quintain.scoring.outcomes.answer_scorers import OutcomeScorer
+from quintain.worker.acting_reports import TurnReports
 
 if TYPE_CHECKING:
     from quintain.trainers.models import LoadedModel
@@ -125,7 +126,8 @@ class _Collector:
             tags=("rollout", f"iteration:{iteration}"),
         )
         played = {}
-        for episode in run_episodes(self.source, policy, plans, settings, self.reporter.should_stop):
+        turns = TurnReports(self.reporter)
+        for episode in run_episodes(self.source, policy, plans, settings, self.reporter.should_stop, on_turn=turns):
             group = self._group_id(episode.trajectory.task, iteration)
             trajectory = episode.trajectory.model_copy(update={"group_id": group})
             self.reporter.output("trajectory", trajectory)

@@ -80,7 +80,7 @@ def _units(row: Any, report: Report) -> Iterator[TraceRecord]:
     stack = [run for key in _BATCHES for run in dicts_in(as_dict(row).get(key))] or [as_dict(row)]
     while stack:
         run = stack.pop(0)
-        run_id = as_name(run.get("id")) or as_name(run.get("run_id"))
+        run_id = _run_id(run)
         if run_id is None:
             report.skip("record other than a run")
             continue
@@ -89,6 +89,13 @@ def _units(row: Any, report: Report) -> Iterator[TraceRecord]:
         children = dicts_in(run.get("child_runs"))
         yield TraceRecord(trace, {key: value for key, value in run.items() if key != "child_runs"})
         stack += [{"trace_id": trace, "parent_run_id": run_id, **child} for child in children]
+
+
+def _run_id(run: dict[str, Any]) -> str | None:
+    """Return the id of a run; a patch may name it only by the end of its dotted order, or by its trace if it is the root."""
+    last = as_text(run.get("dotted_order")).rpartition(".")[2].partition("Z")[2]
+    root = run.get("trace_id") if run.get("parent_run_id") is None else None
+    return as_name(run.get("id")) or as_name(run.get("run_id")) or as_name(last or None) or as_name(root)
 
 
 def _trace(group: TraceGroup, report: Report) -> Trace:
@@ -154,7 +161,7 @@ def _merged(values: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """Return each run once: a patch adds fields missing from its post."""
     runs: dict[str, dict[str, Any]] = {}
     for value in values:
-        known = runs.setdefault(as_name(value.get("id")) or as_name(value.get("run_id")) or "", {})
+        known = runs.setdefault(_run_id(value) or "", {})
         known |= {key: new for key, new in value.items() if new not in (None, "", [], {}) or key not in known}
     started = {key: (as_text(run.get("dotted_order")), to_text(run.get("start_time"))) for key, run in runs.items()}
     return {key: runs[key] for key in sorted(runs, key=started.__getitem__)}

@@ -22,9 +22,15 @@ from quintain.importers.traces.genai_spans import (
     model_call,
     tool_call,
 )
-from quintain.importers.traces.otel_spans import Span, attributes_of, is_export, is_span, spans_in
+from quintain.importers.traces.otel_spans import (
+    Span,
+    attributes_of,
+    data_frame_rows,
+    is_export,
+    is_span,
+    spans_in,
+)
 from quintain.importers.traces.trace_records import (
-    NO_CONTENT,
     Trace,
     TraceGroup,
     TraceNode,
@@ -35,8 +41,11 @@ from quintain.importers.traces.trace_records import (
     trace_outcome,
 )
 from quintain.importers.transcripts.field_values import as_dict, as_text
+from quintain.records.record import clip
 from quintain.records.trajectory import Outcome
 
+NO_CONTENT = "metrics only, without messages: content capture is off"
+_ENABLE = "enable the recording of prompts and completions, and export again"
 _WHOLE = "some traces have no model calls with content: their runs are the input and output of the outermost span"
 _MARKS = ("gen_ai.", "llm.", "openinference.", "traceloop.", "ai.", "claude_code")
 
@@ -50,37 +59,45 @@ class OTel:
 
     def detect(self, probe: Probe) -> float:
         """Match OTLP; other spans and events match if their names follow the conventions."""
+        best = 0.0
         for row in [probe.first, *probe.rows[:5]]:
             if is_export(row):
                 return 0.96
             known = as_dict(row)
-            if is_span(known):
-                flat = (key.removeprefix("attributes.") for key in known if key.startswith("attributes."))
-                names = [*attributes_of(known.get("attributes")), *flat]
-                return 0.95 if any(name.startswith(_MARKS) for name in names) else 0.5
+            for span in [known] if is_span(known) else data_frame_rows(known)[:5]:
+                flat = (key.removeprefix("attributes.") for key in span if key.startswith("attributes."))
+                names = [*attributes_of(span.get("attributes")), *flat]
+                best = max(best, 0.95 if any(name.startswith(_MARKS) for name in names) else 0.5)
             if as_text(known.get("_type")) in {"log", "metric", "span"} and {"scope", "attrs"} & known.keys():
-                return 0.9
-        return 0.0
+                best = max(best, 0.9)
+        return best
 
     def read(self, log: LogFile, report: Report) -> Iterator[Run]:
         """Yield the conversations of each trace."""
-        has_content = False
+        has_content, reason = False, NO_CONTENT
         for group in group_records(log, report, _units):
             trace = _trace(group, report)
             if trace.calls:
                 has_content = True
                 yield from build_trace_runs(trace, report)
             else:
-                report.reject(group.line, NO_CONTENT)
+                reason = _reason(group.values)
+                report.reject(group.line, reason)
         if not has_content:
-            raise InvalidInput(
-                f"expected messages, got {NO_CONTENT}; enable the recording of prompts and completions, and export again"
-            )
+            raise InvalidInput(f"expected messages, got {reason}")
+
+
+def _reason(spans: list[Span]) -> str:
+    """Return why the spans of a trace have no conversation."""
+    if any(kind_of(span) == "model" for span in spans):
+        return f"{NO_CONTENT}; {_ENABLE}"
+    names = list(dict.fromkeys(clip(span.name, 40) or "unnamed" for span in spans))
+    return f"no span of a model call among {len(spans):,} spans ({', '.join(names[:3])}{', ...' if names[3:] else ''})"
 
 
 def _units(row: Any, report: Report) -> Iterator[TraceRecord]:
     known = False
-    for span in spans_in(row):
+    for span in (span for inner in data_frame_rows(as_dict(row)) or [row] for span in spans_in(inner)):
         known = True
         yield TraceRecord(span.trace, span, conversation(span))
     if not known:
@@ -119,7 +136,8 @@ def _node_kind(span: Span, calls: dict[str, ModelCall | None]) -> str:
 def _merged(spans: list[Span]) -> list[Span]:
     """Return each span once, with its events from log records."""
     by_id: dict[str, Span] = {}
-    for span in spans:
+    for n, span in enumerate(spans):
+        span.id = span.id or f"#{n}"  # a data frame without its index
         known = by_id.setdefault(span.id, span)
         if known is not span:
             known.events += span.events

@@ -60,8 +60,11 @@ class Span:
         return first_text(*(self.attributes.get(key) for key in keys))
 
     def below(self, prefix: str) -> list[Any]:
-        """Return attributes `PREFIX.0.a.b`, `PREFIX.1.c`, ... as a list of objects."""
-        return _listed(_tree(self.attributes, prefix))
+        """Return attributes `PREFIX.0.a.b`, `PREFIX.1.c`, ... or the list `PREFIX` itself as a list of objects."""
+        whole = parse_json_text(self.attributes.get(prefix))
+        return (
+            [_expanded(item) for item in whole] if isinstance(whole, list) else _listed(_tree(self.attributes, prefix))
+        )
 
 
 def is_export(value: Any) -> bool:
@@ -77,6 +80,23 @@ def is_span(value: Any) -> bool:
     row = as_dict(value)
     traced = any(key in row for key in ("traceId", "trace_id", "context", "context.trace_id"))
     return traced and (isinstance(row.get("attributes"), dict | list) or any(k.startswith("attributes.") for k in row))
+
+
+def data_frame_rows(value: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the spans of a data frame that pandas saved as one object, by columns, by rows or split; [] for others."""
+    columns, index, data = (as_list(value.get(key)) for key in ("columns", "index", "data"))
+    if columns and data and all(isinstance(row, list) and len(row) == len(columns) for row in data):
+        named = {str(column): [row[n] for row in data] for n, column in enumerate(columns)}
+        keys = index if len(index) == len(data) else list(range(len(data)))
+        value = {column: dict(zip(map(str, keys), cells, strict=True)) for column, cells in named.items()}
+    if not value or not all(isinstance(cells, dict) for cells in value.values()):
+        return []
+    if not any(name.startswith("attributes.") for name in value):  # by rows
+        rows = [{"context.span_id": key, **row} for key, row in value.items()]
+    else:
+        places = dict.fromkeys(key for cells in value.values() for key in cells)
+        rows = [{"context.span_id": key, **{name: cells.get(key) for name, cells in value.items()}} for key in places]
+    return rows if all(map(is_span, rows)) else []
 
 
 def spans_in(value: Any) -> Iterator[Span]:
@@ -122,9 +142,15 @@ def _plain(value: Any) -> Any:
 
 def _span(row: dict[str, Any], resource: dict[str, Any]) -> Span:
     context = as_dict(row.get("context"))
-    flat = {key.removeprefix("attributes."): value for key, value in row.items() if key.startswith("attributes.")}
+    flat = {
+        key.removeprefix("attributes."): value
+        for key, value in row.items()
+        if key.startswith("attributes.") and value is not None  # a data frame has every column in every row
+    }
     resource = resource or attributes_of(as_dict(row.get("resource")).get("attributes"))
     attributes = flat or _unnested(attributes_of(row.get("attributes")))
+    if isinstance(row.get("span_kind"), str):
+        attributes = {"openinference.span.kind": row["span_kind"], **attributes}
     # Pydantic's instrumentation keeps the events of a span as one attribute.
     inner_events = dicts_in(parse_json_text(attributes.get("events")))
     status = as_dict(row.get("status"))
@@ -206,6 +232,22 @@ def _listed(tree: dict[str, Any]) -> list[Any]:
     """Return the values of numeric keys in order, recursively."""
     indices = sorted((key for key in tree if key.isascii() and key.isdigit()), key=lambda key: (len(key), key))
     return [_untangled(tree[key]) for key in indices]
+
+
+def _expanded(value: Any) -> Any:
+    """Return an object with dotted names as nested objects: `{"message.role": ...}` becomes `{"message": {"role": ...}}`."""
+    if isinstance(value, list):
+        return [_expanded(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    tree: dict[str, Any] = {}
+    for key, inner in value.items():
+        head, _, rest = key.partition(".")
+        if rest and isinstance(tree.setdefault(head, {}), dict):
+            tree[head][rest] = inner
+        elif not rest:
+            tree[key] = inner
+    return {key: _expanded(inner) for key, inner in tree.items()}
 
 
 def _untangled(value: Any) -> Any:

@@ -23,7 +23,7 @@ from quintain.importers.transcripts.field_values import as_list
 from quintain.importers.transcripts.transcript import parse_time
 from quintain.records.trajectory import AgentInfo, Outcome, OutcomeStatus
 
-NO_CONTENT = "metrics only, without messages: content capture is off"
+NO_MESSAGES = "expected messages, got a trace whose records have none"
 
 
 @dataclass
@@ -176,7 +176,7 @@ def build_trace_runs(trace: Trace, report: Report) -> Iterator[Run]:
     found = build_conversations(trace.calls, is_one=trace.is_conversation)
     match_results(found, trace.tool_calls, report)
     if not found:
-        report.reject(trace.line, NO_CONTENT)
+        report.reject(trace.line, NO_MESSAGES)
     acted = [conversation for conversation in found if conversation.last is not None]
     key = f"{trace.format}:{trace.id}"
     for n, conversation in enumerate(acted or found[:1]):
