@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from quintain.evaluation.failures import NO_ANSWER, UNREADABLE, failure_of
 from quintain.evaluation.reference_metrics import forbidden_calls, read_metrics, reference_metrics
 from quintain.evaluation.replay_divergence import DIVERGED, Divergence, ReplayResult, find_divergence, user_text_after
-from quintain.evaluation.replies import agent_step, output_tokens, with_cost
+from quintain.evaluation.replies import agent_step, output_tokens, respond, with_cost
 from quintain.evaluation.turn_counts import EpisodeTurns, TurnCount, TurnCounter
 from quintain.records.evaluation import EpisodeResult
 from quintain.records.protocols import Environment, Message, Policy, Reply, Stop, TaskSource, TimeStep, Turn
@@ -313,13 +313,6 @@ def _record_answer(episode: _EpisodeState, step: TimeStep, actions: Sequence[Act
     )
     _add_user_message(episode, step.message)
     _record_outcome(episode, step)
-
-
-def respond(environment: Environment, actions: Sequence[Action], text: str) -> TimeStep:
-    """Return an environment's response to a turn. Text without actions is an answer where the environment takes answers."""
-    take_answer = None if actions or not text.strip() else getattr(environment, "take_answer", None)
-    step: TimeStep = environment.step(actions) if take_answer is None else take_answer(text)
-    return step
 
 
 def _with_call_ids(observations: Sequence[Observation], actions: Sequence[Action]) -> tuple[Observation, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field
 
@@ -151,42 +151,23 @@ def evaluate_agent(
     The same environment, split, n_tasks, repeats and seed are the same tasks, which compare_agents pairs: measure baseline
     and trained agent with the same arguments.
     """
-    if environment is None and dataset_id is None:
-        raise InvalidInput(
-            "evaluate_agent needs one of the two: `environment`, where the agent acts, or `dataset_id`, a benchmark to play or "
-            "a dataset with turns to compare it with"
-        )
-    warnings: tuple[Hint, ...] = ()
-    if dataset_id is not None:
-        dataset = _measurable(services, dataset_id)
-        if dataset.kind == "benchmark":
-            reference = benchmark_reference(services, dataset, environment)
-            if isinstance(reference, str):
-                environment, split, n_tasks = reference, "all", min(n_tasks, dataset.rows)
-            else:
-                warnings = (
-                    Hint(f"Its tasks cannot be played, so only the first call is compared: {reference.message}"),
-                )
-        elif environment is not None:
-            raise InvalidInput(
-                f"expected a benchmark to play in {environment}, got {dataset.id} of kind {dataset.kind!r}; leave `environment` "
-                "out to compare the agent with its turns, or export the same runs as kind='benchmark'"
-            )
-    if environment is None:
+    suite = _suite_of(services, environment, dataset_id, split, n_tasks)
+    if suite.environment is None:
+        assert suite.dataset is not None
         if repeats > 1 or max_turns is not None or forbidden or (sampling is not None and sampling.temperature > 0):
             raise InvalidInput(
                 "on a dataset nothing is played and actions are decoded greedily, once: leave repeats, max_turns, forbidden "
                 "and a temperature out, or name an environment"
             )
-        rows = _on_dataset(services, agent, dataset, split, n_tasks, seed, sampling)
+        rows = _on_dataset(services, agent, suite.dataset, split, n_tasks, seed, sampling)
         started = start(services, rows, request_key)
-        return started.model_copy(update={"warnings": (*started.warnings, *warnings)})
-    acting = _acting(services, agent, environment)
+        return started.model_copy(update={"warnings": (*started.warnings, *suite.warnings)})
+    acting = _acting(services, agent, suite.environment)
     played = EvaluateSpec(
         **acting,
-        dataset_id=None if dataset_id is None else dataset.id,
-        split="held_out" if split in {"test", "validation"} else split,
-        n_tasks=n_tasks,
+        dataset_id=None if suite.dataset is None else suite.dataset.id,
+        split=suite.split,
+        n_tasks=suite.n_tasks,
         repeats=repeats,
         seed=seed,
         sampling=sampling_of(acting["agent"], sampling),
@@ -194,6 +175,54 @@ def evaluate_agent(
         forbidden=tuple(forbidden or ()),
     )
     return start(services, played, request_key)
+
+
+class _Suite(NamedTuple):
+    """What an agent is measured on."""
+
+    environment: str | Mapping[str, float] | None
+    """Plays the tasks; None: the rows of the dataset are compared."""
+    dataset: Dataset | None
+    split: Literal["train", "held_out", "all"]
+    n_tasks: int
+    warnings: tuple[Hint, ...] = ()
+
+
+def _suite_of(
+    services: Services,
+    environment: str | Mapping[str, float] | None,
+    dataset_id: str | None,
+    split: str,
+    n_tasks: int,
+) -> _Suite:
+    """Return what to measure on. The tasks of a benchmark are played if their environments are here.
+
+    Raises:
+        InvalidInput: neither an environment nor a dataset, or an environment for a dataset that is not a benchmark.
+    """
+    asked: Literal["train", "held_out", "all"] = (
+        "train" if split == "train" else "all" if split == "all" else "held_out"
+    )
+    if dataset_id is None:
+        if environment is None:
+            raise InvalidInput(
+                "evaluate_agent needs one of the two: `environment`, where the agent acts, or `dataset_id`, a benchmark to "
+                "play or a dataset with turns to compare it with"
+            )
+        return _Suite(environment, None, asked, n_tasks)
+    dataset = _measurable(services, dataset_id)
+    if dataset.kind == "benchmark":
+        reference = benchmark_reference(services, dataset, environment)
+        if isinstance(reference, str):
+            return _Suite(reference, dataset, "all", min(n_tasks, dataset.rows))
+        note = Hint(f"Its tasks cannot be played, so only the first call is compared: {reference.message}")
+        return _Suite(None, dataset, asked, n_tasks, (note,))
+    if environment is not None:
+        raise InvalidInput(
+            f"expected a benchmark to play in {environment}, got {dataset.id} of kind {dataset.kind!r}; leave `environment` "
+            "out to compare the agent with its turns, or export the same runs as kind='benchmark'"
+        )
+    return _Suite(None, dataset, asked, n_tasks)
 
 
 def _acting(services: Services, agent: str, environment: str | Mapping[str, float]) -> dict[str, Any]:
