@@ -130,7 +130,8 @@ class EvaluateSpec(Record):
     agent: Agent
     endpoint: Endpoint | None = Field(default=None, description="Profile of an agent that acts through an endpoint.")
     environment: str
-    split: Literal["train", "held_out"] = "held_out"
+    dataset_id: str | None = Field(default=None, description="The benchmark whose tasks are played. Null: none.")
+    split: Literal["train", "held_out", "all"] = Field(default="held_out", description="all: every task of a file.")
     n_tasks: int = Field(ge=1, le=100_000)
     repeats: int = Field(default=1, ge=1, le=256)
     seed: int = 0
