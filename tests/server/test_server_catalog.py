@@ -44,6 +44,27 @@ def test_the_list_of_tools_is_short_and_the_same_whatever_is_stored(settings: Se
     anyio.run(main)
 
 
+def test_no_schema_gives_a_list_of_types(settings: Settings) -> None:
+    """Inspector and some hosts take one type a schema; alternatives come as `anyOf`, and as nothing in results."""
+
+    def types(schema: Any) -> list[Any]:
+        if isinstance(schema, list):
+            return [found for part in schema for found in types(part)]
+        if not isinstance(schema, dict):
+            return []
+        inner = [found for part in schema.values() for found in types(part)]
+        return [*inner, schema["type"]] if "type" in schema else inner
+
+    async def main() -> list[Any]:
+        async with Client(create_server(settings)) as client:
+            return [tool.model_dump(by_alias=True) for tool in (await client.list_tools()).tools]
+
+    for tool in anyio.run(main):
+        found = types([tool["inputSchema"], tool["outputSchema"]])
+        assert "object" in found, tool["name"]
+        assert not any(isinstance(kind, list) for kind in found), tool["name"]
+
+
 def test_every_tool_has_a_description_and_every_argument_too(settings: Settings) -> None:
     async def main() -> list[Any]:
         async with Client(create_server(settings)) as client:

@@ -35,6 +35,7 @@ class RolloutSource:
         updates_per_rollout: int,
         max_steps: int | None = None,
         mix: RewardMix | None = None,
+        figures_of: Callable[[Sequence[str]], dict[str, float | None]] = lambda keys: {},
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         """Plan the run; no episode is played yet.
@@ -47,10 +48,11 @@ class RolloutSource:
             updates_per_rollout: Optimizer steps on each.
             max_steps: Maximum number of steps; None: no limit.
             mix: Adds a reward model to the rewards of groups; None: no reward model.
+            figures_of: Returns figures of the groups with these keys, such as means of the parts of their reward.
             clock: Seconds, for the rate of tokens.
         """
         self._collect, self._make, self._clock, self._mix = collect, make, clock, mix
-        self._updates = updates_per_rollout
+        self._updates, self._figures_of = updates_per_rollout, figures_of
         self.total_steps = min(rollouts * updates_per_rollout, max_steps or sys.maxsize)
         self.skipped: Counter[str] = Counter()
         """Skipped groups of the whole run, by reason."""
@@ -116,10 +118,10 @@ class RolloutSource:
         seconds = self._clock() - began
         if not groups:
             return False
-        terms: dict[str, float | None] = {}
+        terms = self._figures_of([group.key for group in groups])
         if self._mix:
             groups = self._mix.rollout(groups, iteration * self._updates)
-            terms = self._mix.means([group.key for group in groups])
+            terms |= self._mix.means([group.key for group in groups])
         results = [self._make(group) for group in groups]
         self._iteration = iteration
         used = [examples for examples in results if not isinstance(examples, str)]

@@ -65,6 +65,13 @@ if TYPE_CHECKING:
 Collect = Callable[[LoadedModel, Renderer, int], list[GroupRow]]
 """Lets the live model act and returns the groups of an iteration; none if it was stopped."""
 
+Figures = Callable[[Sequence[str]], dict[str, float | None]]
+"""Returns figures of the examples with these keys, such as means of the parts of their reward."""
+
+
+def _no_figures(keys: Sequence[str]) -> dict[str, float | None]:
+    return {}
+
 
 @dataclass(frozen=True)
 class Data:
@@ -72,6 +79,8 @@ class Data:
 
     train: Sequence[Row] = ()
     validation: Sequence[Row] = ()
+    figures: Figures = _no_figures
+    """Of a step's examples, for its metrics."""
 
 
 def train(
@@ -232,6 +241,10 @@ class _Start:
         self.mix.left_out.clear()
         return dataset
 
+    def figures_of(self, keys: Sequence[str]) -> dict[str, float | None]:
+        """Return figures of the examples with these keys: parts of their reward, and terms of a reward model."""
+        return self.data.figures(keys) | (self.mix.means(keys) if self.mix else {})
+
     def warnings(self) -> list[str]:
         """Return warnings for the user before the first step."""
         warnings = [*self.loaded.warnings, *self.renderer.warnings, *self.machine.notes]
@@ -259,8 +272,7 @@ class _Start:
             training, held_out = references.with_logprobs(training), references.with_logprobs(held_out)
         source: ExampleSource
         if acting is None:
-            figures_of = self.mix.means if self.mix else lambda keys: {}
-            source = EpochSource(training, config, spec.seed, selection.curriculum, figures_of)
+            source = EpochSource(training, config, spec.seed, selection.curriculum, self.figures_of)
         else:
             source = _rollout_source(self, objective, references, acting)
         engine = ranks.join(self.engine) if ranks else self.engine
@@ -360,6 +372,7 @@ def _rollout_source(start: _Start, objective: Objective, references: References,
         updates_per_rollout=config.updates_per_rollout,
         max_steps=start.spec.config.max_steps,
         mix=start.mix,
+        figures_of=start.data.figures,
     )
 
 
