@@ -91,7 +91,9 @@ _CURATION = (
     "Filters, sampling, step labels: min_reward, max_steps, near_duplicates, max_rows, ...; see guide://curation."
 )
 CurationSettings = Annotated[
-    Curation | None, Field(description=_CURATION), WithJsonSchema({"type": "object", "description": _CURATION})
+    Curation | None,
+    Field(description=_CURATION),
+    WithJsonSchema({"type": "object", "description": _CURATION, "maxProperties": len(Curation.model_fields)}),
 ]
 HeldOut = Annotated[bool, Field(description="Also take evaluation tasks; that makes evaluating on them worthless.")]
 
