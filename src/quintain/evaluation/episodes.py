@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from quintain.evaluation.failures import NO_ANSWER, UNREADABLE, failure_of
 from quintain.evaluation.reference_metrics import forbidden_calls, read_metrics, reference_metrics
 from quintain.evaluation.replay_divergence import DIVERGED, Divergence, ReplayResult, find_divergence, user_text_after
-from quintain.evaluation.replies import agent_step, output_tokens, with_cost
+from quintain.evaluation.replies import agent_step, output_tokens, respond, with_cost
 from quintain.evaluation.turn_counts import EpisodeTurns, TurnCount, TurnCounter
 from quintain.records.evaluation import EpisodeResult
 from quintain.records.protocols import Environment, Message, Policy, Reply, Stop, TaskSource, TimeStep, Turn
@@ -37,6 +37,7 @@ from quintain.records.trajectory import (
     Step,
     Task,
     Trajectory,
+    text_of,
 )
 
 logger = logging.getLogger(__name__)
@@ -247,7 +248,7 @@ def _replay_prefix(episode: _EpisodeState, prefix: Sequence[Step]) -> None:
         if recorded_text is not None and recorded_text.startswith(UNREADABLE):  # never reached the environment
             _add_user_message(episode, recorded_text)
         else:
-            now = episode.environment.step(step.actions)
+            now = respond(episode.environment, step.actions, step.thought or text_of(step.message))
             if (found := find_divergence(episode.turns - 1, now, step, recorded_text)) is not None:
                 return episode.diverge(found)
             _record_answer(episode, now, step.actions)
@@ -297,7 +298,8 @@ def _apply_reply(episode: _EpisodeState, settings: EpisodeSettings) -> None:
         if reply.error is not None:
             _add_user_message(episode, f"{UNREADABLE} {reply.error.rstrip('.')}.")
         else:
-            _record_answer(episode, episode.environment.step(reply.actions), reply.actions)
+            answer = respond(episode.environment, reply.actions, reply.thought or reply.text)
+            _record_answer(episode, answer, reply.actions)
         if episode.status is None and episode.turns >= episode.max_turns:
             episode.end(OutcomeStatus.TRUNCATED, "max_turns")
 

@@ -98,7 +98,10 @@ class TimeStep(Record):
 
 
 class Environment(Protocol):
-    """A steppable task. An instance serves one episode."""
+    """A steppable task. An instance serves one episode.
+
+    Optional method `take_answer(text) -> TimeStep`: receives the text of a turn without actions, instead of `step`.
+    """
 
     id: str
     system_prompt: str
@@ -127,7 +130,10 @@ class TaskSource(Protocol):
     version: str
 
     def tasks(self, split: str, n: int, seed: int) -> list[Task]:
-        """Return `n` distinct tasks of `train` or `held_out`, which are disjoint. Deterministic given the arguments."""
+        """Return `n` distinct tasks of `train` or `held_out`, which are disjoint. Deterministic given the arguments.
+
+        Sources with the tasks of a file also take `all`.
+        """
 
     def make(self) -> Environment:
         """Create a single-use environment."""
